@@ -1,0 +1,11 @@
+"""TransNormer for fairseq: importing the package registers it where fairseq is.
+
+Without fairseq the ops and modules are there all the same.
+"""
+
+import importlib.util
+
+__version__ = "0.1.0"
+
+if importlib.util.find_spec("fairseq") is not None:
+    from . import models as models

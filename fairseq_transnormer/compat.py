@@ -1,0 +1,98 @@
+"""Work-arounds for fairseq, torch and numpy; each with its reason.
+
+``apply`` runs once, before the models are registered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import logging
+import types
+import typing
+
+import numpy
+import torch
+
+logger = logging.getLogger(__name__)
+
+KNOWN_FAIRSEQ = ("0.12.2", "0.12.3")
+HOW_TO_INSTALL = (
+    'pip install "ve-fairseq==0.12.3" (Python 3.11 and 3.12; README.md, Installation, '
+    "has the others)"
+)
+
+
+def apply() -> None:
+    """Check the fairseq at hand and make it work with today's torch and numpy.
+
+    Raises:
+        ImportError: fairseq cannot be imported; the message says how to install it.
+    """
+    _check_fairseq()
+    _restore_numpy_compat()
+    _allow_configuration_in_checkpoints()
+
+
+def _check_fairseq() -> None:
+    try:
+        fairseq = importlib.import_module("fairseq")
+    except Exception as error:
+        raise ImportError(
+            f"fairseq cannot be imported ({error}); install it: {HOW_TO_INSTALL}"
+        ) from error
+    version = getattr(fairseq, "__version__", "unknown")
+    if not version.startswith(KNOWN_FAIRSEQ):
+        logger.warning(
+            "fairseq %s has not been tested with fairseq_transnormer; tested: %s. %s",
+            version,
+            ", ".join(KNOWN_FAIRSEQ),
+            HOW_TO_INSTALL,
+        )
+
+
+def _restore_numpy_compat() -> None:
+    """fairseq/data/token_block_dataset.py: ``dtype=np.compat.long`` (break mode eos).
+
+    numpy 2 has no ``np.compat``; without it fairseq-interactive and ``sample()`` fail.
+    """
+    if not hasattr(numpy, "compat"):
+        numpy.compat = types.SimpleNamespace(long=int)
+
+
+def _allow_configuration_in_checkpoints() -> None:
+    """fairseq/distributed/utils.py, _broadcast_object_slow: bare ``torch.load``.
+
+    Since torch 2.6 that refuses fairseq's configuration objects, so that resuming with
+    several workers fails. Naming these classes keeps torch's safe loading on for
+    everything else.
+    """
+    if not hasattr(torch.serialization, "add_safe_globals"):  # before torch 2.4
+        return
+    from fairseq.distributed.utils import _TensorPlaceholder
+    from omegaconf import DictConfig, ListConfig, base, nodes
+
+    torch.serialization.add_safe_globals(
+        [
+            argparse.Namespace,
+            DictConfig,
+            ListConfig,
+            base.ContainerMetadata,
+            base.Metadata,
+            nodes.AnyNode,
+            nodes.BooleanNode,
+            nodes.FloatNode,
+            nodes.IntegerNode,
+            nodes.StringNode,
+            typing.Any,
+            dict,
+            list,
+            int,
+            set,
+            slice,
+            collections.defaultdict,
+            collections.OrderedDict,
+            _TensorPlaceholder,
+        ]
+    )

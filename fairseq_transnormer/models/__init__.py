@@ -1,0 +1,18 @@
+"""The fairseq models: thin adapters around ``fairseq_transnormer.modules``."""
+
+from .. import compat
+
+compat.apply()
+
+from .language_model import TransNormerDecoder, TransNormerLanguageModel  # noqa: E402
+from .masked_language_model import (  # noqa: E402
+    TransNormerEncoder,
+    TransNormerEncoderModel,
+)
+
+__all__ = [
+    "TransNormerDecoder",
+    "TransNormerEncoder",
+    "TransNormerEncoderModel",
+    "TransNormerLanguageModel",
+]

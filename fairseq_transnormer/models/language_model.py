@@ -1,0 +1,143 @@
+"""fairseq's causal models: ``transnormer_t1``, ``transnormer_t2`` and tiny ones."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import (
+    FairseqIncrementalDecoder,
+    FairseqLanguageModel,
+)
+
+from ..modules.config import T1, LanguageModelConfig, described
+from ..modules.language_model import CausalLanguageModel
+from ..ops import reorder_state
+from .variants import TINY, as_dataclass, register_variant
+
+# fairseq asks for a longest length; this is the one of its own sinusoidal positions
+NO_LONGEST_LENGTH = int(1e5)
+
+
+@dataclass
+class TransNormerConfig(FairseqDataclass, LanguageModelConfig):
+    """The fields of ``LanguageModelConfig`` and what fairseq needs besides."""
+
+    max_target_positions: Optional[int] = described(  # noqa: UP045 (read by fairseq)
+        None, "longest sequence that fairseq lets through; no limit by default"
+    )
+
+
+class TransNormerDecoder(FairseqIncrementalDecoder):
+    """``CausalLanguageModel`` behind fairseq's incremental decoder interface.
+
+    Args:
+        config: the model.
+        dictionary: fairseq's dictionary.
+        max_positions: what ``max_positions()`` says.
+    """
+
+    def __init__(self, config: LanguageModelConfig, dictionary, max_positions: int):
+        super().__init__(dictionary)
+        self.model = CausalLanguageModel(config, len(dictionary), dictionary.pad())
+        self._max_positions = max_positions
+
+    def forward(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        features_only=False,
+        return_all_hiddens=False,
+        src_lengths=None,
+    ):
+        """Logits of the next token.
+
+        Args:
+            prev_output_tokens: int64 (B, N), the whole prefix also when decoding
+                incrementally: tokens that the state has not seen, be it the whole
+                prompt, are taken in one pass.
+            encoder_out: unused; fairseq's generator passes it.
+            incremental_state: dict that keeps the state between calls, or None.
+            features_only: leave the output layer out.
+            return_all_hiddens: put each layer's output, (N, B, embed_dim), into the
+                second result as "inner_states".
+            src_lengths: unused.
+
+        Returns:
+            (B, N, vocabulary), where N counts the unseen tokens if decoding
+            incrementally, and a dict.
+        """
+        x, extra = self.extract_features(
+            prev_output_tokens,
+            incremental_state=incremental_state,
+            return_all_hiddens=return_all_hiddens,
+        )
+        return (x if features_only else self.output_layer(x)), extra
+
+    def extract_features(
+        self,
+        prev_output_tokens,
+        encoder_out=None,
+        incremental_state=None,
+        return_all_hiddens=False,
+        **unused,
+    ):
+        """``forward`` without the output layer: (B, N, embed_dim) and a dict."""
+        hidden_states = [] if return_all_hiddens else None
+        if incremental_state is None:
+            x = self.model.features(prev_output_tokens, hidden_states=hidden_states)
+        else:
+            cached = self.get_incremental_state(incremental_state, "cached")
+            seen, states = (0, None) if cached is None else cached
+            x, states = self.model.features(
+                prev_output_tokens[:, seen:],
+                states,
+                return_states=True,
+                hidden_states=hidden_states,
+            )
+            cached = (prev_output_tokens.shape[1], states)
+            self.set_incremental_state(incremental_state, "cached", cached)
+        inner_states = [h.transpose(0, 1) for h in hidden_states or ()]
+        return x, {"attn": [None], "inner_states": inner_states}
+
+    def output_layer(self, features, **unused):
+        """(..., embed_dim) -> logits (..., vocabulary)."""
+        return self.model.output(features)
+
+    def reorder_incremental_state(self, incremental_state, new_order):
+        """Follow beam search: row i continues row ``new_order[i]``."""
+        cached = self.get_incremental_state(incremental_state, "cached")
+        if cached is not None:
+            seen, states = cached
+            states = tuple(reorder_state(state, new_order) for state in states)
+            self.set_incremental_state(incremental_state, "cached", (seen, states))
+
+    def max_positions(self):
+        """Longest input that fairseq lets through."""
+        return self._max_positions
+
+
+class TransNormerLanguageModel(FairseqLanguageModel):
+    """The paper's ALM: ``CausalLanguageModel`` as a fairseq language model."""
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build the model of a configuration for a language modelling task."""
+        config = as_dataclass(LanguageModelConfig, cfg)
+        limit = getattr(cfg, "max_target_positions", None)
+        decoder = TransNormerDecoder(
+            config,
+            task.target_dictionary,
+            NO_LONGEST_LENGTH if limit is None else limit,
+        )
+        return cls(decoder)
+
+
+register_variant("transnormer_t1", TransNormerLanguageModel, TransNormerConfig, **T1)
+register_variant("transnormer_t2", TransNormerLanguageModel, TransNormerConfig)
+register_variant(
+    "transnormer_t1_tiny", TransNormerLanguageModel, TransNormerConfig, **T1, **TINY
+)
+register_variant(
+    "transnormer_t2_tiny", TransNormerLanguageModel, TransNormerConfig, **TINY
+)

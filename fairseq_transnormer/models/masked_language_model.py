@@ -1,0 +1,210 @@
+"""fairseq's encoders: ``roberta_transnormer_t1`` and ``_t2``, and tiny ones.
+
+They meet the contract of fairseq's ``masked_lm`` and ``sentence_prediction`` tasks.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import FairseqEncoder, FairseqEncoderModel
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
+from fairseq.models.roberta.model import RobertaClassificationHead
+from torch import nn
+
+from ..modules.config import BLM, T1, EncoderConfig, described
+from ..modules.masked_language_model import MaskedLanguageModel
+from .variants import TINY, as_dataclass, register_variant
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class TransNormerEncoderConfig(FairseqDataclass, EncoderConfig):
+    """The fields of ``EncoderConfig`` and those of the classification heads."""
+
+    pooler_dropout: float = described(0.0, "dropout of the classification heads")
+    pooler_activation_fn: str = described(
+        "tanh", "activation of the classification heads"
+    )
+    load_checkpoint_heads: bool = described(
+        False, "add the classification heads that a checkpoint has"
+    )
+
+
+class TransNormerEncoder(FairseqEncoder):
+    """``MaskedLanguageModel`` behind fairseq's encoder interface."""
+
+    def __init__(self, config: EncoderConfig, dictionary):
+        super().__init__(dictionary)
+        self.model = MaskedLanguageModel(config, len(dictionary), dictionary.pad())
+        self._max_positions = config.max_positions
+
+    def forward(
+        self,
+        src_tokens,
+        features_only=False,
+        return_all_hiddens=False,
+        masked_tokens=None,
+        **unused,
+    ):
+        """Encode tokens and predict them.
+
+        Args:
+            src_tokens: int64 (B, N).
+            features_only: leave the masked-LM head out.
+            return_all_hiddens: put each layer's output, (N, B, embed_dim), into the
+                second result as "inner_states".
+            masked_tokens: bool (B, N); where given, only these are predicted.
+
+        Returns:
+            features (B, N, embed_dim), or logits (B, N, vocabulary) or (masked,
+            vocabulary); and a dict.
+        """
+        hidden_states = [] if return_all_hiddens else None
+        x = self.model.features(src_tokens, hidden_states)
+        if not features_only:
+            x = self.model.lm_head(x if masked_tokens is None else x[masked_tokens])
+        inner_states = [h.transpose(0, 1) for h in hidden_states or ()]
+        return x, {"inner_states": inner_states if return_all_hiddens else None}
+
+    def max_positions(self):
+        """Longest input."""
+        return self._max_positions
+
+
+class TransNormerEncoderModel(FairseqEncoderModel):
+    """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model."""
+
+    def __init__(self, cfg, encoder: TransNormerEncoder):
+        super().__init__(encoder)
+        self.cfg = cfg
+        self.classification_heads = nn.ModuleDict()
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build the model of a configuration for a task with one dictionary."""
+        config = as_dataclass(EncoderConfig, cfg)
+        return cls(cfg, TransNormerEncoder(config, task.source_dictionary))
+
+    def forward(
+        self,
+        src_tokens,
+        features_only=False,
+        return_all_hiddens=False,
+        classification_head_name=None,
+        **kwargs,
+    ):
+        """The encoder's results, or those of a classification head on its features."""
+        x, extra = self.encoder(
+            src_tokens,
+            features_only or classification_head_name is not None,
+            return_all_hiddens,
+            **kwargs,
+        )
+        if classification_head_name is not None:
+            x = self.classification_heads[classification_head_name](x)
+        return x, extra
+
+    def max_positions(self):
+        """Longest input."""
+        return self.encoder.max_positions()
+
+    @property
+    def supported_targets(self):
+        return {"self"}
+
+    def register_classification_head(
+        self, name, num_classes=None, inner_dim=None, **unused
+    ):
+        """Add a head, or replace the one of that name.
+
+        Args:
+            name: key in ``classification_heads``.
+            num_classes: outputs.
+            inner_dim: width inside; that of the model by default.
+        """
+        if name in self.classification_heads:
+            logger.warning("classification head %r is replaced", name)
+        self.classification_heads[name] = RobertaClassificationHead(
+            input_dim=self.cfg.embed_dim,
+            inner_dim=inner_dim or self.cfg.embed_dim,
+            num_classes=num_classes,
+            activation_fn=self.cfg.pooler_activation_fn,
+            pooler_dropout=self.cfg.pooler_dropout,
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path,
+        checkpoint_file="model.pt",
+        data_name_or_path=".",
+        bpe="gpt2",
+        **kwargs,
+    ):
+        """Load a checkpoint into RoBERTa's hub interface (encode, fill_mask, ...)."""
+        from fairseq import hub_utils
+
+        loaded = hub_utils.from_pretrained(
+            model_name_or_path,
+            checkpoint_file,
+            data_name_or_path,
+            archive_map=cls.hub_models(),
+            bpe=bpe,
+            load_checkpoint_heads=True,
+            **kwargs,
+        )
+        return RobertaHubInterface(loaded["args"], loaded["task"], loaded["models"][0])
+
+    def upgrade_state_dict_named(self, state_dict, name):
+        """Fit the classification heads of a checkpoint to those of this model.
+
+        Heads that the model lacks are added (``load_checkpoint_heads``) or dropped,
+        and so are heads of other sizes; heads that the checkpoint lacks keep their
+        fresh weights.
+        """
+        super().upgrade_state_dict_named(state_dict, name)
+        prefix = f"{name}." if name else ""
+        prefix += "classification_heads."
+        stored = {
+            k[len(prefix) :].split(".")[0] for k in state_dict if k.startswith(prefix)
+        }
+        for head in stored:
+            num_classes = state_dict[f"{prefix}{head}.out_proj.weight"].size(0)
+            inner_dim = state_dict[f"{prefix}{head}.dense.weight"].size(0)
+            if head not in self.classification_heads and self.cfg.load_checkpoint_heads:
+                self.register_classification_head(head, num_classes, inner_dim)
+            if head in self.classification_heads:
+                own = self.classification_heads[head]
+                sizes = (own.out_proj.out_features, own.dense.out_features)
+                if sizes == (num_classes, inner_dim):
+                    continue
+            logger.warning("classification head %r of the checkpoint is dropped", head)
+            for key in [k for k in state_dict if k.startswith(f"{prefix}{head}.")]:
+                del state_dict[key]
+        for key, value in self.classification_heads.state_dict().items():
+            state_dict.setdefault(prefix + key, value)
+
+
+register_variant(
+    "roberta_transnormer_t1",
+    TransNormerEncoderModel,
+    TransNormerEncoderConfig,
+    **(BLM | T1),
+)
+register_variant(
+    "roberta_transnormer_t2", TransNormerEncoderModel, TransNormerEncoderConfig, **BLM
+)
+register_variant(
+    "roberta_transnormer_t1_tiny",
+    TransNormerEncoderModel,
+    TransNormerEncoderConfig,
+    **(BLM | T1 | TINY),
+)
+register_variant(
+    "roberta_transnormer_t2_tiny",
+    TransNormerEncoderModel,
+    TransNormerEncoderConfig,
+    **(BLM | TINY),
+)

@@ -1,0 +1,44 @@
+"""Named architectures: registered models with dataclasses of their own.
+
+fairseq's architecture functions set their values on the command line only; Hydra
+ignores them. A variant's values are therefore the defaults of its dataclass.
+"""
+
+from dataclasses import fields
+
+from fairseq.models import register_model
+
+from ..modules.config import with_defaults
+
+# For tests: what each variant has, small.
+TINY = {
+    "attention_types": "diag,norm",
+    "embed_dim": 32,
+    "num_heads": 2,
+    "ffn_dim": 85,
+    "block_size": 8,
+}
+
+
+def register_variant(name: str, model: type, config: type, **defaults) -> None:
+    """Make ``model`` known as ``name`` to ``--arch`` and to Hydra's ``model._name``.
+
+    Args:
+        name: of the architecture.
+        model: the fairseq model class; the variant is a subclass of it.
+        config: its dataclass.
+        defaults: values in which the variant differs from it.
+    """
+    config_name = "".join(part.title() for part in name.split("_")) + "Config"
+    dataclass = with_defaults(config_name, config, model.__module__, **defaults)
+    variant = type(name, (model,), {"__module__": model.__module__})
+    register_model(name, dataclass=dataclass)(variant)
+
+
+def as_dataclass(config: type, cfg):
+    """The plain dataclass ``config`` with its fields' values taken from ``cfg``.
+
+    Raises:
+        ValueError: a value is not allowed; the field is named.
+    """
+    return config(**{each.name: getattr(cfg, each.name) for each in fields(config)})

@@ -1,0 +1,47 @@
+"""TransNormer as plain PyTorch modules; nothing here knows fairseq."""
+
+from .attention import ATTENTIONS, Attention, parse_attention_types, register_attention
+from .config import (
+    EncoderConfig,
+    EncoderT1Config,
+    EncoderT2Config,
+    LanguageModelConfig,
+    LanguageModelT1Config,
+    LanguageModelT2Config,
+    LayerConfig,
+)
+from .diag_attention import DiagAttention
+from .feed_forward import FFN, GLU
+from .language_model import CausalLanguageModel
+from .layers import LayerStack, TransNormerLayer
+from .lrpe import LRPE
+from .masked_language_model import MaskedLanguageModel, MaskedLanguageModelHead
+from .norm_attention import NormAttention
+from .norms import LayerNorm, RMSNorm, SimpleRMSNorm
+
+__all__ = [
+    "ATTENTIONS",
+    "FFN",
+    "GLU",
+    "LRPE",
+    "Attention",
+    "CausalLanguageModel",
+    "DiagAttention",
+    "EncoderConfig",
+    "EncoderT1Config",
+    "EncoderT2Config",
+    "LanguageModelConfig",
+    "LanguageModelT1Config",
+    "LanguageModelT2Config",
+    "LayerConfig",
+    "LayerNorm",
+    "LayerStack",
+    "MaskedLanguageModel",
+    "MaskedLanguageModelHead",
+    "NormAttention",
+    "RMSNorm",
+    "SimpleRMSNorm",
+    "TransNormerLayer",
+    "parse_attention_types",
+    "register_attention",
+]

@@ -1,0 +1,141 @@
+"""What the attentions share: projections, heads, positions; and the registry of them.
+
+A new attention is one file: a subclass of ``Attention`` with ``@register_attention``,
+imported in ``modules/__init__.py``. Its name can then stand in ``attention_types``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.states import State
+
+if TYPE_CHECKING:
+    from .config import LayerConfig
+
+ATTENTIONS: dict[str, type[Attention]] = {}
+
+
+def register_attention(name: str):
+    """Class decorator: make an ``Attention`` known to configurations as ``name``."""
+
+    def register(cls: type[Attention]) -> type[Attention]:
+        if name in ATTENTIONS:
+            raise ValueError(f"attention {name!r} is registered already")
+        ATTENTIONS[name] = cls
+        return cls
+
+    return register
+
+
+def parse_attention_types(notation: str) -> list[str]:
+    """Expand "diag*3,norm*3" to one registered name a layer.
+
+    Raises:
+        ValueError: a name is not registered, a count is not a positive number, or
+            there is no layer.
+    """
+    names = []
+    for part in str(notation).split(","):
+        match = re.fullmatch(r"\s*([^*\s]+)\s*(?:\*\s*([1-9][0-9]*)\s*)?", part)
+        if match is None or match[1] not in ATTENTIONS:
+            raise ValueError(
+                f"attention_types={notation!r}: {part.strip()!r} is no NAME or "
+                f"NAME*COUNT; allowed names: {', '.join(sorted(ATTENTIONS))}"
+            )
+        names += [match[1]] * int(match[2] or 1)
+    return names
+
+
+class Attention(nn.Module, ABC):
+    """Multi-head self-attention: q, k, v projections, ``attend``, output projection.
+
+    Args:
+        embed_dim: width d of the model.
+        num_heads: a divisor of it.
+        causal: whether token i sees tokens j <= i only.
+
+    Raises:
+        ValueError: num_heads does not divide embed_dim.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, causal: bool):
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(
+                f"num_heads={num_heads}; allowed: divisors of embed_dim={embed_dim}"
+            )
+        self.embed_dim, self.num_heads, self.causal = embed_dim, num_heads, causal
+        self.head_dim = embed_dim // num_heads
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.k_proj = nn.Linear(embed_dim, embed_dim)
+        self.v_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: LayerConfig, *, causal: bool) -> Attention:
+        """Build the attention that a configuration describes."""
+
+    @abstractmethod
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: State | None,
+        return_state: bool,
+    ) -> tuple[Tensor, State | None]:
+        """(B, N, H, D) each -> (B, N, embed_dim) before the output projection."""
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: bool = False,
+    ) -> Tensor | tuple[Tensor, State]:
+        """Self-attention over x.
+
+        Args:
+            x: (B, N, embed_dim).
+            key_padding_mask: bool (B, N), True at pads. Positions and blocks count from
+                index 0; ``LayerStack`` moves pads that stand elsewhere to the right.
+            state: what an earlier call with ``return_state`` returned (causal only);
+                it is consumed.
+            return_state: also return the state after the last token (causal only).
+
+        Returns:
+            (B, N, embed_dim), and the state where asked for.
+        """
+        query, key, value = (
+            projection(x).unflatten(-1, (self.num_heads, self.head_dim))
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        positions = torch.arange(x.shape[1], device=x.device)
+        if state is not None:
+            positions = state.length[:, None] + positions
+        output, new_state = self.attend(
+            query, key, value, positions, key_padding_mask, state, return_state
+        )
+        # an attention may hand over float32 where float16 would overflow
+        output = self.out_proj(output.to(value.dtype))
+        return (output, new_state) if return_state else output
+
+    def initialise(self, qkv_gain: float) -> None:
+        """Xavier-uniform projections; zero bias of the output projection."""
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=qkv_gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+
+QKV_GAIN_OF_FAIRSEQ = 1 / math.sqrt(2)

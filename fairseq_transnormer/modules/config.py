@@ -1,0 +1,172 @@
+"""What can be configured, as data. The fairseq models inherit these fields.
+
+The defaults are TransNormer T2's. Field types are real types, not strings, because
+fairseq reads them to make its command line.
+"""
+
+from dataclasses import dataclass, field, fields, make_dataclass
+
+from ..ops import BACKENDS
+from .activations import Activation, FeatureMap
+from .choices import Choice, choice
+from .diag_attention import DiagActivation
+from .feed_forward import FeedForwardType
+from .norms import NormType
+
+RelativePosition = choice("RelativePosition", ("lrpe", "none"), __name__)
+NormPosition = choice("NormPosition", ("pre", "post"), __name__)
+PositionalEmbeddingType = choice(
+    "PositionalEmbeddingType", ("sinusoidal", "learned", "none"), __name__
+)
+Backend = choice("Backend", BACKENDS, __name__)
+
+
+def described(default, help_text: str):
+    """A dataclass field whose help text the command line prints."""
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass
+class LayerConfig:
+    """A stack of layers; the values of the paper's causal T2."""
+
+    attention_types: str = described(
+        "diag*3,norm*3",
+        "attention of each layer from the first to the last: registered names, NAME or "
+        "NAME*COUNT, separated by commas",
+    )
+    embed_dim: int = described(512, "width d of the model")
+    num_heads: int = described(8, "attention heads; a divisor of embed_dim")
+    block_size: int = described(64, "DiagAttention: positions in a block")
+    diag_activation: DiagActivation = described(
+        DiagActivation("softmax"), "DiagAttention: activation of the scores"
+    )
+    diag_norm: NormType = described(
+        NormType("none"), "DiagAttention: norm of the concatenated heads"
+    )
+    norm_attention_activation: FeatureMap = described(
+        FeatureMap("1+elu"), "NormAttention: feature map of queries and keys"
+    )
+    norm_attention_norm: NormType = described(
+        NormType("simple_rms_norm"), "NormAttention: norm of the concatenated heads"
+    )
+    relative_position: RelativePosition = described(
+        RelativePosition("lrpe"), "position encoding of queries and keys"
+    )
+    lrpe_base: float = described(
+        10000.0, "LRPE: theta starts as base^(-2 i / head width)"
+    )
+    ffn_type: FeedForwardType = described(
+        FeedForwardType("glu"), "channel mixer of each layer"
+    )
+    ffn_dim: int = described(1365, "width inside the channel mixer")
+    ffn_activation: Activation = described(
+        Activation("silu"), "activation inside the channel mixer"
+    )
+    norm_type: NormType = described(
+        NormType("simple_rms_norm"), "norm around the layers' two parts"
+    )
+    norm_position: NormPosition = described(
+        NormPosition("pre"),
+        "norm in front of each part and behind the last layer, or behind each sum",
+    )
+    norm_eps: float = described(1e-8, "eps of all these norms, under the root")
+    dropout: float = described(
+        0.1, "dropout of the embedding and of each part's output"
+    )
+    attention_dropout: float = described(
+        0.0, "dropout of attention weights, where an attention has any"
+    )
+    activation_dropout: float = described(
+        0.0, "dropout behind the channel mixer's activation"
+    )
+    checkpoint_activations: bool = described(
+        False, "recompute each layer in the backward pass to save memory"
+    )
+    backend: Backend = described(Backend("auto"), "implementation of the ops")
+
+    def __post_init__(self):
+        for each in fields(self):
+            value, kind = getattr(self, each.name), each.type
+            if isinstance(kind, type) and issubclass(kind, Choice):
+                if value not in list(kind):
+                    raise ValueError(
+                        f"{each.name}={value!r}; allowed: {', '.join(kind)}"
+                    )
+                setattr(self, each.name, kind(value))
+        for name in ("embed_dim", "num_heads", "block_size", "ffn_dim"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; allowed: 1 or more")
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; allowed: 0 <= p < 1")
+
+
+@dataclass
+class LanguageModelConfig(LayerConfig):
+    """A causal language model; the values of the paper's T2."""
+
+    positional_embedding: PositionalEmbeddingType = described(
+        PositionalEmbeddingType("sinusoidal"), "absolute positions"
+    )
+    no_scale_embedding: bool = described(
+        False, "do not multiply the token embedding by sqrt(embed_dim)"
+    )
+    untie_output_embedding: bool = described(
+        False, "give the output layer a matrix of its own"
+    )
+
+
+@dataclass
+class EncoderConfig(LayerConfig):
+    """A bidirectional encoder with a masked-LM head."""
+
+    positional_embedding: PositionalEmbeddingType = described(
+        PositionalEmbeddingType("learned"), "absolute positions"
+    )
+    max_positions: int = described(
+        512, "longest input; rows of the learned positions, less two for padding"
+    )
+    untie_output_embedding: bool = described(
+        False, "give the masked-LM head a matrix of its own"
+    )
+
+
+def with_defaults(name: str, base: type, module: str, **defaults) -> type:
+    """A dataclass ``name`` of ``module``: ``base`` with other defaults."""
+    known = {each.name: each for each in fields(base)}
+    return make_dataclass(
+        name,
+        [
+            (key, known[key].type, field(default=value, metadata=known[key].metadata))
+            for key, value in defaults.items()
+        ],
+        bases=(base,),
+        namespace={"__module__": module, "__doc__": base.__doc__},
+    )
+
+
+# What sets T1 apart from T2, whose values the dataclasses above have (section 4.3).
+T1 = {
+    "diag_activation": DiagActivation("relu"),
+    "diag_norm": NormType("simple_rms_norm"),
+    "norm_attention_activation": FeatureMap("elu"),
+}
+# What sets the bidirectional model apart from the causal one (Table 13).
+BLM = {
+    "attention_types": "diag*6,norm*6",
+    "embed_dim": 768,
+    "num_heads": 12,
+    "ffn_dim": 2048,
+    "norm_position": NormPosition("post"),
+    "attention_dropout": 0.1,
+}
+
+LanguageModelT1Config = with_defaults(
+    "LanguageModelT1Config", LanguageModelConfig, __name__, **T1
+)
+LanguageModelT2Config = with_defaults(
+    "LanguageModelT2Config", LanguageModelConfig, __name__
+)
+EncoderT1Config = with_defaults("EncoderT1Config", EncoderConfig, __name__, **BLM, **T1)
+EncoderT2Config = with_defaults("EncoderT2Config", EncoderConfig, __name__, **BLM)

@@ -1,0 +1,98 @@
+"""DiagAttention: softmax or ReLU attention inside blocks (section 4.2)."""
+
+from __future__ import annotations
+
+from ..ops import block_attention
+from .attention import Attention, register_attention
+from .choices import choice
+from .lrpe import LRPE
+from .norms import build_norm
+
+DiagActivation = choice("DiagActivation", ("softmax", "relu"), __name__)
+
+
+@register_attention("diag")
+class DiagAttention(Attention):
+    """Attention inside non-overlapping blocks, with LRPE inside the block.
+
+    Time and memory are linear in the length; a causal layer generates with the keys and
+    values of the current block only.
+
+    Args:
+        embed_dim, num_heads, causal: see ``Attention``.
+        block_size: positions in a block, the paper's w.
+        activation: "softmax" (T2) or "relu" (T1).
+        norm: norm of the concatenated heads; "simple_rms_norm" (T1), "none" (T2),
+            "rms_norm" or "layer_norm".
+        norm_eps: the norm's eps.
+        dropout: probability with which an attention weight is dropped in training.
+        relative_position: "lrpe" or "none".
+        lrpe_base: see ``LRPE``.
+        backend: see ``ops.block_attention``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool,
+        block_size: int = 64,
+        activation: str = "softmax",
+        norm: str = "none",
+        norm_eps: float = 1e-8,
+        dropout: float = 0.0,
+        relative_position: str = "lrpe",
+        lrpe_base: float = 10000.0,
+        backend: str = "auto",
+    ):
+        super().__init__(embed_dim, num_heads, causal=causal)
+        if block_size < 1:
+            raise ValueError(f"block_size={block_size}; allowed: 1 or more")
+        self.block_size = block_size
+        self.activation = DiagActivation(activation).value
+        self.norm = build_norm(norm, embed_dim, norm_eps, backend)
+        self.dropout = dropout
+        self.lrpe = None
+        if relative_position == "lrpe":
+            self.lrpe = LRPE(self.head_dim, lrpe_base, backend)
+        self.backend = backend
+        self.initialise(qkv_gain=1.0)
+
+    @classmethod
+    def from_config(cls, config, *, causal):
+        return cls(
+            config.embed_dim,
+            config.num_heads,
+            causal=causal,
+            block_size=config.block_size,
+            activation=config.diag_activation,
+            norm=config.diag_norm,
+            norm_eps=config.norm_eps,
+            dropout=config.attention_dropout,
+            relative_position=config.relative_position,
+            lrpe_base=config.lrpe_base,
+            backend=config.backend,
+        )
+
+    def attend(
+        self, query, key, value, positions, key_padding_mask, state, return_state
+    ):
+        if self.lrpe is not None:
+            inside = positions % self.block_size
+            query, key = self.lrpe(query, inside), self.lrpe(key, inside)
+        output = block_attention(
+            query,
+            key,
+            value,
+            block_size=self.block_size,
+            causal=self.causal,
+            activation=self.activation,
+            dropout_p=self.dropout if self.training else 0.0,
+            key_padding_mask=key_padding_mask,
+            initial_state=state,
+            return_state=return_state,
+            backend=self.backend,
+        )
+        output, state = output if return_state else (output, None)
+        return self.norm(output.flatten(2)), state

@@ -1,0 +1,78 @@
+"""Absolute positions, numbered from 0 at the first real token of a row."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def token_positions(key_padding_mask: Tensor | None, tokens: Tensor) -> Tensor:
+    """Position of each token among the real tokens of its row.
+
+    Args:
+        key_padding_mask: bool (B, N), True at pads, or None.
+        tokens: (B, N), for length and device.
+
+    Returns:
+        int64 (N,) without pads and (B, N) with them; pads get the position of the
+        token in front of them.
+    """
+    if key_padding_mask is None:
+        return torch.arange(tokens.shape[1], device=tokens.device)
+    return ((~key_padding_mask).cumsum(1) - 1).clamp(min=0)
+
+
+class SinusoidalPositions(nn.Module):
+    """sin and cos of position / 10000^(i / (d / 2 - 1)), as fairseq computes them.
+
+    Computed on the fly in float32: there is no table, hence no longest length.
+
+    Args:
+        embed_dim: width d, 4 or more.
+        padding_idx: fairseq numbers positions from padding_idx + 1; so do we.
+    """
+
+    def __init__(self, embed_dim: int, padding_idx: int):
+        super().__init__()
+        if embed_dim < 4:
+            raise ValueError(
+                f"embed_dim={embed_dim}; allowed with sinusoidal positions: 4 or more"
+            )
+        self.embed_dim, self.offset = embed_dim, padding_idx + 1
+
+    def forward(self, positions: Tensor) -> Tensor:
+        """int64 (...) -> float32 (..., embed_dim)."""
+        half = self.embed_dim // 2
+        index = torch.arange(half, device=positions.device, dtype=torch.float32)
+        frequencies = torch.exp(index * (-math.log(10000) / (half - 1)))
+        angles = (positions + self.offset).float()[..., None] * frequencies
+        encoded = torch.cat((angles.sin(), angles.cos()), dim=-1)
+        if self.embed_dim % 2:
+            encoded = nn.functional.pad(encoded, (0, 1))
+        return encoded
+
+
+class LearnedPositions(nn.Embedding):
+    """A learned vector for each position.
+
+    Args:
+        max_positions: longest input.
+        embed_dim: width d.
+        padding_idx: as in RoBERTa, rows 0 ... padding_idx serve no position.
+
+    Raises:
+        ValueError: (in forward) a position is not below max_positions.
+    """
+
+    def __init__(self, max_positions: int, embed_dim: int, padding_idx: int):
+        super().__init__(max_positions + padding_idx + 1, embed_dim, padding_idx)
+        self.max_positions, self.offset = max_positions, padding_idx + 1
+
+    def forward(self, positions: Tensor) -> Tensor:
+        """int64 (...) -> (..., embed_dim)."""
+        if positions.shape[-1] > self.max_positions:
+            raise ValueError(
+                f"input of {positions.shape[-1]} tokens; allowed: up to "
+                f"max_positions={self.max_positions}"
+            )
+        return super().forward(positions + self.offset)

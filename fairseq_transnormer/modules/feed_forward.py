@@ -1,0 +1,75 @@
+"""The channel mixers: GLU (section 4.3) and the plain feed-forward network."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..ops import gated_silu
+from .activations import ACTIVATIONS, Activation
+from .choices import choice
+
+
+class GLU(nn.Module):
+    """W3 (act(W1 x) * (W2 x)), biases on all three (Shazeer, 2020).
+
+    Args:
+        embed_dim: width of x.
+        hidden_dim: width inside; the paper's int(8 / 3 embed_dim).
+        activation: "silu" (the paper's Swish), "gelu" or "relu".
+        dropout: on the product, in training.
+        backend: see ``ops.gated_silu``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        hidden_dim: int,
+        activation: str = "silu",
+        dropout: float = 0.0,
+        backend: str = "auto",
+    ):
+        super().__init__()
+        self.gate_proj = nn.Linear(embed_dim, hidden_dim)
+        self.value_proj = nn.Linear(embed_dim, hidden_dim)
+        self.out_proj = nn.Linear(hidden_dim, embed_dim)
+        self.activation = Activation(activation).value
+        self.dropout, self.backend = dropout, backend
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., embed_dim) -> (..., embed_dim)."""
+        gate, value = self.gate_proj(x), self.value_proj(x)
+        if self.activation == "silu":
+            x = gated_silu(gate, value, backend=self.backend)
+        else:
+            x = ACTIVATIONS[self.activation](gate) * value
+        return self.out_proj(F.dropout(x, self.dropout, self.training))
+
+
+class FFN(nn.Module):
+    """W2 act(W1 x), the feed-forward network of the vanilla transformer.
+
+    Args:
+        embed_dim, hidden_dim, activation, dropout: as in ``GLU``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        hidden_dim: int,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        backend: str = "auto",
+    ):
+        super().__init__()
+        self.in_proj = nn.Linear(embed_dim, hidden_dim)
+        self.out_proj = nn.Linear(hidden_dim, embed_dim)
+        self.activation = ACTIVATIONS[Activation(activation).value]
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., embed_dim) -> (..., embed_dim)."""
+        x = self.activation(self.in_proj(x))
+        return self.out_proj(F.dropout(x, self.dropout, self.training))
+
+
+FEED_FORWARDS = {"glu": GLU, "ffn": FFN}
+FeedForwardType = choice("FeedForwardType", FEED_FORWARDS, __name__)

@@ -1,0 +1,108 @@
+"""The causal language model in plain PyTorch (the paper's ALM)."""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..ops.states import State
+from .config import LanguageModelConfig
+from .embeddings import SinusoidalPositions, token_positions
+from .layers import LayerStack
+
+
+class CausalLanguageModel(nn.Module):
+    """Token embedding and positions, causal layers, and an output over the vocabulary.
+
+    x = dropout(sqrt(d) E[t] + position); layers; logits = norm(x) E^T.
+
+    Args:
+        config: e.g. ``LanguageModelT2Config()``, the paper's T2.
+        vocab_size: entries of the vocabulary.
+        padding_idx: the entry that is no token.
+
+    Raises:
+        ValueError: a value of the configuration does not fit; the field is named.
+    """
+
+    def __init__(
+        self, config: LanguageModelConfig, vocab_size: int, padding_idx: int = 1
+    ):
+        super().__init__()
+        if config.positional_embedding == "learned":
+            raise ValueError(
+                "positional_embedding='learned'; allowed for a causal model, which has "
+                "no longest length: sinusoidal, none"
+            )
+        self.padding_idx, self.dropout = padding_idx, config.dropout
+        self.embed_tokens = nn.Embedding(vocab_size, config.embed_dim, padding_idx)
+        nn.init.normal_(self.embed_tokens.weight, std=config.embed_dim**-0.5)
+        nn.init.zeros_(self.embed_tokens.weight[padding_idx])
+        self.embed_scale = (
+            1.0 if config.no_scale_embedding else math.sqrt(config.embed_dim)
+        )
+        self.embed_positions = None
+        if config.positional_embedding == "sinusoidal":
+            self.embed_positions = SinusoidalPositions(config.embed_dim, padding_idx)
+        self.stack = LayerStack(config, causal=True)
+        self.output_projection = None
+        if config.untie_output_embedding:
+            self.output_projection = nn.Linear(config.embed_dim, vocab_size, bias=False)
+            nn.init.normal_(self.output_projection.weight, std=config.embed_dim**-0.5)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        return_states: bool = False,
+    ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
+        """Logits of the next token at each position.
+
+        Args:
+            tokens: int64 (B, N); ``padding_idx`` may stand anywhere.
+            states: what an earlier call with ``return_states`` returned; ``tokens``
+                then continue those rows. Consumed: clone to keep.
+            return_states: also return the states, whose size does not depend on how
+                many tokens they have seen.
+
+        Returns:
+            (B, N, vocab_size), and the states where asked for.
+        """
+        x = self.features(tokens, states, return_states)
+        if return_states:
+            x, states = x
+            return self.output(x), states
+        return self.output(x)
+
+    def features(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        return_states: bool = False,
+        hidden_states: list[Tensor] | None = None,
+    ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
+        """``forward`` without the output layer: (B, N, embed_dim).
+
+        hidden_states: a list to which each layer's output is appended.
+        """
+        mask = None
+        # a decoding step has one real token a row: no look at the values, no wait
+        if states is None or tokens.shape[1] > 1:
+            mask = tokens.eq(self.padding_idx)
+            mask = mask if mask.any() else None
+        x = self.embed_scale * self.embed_tokens(tokens)
+        if self.embed_positions is not None:
+            positions = token_positions(mask, tokens)
+            if states is not None:
+                positions = states[0].length[:, None] + positions
+            x = x + self.embed_positions(positions).to(x.dtype)
+        x = F.dropout(x, self.dropout, self.training)
+        return self.stack(x, mask, states, return_states, hidden_states)
+
+    def output(self, features: Tensor) -> Tensor:
+        """(..., embed_dim) -> logits (..., vocab_size)."""
+        if self.output_projection is not None:
+            return self.output_projection(features)
+        return F.linear(features, self.embed_tokens.weight)

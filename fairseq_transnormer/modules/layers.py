@@ -1,0 +1,156 @@
+"""One layer, and the stack of layers that both models share."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..ops.states import State
+from .attention import ATTENTIONS, Attention, parse_attention_types
+from .config import LayerConfig
+from .feed_forward import FEED_FORWARDS
+from .norms import build_norm
+
+
+class TransNormerLayer(nn.Module):
+    """Token mixer and channel mixer, each with a residual connection.
+
+    Pre-norm: x + dropout(part(norm(x))). Post-norm: norm(x + dropout(part(x))).
+
+    Args:
+        config: widths, norms, channel mixer and dropout.
+        attention: the token mixer.
+    """
+
+    def __init__(self, config: LayerConfig, attention: Attention):
+        super().__init__()
+
+        def norm() -> nn.Module:
+            return build_norm(
+                config.norm_type, config.embed_dim, config.norm_eps, config.backend
+            )
+
+        self.attention, self.attention_norm = attention, norm()
+        self.feed_forward = FEED_FORWARDS[str(config.ffn_type)](
+            config.embed_dim,
+            config.ffn_dim,
+            config.ffn_activation,
+            config.activation_dropout,
+            config.backend,
+        )
+        self.feed_forward_norm = norm()
+        self.pre_norm = config.norm_position == "pre"
+        self.dropout = config.dropout
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: bool = False,
+    ) -> Tensor | tuple[Tensor, State]:
+        """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
+        y = self.attention_norm(x) if self.pre_norm else x
+        y = self.attention(y, key_padding_mask, state, return_state)
+        y, state = y if return_state else (y, None)
+        x = self._add(x, y, self.attention_norm)
+        y = self.feed_forward_norm(x) if self.pre_norm else x
+        x = self._add(x, self.feed_forward(y), self.feed_forward_norm)
+        return (x, state) if return_state else x
+
+    def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+        x = x + F.dropout(y, self.dropout, self.training)
+        return x if self.pre_norm else norm(x)
+
+
+class LayerStack(nn.Module):
+    """The layers of ``config.attention_types``, and a final norm if they are pre-norm.
+
+    What a row gives does not depend on where its pads stand: rows with a pad in front
+    of a token are moved together first, so that positions and blocks count tokens.
+
+    Args:
+        config: the layers.
+        causal: whether token i sees tokens j <= i only.
+    """
+
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            TransNormerLayer(
+                config, ATTENTIONS[name].from_config(config, causal=causal)
+            )
+            for name in parse_attention_types(config.attention_types)
+        )
+        self.final_norm = None
+        if config.norm_position == "pre":
+            self.final_norm = build_norm(
+                config.norm_type, config.embed_dim, config.norm_eps, config.backend
+            )
+        self.checkpoint_activations = config.checkpoint_activations
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        states: tuple[State, ...] | None = None,
+        return_states: bool = False,
+        hidden_states: list[Tensor] | None = None,
+    ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
+        """Run all layers.
+
+        Args:
+            x: (B, N, embed_dim).
+            key_padding_mask: bool (B, N), True at pads, anywhere in a row.
+            states: what an earlier call returned, one a layer (causal only); consumed.
+            return_states: also return the states after the last token (causal only).
+            hidden_states: a list to which x and each layer's output are appended.
+
+        Returns:
+            (B, N, embed_dim), and the states where asked for. Values at pads carry no
+            meaning.
+        """
+        order = None
+        if key_padding_mask is not None:
+            pad_first = key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]
+            if pad_first.any():
+                order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
+                key_padding_mask = key_padding_mask.gather(1, order)
+                x = _rows(x, order)
+        back = None if order is None else order.argsort(dim=1)
+
+        def record(x: Tensor) -> None:
+            if hidden_states is not None:
+                hidden_states.append(x if back is None else _rows(x, back))
+
+        record(x)
+        new_states = []
+        for i, layer in enumerate(self.layers):
+            state = None if states is None else states[i]
+            if self.checkpoint_activations and self.training:
+                x = checkpoint(
+                    layer,
+                    x,
+                    key_padding_mask,
+                    state,
+                    return_states,
+                    use_reentrant=False,
+                )
+            else:
+                x = layer(x, key_padding_mask, state, return_states)
+            if return_states:
+                x, state = x
+                new_states.append(state)
+            record(x)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        if back is not None:
+            x = _rows(x, back)
+        return (x, tuple(new_states)) if return_states else x
+
+
+def _rows(x: Tensor, order: Tensor) -> Tensor:
+    """x (B, N, C) with the tokens of each row taken in ``order`` (B, N)."""
+    return x.gather(1, order.unsqueeze(-1).expand_as(x))

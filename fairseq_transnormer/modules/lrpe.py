@@ -1,0 +1,50 @@
+"""LRPE as a module: the learned angles and the fixed direction of one layer."""
+
+import torch
+from torch import Tensor, nn
+
+from .. import ops
+
+
+class LRPE(nn.Module):
+    """Position encoding of queries and keys; shared by the heads of a layer.
+
+    y = R(position * theta) (I - 2 v v^T) x: see ``ops.lrpe``. Both parameters stay in
+    float32 when the model is converted to half precision, since an angle at position
+    511 would be off by whole radians there.
+
+    Args:
+        head_dim: even.
+        base: theta starts as base^(-2 i / head_dim), i = 0 ... head_dim / 2 - 1.
+        backend: see ``ops.lrpe``.
+
+    Raises:
+        ValueError: head_dim is odd.
+    """
+
+    def __init__(self, head_dim: int, base: float = 10000.0, backend: str = "auto"):
+        super().__init__()
+        if head_dim % 2:
+            raise ValueError(
+                f"head_dim={head_dim}; LRPE turns pairs: allowed: even head widths, "
+                "or relative_position='none'"
+            )
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        self.theta = nn.Parameter(base**-exponents)
+        direction = torch.randn(head_dim)
+        # a parameter, as in the paper's counts, that is never trained
+        self.reflection = nn.Parameter(direction / direction.norm(), False)
+        self.backend = backend
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (B, N, H, head_dim), positions (N,) or (B, N) -> the shape of x."""
+        return ops.lrpe(x, self.theta, self.reflection, positions, backend=self.backend)
+
+    def _apply(self, fn, recurse=True):
+        def keep_float32(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            if moved.dtype in (torch.float16, torch.bfloat16):
+                return tensor.to(moved.device)
+            return moved
+
+        return super()._apply(keep_float32, recurse)

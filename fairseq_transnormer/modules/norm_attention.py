@@ -1,0 +1,83 @@
+"""NormAttention: linear attention, normalised instead of scaled (section 4.1)."""
+
+from __future__ import annotations
+
+from ..ops import linear_attention
+from .activations import FEATURE_MAPS, FeatureMap
+from .attention import QKV_GAIN_OF_FAIRSEQ, Attention, register_attention
+from .lrpe import LRPE
+from .norms import build_norm
+
+
+@register_attention("norm")
+class NormAttention(Attention):
+    """O = norm(phi(Q) (phi(K)^T V)), the paper's equation 13, with LRPE behind phi.
+
+    Time and memory are linear in the length; a causal layer generates with a state of
+    (B, H, D, D) numbers, whatever the length. The norm goes over the full width, heads
+    concatenated.
+
+    Args:
+        embed_dim, num_heads, causal: see ``Attention``.
+        activation: phi; "elu" (T1), "1+elu" (T2), "relu" or "identity".
+        norm: "simple_rms_norm", "rms_norm", "layer_norm" or "none".
+        norm_eps: the norm's eps.
+        relative_position: "lrpe" or "none".
+        lrpe_base: see ``LRPE``.
+        backend: see ``ops.linear_attention``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool,
+        activation: str = "1+elu",
+        norm: str = "simple_rms_norm",
+        norm_eps: float = 1e-8,
+        relative_position: str = "lrpe",
+        lrpe_base: float = 10000.0,
+        backend: str = "auto",
+    ):
+        super().__init__(embed_dim, num_heads, causal=causal)
+        self.feature_map = FEATURE_MAPS[FeatureMap(activation).value]
+        self.norm = build_norm(norm, embed_dim, norm_eps, backend)
+        self.lrpe = None
+        if relative_position == "lrpe":
+            self.lrpe = LRPE(self.head_dim, lrpe_base, backend)
+        self.backend = backend
+        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
+
+    @classmethod
+    def from_config(cls, config, *, causal):
+        return cls(
+            config.embed_dim,
+            config.num_heads,
+            causal=causal,
+            activation=config.norm_attention_activation,
+            norm=config.norm_attention_norm,
+            norm_eps=config.norm_eps,
+            relative_position=config.relative_position,
+            lrpe_base=config.lrpe_base,
+            backend=config.backend,
+        )
+
+    def attend(
+        self, query, key, value, positions, key_padding_mask, state, return_state
+    ):
+        query, key = self.feature_map(query), self.feature_map(key)
+        if self.lrpe is not None:
+            query, key = self.lrpe(query, positions), self.lrpe(key, positions)
+        output = linear_attention(
+            query,
+            key,
+            value,
+            causal=self.causal,
+            key_padding_mask=key_padding_mask,
+            initial_state=state,
+            return_state=return_state,
+            backend=self.backend,
+        )
+        output, state = output if return_state else (output, None)
+        return self.norm(output.flatten(2)), state

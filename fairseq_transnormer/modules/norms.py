@@ -1,0 +1,75 @@
+"""Normalisations by name."""
+
+import torch
+from torch import Tensor, nn
+
+from ..ops import rms_norm
+from .choices import choice
+
+
+class SimpleRMSNorm(nn.Module):
+    """x * rsqrt(mean(x^2) + eps) over the last dimension; nothing is learned.
+
+    The norm that replaces NormAttention's scaling, and TransNormer's layer norm.
+
+    Args:
+        dim: width, for the printed form only.
+        eps: added under the root.
+        backend: see ``ops.rms_norm``.
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-8, backend: str = "auto"):
+        super().__init__()
+        self.dim, self.eps, self.backend = dim, eps, backend
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, eps=self.eps, backend=self.backend)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, eps={self.eps}"
+
+
+class RMSNorm(SimpleRMSNorm):
+    """SimpleRMSNorm times a learned gain (Zhang and Sennrich, 2019)."""
+
+    def __init__(self, dim: int, eps: float = 1e-8, backend: str = "auto"):
+        super().__init__(dim, eps, backend)
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.weight.to(x.dtype)
+
+
+class LayerNorm(nn.LayerNorm):
+    """torch's LayerNorm, computed in the parameters' dtype, returned in x's."""
+
+    def __init__(self, dim: int, eps: float = 1e-5, backend: str = "auto"):
+        super().__init__(dim, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
+class NoNorm(nn.Identity):
+    """x itself."""
+
+    def __init__(self, dim: int, eps: float = 0.0, backend: str = "auto"):
+        super().__init__()
+
+
+NORMS = {
+    "simple_rms_norm": SimpleRMSNorm,
+    "rms_norm": RMSNorm,
+    "layer_norm": LayerNorm,
+    "none": NoNorm,
+}
+NormType = choice("NormType", NORMS, __name__)
+
+
+def build_norm(kind: str, dim: int, eps: float, backend: str = "auto") -> nn.Module:
+    """The norm called ``kind`` over a last dimension of ``dim``.
+
+    Raises:
+        ValueError: the name is not known.
+    """
+    return NORMS[NormType(kind).value](dim, eps=eps, backend=backend)

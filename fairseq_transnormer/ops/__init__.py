@@ -1,0 +1,29 @@
+"""Functions of tensors: what the attentions compute, with interchangeable backends."""
+
+from .backend import BACKENDS, ENVIRONMENT_VARIABLE, resolve_backend
+from .block_attention import block_attention
+from .gated_silu import gated_silu
+from .linear_attention import linear_attention
+from .lrpe import lrpe
+from .rms_norm import rms_norm
+from .states import (
+    BlockAttentionState,
+    LinearAttentionState,
+    reorder_state,
+    state_bytes,
+)
+
+__all__ = [
+    "BACKENDS",
+    "ENVIRONMENT_VARIABLE",
+    "BlockAttentionState",
+    "LinearAttentionState",
+    "block_attention",
+    "gated_silu",
+    "linear_attention",
+    "lrpe",
+    "reorder_state",
+    "resolve_backend",
+    "rms_norm",
+    "state_bytes",
+]

@@ -1,0 +1,78 @@
+"""What both attention ops ask of their inputs, and how they lay them out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def check_attention_inputs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None,
+    same_length: bool,
+) -> None:
+    """Raise ValueError, naming the tensor, where shapes or dtypes do not fit.
+
+    Args:
+        query: (B, N, H, D).
+        key: (B, M, H, D).
+        value: (B, M, H, E).
+        key_padding_mask: None or bool (B, M), True at pads.
+        same_length: whether M must equal N.
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() != 4:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; "
+                "allowed: (batch, length, heads, head width)"
+            )
+        if tensor.dtype != query.dtype or not tensor.is_floating_point():
+            raise ValueError(
+                f"{name} has dtype {tensor.dtype} beside query {query.dtype}; "
+                "allowed: one floating-point dtype for all three"
+            )
+    if query.shape[1] == 0 or key.shape[1] == 0:
+        raise ValueError("query or key has length 0; allowed: 1 or more")
+    if query.shape[::3] + query.shape[2:3] != key.shape[::3] + key.shape[2:3]:
+        raise ValueError(
+            f"key has shape {tuple(key.shape)} beside query {tuple(query.shape)}; "
+            "batch, heads and head width must agree"
+        )
+    if value.shape[:3] != key.shape[:3]:
+        raise ValueError(
+            f"value has shape {tuple(value.shape)} beside key {tuple(key.shape)}; "
+            "batch, length and heads must agree"
+        )
+    if same_length and query.shape[1] != key.shape[1]:
+        raise ValueError(
+            f"query has length {query.shape[1]} and key {key.shape[1]}; "
+            "they must be equal here"
+        )
+    if key_padding_mask is not None and (
+        key_padding_mask.shape != key.shape[:2] or key_padding_mask.dtype != torch.bool
+    ):
+        raise ValueError(
+            f"key_padding_mask is {key_padding_mask.dtype} "
+            f"{tuple(key_padding_mask.shape)}; allowed: torch.bool, "
+            f"(batch, key length) = {tuple(key.shape[:2])}"
+        )
+
+
+def zero_pads(
+    key: Tensor, value: Tensor, key_padding_mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Zero keys and values at pads, so that not even NaN or inf there can leak."""
+    if key_padding_mask is None:
+        return key, value
+    pads = key_padding_mask[:, :, None, None]
+    return key.masked_fill(pads, 0), value.masked_fill(pads, 0)
+
+
+def real_lengths(tensor: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+    """(B,) int64: how many tokens of each row are no pads; tensor is (B, N, ...)."""
+    if key_padding_mask is None:
+        batch, length = tensor.shape[:2]
+        return torch.full((batch,), length, dtype=torch.int64, device=tensor.device)
+    return (~key_padding_mask).sum(1)

@@ -1,0 +1,96 @@
+"""Block-diagonal attention, DiagAttention's core (section 4.2)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from . import reference, torch_block_attention
+from .attention_inputs import check_attention_inputs
+from .backend import select
+from .states import BlockAttentionState
+
+ACTIVATIONS = ("softmax", "relu")
+
+_IMPLEMENTATIONS = {
+    "torch": torch_block_attention.block_attention,
+    "reference": reference.block_attention,
+}
+
+
+def block_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    block_size: int,
+    causal: bool,
+    activation: str = "softmax",
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: BlockAttentionState | None = None,
+    return_state: bool = False,
+    backend: str = "auto",
+) -> Tensor | tuple[Tensor, BlockAttentionState]:
+    """Attention inside non-overlapping blocks; time and memory linear in the length.
+
+    o_i = sum_j P_ij v_j over the positions j of i's block (j <= i when causal), with
+    P = softmax(scale * q k^T) or, for ReLA, P = relu(scale * q k^T). Blocks are counted
+    from index 0; a short last block attends to its own tokens only. A position that
+    sees no token gives zeros.
+
+    Args:
+        query: (B, N, H, D), any strides; float64, float32, bfloat16 or float16.
+        key: (B, N, H, D), the same dtype.
+        value: (B, N, H, E), the same dtype.
+        block_size: positions in a block, the paper's w.
+        causal: whether token i sees tokens j <= i only.
+        activation: "softmax" (T2) or "relu" (T1).
+        scale: factor on the scores; None: D ** -0.5.
+        dropout_p: probability with which an entry of P is dropped, also in evaluation:
+            pass 0 there.
+        key_padding_mask: bool (B, N), True at pads; they take no part.
+        initial_state: continue after the tokens that this state has seen (causal
+            only); pads must then stand on the right. A call with one token that needs
+            no gradient updates it in place and returns it: clone it to keep it.
+        return_state: also return the state after the last token (causal only).
+        backend: "auto", "torch" or "reference".
+
+    Returns:
+        (B, N, H, E): float32 for float16 inputs with "relu", whose sums can leave
+        float16's range; value's dtype otherwise. With ``return_state`` a tuple of that
+        and the new state. Scores and sums are kept in float32 (float64).
+
+    Raises:
+        ValueError: shapes, dtypes, block_size, activation or the backend's name do not
+            fit.
+    """
+    check_attention_inputs(query, key, value, key_padding_mask, same_length=True)
+    if block_size < 1:
+        raise ValueError(f"block_size={block_size}; allowed: 1 or more")
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"activation={activation!r}; allowed: {', '.join(ACTIVATIONS)}"
+        )
+    if not causal and (initial_state is not None or return_state):
+        raise ValueError(
+            "causal=False with a state; allowed: states with causal=True only"
+        )
+    if initial_state is not None and initial_state.key.shape[1] != block_size:
+        raise ValueError(
+            f"initial_state holds blocks of {initial_state.key.shape[1]}; "
+            f"allowed: block_size={block_size}"
+        )
+    return select(_IMPLEMENTATIONS, backend)(
+        query,
+        key,
+        value,
+        block_size=block_size,
+        causal=causal,
+        activation=activation,
+        scale=scale,
+        dropout_p=dropout_p,
+        key_padding_mask=key_padding_mask,
+        initial_state=initial_state,
+        return_state=return_state,
+    )

@@ -1,0 +1,30 @@
+"""The gate of the GLU: silu(a) * b (section 4.3)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import reference
+from .backend import select
+
+
+def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
+    """silu(gate) * value, elementwise; silu(a) = a * sigmoid(a), the paper's Swish.
+
+    Args:
+        gate: any shape and floating-point dtype.
+        value: the same shape and dtype.
+        backend: "auto", "torch" or "reference".
+
+    Raises:
+        ValueError: the backend's name is not known.
+    """
+    return select(_IMPLEMENTATIONS, backend)(gate, value)
+
+
+def _torch_gated_silu(gate: Tensor, value: Tensor) -> Tensor:
+    return F.silu(gate) * value
+
+
+_IMPLEMENTATIONS = {"torch": _torch_gated_silu, "reference": reference.gated_silu}

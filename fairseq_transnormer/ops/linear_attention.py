@@ -1,0 +1,80 @@
+"""Linear attention: o_i = q_i . sum_j k_j v_j^T, NormAttention's core (section 4.1)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from . import reference, torch_linear_attention
+from .attention_inputs import check_attention_inputs
+from .backend import select
+from .states import LinearAttentionState
+
+_IMPLEMENTATIONS = {
+    "torch": torch_linear_attention.linear_attention,
+    "reference": reference.linear_attention,
+}
+
+
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    normalize: bool = False,
+    eps: float = 1e-6,
+    initial_state: LinearAttentionState | None = None,
+    return_state: bool = False,
+    backend: str = "auto",
+) -> Tensor | tuple[Tensor, LinearAttentionState]:
+    """Attention without softmax, in time and memory linear in the length.
+
+    o_i = sum_j (q_i . k_j) v_j over all j, or over j <= i when causal (the paper's
+    equation 3 without Delta; the feature map has already been applied). With
+    ``normalize`` the sum is divided by max(sum_j q_i . k_j, eps), as in the 1+elu
+    family.
+
+    Args:
+        query: (B, N, H, D), any strides; float64, float32, bfloat16 or float16.
+        key: (B, M, H, D), the same dtype; M = N when causal.
+        value: (B, M, H, E), the same dtype.
+        causal: whether token i sees tokens j <= i only.
+        key_padding_mask: bool (B, M), True at pads; they take no part.
+        normalize: divide by the sum of the scores.
+        eps: smallest divisor of ``normalize``.
+        initial_state: continue after the tokens that this state has seen (causal
+            only). A call with one token that needs no gradient updates it in place
+            and returns it: clone it to keep it.
+        return_state: also return the state after the last token (causal only).
+        backend: "auto", "torch" or "reference".
+
+    Returns:
+        (B, N, H, E): float32 for float16 inputs without ``normalize``, since such a
+        sum leaves float16's range; value's dtype otherwise. With ``return_state`` a
+        tuple of that and the new state. Sums are kept in float32 (float64).
+
+    Raises:
+        ValueError: shapes, dtypes or the backend's name do not fit.
+    """
+    check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
+    if not causal and (initial_state is not None or return_state):
+        raise ValueError(
+            "causal=False with a state; allowed: states with causal=True only"
+        )
+    if initial_state is not None and normalize and initial_state.key_sum is None:
+        raise ValueError(
+            "initial_state.key_sum=None with normalize=True; allowed: a state that a "
+            "call with normalize=True returned"
+        )
+    return select(_IMPLEMENTATIONS, backend)(
+        query,
+        key,
+        value,
+        causal=causal,
+        key_padding_mask=key_padding_mask,
+        normalize=normalize,
+        eps=eps,
+        initial_state=initial_state,
+        return_state=return_state,
+    )

@@ -1,0 +1,116 @@
+"""LRPE: the position encoding on queries and keys (specification, "Spec card")."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import reference
+from .backend import select
+from .precision import accumulation_dtype, autocast_disabled
+
+
+def lrpe(
+    x: Tensor,
+    theta: Tensor,
+    reflection: Tensor,
+    positions: Tensor,
+    *,
+    backend: str = "auto",
+) -> Tensor:
+    """Reflect x at a fixed direction, then rotate its pairs by position * theta.
+
+    y = R(position * theta) (x - 2 (x . v) v), with R turning the pairs (0, 1), (2, 3),
+    ...; the product of two encoded vectors depends on the difference of their
+    positions only. Angles are computed in float32 (float64 for float64 inputs).
+
+    Args:
+        x: (B, N, H, D), D even.
+        theta: (D / 2,), radians per position; keep it in float32.
+        reflection: (D,), the unit vector v; gets no gradient.
+        positions: (N,) or (B, N), int64.
+        backend: "auto", "torch" or "reference".
+
+    Returns:
+        (B, N, H, D), x's dtype.
+
+    Raises:
+        ValueError: the width is odd, theta or reflection does not fit it, or the
+            backend's name is not known.
+    """
+    width = x.shape[-1]
+    if width % 2:
+        raise ValueError(f"x has head width {width}; LRPE turns pairs: allowed: even")
+    if theta.shape != (width // 2,) or reflection.shape != (width,):
+        raise ValueError(
+            f"theta has shape {tuple(theta.shape)} and reflection "
+            f"{tuple(reflection.shape)}; allowed for head width {width}: "
+            f"({width // 2},) and ({width},)"
+        )
+    return select(_IMPLEMENTATIONS, backend)(x, theta, reflection, positions)
+
+
+def _torch_lrpe(
+    x: Tensor, theta: Tensor, reflection: Tensor, positions: Tensor
+) -> Tensor:
+    return _LRPE.apply(x, theta, reflection, positions)
+
+
+class _LRPE(torch.autograd.Function):
+    """Saves its output, which the attention saves anyway, instead of its input."""
+
+    @staticmethod
+    def forward(ctx, x, theta, reflection, positions):
+        with autocast_disabled(x):
+            dtype = accumulation_dtype(x.dtype)
+            cos, sin = _cos_sin(theta, positions, dtype)
+            even, odd = _pairs(_reflect(x.to(dtype), reflection))
+            y = _interleave(even * cos - odd * sin, even * sin + odd * cos)
+            y = y.to(x.dtype)
+        ctx.save_for_backward(y, theta, reflection, positions)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        y, theta, reflection, positions = ctx.saved_tensors
+        with autocast_disabled(y):
+            dtype = accumulation_dtype(y.dtype)
+            cos, sin = _cos_sin(theta, positions, dtype)
+            grad_even, grad_odd = _pairs(grad.to(dtype))
+            grad_x = grad_theta = None
+            if ctx.needs_input_grad[0]:
+                turned_back = _interleave(
+                    grad_even * cos + grad_odd * sin, grad_odd * cos - grad_even * sin
+                )
+                grad_x = _reflect(turned_back, reflection).to(y.dtype)
+            if ctx.needs_input_grad[1]:
+                even, odd = _pairs(y.to(dtype))
+                # d(even, odd) / d angle = (-odd, even)
+                by_angle = (grad_odd * even - grad_even * odd).sum(2)
+                by_position = by_angle * positions.to(dtype)[..., None]
+                grad_theta = by_position.flatten(0, 1).sum(0).to(theta.dtype)
+        return grad_x, grad_theta, None, None
+
+
+def _cos_sin(theta: Tensor, positions: Tensor, dtype: torch.dtype):
+    """(N, 1, D / 2), or (B, N, 1, D / 2) where rows have positions of their own."""
+    angles = (positions.to(dtype)[..., None] * theta.to(dtype)).unsqueeze(-2)
+    return angles.cos(), angles.sin()
+
+
+def _reflect(x: Tensor, direction: Tensor) -> Tensor:
+    v = direction.to(x.dtype)
+    return x - 2 * (x @ v).unsqueeze(-1) * v
+
+
+def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x[..., 0::2], x[..., 1::2]
+
+
+def _interleave(even: Tensor, odd: Tensor) -> Tensor:
+    return torch.stack((even, odd), dim=-1).flatten(-2)
+
+
+_IMPLEMENTATIONS = {"torch": _torch_lrpe, "reference": reference.lrpe}

@@ -1,0 +1,138 @@
+"""The paper's equations, stated literally: quadratic, for readers and for tests.
+
+Each function has the signature of the public op of the same name. Shapes: B batch,
+N query length, M key length, H heads, D head width of queries and keys, E of values.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .attention_inputs import real_lengths, zero_pads
+from .precision import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .states import BlockAttentionState, LinearAttentionState
+
+
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    normalize: bool = False,
+    eps: float = 1e-6,
+    initial_state: LinearAttentionState | None = None,
+    return_state: bool = False,
+):
+    """Equation 3 with (``normalize``) and without the scaling by Delta."""
+    with autocast_disabled(query):
+        key, value = zero_pads(key, value, key_padding_mask)
+        dtype = accumulation_dtype(query.dtype)
+        q, k, v = (x.to(dtype).transpose(1, 2) for x in (query, key, value))
+        scores = q @ k.transpose(-1, -2)
+        if causal:
+            scores = scores.tril()
+        output = scores @ v
+        total = scores.sum(-1, keepdim=True)
+        key_value, key_sum = k.transpose(-1, -2) @ v, k.sum(2)
+        length = real_lengths(key, key_padding_mask)
+        if initial_state is not None:
+            output = output + q @ initial_state.key_value
+            key_value = key_value + initial_state.key_value
+            length = length + initial_state.length
+            if normalize:
+                total = total + q @ initial_state.key_sum.unsqueeze(-1)
+                key_sum = key_sum + initial_state.key_sum
+        if normalize:
+            output = (output / total.clamp(min=eps)).to(value.dtype)
+        output = output.transpose(1, 2).to(
+            value.dtype if normalize else unscaled_output_dtype(value.dtype)
+        )
+        if not return_state:
+            return output
+        return output, LinearAttentionState(
+            key_value, key_sum if normalize else None, length
+        )
+
+
+def block_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    block_size: int,
+    causal: bool,
+    activation: str = "softmax",
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: BlockAttentionState | None = None,
+    return_state: bool = False,
+):
+    """Section 4.2: position i attends to position j where both are in one block."""
+    if initial_state is not None or return_state:
+        raise NotImplementedError(
+            "the reference of block_attention keeps no state; allowed backend: torch"
+        )
+    with autocast_disabled(query):
+        key, value = zero_pads(key, value, key_padding_mask)
+        dtype = accumulation_dtype(query.dtype)
+        q, k, v = (x.to(dtype).transpose(1, 2) for x in (query, key, value))
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = scale * q @ k.transpose(-1, -2)
+        position = torch.arange(query.shape[1], device=query.device)
+        block = position // block_size
+        visible = block[:, None] == block[None, :]
+        if causal:
+            visible = visible & (position[None, :] <= position[:, None])
+        visible = visible[None, None]
+        if key_padding_mask is not None:
+            visible = visible & ~key_padding_mask[:, None, None, :]
+        if activation == "relu":
+            weights = torch.where(visible, scores.relu(), 0.0)
+        else:
+            # a row that sees nothing gives zeros, not NaN
+            weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
+            weights = torch.where(visible, weights, 0.0)
+        weights = torch.dropout(weights, dropout_p, train=True)
+        output = (weights @ v).transpose(1, 2)
+        relu = activation == "relu"
+        return output.to(unscaled_output_dtype(value.dtype) if relu else value.dtype)
+
+
+def rms_norm(x: Tensor, *, eps: float = 1e-8) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) over the last dimension."""
+    wide = x.to(accumulation_dtype(x.dtype))
+    return (wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt()).to(x.dtype)
+
+
+def lrpe(x: Tensor, theta: Tensor, reflection: Tensor, positions: Tensor) -> Tensor:
+    """The reflection I - 2 v v^T, then the rotation by position * theta, as matrices.
+
+    One (D, D) rotation matrix per position: a test's tool, not for long inputs.
+    """
+    dtype = accumulation_dtype(x.dtype)
+    width = x.shape[-1]
+    v = reflection.to(dtype)
+    householder = torch.eye(width, dtype=dtype, device=x.device) - 2 * torch.outer(v, v)
+    angles = positions.to(dtype)[..., None] * theta.to(dtype)
+    cos, sin = angles.cos(), angles.sin()
+    rotation = x.new_zeros(*angles.shape[:-1], width, width, dtype=dtype)
+    even = torch.arange(0, width, 2, device=x.device)
+    rotation[..., even, even] = cos
+    rotation[..., even, even + 1] = -sin
+    rotation[..., even + 1, even] = sin
+    rotation[..., even + 1, even + 1] = cos
+    if rotation.dim() == 3:
+        rotation = rotation[None]
+    return torch.einsum("bnij,jk,bnhk->bnhi", rotation, householder, x.to(dtype)).to(
+        x.dtype
+    )
+
+
+def gated_silu(gate: Tensor, value: Tensor) -> Tensor:
+    """gate * sigmoid(gate) * value."""
+    wide = gate.to(accumulation_dtype(gate.dtype))
+    return (wide * torch.sigmoid(wide) * value).to(value.dtype)

@@ -1,0 +1,58 @@
+"""SimpleRMSNorm: the normalisation that replaces scaling in NormAttention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import reference
+from .backend import select
+from .precision import accumulation_dtype, autocast_disabled
+
+
+def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
+    """x * rsqrt(mean(x^2) + eps) over the last dimension, without gain and bias.
+
+    Args:
+        x: (..., D); float64, float32, bfloat16 or float16. Computed in float32
+            (float64).
+        eps: added under the root; a row of zeros stays zero.
+        backend: "auto", "torch" or "reference".
+
+    Returns:
+        the shape and dtype of x.
+
+    Raises:
+        ValueError: the backend's name is not known.
+    """
+    return select(_IMPLEMENTATIONS, backend)(x, eps=eps)
+
+
+def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:
+    return _RMSNorm.apply(x, eps)
+
+
+class _RMSNorm(torch.autograd.Function):
+    """Saves its output, which the layer behind it saves anyway, and 1 / RMS."""
+
+    @staticmethod
+    def forward(ctx, x, eps):
+        with autocast_disabled(x):
+            wide = x.to(accumulation_dtype(x.dtype))
+            scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+            y = (wide * scale).to(x.dtype)
+        ctx.save_for_backward(y, scale)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        y, scale = ctx.saved_tensors
+        with autocast_disabled(y):
+            y, g = y.to(scale.dtype), grad.to(scale.dtype)
+            along = (g * y).mean(-1, keepdim=True)
+            return (scale * (g - y * along)).to(grad.dtype), None
+
+
+_IMPLEMENTATIONS = {"torch": _torch_rms_norm, "reference": reference.rms_norm}
