@@ -1,0 +1,139 @@
+"""fairseq-train, -validate, -eval-lm and -generate with the plugin, unchanged."""
+
+import json
+import math
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from .conftest import training_arguments
+
+ARCHITECTURES = [
+    "transnormer_t1_tiny",
+    "transnormer_t2_tiny",
+    "roberta_transnormer_t1_tiny",
+    "roberta_transnormer_t2_tiny",
+]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_training_lowers_the_validation_loss(
+    arch, data_bin, tmp_path, fairseq_tool, caplog
+):
+    caplog.set_level("INFO")
+    arguments = training_arguments(arch, tmp_path, validate_interval_updates=20)
+    fairseq_tool("train", data_bin, *arguments)
+    losses = [
+        float(json.loads(record.message)["valid_loss"])
+        for record in caplog.records
+        if record.name == "valid"
+    ]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[0] < math.log2(3000) and losses[-1] < losses[0]
+
+
+def test_checkpoint_loads_with_torchs_safe_loading(data_bin, tmp_path, fairseq_tool):
+    arguments = training_arguments("transnormer_t2_tiny", tmp_path, max_update=2)
+    fairseq_tool("train", data_bin, *arguments)
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
+    assert state["cfg"]["model"]["_name"] == "transnormer_t2_tiny"
+    assert "decoder.model.embed_tokens.weight" in state["model"]
+
+
+@pytest.fixture
+def trained(data_bin, tmp_path_factory, fairseq_tool):
+    """Checkpoints of a tiny ALM and BLM."""
+    paths = {}
+    for arch in ("transnormer_t2_tiny", "roberta_transnormer_t2_tiny"):
+        folder = tmp_path_factory.mktemp(arch)
+        fairseq_tool("train", data_bin, *training_arguments(arch, folder))
+        paths[arch] = folder / "checkpoint_last.pt"
+    return paths
+
+
+def test_tools_of_evaluation_run_on_a_trained_model(
+    trained, data_bin, fairseq_tool, caplog
+):
+    caplog.set_level("INFO")
+    alm = trained["transnormer_t2_tiny"]
+    one = ["--required-batch-size-multiple", 1]
+
+    fairseq_tool("eval_lm", data_bin, "--path", alm, "--tokens-per-sample", 64, *one)
+    reported = float(caplog.text.split("Loss (base 2): ")[1].split(",")[0])
+    assert reported == pytest.approx(exact_bits_per_token(alm, data_bin), abs=2e-4)
+
+    for arch, task in (
+        ("transnormer_t2_tiny", "language_modeling"),
+        ("roberta_transnormer_t2_tiny", "masked_lm"),
+    ):
+        caplog.clear()
+        fairseq_tool(
+            "validate", data_bin, "--path", trained[arch], "--task", task,
+            "--batch-size", 4, *one,
+        )  # fmt: skip
+        assert "valid on 'valid' subset" in caplog.text
+
+    caplog.clear()
+    fairseq_tool(
+        "generate", data_bin, "--path", alm, "--task", "language_modeling",
+        "--beam", 3, "--prefix-size", 4, "--gen-subset", "valid",
+        "--sample-break-mode", "eos", "--tokens-per-sample", 64,
+        "--max-len-b", 10, "--batch-size", 16, "--results-path", alm.parent,
+    )  # fmt: skip
+    results = (alm.parent / "generate-valid.txt").read_text(encoding="utf-8")
+    assert results.count("\nH-") >= 90
+
+
+def exact_bits_per_token(path, data_bin) -> float:
+    """The test split's loss, block by block, without fairseq's scorer."""
+    from fairseq.data import data_utils
+
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(path)], arg_overrides={"data": str(data_bin)}
+    )
+    model = models[0].eval()
+    dataset = data_utils.load_indexed_dataset(
+        str(data_bin / "test"), task.source_dictionary, "mmap"
+    )
+    stream = torch.cat([dataset[i] for i in range(len(dataset))]).long()
+    eos = torch.tensor([task.source_dictionary.eos()])
+    inputs, targets = torch.cat((eos, stream[:-1])), stream
+    total = 0.0
+    with torch.no_grad():
+        for start in range(0, len(stream), 64):
+            block = slice(start, start + 64)
+            logits, _ = model(inputs[None, block])
+            total += torch.nn.functional.cross_entropy(
+                logits[0].double(), targets[block], reduction="sum"
+            ).item()
+    return total / len(stream) / math.log(2)
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(
+    data_bin, tmp_path, fairseq_tool
+):
+    first = training_arguments("transnormer_t1_tiny", tmp_path, max_update=1)
+    fairseq_tool("train", data_bin, *first)
+    other = training_arguments("transnormer_t1_tiny", tmp_path, max_update=2)
+    with pytest.raises(Exception, match="architectures match"):
+        fairseq_tool("train", data_bin, *other, "--embed-dim", 64)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--attention-types", "diag,quick", "attention_types.*'quick'.*diag, norm"),
+        ("--block-size", "0", "block_size=0; allowed: 1 or more"),
+        ("--num-heads", "5", "num_heads=5; allowed: divisors of embed_dim=32"),
+        ("--dropout", "1.5", r"dropout=1\.5; allowed"),
+        ("--positional-embedding", "learned", "sinusoidal, none"),
+    ],
+)
+def test_wrong_values_are_told_before_training(
+    flag, value, message, data_bin, tmp_path, fairseq_tool
+):
+    arguments = training_arguments("transnormer_t2_tiny", tmp_path)
+    with pytest.raises(ValueError, match=message):
+        fairseq_tool("train", data_bin, *arguments, flag, value)
+    assert not list(tmp_path.glob("*.pt"))
