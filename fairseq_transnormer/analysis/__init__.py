@@ -1,0 +1,1 @@
+"""Reads what runs and models left behind; owns no training."""

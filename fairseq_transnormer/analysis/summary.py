@@ -1,0 +1,81 @@
+"""Summary table and loss curve of a fairseq training run.
+
+    python -m fairseq_transnormer.analysis.summary --log RUN/train.log \\
+        --evaluations RUN/eval-before.log RUN/eval-after.log --plot RUN/loss.png
+
+Reads a log that fairseq-train wrote with --log-format json, and logs of
+fairseq-eval-lm.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from .training_log import read_evaluation_log, read_training_log
+
+
+def plot_losses(records: dict[str, list[dict]], target: Path) -> None:
+    """Draw training and validation loss, in bits a token, against the update."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    train, valid = records["train_inner"], records["valid"]
+    axes.plot(
+        [int(r["num_updates"]) for r in train],
+        [float(r["loss"]) for r in train],
+        label="training",
+    )
+    if valid:
+        axes.plot(
+            [int(r["valid_num_updates"]) for r in valid],
+            [float(r["valid_loss"]) for r in valid],
+            "o-",
+            label="validation",
+        )
+    axes.set_xlabel("update")
+    axes.set_ylabel("loss (bits a token)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(target, dpi=120)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--log", type=Path, required=True, help="of fairseq-train")
+    parser.add_argument(
+        "--evaluations", type=Path, nargs="*", default=[], help="of fairseq-eval-lm"
+    )
+    parser.add_argument("--plot", type=Path, help="image to make")
+    arguments = parser.parse_args(argv)
+    try:
+        records = read_training_log(arguments.log)
+        perplexities = {p.stem: read_evaluation_log(p) for p in arguments.evaluations}
+    except (OSError, ValueError) as error:
+        print(f"summary: error: {error}", file=sys.stderr)
+        return 2
+    train = records["train_inner"]
+    rows = [
+        ("updates", train[-1]["num_updates"]),
+        ("training loss, first record (bits a token)", train[0]["loss"]),
+        ("training loss, last record (bits a token)", train[-1]["loss"]),
+        ("tokens a second, last record", train[-1]["wps"]),
+    ]
+    if records["valid"]:
+        rows.append(("validation perplexity", records["valid"][-1]["valid_ppl"]))
+    rows += [(f"perplexity, {name}", f"{p:.2f}") for name, p in perplexities.items()]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"| {name:<{width}} | {value!s:>10} |")
+    if arguments.plot is not None:
+        plot_losses(records, arguments.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# From a bare machine to a trained TransNormer: installs the package, makes a corpus out
+# of the Python documentation, trains a small T2 on it with fairseq-train, evaluates it
+# on held-out text before and after, lets it write, and draws its loss curve.
+# Under 10 minutes on 2 CPU cores; a GPU is used if there is one. Nothing is downloaded
+# but packages.
+#
+# usage: scripts/quickstart.sh [--arch ARCH] [--updates N] [--dir DIR]
+#   --arch     transnormer_t1 or transnormer_t2 (default: transnormer_t2)
+#   --updates  training updates of 2,048 tokens (default: 400)
+#   --dir      where everything goes (default: runs/quickstart); a run that was cut off
+#              goes on from there
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+arch=transnormer_t2 updates=400 dir=runs/quickstart
+while [ $# -gt 0 ]; do
+    case $1 in
+        --arch) arch=${2:?--arch needs a value} && shift 2 ;;
+        --updates) updates=${2:?--updates needs a value} && shift 2 ;;
+        --dir) dir=${2:?--dir needs a value} && shift 2 ;;
+        -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+        *) echo "quickstart.sh: unknown argument '$1' (see --help)" >&2 && exit 2 ;;
+    esac
+done
+case $arch in
+    transnormer_t1 | transnormer_t2) ;;
+    *)
+        echo "quickstart.sh: --arch '$arch'; allowed: transnormer_t1, transnormer_t2" >&2
+        exit 2
+        ;;
+esac
+[[ $updates =~ ^[1-9][0-9]*$ ]] || {
+    echo "quickstart.sh: --updates '$updates'; allowed: a positive number" >&2
+    exit 2
+}
+
+step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+step "Installation"
+bash scripts/install.sh
+bin=$root/.venv/bin
+
+step "Corpus: the documentation of Python's standard library"
+mkdir -p "$dir"
+"$bin/python" -m data_prep.stdlib_corpus --dest "$dir/corpus"
+"$bin/python" -m data_prep.text --dest "$dir/data-bin" \
+    --tokenizer sentencepiece --vocab-size 4000 \
+    --train "$dir/corpus/train.txt" --valid "$dir/corpus/valid.txt" \
+    --test "$dir/corpus/test.txt"
+
+# 2 layers of block-diagonal and 2 of linear attention; batches of 8 x 256 tokens
+model=(--arch "$arch" --attention-types "diag*2,norm*2" --embed-dim 192 --num-heads 3
+    --ffn-dim 512)
+data=("$dir/data-bin" --user-dir fairseq_transnormer --task language_modeling
+    --tokens-per-sample 256 --sample-break-mode none --batch-size 8
+    --required-batch-size-multiple 1)
+training=(--optimizer adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 --seed 1
+    --log-format json --num-workers 0)
+
+train() { "$bin/fairseq-train" "${data[@]}" "${model[@]}" "${training[@]}" "$@"; }
+
+evaluate() { # CHECKPOINT NAME: perplexity on the test split
+    "$bin/fairseq-eval-lm" "$dir/data-bin" --user-dir fairseq_transnormer --path "$1" \
+        --gen-subset test --tokens-per-sample 256 --batch-size 8 \
+        >"$dir/eval-$2.log" 2>&1 || { tail -n 20 "$dir/eval-$2.log" >&2; exit 1; }
+    grep -o 'Loss (base 2): .*' "$dir/eval-$2.log"
+}
+
+step "Before training: test perplexity of random weights"
+# one update with a learning rate of zero leaves the random weights as they are
+train --lr-scheduler fixed --lr 0 --max-update 1 --disable-validation \
+    --save-dir "$dir/untrained" >"$dir/untrained.log" 2>&1 ||
+    { tail -n 20 "$dir/untrained.log" >&2; exit 1; }
+evaluate "$dir/untrained/checkpoint_last.pt" before
+
+step "Training: $arch, $updates updates"
+train --lr-scheduler inverse_sqrt --lr 0.002 --warmup-updates 100 \
+    --warmup-init-lr 1e-7 --max-update "$updates" --log-interval 10 \
+    --validate-interval-updates 100 --save-interval-updates 100 \
+    --keep-interval-updates 1 --no-epoch-checkpoints --save-dir "$dir/checkpoints" \
+    2>&1 | tee -a "$dir/train.log" | grep --line-buffered -E "valid \||train_inner.*00\","
+
+step "After training: test perplexity"
+evaluate "$dir/checkpoints/checkpoint_last.pt" after
+
+step "Text"
+bash scripts/generate.sh --path "$dir/checkpoints/checkpoint_last.pt" \
+    --data "$dir/data-bin" --max-new-tokens 60 --top-p 0.9 --temperature 0.8 --seed 1 \
+    --prompt "Return the" --prompt "If the file" --prompt "This module provides" |
+    tee "$dir/generated.txt"
+
+step "Summary"
+"$bin/python" -m fairseq_transnormer.analysis.summary --log "$dir/train.log" \
+    --evaluations "$dir/eval-before.log" "$dir/eval-after.log" \
+    --plot "$dir/loss.png"
+step "Done: loss curve in $dir/loss.png, text in $dir/generated.txt"
