@@ -5,11 +5,13 @@ opens a browser) and fails for modules of other platforms.
 """
 
 import ast
-import io
-import tokenize
+import importlib.util
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+from tqdm import tqdm
 
 from data_prep.errors import InputError
 from data_prep.prose import comparison_key, paragraphs
@@ -41,12 +43,10 @@ MIN_COMMENT_LINES = 2
 def module_documents(stdlib: Path) -> dict[str, list[str]]:
     """Paragraphs by document: one for each top-level module or package."""
     documents: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(stdlib.rglob("*.py")):
-        parts = path.relative_to(stdlib).parts
-        if SKIPPED_FOLDERS.intersection(parts) or parts[0].startswith("config-"):
-            continue
+    for path in tqdm(_source_files(stdlib), unit=" files", disable=None):
+        name = document_name(path.relative_to(stdlib).parts[0])
         for text in _documentation(path):
-            documents[document_name(parts[0])].extend(paragraphs(text))
+            documents[name].extend(paragraphs(text))
     if not documents:
         raise InputError(
             f"{stdlib}: no Python source files of the standard library; this Python "
@@ -103,38 +103,56 @@ def _topics(path: Path) -> dict[str, str]:
     raise InputError(f"{path}: holds no topics; expected 'topics = {{...}}'")
 
 
+def _source_files(stdlib: Path) -> list[Path]:
+    found = []
+    for folder, subfolders, files in os.walk(stdlib):
+        # Not entered at all: site-packages can hold many thousand files.
+        subfolders[:] = sorted(
+            name
+            for name in subfolders
+            if name not in SKIPPED_FOLDERS and not name.startswith("config-")
+        )
+        found += [Path(folder, file) for file in sorted(files) if file.endswith(".py")]
+    return sorted(found)
+
+
 def _documentation(path: Path) -> Iterator[str]:
     """Docstrings and block comments in the order of the file."""
-    source = path.read_bytes()
     try:
-        tree = ast.parse(source)
-        texts = _docstrings(tree) + _block_comments(source)
-    except (SyntaxError, ValueError, tokenize.TokenError):
+        source = importlib.util.decode_source(path.read_bytes())
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
         return  # deliberately broken or of another encoding: no documentation
+    texts = _docstrings(nodes) + _block_comments(source, nodes)
     yield from (text for _, text in sorted(texts))
 
 
-def _docstrings(tree: ast.Module) -> list[tuple[int, str]]:
+def _docstrings(nodes: list[ast.AST]) -> list[tuple[int, str]]:
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     return [
         (node.body[0].lineno, docstring)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, documented) and (docstring := ast.get_docstring(node))
     ]
 
 
-def _block_comments(source: bytes) -> list[tuple[int, str]]:
+def _block_comments(source: str, nodes: list[ast.AST]) -> list[tuple[int, str]]:
+    """Comments of whole lines, each with the number of its first line."""
+    in_strings: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.Constant | ast.JoinedStr):
+            in_strings.update(range(node.lineno + 1, node.end_lineno + 1))
     blocks: list[tuple[int, list[str]]] = []
     last_line = -1
-    for token in tokenize.tokenize(io.BytesIO(source).readline):
-        if token.type != tokenize.COMMENT or token.line[: token.start[1]].strip():
+    for number, line in enumerate(source.split("\n"), start=1):
+        comment = line.strip()
+        if not comment.startswith("#") or number in in_strings:
             continue
-        line = token.string.lstrip("#!")
-        if token.start[0] == last_line + 1:
-            blocks[-1][1].append(line)
+        if number == last_line + 1:
+            blocks[-1][1].append(comment.lstrip("#!"))
         else:
-            blocks.append((token.start[0], [line]))
-        last_line = token.start[0]
+            blocks.append((number, [comment.lstrip("#!")]))
+        last_line = number
     return [
         (start, "\n".join(lines))
         for start, lines in blocks

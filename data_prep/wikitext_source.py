@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -110,31 +112,16 @@ def _saved_dataset(folder: Path) -> Source:
     arrow_files = sorted(folder.rglob("*.arrow"))
     return Source(
         _fingerprints(folder, arrow_files),
-        lambda split: _rows(loaded[SPLITS[split]], str(folder / SPLITS[split])),
+        lambda split: _rows(loaded[SPLITS[split]], folder / SPLITS[split]),
     )
 
 
 def _parquet_files(folder: Path) -> Source:
     files = {split: _shards(folder, name) for split, name in SPLITS.items()}
-
-    def lines(split: str) -> Iterator[str]:
-        import datasets
-
-        where = str(folder / f"{SPLITS[split]}-*.parquet")
-        try:
-            # Streaming reads the files in place; otherwise the cache gets a copy.
-            rows = datasets.load_dataset(
-                "parquet",
-                data_files=[str(path) for path in files[split]],
-                split="train",
-                streaming=True,
-            )
-        except Exception as error:  # as in _rows
-            raise InputError(f"{where}: cannot be read: {_one_line(error)}") from error
-        return _rows(rows, where)
-
+    shards = [path for paths in files.values() for path in paths]
     return Source(
-        _fingerprints(folder, [p for ps in files.values() for p in ps]), lines
+        _fingerprints(folder, shards),
+        lambda split: chain.from_iterable(map(_parquet_rows, files[split])),
     )
 
 
@@ -158,16 +145,36 @@ def _shards(folder: Path, name: str) -> list[Path]:
     return shards
 
 
-def _rows(dataset: Any, where: str) -> Iterator[str]:
+def _parquet_rows(path: Path) -> Iterator[str]:
+    """Read in place: ``datasets`` would first copy the file into its cache."""
+    from pyarrow import parquet
+
+    with _readable(path), parquet.ParquetFile(path) as file:
+        _require_text_column(path, file.schema_arrow.names)
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=["text"]):
+            yield from batch["text"].to_pylist()
+
+
+def _rows(dataset: Any, where: Path | str) -> Iterator[str]:
     """The rows of column ``text``; the hub's rows end in a newline or are empty."""
-    try:
+    _require_text_column(where, dataset.column_names)
+    with _readable(where):
         for batch in dataset.iter(batch_size=ROWS_AT_ONCE):
-            if "text" not in batch:
-                raise InputError(f"{where}: no column 'text', only {sorted(batch)}")
             yield from batch["text"]
-    except InputError:
-        raise
-    except Exception as error:  # arrow's errors share no public base class
+
+
+def _require_text_column(where: Path | str, names: list[str]) -> None:
+    if "text" not in names:
+        raise InputError(f"{where}: no column 'text', only {names}")
+
+
+@contextmanager
+def _readable(where: Path | str) -> Iterator[None]:
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{where}: cannot be read: {_one_line(error)}") from error
 
 
