@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
 import pytest
 from small_corpora import article_lines
 
@@ -36,6 +37,22 @@ def raw_files(original_files) -> Path:
         path.with_suffix(".raw").write_text(text, encoding="utf-8")
         path.unlink()
     return original_files
+
+
+def hub_rows(lines):
+    """Rows as the hub has them: empty, or with a newline at the end."""
+    rows = [f"{line}\n" if line.strip() else "" for line in lines]
+    return datasets.Dataset.from_dict({"text": rows})
+
+
+@pytest.fixture
+def hub_dataset(articles) -> datasets.DatasetDict:
+    """The corpus as the Hugging Face hub has it."""
+    return datasets.DatasetDict(
+        train=hub_rows(articles["train"]),
+        validation=hub_rows(articles["valid"]),
+        test=hub_rows(articles["test"]),
+    )
 
 
 @pytest.fixture(scope="session")
