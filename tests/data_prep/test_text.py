@@ -1,0 +1,266 @@
+"""The user's own text: words as fairseq does it, pieces, splits by document."""
+
+import json
+from collections import Counter
+
+import pytest
+from binary_reading import read_dictionary, read_ids, read_text
+from fairseq import options, tasks
+from fairseq.data.encoders.sentencepiece_bpe import (
+    SentencepieceBPE,
+    SentencepieceConfig,
+)
+from fairseq_cli import preprocess
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_corpora import article_lines
+
+from data_prep import text, verify
+from data_prep.encoders import SentencepieceEncoder, WordEncoder
+from data_prep.fairseq_format import word_dictionary, write_split
+from data_prep.sentencepiece_model import MODEL_NAME
+
+PIECES = ["--tokenizer", "sentencepiece"]
+WORDS = ["--tokenizer", "word"]
+
+
+def prepare(dest, *arguments):
+    """Runs the command; returns its exit code."""
+    return text.main(["--dest", str(dest), *(str(part) for part in arguments)])
+
+
+def of(paths):
+    """The options that name the splits' files."""
+    return [part for split, path in paths.items() for part in (f"--{split}", path)]
+
+
+@pytest.fixture
+def documents(tmp_path):
+    """Twenty documents in folders, of which two are copies of one another."""
+    folder = tmp_path / "documents"
+    for number in range(20):
+        path = folder / f"part{number % 3}" / f"{number:02}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        seed = 100 + max(number, 1)
+        path.write_text(f"document {seed}\n" + "\n".join(article_lines(seed, 12)))
+    (folder / "notes.md").write_text("not a text file")
+    return folder
+
+
+@pytest.mark.parametrize("limits", [(), (3, 30)], ids=["unlimited", "limited"])
+def test_words_equal_fairseq_preprocess(tmp_path, text_files, limits):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    mine, fairseqs = [], []
+    if limits:
+        mine = ["--min-count", limits[0], "--vocab-size", limits[1]]
+        fairseqs = ["--thresholdsrc", str(limits[0]), "--nwordssrc", str(limits[1])]
+    assert prepare(ours, *WORDS, *of(text_files), *mine) == 0
+    parser = options.get_preprocessing_parser()
+    arguments = ["--only-source", "--destdir", str(theirs), *fairseqs]
+    for split, path in text_files.items():
+        arguments += [f"--{split}pref", str(path)]
+    preprocess.main(parser.parse_args(arguments))
+    names = [
+        "dict.txt",
+        *(f"{split}.{end}" for split in text_files for end in ("bin", "idx")),
+    ]
+    for name in names:
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+
+
+@given(
+    lines=st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), min_size=1
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_words_survive_the_way_there_and_back(tmp_path_factory, lines):
+    lines = [*lines, "at least one word"]
+    folder = tmp_path_factory.mktemp("words")
+    words = [word for line in lines for word in line.split()]
+    dictionary = word_dictionary(Counter(words))
+    encoder = WordEncoder(dictionary.indices)
+    write_split(folder, "train", lines, encoder, len(dictionary), workers=1)
+    dictionary.save(str(folder / "dict.txt"))
+    specials = {"<s>", "<pad>", "</s>", "<unk>"}
+    if not specials.intersection(words):
+        assert read_text(folder, "train") == [" ".join(line.split()) for line in lines]
+    fairseqs = [dictionary.encode_line(line, add_if_not_exist=False) for line in lines]
+    assert read_ids(folder, "train") == [ids.tolist() for ids in fairseqs]
+
+
+@pytest.fixture(scope="module")
+def piece_folder(tmp_path_factory):
+    """Binary data by pieces."""
+    folder = tmp_path_factory.mktemp("pieces")
+    paths = {}
+    for seed, split in enumerate(("train", "valid", "test")):
+        paths[split] = folder / f"{split}.txt"
+        # Without <unk>, which sentencepiece takes for its own symbol.
+        content = "\n".join(article_lines(seed, 400)).replace("<unk>", "word")
+        paths[split].write_text(content + "\n", encoding="utf-8")
+    paths["test"].write_text("a character that is new: Ω\n")
+    assert prepare(folder / "bin", *PIECES, *of(paths), "--vocab-size", 320) == 0
+    return folder / "bin"
+
+
+def test_pieces_have_the_wanted_dictionary(piece_folder):
+    dictionary = read_dictionary(piece_folder)
+    assert len(dictionary) == 320
+    assert "<0x41>" in dictionary and dictionary.symbols.count("<unk>") == 1
+    report = json.loads((piece_folder / "report.json").read_text())
+    assert report["dictionary_size"] == 320
+    assert all(counts["unknown"] == 0 for counts in report["splits"].values())
+    assert MODEL_NAME in report["files"]
+
+
+def test_pieces_are_those_of_fairseqs_encoder(piece_folder):
+    bpe, dictionary = fairseqs_pieces(piece_folder), read_dictionary(piece_folder)
+    lines = (piece_folder.parent / "train.txt").read_text().splitlines()
+    expected = [
+        dictionary.encode_line(bpe.encode(line), add_if_not_exist=False).tolist()
+        for line in lines
+    ]
+    assert read_ids(piece_folder, "train") == expected
+    decoded = [bpe.decode(line) for line in read_text(piece_folder, "train")]
+    assert decoded == [bpe.sp.decode(bpe.sp.encode(line)) for line in lines]
+
+
+def fairseqs_pieces(folder):
+    """What fairseq builds of --bpe sentencepiece."""
+    return SentencepieceBPE(
+        SentencepieceConfig(sentencepiece_model=str(folder / MODEL_NAME))
+    )
+
+
+@given(line=st.text(st.characters(codec="utf-8", exclude_characters="\n\r")))
+@settings(max_examples=200, deadline=None)
+def test_any_line_is_encoded_as_fairseq_does(piece_folder, line):
+    bpe, dictionary = fairseqs_pieces(piece_folder), read_dictionary(piece_folder)
+    encoder = SentencepieceEncoder(piece_folder / MODEL_NAME, dictionary.indices)
+    fairseqs = dictionary.encode_line(bpe.encode(line), add_if_not_exist=False)
+    (ids,) = encoder([line])
+    assert ids.tolist() == fairseqs.tolist()
+
+
+@given(words=st.lists(st.sampled_from("the of Zürich café 日本 game year".split())))
+@settings(max_examples=50, deadline=None)
+def test_known_characters_survive_the_way_there_and_back(piece_folder, words):
+    bpe, dictionary = fairseqs_pieces(piece_folder), read_dictionary(piece_folder)
+    encoder = SentencepieceEncoder(piece_folder / MODEL_NAME, dictionary.indices)
+    (ids,) = encoder([" ".join(words)])
+    assert bpe.decode(dictionary.string(ids)) == " ".join(words)
+
+
+def test_model_is_trained_on_train_alone(tmp_path, text_files):
+    one, other = tmp_path / "one", tmp_path / "other"
+    arguments = [*PIECES, *of(text_files), "--vocab-size", 320]
+    assert prepare(one, *arguments) == 0
+    text_files["valid"].write_text("quite another text\n")
+    text_files["test"].write_text("and one more\n")
+    assert prepare(other, *arguments) == 0
+    assert (one / MODEL_NAME).read_bytes() == (other / MODEL_NAME).read_bytes()
+
+
+def test_given_model_is_used(tmp_path, text_files, piece_folder):
+    dest, model = tmp_path / "bin", piece_folder / MODEL_NAME
+    assert prepare(dest, *PIECES, *of(text_files), "--sentencepiece-model", model) == 0
+    for name in (MODEL_NAME, "dict.txt"):
+        assert (dest / name).read_bytes() == (piece_folder / name).read_bytes()
+
+
+def test_splits_share_no_document(tmp_path, documents):
+    dest = tmp_path / "bin"
+    fractions = ["--fractions", 0.7, 0.2, 0.1]
+    assert prepare(dest, *WORDS, "--input", documents, *fractions) == 0
+    recorded = json.loads((dest / "report.json").read_text())["settings"]["documents"]
+    contents = {
+        split: {line.split(":")[1] for line in lines}
+        for split, lines in recorded.items()
+    }
+    assert len(set.union(*contents.values())) == sum(map(len, contents.values())) == 19
+    assert len(sum(recorded.values(), [])) == 20
+    assert {split: len(names) for split, names in contents.items()} == {
+        "train": 13,
+        "valid": 4,
+        "test": 2,
+    }
+
+
+def test_split_depends_on_content_and_seed_alone(tmp_path, documents):
+    def train_of(name, folder, *more):
+        assert prepare(tmp_path / name, *WORDS, "--input", folder, *more) == 0
+        recorded = json.loads((tmp_path / name / "report.json").read_text())
+        files = recorded["settings"]["documents"]["train"]
+        return {line.split(":")[1] for line in files}
+
+    first = train_of("first", documents)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for number, path in enumerate(sorted(documents.rglob("*.txt"), reverse=True)):
+        (moved / f"{number}.txt").write_bytes(path.read_bytes())
+    assert train_of("second", moved) == first
+    assert train_of("third", documents, "--seed", 2) != first
+
+
+def test_blank_line_between_files_and_none_elsewhere(tmp_path):
+    for name, content in {"a": "one\n\ntwo\n", "b": "three\n\n", "c": "four"}.items():
+        (tmp_path / f"{name}.txt").write_text(content)
+    names = [tmp_path / f"{name}.txt" for name in "abc"]
+    dest = tmp_path / "bin"
+    assert prepare(dest, *WORDS, "--train", *names, "--valid", names[0]) == 0
+    assert read_text(dest, "train") == ["one", "", "two", "", "three", "", "four"]
+
+
+def test_no_test_split_if_none_is_wanted(tmp_path, documents):
+    dest = tmp_path / "bin"
+    fractions = ["--fractions", 0.5, 0.5, 0]
+    assert prepare(dest, *WORDS, "--input", documents, *fractions) == 0
+    assert not (dest / "test.bin").exists()
+    assert verify.main([str(dest)]) == 0
+
+
+def test_fairseq_tasks_load_the_folder(piece_folder):
+    arguments = [str(piece_folder), "--arch", "transformer_lm", "--task"]
+    by_document = ["--sample-break-mode", "complete_doc"]
+    for more in (["language_modeling"], ["masked_lm", *by_document]):
+        parser = options.get_training_parser()
+        parsed = options.parse_args_and_arch(parser, [*arguments, *more])
+        task = tasks.setup_task(parsed)
+        for split in ("train", "valid", "test"):
+            task.load_dataset(split)
+            assert len(task.dataset(split)) > 0
+
+
+def test_same_settings_again_do_nothing(word_folder, text_files, capsys):
+    before = (word_folder / "train.bin").stat().st_mtime_ns
+    assert prepare(word_folder, *WORDS, *of(text_files)) == 0
+    assert "already complete" in capsys.readouterr().out
+    assert (word_folder / "train.bin").stat().st_mtime_ns == before
+
+
+def test_other_settings_are_named_and_overwritten_on_demand(
+    word_folder, text_files, fails
+):
+    arguments = ["--dest", word_folder, *WORDS, *of(text_files), "--min-count", 3]
+    fails(text.main, arguments, "min_count: 0 there, 3 now", "--overwrite")
+    text_files["valid"].write_text("changed\n")
+    fails(text.main, arguments[:-2], "documents.valid.0", "valid.txt")
+    assert prepare(word_folder, *arguments[2:], "--overwrite") == 0
+    assert read_text(word_folder, "valid") == ["<unk>"]
+    assert not word_folder.with_name("words.replaced").exists()
+
+
+def test_foreign_folder_is_left_alone(tmp_path, text_files, fails):
+    dest = tmp_path / "mine"
+    dest.mkdir()
+    (dest / "thesis.txt").write_text("years of work")
+    arguments = ["--dest", dest, *WORDS, *of(text_files), "--overwrite"]
+    fails(text.main, arguments, "--dest", "left alone")
+    assert (dest / "thesis.txt").exists()
+
+
+def test_the_same_text_in_two_splits_is_told(tmp_path, text_files, capsys):
+    text_files["valid"] = text_files["train"]
+    assert prepare(tmp_path / "bin", *WORDS, *of(text_files)) == 0
+    assert "warning: the same text in two splits" in capsys.readouterr().err

@@ -1,0 +1,129 @@
+"""Mistakes in the user's own text and in the options: one message, nothing made."""
+
+import pytest
+
+from data_prep import text
+
+PIECES = ["--tokenizer", "sentencepiece"]
+WORDS = ["--tokenizer", "word"]
+A = ["--input", "a"]
+TRAIN = ["--train", "a", "--valid", "b"]
+
+
+def of(paths):
+    """The options that name the splits' files."""
+    return [part for split, path in paths.items() for part in (f"--{split}", path)]
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (None, ["--valid", "no such file"]),
+        (b"", ["valid: empty split"]),
+        (b"\n \n", ["valid: empty split"]),
+        (b"caf\xe9\n", ["0xe9 at offset 3", "line 1"]),
+        (b"x\n" * 600_000 + b"\xe2\x82", ["0xe2 at offset 1200000", "line 600001"]),
+    ],
+    ids=["missing", "empty", "blank", "latin1", "cut in a character"],
+)
+def test_bad_files(tmp_path, text_files, fails, content, parts):
+    if content is None:
+        text_files["valid"].unlink()
+    else:
+        text_files["valid"].write_bytes(content)
+    dest = tmp_path / "bin"
+    arguments = ["--dest", dest, *WORDS, *of(text_files)]
+    fails(text.main, arguments, text_files["valid"], *parts, dest=dest)
+    assert not (tmp_path / "bin.partial").exists()
+
+
+def test_characters_at_the_edge_of_reading_are_good(tmp_path, text_files):
+    text_files["valid"].write_bytes(b"x" * ((1 << 20) - 1) + "é y\n".encode())
+    arguments = ["--dest", str(tmp_path / "bin"), *WORDS, *map(str, of(text_files))]
+    assert text.main(arguments) == 0
+
+
+def test_bad_input_folder(tmp_path, fails):
+    dest, folder = tmp_path / "bin", tmp_path / "folder"
+    folder.mkdir()
+    arguments = ["--dest", dest, *WORDS, "--input", folder]
+    fails(text.main, arguments, f"--input {folder}", "no *.txt", dest=dest)
+    (folder / "a.txt").write_text("one\n")
+    (folder / "b.txt").write_text("one\n")
+    parts = ["1 different documents", "--train"]
+    fails(text.main, arguments, *parts, dest=dest)
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"),
+    [(100, ["too small", "261"]), (270, ["required_chars"]), (90000, ["too high"])],
+)
+def test_bad_vocabulary_size(tmp_path, text_files, fails, size, parts):
+    dest = tmp_path / "bin"
+    arguments = ["--dest", dest, *PIECES, *of(text_files), "--vocab-size", size]
+    fails(text.main, arguments, f"--vocab-size {size}", *parts, dest=dest)
+
+
+def test_bad_model(tmp_path, text_files, fails):
+    dest, model = tmp_path / "bin", tmp_path / "model"
+    arguments = [
+        "--dest",
+        dest,
+        *PIECES,
+        *of(text_files),
+        "--sentencepiece-model",
+        model,
+    ]
+    fails(text.main, arguments, model, "no such file", dest=dest)
+    model.write_bytes(b"no model")
+    fails(text.main, arguments, model, "not a sentencepiece model", dest=dest)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--tokenizer", "characters"], ["--tokenizer", "word", "sentencepiece"]),
+        ([*WORDS], ["--train", "--input"]),
+        ([*WORDS, "--train", "a"], ["--valid", "needed"]),
+        ([*WORDS, "--train", "a", "--input", "a"], ["either"]),
+        ([*WORDS, *A, "--test", "b"], ["--test", "--train"]),
+        (
+            [*WORDS, *TRAIN, "--seed", "2"],
+            ["--seed", "--input"],
+        ),
+        (
+            [*WORDS, *A, "--vocab-size", "x"],
+            ["--vocab-size", "'x'", "from 1"],
+        ),
+        ([*WORDS, *A, "--fractions", "2", "0", "0"], ["'2'", "0 to 1"]),
+        ([*WORDS, *A, "--fractions", ".5", ".1", ".1"], ["sum 1", "0.5"]),
+        ([*WORDS, *A, "--fractions", "1", "0", "0"], ["last may be 0"]),
+        ([*PIECES, *A, "--min-count", "2"], ["--min-count", "word"]),
+        (
+            [*WORDS, *A, "--character-coverage", "1"],
+            ["--character-coverage", "only with --tokenizer sentencepiece"],
+        ),
+        (
+            [*PIECES, *A, "--character-coverage", "0.5"],
+            ["--character-coverage", "'0.5'", "0.98 to 1"],
+        ),
+        (
+            [
+                *PIECES,
+                "--input",
+                "a",
+                "--sentencepiece-model",
+                "m",
+                "--vocab-size",
+                "9",
+            ],
+            ["--vocab-size", "without --sentencepiece-model"],
+        ),
+        (
+            [*WORDS, *A, "--vocab_size", "8"],
+            ["unrecognized", "--vocab_size"],
+        ),
+    ],
+)
+def test_wrong_options(tmp_path, refuses, arguments, parts):
+    refuses(text.main, ["--dest", tmp_path / "bin", *arguments], *parts)
