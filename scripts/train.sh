@@ -10,7 +10,8 @@ usage: scripts/$script [options] [-- fairseq-train flags]
 
 Trains on WikiText-103 with the values of the paper's Table 13, $total_batch sequences an
 update on any number of GPUs that divides them. The same command again goes on from the
-last checkpoint.
+last checkpoint; keep --gpus and --batch-size, by which fairseq counts its way through
+the data.
 
   --arch NAME        architecture (default: $default_arch)
   --data DIR         binary data with dict.txt, train and valid (default:
