@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import importlib
+import importlib.util
 import logging
 import types
 import typing
@@ -33,6 +35,7 @@ def apply() -> None:
     _check_fairseq()
     _restore_numpy_compat()
     _allow_configuration_in_checkpoints()
+    _train_in_bf16_without_a_tpu()
 
 
 def _check_fairseq() -> None:
@@ -96,3 +99,27 @@ def _allow_configuration_in_checkpoints() -> None:
             _TensorPlaceholder,
         ]
     )
+
+
+def _train_in_bf16_without_a_tpu() -> None:
+    """fairseq/options.py, parse_args_and_arch: ``if args.bf16: args.tpu = True``.
+
+    With it ``fairseq-train --bf16`` asks for torch_xla on every machine. Where that is
+    not installed, there is no TPU to train on. Hydra's ``common.bf16`` is not affected.
+    """
+    from fairseq import options
+
+    parse = options.parse_args_and_arch
+    if getattr(parse, "keeps_bf16_off_the_tpu", False):
+        return
+
+    @functools.wraps(parse)
+    def parse_args_and_arch(*arguments, **keywords):
+        parsed = parse(*arguments, **keywords)
+        args = parsed[0] if isinstance(parsed, tuple) else parsed
+        if args.bf16 and importlib.util.find_spec("torch_xla") is None:
+            args.tpu = False
+        return parsed
+
+    parse_args_and_arch.keeps_bf16_off_the_tpu = True
+    options.parse_args_and_arch = parse_args_and_arch

@@ -1,0 +1,109 @@
+# What train_alm.sh and train_blm.sh share. They set task, default_arch, default_data,
+# total_batch, gpu_batch and task_flags, and source this file with their arguments.
+
+script=$(basename "$0")
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+usage() {
+    cat <<END
+usage: scripts/$script [options] [-- fairseq-train flags]
+
+Trains on WikiText-103 with the values of the paper's Table 13, $total_batch sequences an
+update on any number of GPUs that divides them. The same command again goes on from the
+last checkpoint; keep --gpus and --batch-size, by which fairseq counts its way through
+the data.
+
+  --arch NAME        architecture (default: $default_arch)
+  --data DIR         binary data with dict.txt, train and valid (default:
+                     $default_data)
+  --gpus N           GPUs of this machine; 0 trains on the CPU (default: 8)
+  --batch-size N     sequences that one GPU takes at once: fewer need less memory, and
+                     more batches are accumulated (default: $gpu_batch or fewer)
+  --precision NAME   fp32 (the paper's), fp16 or bf16 (default: fp32)
+  --save-dir DIR     checkpoints (default: runs/ARCH)
+  --dry-run          print the command only
+  --help             this text
+
+Flags behind -- go to fairseq-train and win over the script's own, for example
+  scripts/$script --gpus 1 -- --max-update 1000 --tensorboard-logdir runs/log
+END
+}
+
+fail() {
+    echo "$script: $*" >&2
+    exit 2
+}
+
+arch=$default_arch data=$default_data gpus=8 batch= precision=fp32 save_dir= dry_run=
+extra=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help | -h) usage && exit 0 ;;
+        --dry-run) dry_run=yes && shift && continue ;;
+        --) shift && extra=("$@") && break ;;
+        --arch | --data | --gpus | --batch-size | --precision | --save-dir) ;;
+        *) fail "unknown argument '$1'; --help lists them (fairseq-train's follow --)" ;;
+    esac
+    [ $# -ge 2 ] || fail "$1 needs a value"
+    case $1 in
+        --arch) arch=$2 ;;
+        --data) data=$2 ;;
+        --gpus) gpus=$2 ;;
+        --batch-size) batch=$2 ;;
+        --precision) precision=$2 ;;
+        --save-dir) save_dir=$2 ;;
+    esac
+    shift 2
+done
+save_dir=${save_dir:-runs/$arch}
+
+[[ $gpus =~ ^(0|[1-9][0-9]{0,5})$ ]] || fail "--gpus $gpus; allowed: 0 (CPU), 1, 2, ..."
+[[ $batch =~ ^([1-9][0-9]{0,5})?$ ]] || fail "--batch-size $batch; allowed: 1, 2, ..."
+case $precision in
+    fp32) precision_flags=() ;;
+    fp16 | bf16) precision_flags=("--$precision") ;;
+    *) fail "--precision $precision; allowed: fp32, fp16, bf16" ;;
+esac
+[ "$gpus" -gt 0 ] || [ "$precision" = fp32 ] ||
+    fail "--precision $precision needs a GPU; allowed with --gpus 0: fp32"
+for file in dict.txt train.bin train.idx valid.bin valid.idx; do
+    [ -f "$data/$file" ] ||
+        fail "--data $data has no $file; data_prep/README.md says how to make the data"
+done
+
+# total_batch = processes * batch * update_freq, exactly
+processes=$((gpus > 0 ? gpus : 1))
+[ $((total_batch % processes)) -eq 0 ] ||
+    fail "--gpus $gpus does not divide an update's $total_batch sequences"
+share=$((total_batch / processes))
+batch=${batch:-$((gpu_batch < share ? gpu_batch : share))}
+[ $((share % batch)) -eq 0 ] || fail "--batch-size $batch does not divide" \
+    "the $share sequences of an update that each of $processes processes takes"
+update_freq=$((share / batch))
+
+device_flags=(--distributed-world-size "$processes")
+[ "$gpus" -gt 0 ] || device_flags+=(--cpu)
+command=(
+    fairseq-train "$data" --user-dir "$root/fairseq_transnormer" --arch "$arch"
+    "${task_flags[@]}"
+    --optimizer adam --adam-betas '(0.9,0.98)' --weight-decay 0.01
+    --lr 0.0005 --clip-norm 0
+    "${device_flags[@]}" "${precision_flags[@]}"
+    --batch-size "$batch" --update-freq "$update_freq"
+    # fairseq's default, 8, silently drops the last batch of a split
+    --required-batch-size-multiple 1
+    --save-dir "$save_dir" --save-interval-updates 1000 --keep-interval-updates 2
+    --no-epoch-checkpoints --best-checkpoint-metric loss
+    --seed 1 --log-format simple --log-interval 100
+    "${extra[@]}"
+)
+printf '%q ' "${command[@]}"
+echo
+[ -z "$dry_run" ] || exit 0
+
+[ ! -x "$root/.venv/bin/fairseq-train" ] || PATH=$root/.venv/bin:$PATH
+command -v fairseq-train >/dev/null ||
+    fail "fairseq-train is not installed; scripts/install.sh installs it"
+python "$root/scripts/before_training.py" --task "$task" --arch "$arch" \
+    --gpus "$gpus" --save-dir "$save_dir" || exit
+exec "${command[@]}"

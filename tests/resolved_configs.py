@@ -1,0 +1,55 @@
+"""What fairseq makes of a Hydra configuration, and of a command line."""
+
+import functools
+import warnings
+from pathlib import Path
+
+from fairseq import options
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+import fairseq_transnormer  # noqa: F401 (registers the models)
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = ROOT / "configs"
+
+
+def composed(primary: str, *overrides: str) -> DictConfig:
+    """What Hydra reads: fairseq's configuration and ``hydra``, Hydra's own."""
+    hydra_init(primary)
+    with warnings.catch_warnings():  # of how fairseq finds its schema
+        warnings.simplefilter("ignore")
+        with initialize_config_dir(str(CONFIGS), version_base="1.1"):
+            return compose(primary, overrides=list(overrides), return_hydra_config=True)
+
+
+@functools.cache
+def hydra_config(primary: str, *overrides: str) -> DictConfig:
+    """The configuration that fairseq-hydra-train trains with."""
+    cfg = composed(primary, *overrides)
+    HydraConfig.instance().set_config(cfg)
+    add_defaults(cfg)
+    del cfg["hydra"]
+    return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+
+
+def command_line_config(arguments: list[str]) -> DictConfig:
+    """The configuration that fairseq-train trains with."""
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    cfg = convert_namespace_to_omegaconf(args)
+    return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+
+
+def flattened(cfg: DictConfig) -> dict:
+    """{"dataset.batch_size": 8, ...}"""
+    flat = {}
+    for key, value in cfg.items():
+        if isinstance(value, DictConfig):
+            inner = flattened(value)
+            flat |= {f"{key}.{name}": each for name, each in inner.items()}
+        else:
+            flat[key] = value
+    return flat

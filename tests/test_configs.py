@@ -1,0 +1,231 @@
+"""configs/ against Table 13 of the paper, and fairseq-hydra-train with them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models import MODEL_REGISTRY
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
+from .tiny_data import write_tiny_data
+
+PRIMARIES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+PAPER = ["alm_t1", "alm_t2", "blm_t1", "blm_t2"]
+RUNS = sorted(path.stem for path in (CONFIGS / "run").glob("*.yaml"))
+
+# Table 13: key, ALM, BLM. Where the paper contradicts itself the value is the one that
+# gives its own parameter counts (GLU dimensions, printed the other way round) or that
+# its vocabulary size implies (ALM by words, not BPE).
+TABLE_13 = [
+    ("task._name", "language_modeling", "masked_lm"),
+    ("criterion._name", "cross_entropy", "masked_lm"),
+    ("model.embed_dim", 512, 768),
+    ("model.num_heads", 8, 12),
+    ("model.ffn_type", "glu", "glu"),
+    ("model.ffn_dim", 1365, 2048),
+    ("model.ffn_activation", "silu", "silu"),
+    ("task.tokens_per_sample", 512, 512),
+    ("optimization.max_update", 100_000, 50_000),
+    ("lr_scheduler._name", "inverse_sqrt", "polynomial_decay"),
+    ("lr_scheduler.warmup_updates", 8000, 3000),
+    ("optimization.lr", [5e-4], [5e-4]),
+    ("lr_scheduler.lr", [5e-4], [5e-4]),
+    ("optimizer._name", "adam", "adam"),
+    ("optimizer.adam_eps", 1e-8, 1e-6),
+    ("optimizer.adam_betas", "(0.9,0.98)", "(0.9,0.98)"),
+    ("optimizer.weight_decay", 0.01, 0.01),
+    ("optimization.clip_norm", 0, 0),
+    ("model.dropout", 0.1, 0.1),
+    ("model.attention_dropout", 0, 0.1),
+    # sections 4 and 5: half of the layers local, half linear, blocks of 64
+    ("model.attention_types", "diag*3,norm*3", "diag*6,norm*6"),
+    ("model.block_size", 64, 64),
+    # the released training commands
+    ("task.sample_break_mode", "none", "complete"),
+    ("common.fp16", False, False),
+    ("common.bf16", False, False),
+    # fairseq's default drops the last batch of a split
+    ("dataset.required_batch_size_multiple", 1, 1),
+]
+TOTAL_BATCH = {"alm": 128, "blm": 512}
+VOCABULARY = {"alm": 267_744, "blm": 50_265}
+PARAMETERS = {"alm": 155_988_540, "blm": 124_673_241}
+# Section 4.3: activation and norm of DiagAttention, feature map of NormAttention.
+VARIANTS = {
+    "t1": ("relu", "simple_rms_norm", "elu"),
+    "t2": ("softmax", "none", "1+elu"),
+}
+
+
+def built(cfg, vocabulary: int) -> torch.nn.Module:
+    """The model of a configuration, without memory for its weights."""
+
+    class Words:
+        def __len__(self):
+            return vocabulary
+
+        def pad(self):
+            return 1
+
+    task = SimpleNamespace(source_dictionary=Words(), target_dictionary=Words())
+    with torch.device("meta"):
+        return MODEL_REGISTRY[cfg.model._name].build_model(cfg.model, task)
+
+
+def batch(cfg) -> int:
+    """Sequences of an update."""
+    (update_freq,) = cfg.optimization.update_freq
+    processes = cfg.distributed_training.distributed_world_size
+    return cfg.dataset.batch_size * update_freq * processes
+
+
+def test_the_papers_models_are_all_there():
+    assert set(PAPER) < set(PRIMARIES)
+    assert {"gpus8", "gpus4", "gpus1", "cpu"} <= set(RUNS)
+
+
+@pytest.mark.parametrize("primary", PAPER)
+def test_values_are_those_of_table_13(primary):
+    task, variant = primary.split("_")
+    cfg = hydra_config(primary)
+    values = flattened(cfg)
+    expected = {key: alm if task == "alm" else blm for key, alm, blm in TABLE_13}
+    assert {key: values[key] for key in expected} == expected
+    assert batch(cfg) == TOTAL_BATCH[task]
+    assert (
+        cfg.model.diag_activation,
+        cfg.model.diag_norm,
+        cfg.model.norm_attention_activation,
+    ) == VARIANTS[variant]
+    if task == "alm":
+        assert cfg.lr_scheduler.warmup_init_lr == 1e-7
+    else:
+        assert cfg.lr_scheduler.total_num_update == 50_000
+        assert cfg.model.max_positions == 512
+
+
+@pytest.mark.parametrize("primary", PAPER)
+def test_model_has_the_papers_parameter_count(primary):
+    task = primary.split("_")[0]
+    model = built(hydra_config(primary), VOCABULARY[task])
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS[task]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("primary", ["alm_t1", "blm_t2"])
+def test_total_batch_is_the_same_on_any_number_of_gpus(primary, run):
+    cfg = hydra_config(primary, f"run={run}")
+    assert batch(cfg) == TOTAL_BATCH[primary.split("_")[0]]
+    assert cfg.common.cpu == (run == "cpu")
+    gpus = 1 if run == "cpu" else int(run.removeprefix("gpus"))
+    assert cfg.distributed_training.distributed_world_size == gpus
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_precision_is_one_override(precision):
+    cfg = hydra_config("alm_t2", f"precision={precision}")
+    assert cfg.common.fp16 == (precision == "fp16")
+    assert cfg.common.bf16 == (precision == "bf16")
+
+
+@pytest.mark.parametrize("primary", PRIMARIES)
+def test_composes_into_fairseqs_configuration_and_nothing_else(primary):
+    cfg = hydra_config(primary)
+    assert set(cfg) == set(vars(FairseqConfig()))
+    assert cfg.model._name in MODEL_REGISTRY
+
+
+@pytest.mark.parametrize("primary", ["alm_t2", "blm_t2"])
+def test_a_misspelt_key_is_refused(primary):
+    with pytest.raises((ConfigKeyError, ConfigAttributeError), match="block_sizee"):
+        hydra_config(primary, "+model.block_sizee=32")
+
+
+def test_overrides_reach_the_model():
+    cfg = hydra_config("alm_t2", "model.block_size=32", "+model.norm_type=layer_norm")
+    assert (cfg.model.block_size, cfg.model.norm_type) == (32, "layer_norm")
+
+
+@pytest.mark.parametrize("primary", PRIMARIES)
+def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
+    cfg = hydra_config(primary)
+    assert composed(primary).hydra.run.dir == f"runs/{primary}"
+    assert cfg.checkpoint.restore_file == "checkpoint_last.pt"
+    assert not Path(cfg.checkpoint.save_dir).is_absolute()
+    assert cfg.checkpoint.save_interval_updates > 0
+    assert cfg.checkpoint.no_epoch_checkpoints
+
+
+@pytest.mark.parametrize("primary", ["alm_t2_small", "blm_t2_small"])
+def test_small_models_are_as_small_as_their_comments_say(primary):
+    cfg = hydra_config(primary)
+    comment = (CONFIGS / "model" / f"{primary}.yaml").read_text()
+    fixed, a_word = re.search(r"([\d,]+) parameters and (\d+) a word", comment).groups()
+    expected = int(fixed.replace(",", "")) + int(a_word) * 1000
+    assert sum(p.numel() for p in built(cfg, 1000).parameters()) == expected
+
+
+@pytest.fixture(scope="module")
+def working_copy(tmp_path_factory) -> Path:
+    """A folder to start training in as in the repository, and with data."""
+    folder = tmp_path_factory.mktemp("copy")
+    (folder / "fairseq_transnormer").symlink_to(ROOT / "fairseq_transnormer")
+    write_tiny_data(folder / "data-bin" / "stdlib")
+    return folder
+
+
+def train(folder: Path, primary: str, *overrides: str) -> str:
+    """Run fairseq-hydra-train; return its log."""
+    command = Path(sys.executable).with_name("fairseq-hydra-train")
+    arguments = ["--config-dir", str(CONFIGS), "--config-name", primary, *overrides]
+    short = [
+        "dataset.batch_size=2",
+        "task.tokens_per_sample=32",
+        "common.log_interval=1",
+    ]
+    done = subprocess.run(
+        [command, *arguments, *short], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def test_a_relaunched_hydra_run_goes_on_where_it_ended(working_copy):
+    first = train(working_copy, "alm_t2_small", "optimization.max_update=3")
+    assert "No existing checkpoint found" in first
+    again = train(working_copy, "alm_t2_small", "optimization.max_update=5")
+    updates = [int(n) for n in re.findall(r"train_inner.*num_updates=(\d+)", again)]
+    assert updates == [4, 5]
+    folder = working_copy / "runs" / "alm_t2_small" / "checkpoints"
+    state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
+    assert state["optimizer_history"][-1]["num_updates"] == 5
+    assert state["cfg"]["model"]["attention_types"] == "diag*2,norm*2"
+    assert (folder / "checkpoint_best.pt").exists()
+
+
+def test_the_small_bidirectional_model_trains_from_any_folder(working_copy, tmp_path):
+    """With absolute paths, as for an installed package."""
+    train(
+        tmp_path,
+        "blm_t2_small",
+        f"common.user_dir={ROOT / 'fairseq_transnormer'}",
+        f"task.data={working_copy / 'data-bin' / 'stdlib'}",
+        "optimization.max_update=2",
+    )
+    folder = tmp_path / "runs" / "blm_t2_small"
+    assert "done training" in (folder / "hydra_train.log").read_text()
+    assert (folder / "checkpoints" / "checkpoint_last.pt").exists()
+
+
+def test_primaries_hold_a_defaults_list_only():
+    """Any other form fails to compose with one Hydra version or another."""
+    for primary in PRIMARIES:
+        text = OmegaConf.load(CONFIGS / f"{primary}.yaml")
+        assert set(text) == {"defaults"} and text.defaults[0] == "_self_"
