@@ -9,6 +9,7 @@ from .rms_norm import rms_norm
 from .states import (
     BlockAttentionState,
     LinearAttentionState,
+    join_states,
     reorder_state,
     state_bytes,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "LinearAttentionState",
     "block_attention",
     "gated_silu",
+    "join_states",
     "linear_attention",
     "lrpe",
     "reorder_state",

@@ -6,8 +6,10 @@ any of them (beam search) and one counts its bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 
@@ -45,6 +47,16 @@ def reorder_state(state: State, new_order: Tensor) -> State:
     """Rows ``new_order`` (int64, any length) of every tensor of the state."""
     return type(state)(
         *(None if t is None else t.index_select(0, new_order) for t in state)
+    )
+
+
+def join_states(states: Sequence[State]) -> State:
+    """The rows of all these states, in their order, as one state."""
+    return type(states[0])(
+        *(
+            None if parts[0] is None else torch.cat(parts)
+            for parts in zip(*states, strict=True)
+        )
     )
 
 

@@ -1,0 +1,119 @@
+"""A fairseq checkpoint, its dictionary and its subword units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.models import MODEL_REGISTRY
+
+from ..models import TransNormerLanguageModel
+from .errors import GenerationError
+
+DICTIONARY = "dict.txt"
+SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
+
+
+def load_language_model(
+    path: str | Path,
+    data: str | Path | None = None,
+    sentencepiece_model: str | Path | None = None,
+) -> GeneratorHubInterface:
+    """Load a checkpoint, on the CPU.
+
+    Args:
+        path: the checkpoint file.
+        data: folder with dict.txt; by default that of the training, or else that of
+            the checkpoint.
+        sentencepiece_model: by default sentencepiece.bpe.model in the folder of the
+            dictionary or of the checkpoint, if there is one.
+
+    Returns:
+        what ``from_pretrained`` returns.
+
+    Raises:
+        GenerationError: a file is missing or not what it should be.
+    """
+    path = Path(path)
+    state = _read(path)
+    cfg = state["cfg"]
+    _check_architecture(path, cfg)
+    data = _dictionary_folder(path, cfg, data)
+    overrides = {"data": str(data)}
+    units = _sentencepiece_model(path, data, sentencepiece_model)
+    if units is not None:
+        overrides |= {"bpe": "sentencepiece", "sentencepiece_model": str(units)}
+    overwrite_args_by_name(cfg, overrides)
+
+    task = tasks.setup_task(cfg.task, from_checkpoint=True)
+    known = state["model"]["decoder.model.embed_tokens.weight"].shape[0]
+    if len(task.dictionary) != known:
+        raise GenerationError(
+            f"{data / DICTIONARY}: {len(task.dictionary)} entries; allowed for this "
+            f"checkpoint: {known}, the dictionary that it was trained with (--data)"
+        )
+    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(path)], task=task, state=state
+    )
+    return GeneratorHubInterface(cfg, task, models)
+
+
+def _read(path: Path) -> dict:
+    if path.is_dir():
+        files = ", ".join(sorted(each.name for each in path.glob("*.pt"))) or "none"
+        raise GenerationError(f"{path}: a folder; give a checkpoint in it: {files}")
+    if not path.is_file():
+        raise GenerationError(f"{path}: no such checkpoint file")
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state["cfg"]["model"], state["model"]
+    # torch.load raises what the damage happens to lead to
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise GenerationError(f"{path}: not a fairseq checkpoint ({reason})") from error
+    return state
+
+
+def _check_architecture(path: Path, cfg) -> None:
+    name = getattr(cfg["model"], "_name", None) or getattr(cfg["model"], "arch", None)
+    ours = {
+        each
+        for each, model in MODEL_REGISTRY.items()
+        if issubclass(model, TransNormerLanguageModel)
+    }
+    if name not in ours:
+        raise GenerationError(
+            f"{path}: a checkpoint of {name!r}; allowed are TransNormer language "
+            f"models: {', '.join(sorted(ours))}"
+        )
+
+
+def _dictionary_folder(path: Path, cfg, data: str | Path | None) -> Path:
+    if data is not None:
+        folders = [Path(data)]
+    else:
+        trained_on = str(cfg["task"]["data"] or "").split(":")[0]
+        folders = [Path(trained_on)] if trained_on else []
+        folders.append(path.parent)
+    for folder in folders:
+        if (folder / DICTIONARY).is_file():
+            return folder
+    raise GenerationError(
+        f"no {DICTIONARY} in {' or '.join(map(str, folders))}; name the folder that "
+        "the checkpoint was trained on (--data)"
+    )
+
+
+def _sentencepiece_model(
+    path: Path, data: Path, given: str | Path | None
+) -> Path | None:
+    if given is not None:
+        if not Path(given).is_file():
+            raise GenerationError(f"{given}: no such sentencepiece model")
+        return Path(given)
+    for folder in (data, path.parent):
+        if (folder / SENTENCEPIECE_MODEL).is_file():
+            return folder / SENTENCEPIECE_MODEL
+    return None

@@ -1,0 +1,142 @@
+"""Continue prompts with a TransNormer language model.
+
+Texts and scores are those of fairseq-interactive with --max-len-a 1 --max-len-b
+(max-new-tokens - 1) and the same settings, but a prompt is read in one pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, fields
+from typing import TextIO
+
+from .errors import GenerationError
+from .generator import TextGenerator
+from .settings import GenerationSettings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status, 2 if what was given does not do."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    try:
+        _run(args)
+    except GenerationError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = GenerationSettings()
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_transnormer.generation",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--path", required=True, help="checkpoint of fairseq-train")
+    add("--data", help="folder with dict.txt; None: the training's, or --path's")
+    add(
+        "--sentencepiece-model",
+        metavar="FILE",
+        help="None: sentencepiece.bpe.model beside dict.txt or --path, if it is there",
+    )
+    add("--device", help="None: cuda if there is one, else cpu")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--prompt", action="append", help="may be given several times")
+    source.add_argument("--input", metavar="FILE", help="a prompt a line; -: stdin")
+    add("--max-new-tokens", type=int, help="longest continuation of a line")
+    add("--min-new-tokens", type=int, help="shortest continuation of a line")
+    add("--lines", type=int, help="lines to generate")
+    add("--beam", type=int, help="hypotheses, or samples; the best is printed")
+    add("--length-penalty", type=float, help="above 1: favour longer texts")
+    add("--sampling", action="store_true", help="draw tokens from all")
+    add("--top-k", type=int, help="draw from the k likeliest tokens")
+    add("--top-p", type=float, help="draw from the tokens that sum to probability p")
+    add("--temperature", type=float, help="divides the logits")
+    add("--seed", type=int, help="prompt i (from 0) draws with seed + i")
+    add("--batch-size", type=int, help="prompts that run together")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--stream", action="store_true", help="print text as it comes")
+    output.add_argument(
+        "--json", action="store_true", help="print an object a prompt: text, score, ..."
+    )
+    parser.set_defaults(**asdict(defaults))
+    return parser
+
+
+def _run(args: argparse.Namespace) -> None:
+    settings = {
+        each.name: getattr(args, each.name) for each in fields(GenerationSettings)
+    }
+    # a wrong setting shall not wait for the checkpoint
+    GenerationSettings(**settings)
+    generator = TextGenerator.from_checkpoint(
+        args.path, args.data, args.device, args.sentencepiece_model
+    )
+    prompts = _with_warnings(_prompts(args), generator)
+    if args.stream:
+        _print_streams(generator, prompts, settings)
+        return
+    prompts = list(prompts)
+    results = generator.generate(prompts, **settings)
+    for prompt, result in zip(prompts, results, strict=True):
+        if args.json:
+            print(json.dumps({"prompt": prompt, **asdict(result)}, ensure_ascii=False))
+        else:
+            print(result.text)
+
+
+def _print_streams(
+    generator: TextGenerator, prompts: Iterator[str], settings: dict
+) -> None:
+    """Each prompt as soon as it is there; with a seed, as if all ran together."""
+    seed = settings.pop("seed")
+    for number, prompt in enumerate(prompts):
+        own_seed = None if seed is None else seed + number
+        for piece in generator.stream(prompt, seed=own_seed, **settings):
+            print(piece, end="", flush=True)
+        print(flush=True)
+
+
+def _prompts(args: argparse.Namespace) -> Iterator[str]:
+    if args.prompt is not None:
+        yield from args.prompt
+        return
+    found = False
+    try:
+        with _opened(args.input) as lines:
+            for line in lines:
+                found = True
+                yield line.strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise GenerationError(f"--input {args.input}: {error}") from error
+    if not found:
+        raise GenerationError(
+            f"--input {args.input}: no line in it; a line is a prompt"
+        )
+
+
+def _opened(name: str) -> AbstractContextManager[TextIO]:
+    if name == "-":
+        return nullcontext(sys.stdin)
+    return open(name, encoding="utf-8")
+
+
+def _with_warnings(prompts: Iterator[str], generator: TextGenerator) -> Iterator[str]:
+    for number, prompt in enumerate(prompts, 1):
+        unknown = generator.unknown_words(prompt)
+        if unknown:
+            print(
+                f"prompt {number}: {len(unknown)} not in the dictionary, read as "
+                f"{generator.dictionary.unk_word}: {', '.join(unknown)}",
+                file=sys.stderr,
+            )
+        yield prompt

@@ -1,0 +1,275 @@
+"""Generating texts from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.tokenizer import tokenize_line
+from torch import Tensor
+
+from .checkpoint import load_language_model
+from .errors import GenerationError
+from .passages import Passage, join_rows, take_row
+from .prefill import PrefilledModel
+from .sampling import (
+    SMALLEST_DRAWN_LOG_PROB,
+    RandomStreams,
+    SeededSampling,
+    skip_the_loaders_draw,
+)
+from .settings import GenerationSettings
+from .streaming import iterate
+from .text import Detokenizer, TextPieces
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """A prompt and what follows it.
+
+    Attributes:
+        text: both, as the dictionary spells them; lines are separated by "\\n".
+        tokens: both, each line with the token that ends it.
+        positional_scores: log-probability of each token, at the temperature asked for.
+        score: their sum over (number of tokens) ** length_penalty, as in fairseq.
+    """
+
+    text: str
+    tokens: list[int]
+    positional_scores: list[float]
+    score: float
+
+
+class TextGenerator:
+    """Continues prompts with a TransNormer language model.
+
+    A prompt is read in one parallel pass; then the model decodes with a state whose
+    size does not depend on how much it has read or written. The search is fairseq's
+    own, so that texts and scores are those of ``fairseq-interactive`` and
+    ``from_pretrained(...).sample(...)`` with the same settings.
+
+    Args:
+        hub: one model with its task, as ``from_pretrained`` returns it.
+
+    Raises:
+        GenerationError: the hub holds several models.
+    """
+
+    def __init__(self, hub: GeneratorHubInterface):
+        if len(hub.models) != 1:
+            raise GenerationError(
+                f"{len(hub.models)} models; allowed: one, no ensemble"
+            )
+        self.hub, self.task, self.model = hub, hub.task, hub.models[0]
+        self.dictionary = self.task.target_dictionary
+        self.detokenizer = Detokenizer(hub)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: str | Path,
+        data: str | Path | None = None,
+        device: str | torch.device | None = None,
+        sentencepiece_model: str | Path | None = None,
+    ) -> TextGenerator:
+        """Load a checkpoint of fairseq-train.
+
+        Args:
+            path: the checkpoint file.
+            data: folder with dict.txt; by default that of the training, or else that of
+                the checkpoint.
+            device: where to run; by default "cuda" if there is one, else "cpu".
+            sentencepiece_model: by default sentencepiece.bpe.model in the folder of the
+                dictionary or of the checkpoint; without one, words are the symbols.
+
+        Raises:
+            GenerationError: a file is missing or not what it should be, or there is no
+                such device.
+        """
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            torch.empty(0, device=device)
+        # torch raises AssertionError where it is built without the device
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise GenerationError(f"device={device}: {reason}") from error
+        return cls(load_language_model(path, data, sentencepiece_model).to(device))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        return self.hub.device
+
+    def generate(
+        self, prompts: str | Sequence[str], **settings
+    ) -> GeneratedText | list[GeneratedText]:
+        """Continue prompts; those of equal length run together.
+
+        Args:
+            prompts: any number of them; of one string, the result is one text. White
+                space, newlines included, separates words. The empty prompt begins a
+                line.
+            settings: see ``GenerationSettings``.
+
+        Returns:
+            a text for each prompt, in their order.
+
+        Raises:
+            GenerationError: a setting or a prompt is not allowed.
+        """
+        if isinstance(prompts, str):
+            return self.generate([prompts], **settings)[0]
+        chosen = self._settings(settings)
+        passages = [self._passage(i, each, chosen) for i, each in enumerate(prompts)]
+        streams = self._streams(chosen)
+        for _ in range(chosen.lines):
+            in_order = sorted(passages, key=Passage.can_run_with)
+            for _, group in groupby(in_order, key=Passage.can_run_with):
+                group = list(group)
+                for i in range(0, len(group), chosen.batch_size):
+                    batch = group[i : i + chosen.batch_size]
+                    self._generate_line(batch, chosen, streams)
+        return [self._result(each, chosen) for each in passages]
+
+    def stream(self, prompt: str, **settings) -> Iterator[str]:
+        """The text of ``generate(prompt, **settings)`` in pieces, as they come.
+
+        The first piece is the prompt. ``close()`` of the iterator ends the generation.
+
+        Raises:
+            GenerationError: as in ``generate``, or beam is not 1: beam search knows the
+                text when it has finished only.
+        """
+        chosen = self._settings(settings)
+        if chosen.beam != 1:
+            raise GenerationError(f"beam={chosen.beam}; allowed in a stream: 1")
+        passage = self._passage(0, prompt, chosen)
+        streams = self._streams(chosen)
+
+        def generate_line(emit: Callable[[str], None]) -> None:
+            pieces = TextPieces(self.detokenizer)
+            emit(pieces.add(passage.unread[len(passage.unread) - passage.forced :]))
+            self._generate_line(
+                [passage],
+                chosen,
+                streams,
+                on_token=lambda tokens: emit(pieces.add(tokens.tolist())),
+            )
+            emit(pieces.rest())
+
+        def generate_lines(emit: Callable[[str], None]) -> None:
+            generate_line(emit)
+            for _ in range(1, chosen.lines):
+                emit("\n")
+                generate_line(emit)
+
+        return iterate(generate_lines)
+
+    def unknown_words(self, prompt: str) -> list[str]:
+        """The words, or subword units, of a prompt that the dictionary lacks."""
+        unk = self.dictionary.unk()
+        return [
+            symbol
+            for symbol in self._symbols(prompt)
+            if self.dictionary.index(symbol) == unk and symbol != self.dictionary[unk]
+        ]
+
+    def _symbols(self, prompt: str) -> list[str]:
+        return tokenize_line(self.hub.apply_bpe(self.hub.tokenize(prompt)))
+
+    def _settings(self, settings: dict) -> GenerationSettings:
+        chosen = GenerationSettings(**settings)
+        if (chosen.top_k or 0) > len(self.dictionary):
+            raise GenerationError(
+                f"top_k={chosen.top_k}; allowed: up to {len(self.dictionary)}, the "
+                "entries of the dictionary"
+            )
+        return chosen
+
+    def _streams(self, settings: GenerationSettings) -> RandomStreams | None:
+        if not settings.samples:
+            return None
+        if settings.seed is not None:
+            return RandomStreams(settings.seed, self.device)
+        skip_the_loaders_draw()
+        return None
+
+    def _passage(
+        self, number: int, prompt: str, settings: GenerationSettings
+    ) -> Passage:
+        dictionary = self.dictionary
+        tokens = [dictionary.index(symbol) for symbol in self._symbols(prompt)]
+        for special in (dictionary.eos(), dictionary.pad()):
+            if special in tokens:
+                raise GenerationError(
+                    f"prompt {number + 1} contains {dictionary[special]!r}, which "
+                    "stands for no text"
+                )
+        longest = self.model.max_decoder_positions() - 1
+        if len(tokens) + settings.max_new_tokens > longest:
+            raise GenerationError(
+                f"prompt {number + 1} has {len(tokens)} tokens and "
+                f"max_new_tokens={settings.max_new_tokens}; allowed: together up to "
+                f"{longest} (the model's max_target_positions)"
+            )
+        add_bos = getattr(self.task.args, "add_bos_token", False)
+        start = dictionary.bos() if add_bos else dictionary.eos()
+        return Passage(number, [start, *tokens], len(tokens))
+
+    def _generate_line(
+        self,
+        passages: list[Passage],
+        settings: GenerationSettings,
+        streams: RandomStreams | None,
+        on_token: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """Add a line to passages that can run together."""
+        forced = passages[0].forced
+        unread = torch.tensor([each.unread for each in passages], device=self.device)
+        source = unread[:, unread.shape[1] - forced - 1 :]
+        sample = {
+            "id": torch.tensor([each.number for each in passages], device=self.device),
+            "net_input": {
+                "src_tokens": source,
+                "unread": unread,
+                "states": join_rows([each.states for each in passages]),
+            },
+        }
+        model = PrefilledModel(
+            self.model,
+            smallest_log_prob=SMALLEST_DRAWN_LOG_PROB if settings.samples else None,
+            on_token=on_token,
+        )
+        generator = self.task.build_generator(model, settings.for_fairseq(forced))
+        if streams is not None:
+            generator.search = SeededSampling(
+                generator.search, self.dictionary, streams
+            )
+        hypotheses = generator.generate(
+            [model], sample, prefix_tokens=source[:, 1:], bos_token=source[0, 0].item()
+        )
+        for row, (passage, found) in enumerate(zip(passages, hypotheses, strict=True)):
+            tokens = found[0]["tokens"].tolist()
+            passage.lines.append(tokens)
+            passage.positional_scores += found[0]["positional_scores"].tolist()
+            # the line behind its prompt is read again when the next one is generated:
+            # the generator does not tell which beam's state is the best text's
+            passage.states = take_row(model.read_states, row)
+            passage.unread, passage.forced = tokens[forced:], 0
+
+    def _result(self, passage: Passage, settings: GenerationSettings) -> GeneratedText:
+        detokenizer = self.detokenizer
+        texts = [detokenizer.text(detokenizer.symbols(each)) for each in passage.lines]
+        tokens = sum(passage.lines, [])
+        score = sum(passage.positional_scores) / len(tokens) ** settings.length_penalty
+        return GeneratedText(
+            "\n".join(texts),
+            tokens,
+            passage.positional_scores,
+            score,
+        )

@@ -1,0 +1,97 @@
+"""What can be chosen for a text, and fairseq's names for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fairseq.dataclass.configs import GenerationConfig
+
+from .errors import GenerationError
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How texts are generated. The defaults are fairseq's: search, beam 1.
+
+    Attributes:
+        max_new_tokens: longest continuation of a line, its end not counted.
+        min_new_tokens: shortest one.
+        beam: hypotheses side by side; the best one is returned. With sampling they are
+            samples, as in fairseq.
+        sampling: draw tokens instead of searching the likeliest text; top_k and top_p
+            imply it.
+        temperature: the logits are divided by it; also those that beam search sees.
+        top_k: draw from the k likeliest tokens.
+        top_p: draw from the likeliest tokens that together have at least this
+            probability.
+        length_penalty: a hypothesis is judged by the sum of its log-probabilities over
+            (number of tokens) ** length_penalty.
+        seed: prompt i (from 0) draws from a stream of its own, seeded seed + i, so that
+            its text does not depend on the other prompts. None: torch's global stream.
+        lines: lines to generate. The model ends a line, with the token that ends each
+            line of its training text; the next one continues from the state.
+        batch_size: most prompts, of equal length, that run together.
+
+    Raises:
+        GenerationError: a value is not allowed; the field is named.
+    """
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    beam: int = 1
+    sampling: bool = False
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    length_penalty: float = 1.0
+    seed: int | None = None
+    lines: int = 1
+    batch_size: int = 16
+
+    def __post_init__(self):
+        for name in ("max_new_tokens", "beam", "lines", "batch_size"):
+            self._check(name, getattr(self, name) >= 1, "1 or more")
+        self._check(
+            "min_new_tokens",
+            0 <= self.min_new_tokens <= self.max_new_tokens,
+            f"0 to max_new_tokens={self.max_new_tokens}",
+        )
+        self._check("temperature", 0 < self.temperature < math.inf, "more than 0")
+        self._check("length_penalty", math.isfinite(self.length_penalty), "numbers")
+        if self.top_k is not None:
+            self._check("top_k", self.top_k >= 1, "1 or more")
+        if self.top_p is not None:
+            self._check("top_p", 0 < self.top_p <= 1, "more than 0, up to 1")
+        if self.top_k is not None and self.top_p is not None:
+            raise GenerationError(
+                f"top_k={self.top_k} and top_p={self.top_p}; allowed: one of them"
+            )
+        if self.seed is not None:
+            self._check("seed", 0 <= self.seed < 2**63, "0 to 2^63 - 1")
+
+    def _check(self, name: str, allowed: bool, what: str) -> None:
+        if not allowed:
+            raise GenerationError(f"{name}={getattr(self, name)}; allowed: {what}")
+
+    @property
+    def samples(self) -> bool:
+        """Whether tokens are drawn."""
+        return self.sampling or self.top_k is not None or self.top_p is not None
+
+    def for_fairseq(self, prompt_length: int) -> GenerationConfig:
+        """fairseq's configuration for prompts of this many tokens.
+
+        fairseq's lengths count the prompt, ours do not.
+        """
+        return GenerationConfig(
+            beam=self.beam,
+            max_len_a=0,
+            max_len_b=prompt_length + self.max_new_tokens,
+            min_len=max(1, prompt_length + self.min_new_tokens),
+            lenpen=self.length_penalty,
+            temperature=self.temperature,
+            sampling=self.samples,
+            sampling_topk=-1 if self.top_k is None else self.top_k,
+            sampling_topp=-1.0 if self.top_p is None else self.top_p,
+        )

@@ -1,0 +1,125 @@
+"""Checkpoints, dictionaries and sentencepiece models: found, or refused clearly."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from fairseq_transnormer.generation import GenerationError, TextGenerator
+
+
+@pytest.fixture
+def changed(t2, tmp_path):
+    """Make a checkpoint with other values in its configuration."""
+
+    def change(**values) -> Path:
+        state = torch.load(t2.path, weights_only=False)
+        for name, value in values.items():
+            group, key = name.split("__")
+            state["cfg"][group][key] = value
+        path = tmp_path / "changed.pt"
+        torch.save(state, path)
+        return path
+
+    return change
+
+
+def fails(message: str, *args, **kwargs) -> None:
+    with pytest.raises(GenerationError) as error:
+        TextGenerator.from_checkpoint(*args, **{"device": "cpu"} | kwargs)
+    assert message in str(error.value)
+
+
+def test_missing_checkpoint(tmp_path):
+    fails("none.pt: no such checkpoint file", tmp_path / "none.pt")
+
+
+def test_folder_instead_of_checkpoint(t2):
+    folder = Path(t2.path).parent
+    fails("a folder; give a checkpoint in it: checkpoint_last.pt", folder)
+
+
+def test_file_that_is_no_checkpoint(tmp_path):
+    path = tmp_path / "text.pt"
+    path.write_text("not weights")
+    fails("text.pt: not a fairseq checkpoint", path)
+
+
+def test_truncated_checkpoint(t2, tmp_path):
+    path = tmp_path / "short.pt"
+    path.write_bytes(Path(t2.path).read_bytes()[:5000])
+    fails("short.pt: not a fairseq checkpoint", path)
+
+
+def test_file_of_weights_alone(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save({"weight": torch.zeros(2)}, path)
+    fails("weights.pt: not a fairseq checkpoint", path)
+
+
+@pytest.mark.parametrize("name", ["transformer_lm", "roberta_transnormer_t2_tiny"])
+def test_checkpoint_of_another_architecture(changed, name):
+    path = changed(model___name=name)
+    fails(f"a checkpoint of '{name}'; allowed are TransNormer language models", path)
+
+
+def test_missing_dictionary(t2, changed, tmp_path):
+    gone = tmp_path / "gone"
+    path = changed(task__data=str(gone))
+    fails(f"no dict.txt in {gone} or {tmp_path}", path)
+    fails(f"no dict.txt in {gone};", t2.path, data=gone)
+
+
+def test_dictionary_beside_the_checkpoint(t2, changed, tmp_path):
+    shutil.copy(Path(t2.data) / "dict.txt", tmp_path)
+    path = changed(task__data=str(tmp_path / "gone"))
+    generator = TextGenerator.from_checkpoint(path, device="cpu")
+    expected = t2.generator.generate("the river", max_new_tokens=3)
+    assert generator.generate("the river", max_new_tokens=3) == expected
+
+
+def test_dictionary_of_other_data(t2, tmp_path):
+    dictionary = Dictionary()
+    dictionary.add_symbol("word")
+    dictionary.save(str(tmp_path / "dict.txt"))
+    message = f"allowed for this checkpoint: {len(t2.generator.dictionary)}"
+    fails(message, t2.path, data=tmp_path)
+
+
+def test_missing_sentencepiece_model(t2, tmp_path):
+    path = tmp_path / "none.model"
+    fails(
+        "none.model: no such sentencepiece model",
+        t2.path,
+        sentencepiece_model=path,
+    )
+
+
+def test_sentencepiece_model_beside_the_checkpoint(pieces, tmp_path):
+    for name in (pieces.path, Path(pieces.data) / "sentencepiece.bpe.model"):
+        shutil.copy(name, tmp_path)
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(Path(pieces.data) / "dict.txt", data)
+    path = tmp_path / Path(pieces.path).name
+    generator = TextGenerator.from_checkpoint(path, data, device="cpu")
+    expected = pieces.generator.generate("the river", max_new_tokens=9)
+    assert generator.generate("the river", max_new_tokens=9) == expected
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_unknown_device(t2, device):
+    fails(f"device={device}: ", t2.path, device=device)
+
+
+def test_ensembles_are_refused(t2):
+    hub = t2.hub
+    models = hub.models
+    try:
+        hub.models = torch.nn.ModuleList([*models, *models])
+        with pytest.raises(GenerationError, match="2 models; allowed: one"):
+            TextGenerator(hub)
+    finally:
+        hub.models = models

@@ -1,0 +1,152 @@
+"""The command: its output, and one clear line where something is wrong."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_transnormer.generation.command_line import main
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "generate.sh"
+
+
+@pytest.fixture
+def run(t2, capsys):
+    """Run the command on the T2: status, output, errors."""
+
+    def run(*arguments) -> tuple[int, str, str]:
+        status = main(["--path", t2.path, "--device", "cpu", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_prompts(run, t2):
+    status, out, err = run(
+        "--prompt", "the river", "--prompt", "it", "--beam", 3, "--max-new-tokens", 9
+    )
+    results = t2.generator.generate(["the river", "it"], beam=3, max_new_tokens=9)
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [each.text for each in results]
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_input_file_with_every_setting(run, t2, tmp_path, stream):
+    path = tmp_path / "prompts.txt"
+    path.write_text("the river\n\n  an old king \n", encoding="utf-8")
+    options = {
+        "max_new_tokens": 10,
+        "min_new_tokens": 2,
+        "lines": 2,
+        "length_penalty": 0.5,
+        "top_k": 7,
+        "temperature": 0.8,
+        "seed": 21,
+        "batch_size": 2,
+    }
+    arguments = [
+        each
+        for name, value in options.items()
+        for each in ("--" + name.replace("_", "-"), value)
+    ]
+    status, out, err = run("--input", path, *stream, *arguments)
+    results = t2.generator.generate(["the river", "", "an old king"], **options)
+    assert (status, err) == (0, "")
+    assert out == "".join(each.text + "\n" for each in results)
+
+
+def test_standard_input_and_top_p(run, t2, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the town\nit\n"))
+    status, out, _ = run("--input", "-", "--top-p", 0.7, "--seed", 3)
+    results = t2.generator.generate(["the town", "it"], top_p=0.7, seed=3)
+    assert status == 0
+    assert out.splitlines() == [each.text for each in results]
+
+
+def test_sampling_from_all(run, t2):
+    _, out, _ = run("--prompt", "the", "--sampling", "--seed", 8)
+    assert out == t2.generator.generate("the", sampling=True, seed=8).text + "\n"
+
+
+def test_json(run, t2):
+    status, out, _ = run("--prompt", "the river", "--json", "--max-new-tokens", 5)
+    result = t2.generator.generate("the river", max_new_tokens=5)
+    assert status == 0
+    assert json.loads(out) == {
+        "prompt": "the river",
+        "text": result.text,
+        "tokens": result.tokens,
+        "positional_scores": result.positional_scores,
+        "score": result.score,
+    }
+
+
+def test_unknown_words_are_reported(run):
+    status, _, err = run("--prompt", "it", "--prompt", "the xyzzy river <unk> plugh")
+    assert status == 0
+    assert err == "prompt 2: 2 not in the dictionary, read as <unk>: xyzzy, plugh\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prompt", "it", "--temperature", "0"], "temperature=0.0; allowed"),
+        (["--prompt", "it", "--top-p", "2"], "top_p=2.0; allowed"),
+        (["--prompt", "it", "--top-k", "0"], "top_k=0; allowed"),
+        (["--prompt", "it", "--top-k", "3", "--top-p", "0.5"], "allowed: one of them"),
+        (["--prompt", "it", "--beam", "0"], "beam=0; allowed"),
+        (["--prompt", "it", "--beam", "2", "--stream"], "beam=2; allowed in a stream"),
+        (["--prompt", "</s>"], "prompt 1 contains '</s>'"),
+        (["--prompt", "it", "--data", "/nowhere"], "no dict.txt in /nowhere"),
+        (["--prompt", "it", "--path", "/nowhere.pt"], "no such checkpoint file"),
+        (["--prompt", "it", "--device", "abacus"], "device=abacus: "),
+        (
+            ["--prompt", "it", "--sentencepiece-model", "/nowhere"],
+            "/nowhere: no such sentencepiece model",
+        ),
+        (["--input", "/nowhere.txt"], "--input /nowhere.txt: "),
+        (["--input", os.devnull], f"--input {os.devnull}: no line in it"),
+    ],
+)
+def test_mistakes(run, arguments, message):
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("python -m fairseq_transnormer.generation: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_input_that_is_no_text(run, tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_bytes(b"\xff\xfe\n")
+    status, _, err = run("--input", path)
+    assert status == 2
+    assert "prompts.txt: " in err and "utf-8" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--prompt", "it", "--input", "-"], ["--prompt", "it", "--json", "--stream"]],
+)
+def test_options_that_are_missing_or_exclude_each_other(run, arguments):
+    with pytest.raises(SystemExit) as exit_:
+        run(*arguments)
+    assert exit_.value.code == 2
+
+
+def test_script(tmp_path):
+    """From another folder, with the interpreter of this test in front."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [SCRIPT, "--path", "none.pt", "--prompt", "it"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "none.pt: no such checkpoint file" in done.stderr

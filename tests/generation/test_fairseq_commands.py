@@ -1,0 +1,82 @@
+"""fairseq's own commands run with the plugin and give the same texts."""
+
+import io
+import math
+import sys
+
+import pytest
+from fairseq_cli import generate, interactive
+
+from .models import run_fairseq
+
+PROMPTS = [
+    "the river",
+    "an old king found the bridge for many years . the river crosses",
+    "",
+    "her brother looks at",
+]
+
+
+def printed(output: str, kind: str) -> dict[int, list[str]]:
+    """The fields behind "KIND-NUMBER" of each line that fairseq printed."""
+    rows = [line.split("\t") for line in output.splitlines()]
+    return {
+        int(row[0][len(kind) + 1 :]): row[1:]
+        for row in rows
+        if row[0].startswith(f"{kind}-")
+    }
+
+
+def same_texts(found: dict[int, list[str]], results) -> None:
+    assert sorted(found) == list(range(len(results)))
+    for number, result in enumerate(results):
+        score, text = found[number]
+        assert text == result.text
+        # fairseq prints scores in base 2
+        assert float(score) * math.log(2) == pytest.approx(result.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_interactive(trained, capsys, monkeypatch, beam):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(PROMPTS) + "\n"))
+    # fmt: off
+    run_fairseq(
+        interactive.cli_main, trained.data, "--task", "language_modeling",
+        "--path", trained.path, "--beam", beam, "--max-len-a", 1, "--max-len-b", 11,
+    )
+    # fmt: on
+    found = printed(capsys.readouterr().out, "D")
+    same_texts(found, trained.generator.generate(PROMPTS, beam=beam, max_new_tokens=12))
+
+
+def test_interactive_with_sentencepiece(pieces, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(PROMPTS) + "\n"))
+    # fmt: off
+    run_fairseq(
+        interactive.cli_main, pieces.data, "--task", "language_modeling",
+        "--path", pieces.path, "--beam", 2, "--max-len-a", 1, "--max-len-b", 29,
+        "--bpe", "sentencepiece",
+        "--sentencepiece-model", f"{pieces.data}/sentencepiece.bpe.model",
+    )
+    # fmt: on
+    found = printed(capsys.readouterr().out.replace("<0xE2><0x82><0xAC>", "€"), "D")
+    same_texts(found, pieces.generator.generate(PROMPTS, beam=2, max_new_tokens=30))
+
+
+def test_generate(trained, capsys):
+    """Of the first three words of each test line."""
+    # fmt: off
+    run_fairseq(
+        generate.cli_main, trained.data, "--task", "language_modeling",
+        "--path", trained.path, "--beam", 3, "--max-len-b", 15, "--prefix-size", 3,
+        "--sample-break-mode", "eos", "--batch-size", 4, "--num-workers", 0,
+        "--required-batch-size-multiple", 1, "--no-progress-bar",
+    )
+    # fmt: on
+    output = capsys.readouterr().out
+    lines = printed(output, "T")
+    prompts = [" ".join(lines[i][0].split()[:3]) for i in range(6)]
+    same_texts(
+        printed(output, "H"),
+        trained.generator.generate(prompts, beam=3, max_new_tokens=12),
+    )

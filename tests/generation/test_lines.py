@@ -1,0 +1,66 @@
+"""Several lines: each continues from the state behind the lines before it."""
+
+import pytest
+import torch
+
+PROMPTS = ["the river", "an old king found the bridge for many", "", "it", "the town"]
+
+
+def best_next_line(generator, tokens: list[int], longest: int) -> list[int]:
+    """Greedy decoding by recomputation of everything before each token."""
+    model, eos = generator.model, generator.dictionary.eos()
+    pad, line = generator.dictionary.pad(), []
+    while True:
+        logits = model(torch.tensor([[eos, *tokens, *line]]))[0][0, -1]
+        logits[pad] = -torch.inf
+        if not line:
+            logits[eos] = -torch.inf
+        line.append(eos if len(line) == longest else logits.argmax().item())
+        if line[-1] == eos:
+            return line
+
+
+def test_greedy_lines_against_recomputation(trained):
+    results = trained.generator.generate(PROMPTS, lines=4, max_new_tokens=12)
+    for result in results:
+        first, *others = split_lines(result.tokens, trained.generator.dictionary.eos())
+        assert len(others) == 3
+        before = first
+        for line in others:
+            with torch.no_grad():
+                assert line == best_next_line(trained.generator, before, 12)
+            before = before + line
+
+
+def split_lines(tokens: list[int], eos: int) -> list[list[int]]:
+    lines = [[]]
+    for token in tokens:
+        lines[-1].append(token)
+        if token == eos:
+            lines.append([])
+    return lines[:-1]
+
+
+def test_the_first_line_is_that_of_one_line(trained):
+    options = {"beam": 3, "max_new_tokens": 12}
+    several = trained.generator.generate(PROMPTS, lines=2, **options)
+    for result, one in zip(
+        several, trained.generator.generate(PROMPTS, **options), strict=True
+    ):
+        assert result.text.split("\n")[0] == one.text
+        assert result.text.count("\n") == 1
+        assert result.tokens[: len(one.tokens)] == one.tokens
+
+
+def test_score_of_lines_is_the_mean_of_their_tokens(trained):
+    result = trained.generator.generate("the river", lines=3, beam=2)
+    mean = sum(result.positional_scores) / len(result.tokens)
+    assert result.score == pytest.approx(mean)
+    assert len(result.positional_scores) == len(result.tokens)
+
+
+def test_sampled_lines_do_not_depend_on_companions(trained):
+    together = trained.generator.generate(PROMPTS, lines=3, top_p=0.9, seed=4)
+    for i, prompt in enumerate(PROMPTS):
+        alone = trained.generator.generate(prompt, lines=3, top_p=0.9, seed=4 + i)
+        assert together[i].tokens == alone.tokens

@@ -1,0 +1,78 @@
+"""How the model is run: prompts in one pass, beams reordered, a state of one size."""
+
+from unittest.mock import patch
+
+import pytest
+
+from fairseq_transnormer.generation import prefill
+from fairseq_transnormer.ops import state_bytes
+
+PROMPT = "the town was built near a stone wall for many years . the river"
+
+
+@pytest.fixture
+def passes(trained, monkeypatch):
+    """Shapes of the tokens, and bytes of the states behind them, of each pass."""
+    seen = []
+    model = trained.generator.model.decoder.model
+    features = model.features
+
+    def recorded(tokens, *args, **kwargs):
+        x, states = features(tokens, *args, **kwargs)
+        seen.append((tuple(tokens.shape), sum(map(state_bytes, states))))
+        return x, states
+
+    monkeypatch.setattr(model, "features", recorded)
+    return seen
+
+
+@pytest.mark.parametrize("options", [{}, {"beam": 3}, {"top_k": 4}])
+def test_a_prompt_is_one_pass_and_each_new_token_another(trained, passes, options):
+    result = trained.generator.generate(
+        PROMPT, max_new_tokens=20, min_new_tokens=20, **options
+    )
+    prompt_length = len(PROMPT.split())
+    assert len(result.tokens) == prompt_length + 20 + 1
+    shapes = [shape for shape, _ in passes]
+    assert shapes[0] == (1, 1 + prompt_length)
+    assert shapes[1:] == [(options.get("beam", 1), 1)] * 20
+
+
+def test_the_state_does_not_grow(trained, passes):
+    trained.generator.generate(PROMPT, max_new_tokens=40, min_new_tokens=40)
+    assert len(passes) == 41
+    assert len({size for _, size in passes}) == 1
+
+
+def test_prompts_of_one_length_share_their_passes(trained, passes):
+    prompts = ["the river", "an old", "it", "her brother"]
+    trained.generator.generate(prompts, max_new_tokens=6, min_new_tokens=6, beam=2)
+    shapes = [shape for shape, _ in passes]
+    assert shapes == [(1, 2), *[(2, 1)] * 6, (3, 3), *[(6, 1)] * 6]
+
+
+def test_beams_need_the_reordering(trained):
+    """The equality of beam search has to fail where states stay in their rows."""
+    prompts = [PROMPT, "the river", "it", "an old king"]
+    right = trained.generator.generate(prompts, beam=4, max_new_tokens=12)
+    reorder = prefill._reorder
+
+    def stuck(states, order):
+        moves = len(order) != len(states[0].length)
+        return reorder(states, order) if moves else states
+
+    with patch.object(prefill, "_reorder", stuck):
+        wrong = trained.generator.generate(prompts, beam=4, max_new_tokens=12)
+    assert [each.score for each in wrong] != pytest.approx(
+        [each.score for each in right], abs=1e-3
+    )
+
+
+def test_scores_of_a_prompt_do_not_depend_on_how_many_fit_in_memory(trained):
+    right = trained.generator.generate([PROMPT] * 2, max_new_tokens=3)
+    with patch.object(prefill, "LOGITS_AT_ONCE", 1):
+        split = trained.generator.generate([PROMPT] * 2, max_new_tokens=3)
+    for ours, whole in zip(split, right, strict=True):
+        assert ours.positional_scores == pytest.approx(
+            whole.positional_scores, abs=1e-5
+        )

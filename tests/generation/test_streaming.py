@@ -1,0 +1,96 @@
+"""Text in pieces is the text at once."""
+
+import threading
+
+import pytest
+
+from fairseq_transnormer.generation import GenerationError
+from fairseq_transnormer.generation.text import TextPieces
+
+OPTIONS = [
+    {},
+    {"lines": 3},
+    {"top_p": 0.9, "seed": 2},
+    {"top_k": 6, "seed": 2, "lines": 2, "temperature": 1.3},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("prompt", ["the river", "", "  an old xyzzy king "])
+def test_words(t2, prompt, options):
+    found = list(t2.generator.stream(prompt, max_new_tokens=12, **options))
+    text = t2.generator.generate(prompt, max_new_tokens=12, **options).text
+    assert "".join(found) == text
+    # a piece a word, the prompt being one
+    new_words = len(text.split()) - len(prompt.split())
+    assert len([each for each in found if each != "\n"]) == new_words + bool(prompt)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("prompt", ["the river", "", "an old £ king €"])
+def test_sentencepieces(pieces, prompt, options):
+    found = list(pieces.generator.stream(prompt, max_new_tokens=30, **options))
+    text = pieces.generator.generate(prompt, max_new_tokens=30, **options).text
+    assert "".join(found) == text
+    assert text.startswith(prompt)
+    assert "<0x" not in text
+
+
+def test_characters_of_several_bytes_come_whole(pieces):
+    tokens = pieces.hub.encode("it € a")[:-1].tolist()
+    spelled = pieces.hub.string(tokens).split()
+    assert "<0xE2>" in spelled
+    stream = TextPieces(pieces.generator.detokenizer)
+    found = [stream.add([token]) for token in tokens]
+    assert "".join(found) == "it € a"
+    at = spelled.index("<0xE2>")
+    assert found[at : at + 3] == ["", "", " €"]
+
+
+def test_bytes_that_are_no_character(pieces):
+    tokens = pieces.hub.encode("it")[:-1].tolist()
+    tokens += [pieces.hub.tgt_dict.index(x) for x in ("<0xE2>", "<0x82>")]
+    stream = TextPieces(pieces.generator.detokenizer)
+    assert stream.add(tokens) == "it"
+    assert stream.rest() == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_pieces_come_while_the_model_runs(t2, monkeypatch):
+    """The first ones are there before the model has been asked for the last."""
+    model = t2.generator.model.decoder.model
+    features, may_go_on = model.features, threading.Event()
+    calls = []
+
+    def waiting(*args, **kwargs):
+        calls.append(None)
+        if len(calls) == 4:
+            assert may_go_on.wait(60)
+        return features(*args, **kwargs)
+
+    monkeypatch.setattr(model, "features", waiting)
+    stream = t2.generator.stream("the river", max_new_tokens=9, min_new_tokens=9)
+    early = [next(stream) for _ in range(4)]
+    assert len(calls) <= 4
+    may_go_on.set()
+    assert len(early + list(stream)) == 1 + 9
+
+
+def test_an_abandoned_stream_stops(t2):
+    stream = t2.generator.stream("the river", max_new_tokens=5000, min_new_tokens=5000)
+    next(stream)
+    stream.close()
+    assert not [each for each in threading.enumerate() if each.name == "generation"]
+
+
+def test_an_error_reaches_the_reader(t2, monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(t2.generator.model.decoder.model, "features", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(t2.generator.stream("the river"))
+
+
+def test_beams_cannot_be_streamed(t2):
+    with pytest.raises(GenerationError, match="beam=2; allowed in a stream: 1"):
+        t2.generator.stream("the river", beam=2)

@@ -1,0 +1,33 @@
+"""join_states undoes taking rows."""
+
+import pytest
+import torch
+
+from fairseq_transnormer.ops import (
+    BlockAttentionState,
+    LinearAttentionState,
+    join_states,
+    reorder_state,
+)
+
+STATES = [
+    LinearAttentionState(torch.rand(3, 2, 4, 5), None, torch.arange(3)),
+    LinearAttentionState(
+        torch.rand(3, 2, 4, 5), torch.rand(3, 2, 4), torch.tensor([4, 0, 9])
+    ),
+    BlockAttentionState(
+        torch.rand(3, 8, 2, 4), torch.rand(3, 8, 2, 5), torch.arange(3)
+    ),
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_rows_of_a_state_join_to_it(state):
+    rows = [reorder_state(state, torch.tensor(i)) for i in ([0], [1, 2])]
+    joined = join_states(rows)
+    assert type(joined) is type(state)
+    for ours, original in zip(joined, state, strict=True):
+        if original is None:
+            assert ours is None
+        else:
+            assert torch.equal(ours, original)
