@@ -31,7 +31,7 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
 fi
 
 "$python" -m venv "$venv"
-pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 "${pip[@]}" --constraint "$root/constraints.txt" setuptools wheel
 # torch first and by its exact version: what follows then asks for no other build.
 "${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
