@@ -4,6 +4,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+# tensors are small: more threads would only wait for each other
+torch.set_num_threads(1)
+
 settings.register_profile("reproducible", deadline=None, derandomize=True)
 settings.load_profile("reproducible")
 
