@@ -4,6 +4,7 @@ fairseq's architecture functions set their values on the command line only; Hydr
 ignores them. A variant's values are therefore the defaults of its dataclass.
 """
 
+import sys
 from dataclasses import fields
 
 from fairseq.models import register_model
@@ -33,6 +34,10 @@ def register_variant(name: str, model: type, config: type, **defaults) -> None:
     dataclass = with_defaults(config_name, config, model.__module__, **defaults)
     variant = type(name, (model,), {"__module__": model.__module__})
     register_model(name, dataclass=dataclass)(variant)
+    # pickle looks classes up by name
+    module = sys.modules[model.__module__]
+    setattr(module, config_name, dataclass)
+    setattr(module, name, variant)
 
 
 def as_dataclass(config: type, cfg):

@@ -97,6 +97,9 @@ class LayerConfig:
         for name in ("embed_dim", "num_heads", "block_size", "ffn_dim"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}; allowed: 1 or more")
+        for name in ("lrpe_base", "norm_eps"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)}; allowed: above 0")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}; allowed: 0 <= p < 1")
@@ -130,6 +133,11 @@ class EncoderConfig(LayerConfig):
     untie_output_embedding: bool = described(
         False, "give the masked-LM head a matrix of its own"
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_positions < 1:
+            raise ValueError(f"max_positions={self.max_positions}; allowed: 1 or more")
 
 
 def with_defaults(name: str, base: type, module: str, **defaults) -> type:

@@ -61,7 +61,8 @@ class CausalLanguageModel(nn.Module):
         """Logits of the next token at each position.
 
         Args:
-            tokens: int64 (B, N); ``padding_idx`` may stand anywhere.
+            tokens: int64 (B, N); ``padding_idx`` may stand anywhere, but a single
+                column behind ``states`` is taken for one real token a row.
             states: what an earlier call with ``return_states`` returned; ``tokens``
                 then continue those rows. Consumed: clone to keep.
             return_states: also return the states, whose size does not depend on how

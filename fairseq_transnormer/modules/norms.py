@@ -1,9 +1,11 @@
 """Normalisations by name."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import rms_norm
+from ..ops.precision import accumulation_dtype
 from .choices import choice
 
 
@@ -41,13 +43,19 @@ class RMSNorm(SimpleRMSNorm):
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's LayerNorm, computed in the parameters' dtype, returned in x's."""
+    """torch's LayerNorm, computed in float32 (float64), returned in x's dtype.
+
+    Sums that an attention hands over in float32 would overflow in a float16 model.
+    """
 
     def __init__(self, dim: int, eps: float = 1e-5, backend: str = "auto"):
         super().__init__(dim, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+        dtype = accumulation_dtype(x.dtype)
+        weight, bias = self.weight.to(dtype), self.bias.to(dtype)
+        y = F.layer_norm(x.to(dtype), self.normalized_shape, weight, bias, self.eps)
+        return y.to(x.dtype)
 
 
 class NoNorm(nn.Identity):

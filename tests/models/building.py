@@ -1,0 +1,53 @@
+"""fairseq's pieces that the models need, without data and without a command line."""
+
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+import fairseq_transnormer  # noqa: F401 (registers the models)
+
+CAUSAL = ("transnormer_t1", "transnormer_t2", "transnormer_t1_tiny")
+CAUSAL += ("transnormer_t2_tiny",)
+ENCODERS = tuple("roberta_" + name for name in CAUSAL)
+VARIANTS = CAUSAL + ENCODERS
+
+
+def dictionary(words=26):
+    made = Dictionary()
+    for i in range(words):
+        made.add_symbol(f"w{i}")
+    return made
+
+
+def task():
+    words = dictionary()
+    return SimpleNamespace(
+        source_dictionary=words, target_dictionary=words, dictionary=words
+    )
+
+
+def build(name, **changes):
+    """The model ``name`` as fairseq builds it, in evaluation."""
+    cfg = MODEL_DATACLASS_REGISTRY[name](**changes)
+    return MODEL_REGISTRY[name].build_model(cfg, task()).eval()
+
+
+def tiny_causal(variant, **changes):
+    """A tiny causal model that ranks next tokens clearly and ends some sentences."""
+    model = build(f"transnormer_{variant}_tiny", **changes)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("weight") and parameter.dim() == 2:
+                parameter *= 2
+        model.decoder.model.embed_tokens.weight[dictionary().eos()] *= 2
+    return model
+
+
+def tiny_encoder(variant, **changes):
+    return build(f"roberta_transnormer_{variant}_tiny", **changes)
+
+
+def draw_tokens(*shape):
+    return torch.randint(4, len(dictionary()), shape)

@@ -1,0 +1,273 @@
+"""A variant's values come from --arch and from Hydra alike; the user's always win."""
+
+import dataclasses
+import pickle
+from enum import Enum
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import MODEL_DATACLASS_REGISTRY, build_model
+from hydra import compose, initialize
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError, ValidationError
+
+from fairseq_transnormer.modules import (
+    EncoderT1Config,
+    EncoderT2Config,
+    LanguageModelT1Config,
+    LanguageModelT2Config,
+)
+
+from .building import CAUSAL, ENCODERS, VARIANTS, build, draw_tokens, task
+
+variants = pytest.mark.parametrize("name", VARIANTS)
+PAPER = {
+    "transnormer_t1": LanguageModelT1Config,
+    "transnormer_t2": LanguageModelT2Config,
+    "roberta_transnormer_t1": EncoderT1Config,
+    "roberta_transnormer_t2": EncoderT2Config,
+}
+TINY = {
+    "attention_types": "diag,norm",
+    "embed_dim": 32,
+    "num_heads": 2,
+    "ffn_dim": 85,
+    "block_size": 8,
+}
+# values that no variant has by default, where a type does not offer one
+OTHER = {
+    "attention_types": "norm,diag*2",
+    "lrpe_base": 500.0,
+    "norm_eps": 1e-5,
+    "dropout": 0.25,
+    "attention_dropout": 0.35,
+    "activation_dropout": 0.45,
+    "pooler_dropout": 0.15,
+    "pooler_activation_fn": "relu",
+    "max_target_positions": 77,
+}
+
+
+def plain(cfg):
+    """Values of a configuration as plain numbers and strings, without its name."""
+    values = OmegaConf.to_container(cfg, enum_to_str=True)
+    return {key: value for key, value in values.items() if key != "_name"}
+
+
+def own_fields(name):
+    dataclass = MODEL_DATACLASS_REGISTRY[name]
+    return [each for each in dataclasses.fields(dataclass) if each.name != "_name"]
+
+
+def defaults(name):
+    return {
+        each.name: str(each.default) if isinstance(each.default, Enum) else each.default
+        for each in own_fields(name)
+    }
+
+
+def from_command_line(name, values):
+    task_name = "language_modeling" if name in CAUSAL else "masked_lm"
+    words = ["DATA", "--task", task_name, "--arch", name]
+    for key, value in values.items():
+        option = "--" + key.replace("_", "-")
+        words += [option] if value is True else [option, str(value)]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    return convert_namespace_to_omegaconf(args).model
+
+
+def from_hydra_group(name, values):
+    """``model=NAME model.field=value``."""
+    hydra_init()
+    overrides = [f"+model={name}"]
+    overrides += [
+        f"model.{key}='{value}'" if isinstance(value, str) else f"model.{key}={value}"
+        for key, value in values.items()
+    ]
+    with initialize(config_path=None, version_base="1.1"):
+        cfg = compose("config", overrides=overrides)
+    add_defaults(cfg)
+    return cfg.model
+
+
+def from_yaml(name, values):
+    """``model: {_name: NAME, field: value}``."""
+    cfg = OmegaConf.create({"model": {"_name": name, **values}})
+    add_defaults(cfg)
+    return cfg.model
+
+
+ways = pytest.mark.parametrize("way", [from_command_line, from_hydra_group, from_yaml])
+
+
+def changed_value(each):
+    """A value unlike the default, for a field of a dataclass."""
+    if each.name in OTHER:
+        return OTHER[each.name]
+    if isinstance(each.default, bool):
+        return not each.default
+    if isinstance(each.default, Enum):
+        return next(str(m) for m in type(each.default) if m != each.default)
+    return each.default + 1
+
+
+@variants
+@ways
+def test_defaults_are_the_variants(way, name):
+    values = plain(way(name, {}))
+    assert values == defaults(name)
+    paper = PAPER[name.removesuffix("_tiny")]()
+    expected = {
+        k: str(v) if isinstance(v, Enum) else v
+        for k, v in dataclasses.asdict(paper).items()
+    }
+    if name.endswith("tiny"):
+        expected |= TINY
+    assert {key: values[key] for key in expected} == expected
+
+
+@variants
+@ways
+def test_every_field_can_be_set(way, name):
+    changes = {each.name: changed_value(each) for each in own_fields(name)}
+    assert all(changes[key] != value for key, value in defaults(name).items())
+    assert plain(way(name, changes)) == changes
+
+
+@ways
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [(a, b) for family in (CAUSAL, ENCODERS) for a in family for b in family if a != b],
+)
+def test_a_users_value_wins_where_it_is_another_variants_default(way, name, other):
+    """Also where it is the default of the dataclass that both inherit."""
+    changes = {k: v for k, v in defaults(other).items() if v != defaults(name)[k]}
+    assert changes
+    assert plain(way(name, changes)) == defaults(other)
+
+
+@ways
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [
+        (n, e)
+        for n in ("transnormer_t1", "roberta_transnormer_t1")
+        for e in own_fields(n)
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_one_field_changes_itself_alone(way, name, each):
+    value = changed_value(each)
+    expected = defaults(name) | {each.name: value}
+    assert plain(way(name, {each.name: value})) == expected
+
+
+CHOICES = [
+    (name, each)
+    for name in ("transnormer_t2", "roberta_transnormer_t2")
+    for each in own_fields(name)
+    if isinstance(each.default, Enum)
+]
+choices = pytest.mark.parametrize(
+    ("name", "each"), CHOICES, ids=lambda value: getattr(value, "name", value)
+)
+
+
+@choices
+def test_wrong_choices_on_the_command_line_list_the_right_ones(name, each, capsys):
+    with pytest.raises(SystemExit):
+        from_command_line(name, {each.name: "nonsense"})
+    message = capsys.readouterr().err
+    assert f"--{each.name.replace('_', '-')}" in message and "nonsense" in message
+    line = next(line for line in message.splitlines() if "nonsense" in line)
+    assert all(str(member) in line for member in type(each.default))
+
+
+@choices
+@pytest.mark.parametrize("way", [from_hydra_group, from_yaml])
+def test_wrong_choices_under_hydra_list_the_right_ones(way, name, each):
+    with pytest.raises(Exception) as error:
+        way(name, {each.name: "nonsense"})
+    message = str(error.value) + str(error.value.__cause__)
+    assert "nonsense" in message
+    assert all(str(member) in message for member in type(each.default))
+
+
+@variants
+def test_unknown_fields_are_refused(name):
+    with pytest.raises(ConfigKeyError, match="embed_dimm"):
+        from_yaml(name, {"embed_dimm": 3})
+    with pytest.raises(SystemExit):
+        from_command_line(name, {"embed_dimm": 3})
+    with pytest.raises(ValidationError, match="wide"):
+        from_yaml(name, {"embed_dim": "wide"})
+
+
+def test_wrong_values_are_named_when_the_model_is_built():
+    for values, message in (
+        ({"dropout": 1.5}, "dropout=1.5; allowed"),
+        ({"attention_types": "diag,linear"}, "'linear'.*allowed names"),
+        ({"num_heads": 5}, "num_heads=5; allowed: divisors"),
+    ):
+        for name in ("transnormer_t1_tiny", "roberta_transnormer_t1_tiny"):
+            with pytest.raises(ValueError, match=message):
+                build_model(from_yaml(name, values), task())
+
+
+@variants
+@pytest.mark.parametrize("way", [from_command_line, from_yaml])
+def test_fairseq_builds_the_variant(way, name):
+    changes = TINY | {"backend": "reference", "dropout": 0.0}
+    model = build_model(way(name, changes), task())
+    assert type(model).__name__ == name
+    core = (model.decoder if name in CAUSAL else model.encoder).model
+    diag, norm = (layer.attention for layer in core.stack.layers)
+    relu = "t1" in name
+    assert diag.activation == ("relu" if relu else "softmax")
+    assert type(diag.norm).__name__ == ("SimpleRMSNorm" if relu else "NoNorm")
+    assert norm.backend == "reference"
+    assert model(draw_tokens(2, 9))[0].shape == (2, 9, len(task().dictionary))
+
+
+@variants
+def test_every_field_reaches_the_model(name):
+    """No field is declared and forgotten: the model asks for each."""
+    asked = set()
+
+    class Asked:
+        def __init__(self, cfg):
+            self.__dict__["cfg"] = cfg
+
+        def __getattr__(self, key):
+            asked.add(key)
+            return getattr(self.cfg, key)
+
+    from fairseq.models import MODEL_REGISTRY
+
+    with torch.device("meta"):
+        model = MODEL_REGISTRY[name].build_model(
+            Asked(MODEL_DATACLASS_REGISTRY[name]()), task()
+        )
+        if name in ENCODERS:
+            model.register_classification_head("one", num_classes=2)
+            model.upgrade_state_dict_named(
+                {
+                    f"classification_heads.x.{k}.weight": torch.zeros(2, 2)
+                    for k in ("dense", "out_proj")
+                },
+                "",
+            )
+    assert asked >= {each.name for each in own_fields(name)}
+
+
+@variants
+def test_pickling(name):
+    config = MODEL_DATACLASS_REGISTRY[name](dropout=0.25)
+    assert pickle.loads(pickle.dumps(config)) == config
+    model = build(name, **TINY)
+    tokens = draw_tokens(1, 5)
+    copied = pickle.loads(pickle.dumps(model))
+    assert torch.equal(copied(tokens)[0], model(tokens)[0])

@@ -1,0 +1,46 @@
+"""Recomputing layers in the backward pass changes memory and nothing else."""
+
+import pytest
+import torch
+
+from .building import draw_tokens, language_model, masked_language_model
+
+
+@pytest.mark.parametrize("variant", ["t1", "t2"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("build", [language_model, masked_language_model])
+def test_gradients_are_the_same(build, dropout, variant):
+    tokens = draw_tokens(2, 20)
+    tokens[1, :6] = 1
+    results = []
+    for recompute in (False, True):
+        torch.manual_seed(3)
+        model = build(
+            variant,
+            checkpoint_activations=recompute,
+            dropout=dropout,
+            attention_dropout=dropout,
+        ).train()
+        torch.manual_seed(4)
+        saved = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x, saved=saved: saved.append(x) or x, lambda x: x
+        ):
+            logits = model(tokens)
+        logits.square().sum().backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        results.append((logits, *gradients, len(saved)))
+    *plain, kept_plain = results[0]
+    *recomputed, kept_recomputed = results[1]
+    for one, other in zip(plain, recomputed, strict=True):
+        torch.testing.assert_close(one, other)
+    assert kept_recomputed < kept_plain / 2
+
+
+def test_states_pass_through():
+    model = language_model("t2", checkpoint_activations=True).train()
+    tokens = draw_tokens(2, 13)
+    first, states = model(tokens[:, :9], return_states=True)
+    second, _ = model(tokens[:, 9:], states, return_states=True)
+    torch.testing.assert_close(torch.cat((first, second), 1), model(tokens))
+    second.sum().backward()

@@ -1,0 +1,224 @@
+"""Configurations: what is allowed, what is refused, and how it is said."""
+
+import dataclasses
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairseq_transnormer.modules import (
+    ATTENTIONS,
+    CausalLanguageModel,
+    EncoderConfig,
+    EncoderT1Config,
+    EncoderT2Config,
+    LanguageModelConfig,
+    LanguageModelT1Config,
+    LanguageModelT2Config,
+    LayerConfig,
+    MaskedLanguageModel,
+    parse_attention_types,
+    register_attention,
+)
+from fairseq_transnormer.modules.choices import Choice
+from fairseq_transnormer.modules.config import BLM, T1, with_defaults
+
+CONFIGS = (
+    LayerConfig,
+    LanguageModelConfig,
+    EncoderConfig,
+    LanguageModelT1Config,
+    LanguageModelT2Config,
+    EncoderT1Config,
+    EncoderT2Config,
+)
+CHOICES = sorted(
+    {
+        (config, each.name)
+        for config in (LanguageModelConfig, EncoderConfig)
+        for each in dataclasses.fields(config)
+        if isinstance(each.type, type) and issubclass(each.type, Choice)
+    },
+    key=str,
+)
+NUMBERS = {
+    "embed_dim": (0, -8),
+    "num_heads": (0, -1),
+    "block_size": (0, -64),
+    "ffn_dim": (0, -3),
+    "dropout": (-0.1, 1.0, 2.0, math.nan),
+    "attention_dropout": (-0.1, 1.0, math.nan),
+    "activation_dropout": (-0.1, 1.0, math.nan),
+    "lrpe_base": (0.0, -10.0, math.nan),
+    "norm_eps": (0.0, -1e-8, math.nan),
+    "max_positions": (0, -512),
+}
+
+
+@pytest.mark.parametrize(("config", "field"), CHOICES)
+def test_wrong_choices_are_answered_with_the_right_ones(config, field):
+    kind = {each.name: each.type for each in dataclasses.fields(config)}[field]
+    with pytest.raises(ValueError) as error:
+        config(**{field: "nonsense"})
+    assert str(error.value).startswith(f"{field}='nonsense'; allowed: ")
+    assert str(error.value).endswith(", ".join(kind))
+
+
+@pytest.mark.parametrize(("config", "field"), CHOICES)
+def test_right_choices_become_members_and_stay_strings(config, field):
+    kind = {each.name: each.type for each in dataclasses.fields(config)}[field]
+    for member in kind:
+        value = getattr(config(**{field: member.value}), field)
+        assert value is member and value == member.value == str(value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(f, v) for f, values in NUMBERS.items() for v in values]
+)
+def test_wrong_numbers_are_named(field, value):
+    with pytest.raises(ValueError, match=rf"^{field}={value}; allowed: "):
+        EncoderConfig(**{field: value})
+
+
+def test_what_fits_only_together():
+    config = LanguageModelConfig(embed_dim=512, num_heads=7)
+    with pytest.raises(ValueError, match="num_heads=7; allowed: divisors of.*512"):
+        CausalLanguageModel(config, 10)
+    config = LanguageModelConfig(embed_dim=6, num_heads=2)
+    with pytest.raises(ValueError, match="head_dim=3;.*even.*relative_position='none'"):
+        CausalLanguageModel(config, 10)
+    CausalLanguageModel(dataclasses.replace(config, relative_position="none"), 10)
+    config = LanguageModelConfig(positional_embedding="learned")
+    with pytest.raises(
+        ValueError, match="positional_embedding='learned'; allowed.*none"
+    ):
+        CausalLanguageModel(config, 10)
+    config = EncoderConfig(
+        embed_dim=2, num_heads=1, positional_embedding="sinusoidal", ffn_dim=2
+    )
+    with pytest.raises(ValueError, match="embed_dim=2; allowed.*4 or more"):
+        MaskedLanguageModel(config, 10)
+    for model, kind in (
+        (CausalLanguageModel, LanguageModelConfig),
+        (MaskedLanguageModel, EncoderConfig),
+    ):
+        with pytest.raises(ValueError, match="attention_types='diag,linear'.*'linear'"):
+            model(kind(attention_types="diag,linear"), 10)
+
+
+@pytest.mark.parametrize("model", [CausalLanguageModel, MaskedLanguageModel])
+@pytest.mark.parametrize(("config", "field"), CHOICES)
+def test_every_choice_builds_and_runs(config, field, model):
+    """... a model of its family, with values that no other field contradicts."""
+    if (model is CausalLanguageModel) != (config is LanguageModelConfig):
+        return
+    kind = {each.name: each.type for each in dataclasses.fields(config)}[field]
+    small = {"attention_types": "diag,norm", "embed_dim": 8, "num_heads": 2}
+    for member in kind:
+        if (model, member) == (CausalLanguageModel, "learned"):
+            continue
+        built = model(config(**small, ffn_dim=8, **{field: member}), 10)
+        assert built.train()(torch.tensor([[3, 4, 5]])).isfinite().all()
+
+
+names = st.sampled_from(sorted(ATTENTIONS))
+space = st.sampled_from(("", " ", "  ", "\t"))
+entry = st.tuples(names, st.none() | st.integers(1, 12), space, space, space)
+
+
+@given(st.lists(entry, min_size=1, max_size=6))
+def test_notation_of_layers(entries):
+    parts, expected = [], []
+    for name, count, before, between, after in entries:
+        repeated = "" if count is None else f"{between}*{between}{count}"
+        parts.append(f"{before}{name}{repeated}{after}")
+        expected += [name] * (1 if count is None else count)
+    assert parse_attention_types(",".join(parts)) == expected
+
+
+WRONG = ["", ",", "diag,", ",diag", "diag*", "*3", "diag*0", "diag*-1", "diag*1.5"]
+WRONG += ["diag norm", "diag*3*2", "3*diag", "diagonal", "Diag", "diag;norm", "diag*03"]
+
+
+@pytest.mark.parametrize("notation", WRONG)
+def test_wrong_notations_are_named(notation):
+    with pytest.raises(ValueError) as error:
+        parse_attention_types(notation)
+    assert f"attention_types={notation!r}" in str(error.value)
+    assert "allowed names: " + ", ".join(sorted(ATTENTIONS)) in str(error.value)
+
+
+@given(st.text(alphabet="diagnorm*,0123 ", max_size=12))
+def test_notations_are_read_or_refused(notation):
+    try:
+        layers = parse_attention_types(notation)
+    except ValueError:
+        return
+    assert layers and set(layers) <= set(ATTENTIONS)
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="'diag' is registered already"):
+        register_attention("diag")(type("Another", (), {}))
+
+
+def test_with_defaults_changes_defaults_only():
+    changed = with_defaults("Changed", LanguageModelConfig, __name__, dropout=0.3)
+    assert issubclass(changed, LanguageModelConfig) and changed.__module__ == __name__
+    before = {each.name: each for each in dataclasses.fields(LanguageModelConfig)}
+    after = {each.name: each for each in dataclasses.fields(changed)}
+    assert before.keys() == after.keys()
+    for name, field in after.items():
+        assert field.type == before[name].type
+        assert field.metadata == before[name].metadata
+        expected = 0.3 if name == "dropout" else before[name].default
+        assert field.default == expected
+    assert LanguageModelConfig().dropout == 0.1
+    assert changed(dropout=0.1).dropout == 0.1
+    with pytest.raises(KeyError):
+        with_defaults("Wrong", LanguageModelConfig, __name__, no_such_field=1)
+
+
+def test_values_of_the_paper():
+    """T1 and T2 differ in three fields, and so do the families in six."""
+
+    def differences(one, other):
+        one, other = dataclasses.asdict(one), dataclasses.asdict(other)
+        return {k: one[k] for k in one if k in other and one[k] != other[k]}
+
+    t1, t2 = LanguageModelT1Config(), LanguageModelT2Config()
+    assert differences(t1, t2) == {
+        "diag_activation": "relu",
+        "diag_norm": "simple_rms_norm",
+        "norm_attention_activation": "elu",
+    }
+    assert differences(EncoderT1Config(), EncoderT2Config()) == differences(t1, t2)
+    assert differences(EncoderT2Config(), t2) == {
+        "attention_types": "diag*6,norm*6",
+        "embed_dim": 768,
+        "num_heads": 12,
+        "ffn_dim": 2048,
+        "norm_position": "post",
+        "attention_dropout": 0.1,
+        "positional_embedding": "learned",
+    }
+    assert t2.ffn_dim == int(8 / 3 * 512) and EncoderT2Config().ffn_dim == 8 * 768 // 3
+    assert (t2.diag_activation, t2.diag_norm) == ("softmax", "none")
+    assert set(T1) == set(differences(t1, t2)) and len(BLM) == 6
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_pickling(config):
+    value = config(dropout=0.25)
+    copied = pickle.loads(pickle.dumps(value))
+    assert type(copied) is config and copied == value
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_field_has_a_help_text_and_a_real_type(config):
+    for each in dataclasses.fields(config):
+        assert each.metadata["help"]
+        assert isinstance(each.type, type)

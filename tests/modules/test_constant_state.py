@@ -1,0 +1,143 @@
+"""Generation with states of constant size equals the full forward pass."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_transnormer.modules import ATTENTIONS
+from fairseq_transnormer.ops import state_bytes
+
+from .building import (
+    BLOCK,
+    LAYOUTS,
+    PAD,
+    SMALL,
+    attention,
+    draw_tokens,
+    language_model,
+    padded,
+)
+
+variants = pytest.mark.parametrize("variant", ["t1", "t2"])
+
+
+@variants
+@pytest.mark.parametrize("name", sorted(ATTENTIONS))
+@torch.no_grad()
+def test_each_attention_step_by_step(name, variant):
+    layer = attention(name, variant, causal=True)
+    x = torch.randn(2, 3 * BLOCK + 1, SMALL["embed_dim"], dtype=torch.float64)
+    outputs, sizes, state = [], set(), None
+    for token in x.split(1, dim=1):
+        output, state = layer(token, state=state, return_state=True)
+        outputs.append(output)
+        sizes.add(state_bytes(state))
+    torch.testing.assert_close(torch.cat(outputs, 1), layer(x))
+    assert len(sizes) == 1
+
+
+@variants
+@pytest.mark.parametrize("prompt", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+@torch.no_grad()
+def test_prefill_and_steps_equal_one_pass(prompt, variant):
+    model = language_model(variant)
+    tokens = draw_tokens(3, prompt + 2 * BLOCK + 1)
+    logits, states = model(tokens[:, :prompt], return_states=True)
+    outputs, sizes = [logits], set()
+    for token in tokens[:, prompt:].split(1, dim=1):
+        logits, states = model(token, states, return_states=True)
+        outputs.append(logits)
+        sizes.add(sum(map(state_bytes, states)))
+    torch.testing.assert_close(torch.cat(outputs, 1), model(tokens))
+    assert len(sizes) == 1
+
+
+@variants
+@pytest.mark.parametrize("layout", LAYOUTS)
+@torch.no_grad()
+def test_ragged_prompts_in_one_pass_and_then_steps(layout, variant):
+    model = language_model(variant)
+    prompts = [draw_tokens(n) for n in (1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3)]
+    continuations = draw_tokens(len(prompts), 2 * BLOCK + 1)
+    tokens, columns = padded(prompts, layout, 2 * BLOCK + 3)
+    logits, states = model(tokens, return_states=True)
+    outputs = []
+    for token in continuations.split(1, dim=1):
+        output, states = model(token, states, return_states=True)
+        outputs.append(output)
+    outputs = torch.cat(outputs, 1)
+    for b, prompt in enumerate(prompts):
+        whole = torch.cat((prompt, continuations[b]))
+        expected = model(whole[None])[0]
+        torch.testing.assert_close(logits[b, columns[b]], expected[: len(prompt)])
+        torch.testing.assert_close(outputs[b], expected[len(prompt) :])
+
+
+@variants
+@settings(max_examples=15)
+@given(
+    counts=st.lists(st.tuples(*[st.integers(0, 11)] * 3), min_size=1, max_size=5),
+    layout=st.sampled_from(LAYOUTS),
+)
+@torch.no_grad()
+def test_ragged_parts_of_any_lengths(variant, counts, layout):
+    model = language_model(variant)
+    totals = torch.tensor(counts).sum(0)
+    rows = [draw_tokens(int(total)) for total in totals]
+    collected, starts, states = [[], [], []], [0, 0, 0], None
+    for part in counts:
+        parts = [row[s : s + c] for row, s, c in zip(rows, starts, part, strict=True)]
+        # two columns at least: a single one is taken for a decoding step
+        tokens, columns = padded(parts, layout, max(*part, 2))
+        logits, states = model(tokens, states, return_states=True)
+        for b, where in enumerate(columns):
+            collected[b].append(logits[b, where])
+        starts = [s + c for s, c in zip(starts, part, strict=True)]
+    for b, row in enumerate(rows):
+        if len(row):
+            torch.testing.assert_close(torch.cat(collected[b]), model(row[None])[0])
+
+
+@variants
+@torch.no_grad()
+def test_a_single_column_counts_as_a_token_whatever_stands_there(variant):
+    """The documented exception: a decoding step does not look at the values."""
+    model = language_model(variant)
+    _, states = model(draw_tokens(2, 5), return_states=True)
+    _, states = model(torch.tensor([[PAD], [7]]), states, return_states=True)
+    assert states[0].length.tolist() == [6, 6]
+    _, states = model(torch.tensor([[PAD], [7]]), return_states=True)
+    assert states[0].length.tolist() == [0, 1]
+
+
+@variants
+@torch.no_grad()
+def test_states_at_length_100_000_and_beyond_are_just_as_large(variant):
+    """Positions have no end; state bytes at a length that no table would hold."""
+    model = language_model(variant)
+    _, states = model(draw_tokens(1, 3), return_states=True)
+    size = sum(map(state_bytes, states))
+    far = tuple(s._replace(length=s.length + 200_000) for s in states)
+    logits, far = model(draw_tokens(1, 1), far, return_states=True)
+    assert logits.isfinite().all()
+    assert sum(map(state_bytes, far)) == size
+
+
+@variants
+def test_training_through_states_has_the_gradients_of_one_pass(variant):
+    model = language_model(variant)
+    tokens = draw_tokens(2, 2 * BLOCK + 3)
+
+    def gradients(logits):
+        model.zero_grad()
+        logits.square().sum().backward()
+        return {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+
+    whole = gradients(model(tokens))
+    states, outputs = None, []
+    for part in tokens.split((5, 1, BLOCK, 1, BLOCK - 4), dim=1):
+        logits, states = model(part, states, return_states=True)
+        outputs.append(logits)
+    for name, gradient in gradients(torch.cat(outputs, 1)).items():
+        torch.testing.assert_close(gradient, whole[name], rtol=1e-8, atol=1e-8)

@@ -1,0 +1,159 @@
+"""float16 and bfloat16 train without NaN and stay near float32.
+
+The paper's length and head width; few heads, two layers and a small vocabulary, since
+float16 is slow on a CPU.
+"""
+
+import copy
+
+import pytest
+import torch
+
+from fairseq_transnormer.modules import CausalLanguageModel, MaskedLanguageModel
+
+from .building import CAUSAL_CONFIGS, ENCODER_CONFIGS, PAD, VOCABULARY, draw_tokens
+
+dtypes = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+variants = pytest.mark.parametrize("variant", ["t1", "t2"])
+families = pytest.mark.parametrize("family", ["causal", "bidirectional"])
+LENGTH = 512
+# bfloat16 keeps 8 bits and float16 11; errors add up over the layers
+FEATURE_ERROR = {torch.float16: 0.01, torch.bfloat16: 0.06}
+# T1 divides by the RMS of ReLU sums, which may be next to zero: gradients there hang on
+# the last bits of the scores
+GRADIENT_ERROR = {
+    ("t1", torch.float16): 0.08,
+    ("t1", torch.bfloat16): 0.6,
+    ("t2", torch.float16): 0.01,
+    ("t2", torch.bfloat16): 0.06,
+}
+
+
+def build(family, variant):
+    small = {
+        "attention_types": "diag,norm",
+        "embed_dim": 128,
+        "num_heads": 2,
+        "ffn_dim": 128,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+    }
+    if family == "causal":
+        config = CAUSAL_CONFIGS[variant](**small)
+        return CausalLanguageModel(config, VOCABULARY, PAD)
+    config = ENCODER_CONFIGS[variant](**small)
+    return MaskedLanguageModel(config, VOCABULARY, PAD)
+
+
+def features_and_gradients(model, tokens, weight):
+    features = model.features(tokens)
+    # a mean, as a loss is, times the scale that half-precision training starts with
+    scale = 128 if features.dtype == torch.float16 else 1
+    (scale * (features.float() * weight).mean()).backward()
+    gradients = {
+        name: parameter.grad.float() / scale
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+    return features.float().detach(), gradients
+
+
+def error(value, expected):
+    return ((value - expected).norm() / expected.norm()).item()
+
+
+@families
+@variants
+@dtypes
+def test_forward_and_backward_at_512_tokens(dtype, variant, family):
+    model = build(family, variant)
+    tokens = draw_tokens(2, LENGTH)
+    tokens[1, 300:] = PAD
+    real = tokens != PAD
+    weight = torch.randn(2, LENGTH, model.stack.layers[0].attention.embed_dim)
+    weight *= real[..., None]
+    half = copy.deepcopy(model).to(dtype)
+    expected, wide_gradients = features_and_gradients(model, tokens, weight)
+    features, gradients = features_and_gradients(half, tokens, weight)
+    assert features.isfinite().all()
+    assert error(features[real], expected[real]) < FEATURE_ERROR[dtype]
+    assert gradients.keys() == wide_gradients.keys()
+    for name, gradient in gradients.items():
+        assert gradient.isfinite().all(), name
+        # the gradient of k_proj.bias is zero under a softmax: nothing to compare
+        if wide_gradients[name].norm() > 1e-3 * max(
+            g.norm() for g in wide_gradients.values()
+        ):
+            assert (
+                error(gradient, wide_gradients[name]) < GRADIENT_ERROR[variant, dtype]
+            ), name
+
+
+@families
+@variants
+@dtypes
+@pytest.mark.parametrize("scale", [30.0, 1e-3])
+def test_large_and_small_activations(scale, dtype, variant, family):
+    """Weights of q, k and v scaled: sums far beyond 65,504, scores beyond float16."""
+    model = build(family, variant)
+    with torch.no_grad():
+        for layer in model.stack.layers:
+            for name in ("q_proj", "k_proj", "v_proj"):
+                getattr(layer.attention, name).weight *= scale
+    model.to(dtype)
+    tokens = draw_tokens(1, LENGTH)
+    logits = model(tokens)
+    (logits.float().log_softmax(-1)[..., 5].mean() * -1).backward()
+    assert logits.isfinite().all()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad.isfinite().all(), name
+
+
+@variants
+@dtypes
+def test_the_sums_of_this_test_leave_float16(dtype, variant):
+    """So that the test above tests something: without a norm the sums are inf."""
+    model = build("causal", variant)
+    attention = model.stack.layers[1].attention
+    with torch.no_grad():
+        for name in ("q_proj", "k_proj", "v_proj"):
+            getattr(attention, name).weight *= 30
+    sums = []
+    attention.norm.register_forward_pre_hook(lambda module, args: sums.append(args[0]))
+    model.to(dtype)(draw_tokens(1, LENGTH))
+    assert sums[0].abs().max() > torch.finfo(torch.float16).max
+
+
+@variants
+@dtypes
+@torch.no_grad()
+def test_generation_in_half_precision(dtype, variant):
+    model = build("causal", variant).to(dtype)
+    tokens = draw_tokens(1, 80)
+    logits, states = model(tokens[:, :60], return_states=True)
+    outputs = [logits]
+    for token in tokens[:, 60:].split(1, dim=1):
+        logits, states = model(token, states, return_states=True)
+        outputs.append(logits)
+    stepped, whole = torch.cat(outputs, 1).float(), model(tokens).float()
+    assert error(stepped, whole) < FEATURE_ERROR[dtype]
+
+
+@families
+@variants
+def test_autocast_to_bfloat16(variant, family):
+    model = build(family, variant)
+    tokens = draw_tokens(1, LENGTH)
+    weight = torch.randn(1, LENGTH, model.stack.layers[0].attention.embed_dim)
+    expected, wide_gradients = features_and_gradients(model, tokens, weight)
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features = model.features(tokens)
+    (features.float() * weight).mean().backward()
+    assert error(features.float(), expected) < FEATURE_ERROR[torch.bfloat16]
+    for name, wide in wide_gradients.items():
+        gradient = dict(model.named_parameters())[name].grad
+        assert gradient.isfinite().all(), name
+        if wide.norm() > 1e-3 * max(g.norm() for g in wide_gradients.values()):
+            assert error(gradient, wide) < GRADIENT_ERROR[variant, torch.bfloat16], name

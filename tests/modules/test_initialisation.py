@@ -1,0 +1,75 @@
+"""How weights start (specification, "init")."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_transnormer.modules import (
+    CausalLanguageModel,
+    EncoderT1Config,
+    EncoderT2Config,
+    LanguageModelT1Config,
+    LanguageModelT2Config,
+    MaskedLanguageModel,
+)
+
+PAD, VOCABULARY = 1, 500
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
+
+
+def is_uniform(weight, bound):
+    """All values within the bound, and spread as a uniform distribution's."""
+    assert weight.abs().max() <= bound * 1.0001
+    assert weight.abs().max() > 0.99 * bound
+    assert abs(weight.std().item() / (bound / math.sqrt(3)) - 1) < 0.02
+    assert abs(weight.mean().item()) < 0.01 * bound
+    return True
+
+
+def is_normal(weight, std):
+    assert abs(weight.std().item() / std - 1) < 0.02
+    assert abs(weight.mean().item()) < 0.02 * std
+    # 4.6 % of a normal distribution lie beyond two deviations, of a uniform one none
+    assert 0.035 < (weight.abs() > 2 * std).float().mean() < 0.056
+    return True
+
+
+@pytest.mark.parametrize("config", [LanguageModelT1Config(), LanguageModelT2Config()])
+def test_causal_models(config):
+    model = CausalLanguageModel(config, VOCABULARY, PAD)
+    for i, layer in enumerate(model.stack.layers):
+        for name in PROJECTIONS:
+            gain = 1.0 if i < 3 or name == "out_proj" else 1 / math.sqrt(2)
+            projection = getattr(layer.attention, name)
+            assert is_uniform(projection.weight, gain * math.sqrt(6 / (512 + 512)))
+        assert (layer.attention.out_proj.bias == 0).all()
+    embedding = model.embed_tokens.weight
+    assert (embedding[PAD] == 0).all()
+    assert is_normal(torch.cat((embedding[:PAD], embedding[PAD + 1 :])), 512**-0.5)
+
+
+@pytest.mark.parametrize("config", [EncoderT1Config(), EncoderT2Config()])
+@pytest.mark.parametrize("untied", [False, True])
+def test_bidirectional_models(config, untied):
+    config.untie_output_embedding = untied
+    config.attention_types = "diag,norm"
+    model = MaskedLanguageModel(config, VOCABULARY, PAD)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            assert is_normal(module.weight, 0.02)
+            assert (module.bias == 0).all()
+    for embedding in (model.embed_tokens, model.embed_positions):
+        assert (embedding.weight[PAD] == 0).all()
+        assert is_normal(embedding.weight[PAD + 1 :], 0.02)
+    assert is_normal(model.lm_head.weight[PAD + 1 :], 0.02)
+    assert (model.lm_head.bias == 0).all()
+    for norm in (model.embed_norm, model.lm_head.layer_norm):
+        assert (norm.weight == 1).all() and (norm.bias == 0).all()
+
+
+def test_the_pad_row_gets_no_gradient():
+    config = LanguageModelT2Config(untie_output_embedding=True, attention_types="norm")
+    model = CausalLanguageModel(config, VOCABULARY, PAD)
+    model(torch.tensor([[PAD, 5, 7]])).sum().backward()
+    assert (model.embed_tokens.weight.grad[PAD] == 0).all()

@@ -1,0 +1,124 @@
+"""What a sentence gives does not depend on what it is batched with."""
+
+import pytest
+import torch
+
+from fairseq_transnormer.modules import LayerStack
+
+from .building import (
+    BLOCK,
+    LAYOUTS,
+    draw_tokens,
+    language_model,
+    masked_language_model,
+    padded,
+)
+
+variants = pytest.mark.parametrize("variant", ["t1", "t2"])
+layouts = pytest.mark.parametrize("layout", LAYOUTS)
+models = pytest.mark.parametrize(
+    "build", [language_model, masked_language_model], ids=["causal", "bidirectional"]
+)
+# below, at and above a block, and nothing but one token
+LENGTHS = (1, 3, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 5)
+WIDTHS = (LENGTHS[-1], 3 * BLOCK, 4 * BLOCK + 1)
+
+
+def differences(model, layout, width):
+    """Relative change of each sentence's features through batching and padding."""
+    sentences = [draw_tokens(length) for length in LENGTHS]
+    tokens, columns = padded(sentences, layout, width)
+    features = model.features(tokens)
+    for sentence, row, where in zip(sentences, features, columns, strict=True):
+        alone = model.features(sentence[None])[0]
+        yield ((row[where] - alone).norm() / alone.norm()).item()
+
+
+@models
+@variants
+@layouts
+@pytest.mark.parametrize("width", WIDTHS)
+@torch.no_grad()
+def test_features_alone_equal_features_in_a_batch(width, layout, variant, build):
+    assert max(differences(build(variant), layout, width)) < 1e-10
+
+
+@models
+@variants
+@layouts
+@torch.no_grad()
+def test_without_the_mask_features_would_differ(layout, variant, build, monkeypatch):
+    """The released code ignores the mask: so would this test's subject look then."""
+    forward = LayerStack.forward
+
+    def without_mask(self, x, key_padding_mask=None, *args, **options):
+        return forward(self, x, None, *args, **options)
+
+    monkeypatch.setattr(LayerStack, "forward", without_mask)
+    # pads on the right are no harm where nobody looks to the right
+    harmless = build is language_model and layout.__name__ == "right"
+    worst = max(differences(build(variant), layout, 4 * BLOCK + 1))
+    assert worst < 1e-10 if harmless else worst > 0.03
+
+
+@models
+@variants
+@layouts
+def test_gradients_alone_equal_gradients_in_a_batch(layout, variant, build):
+    model = build(variant)
+    sentences = [draw_tokens(length) for length in LENGTHS]
+    tokens, columns = padded(sentences, layout, 3 * BLOCK)
+
+    def gradients(features):
+        model.zero_grad()
+        sum(x.square().sum() + x.sum() for x in features).backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    features = model.features(tokens)
+    together = gradients(
+        [row[where] for row, where in zip(features, columns, strict=True)]
+    )
+    alone = gradients([model.features(s[None]) for s in sentences])
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+@models
+@variants
+def test_a_row_of_pads_is_no_trouble(variant, build):
+    model = build(variant)
+    tokens = torch.stack((draw_tokens(10), torch.full((10,), 1)))
+    features = model.features(tokens)
+    features[0].sum().backward()
+    assert features.isfinite().all()
+    for parameter in model.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+    alone = model.features(tokens[:1])
+    torch.testing.assert_close(features[:1], alone)
+
+
+@models
+@variants
+@layouts
+@torch.no_grad()
+def test_hidden_states_stand_where_their_tokens_stand(layout, variant, build):
+    model = build(variant)
+    sentence = draw_tokens(BLOCK + 1)
+    tokens, columns = padded([sentence, draw_tokens(5)], layout, 2 * BLOCK)
+    together, alone = [], []
+    model.features(tokens, hidden_states=together)
+    model.features(sentence[None], hidden_states=alone)
+    assert len(together) == len(alone) == 1 + len(model.stack.layers)
+    for batch, single in zip(together, alone, strict=True):
+        torch.testing.assert_close(batch[0, columns[0]], single[0])
+
+
+@variants
+@torch.no_grad()
+def test_logits_of_masked_tokens_only(variant):
+    model = masked_language_model(variant)
+    tokens, _ = padded([draw_tokens(5), draw_tokens(12)], LAYOUTS[0], 12)
+    chosen = (torch.rand(2, 12) < 0.4) & (tokens != 1)
+    logits = model(tokens, chosen)
+    assert logits.shape == (chosen.sum(), 40)
+    torch.testing.assert_close(logits, model(tokens)[chosen])

@@ -1,0 +1,83 @@
+"""Which implementation runs: the caller's word, then the environment's."""
+
+import pytest
+import torch
+
+from fairseq_transnormer.ops import (
+    BACKENDS,
+    ENVIRONMENT_VARIABLE,
+    backend,
+    block_attention,
+    gated_silu,
+    linear_attention,
+    lrpe,
+    resolve_backend,
+    rms_norm,
+)
+
+X = torch.ones(1, 3, 1, 2)
+CALLS = {
+    "linear_attention": lambda **o: linear_attention(X, X, X, causal=True, **o),
+    "block_attention": lambda **o: block_attention(
+        X, X, X, block_size=2, causal=True, **o
+    ),
+    "lrpe": lambda **o: lrpe(X, X[0, 0, 0, :1], X[0, 0, 0], torch.arange(3), **o),
+    "rms_norm": lambda **o: rms_norm(X, **o),
+    "gated_silu": lambda **o: gated_silu(X, X, **o),
+}
+calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch):
+    monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
+
+
+def test_auto_follows_the_environment(monkeypatch):
+    assert resolve_backend("auto") == "torch"
+    for name in BACKENDS:
+        monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
+        assert resolve_backend("auto") == ("torch" if name == "auto" else name)
+
+
+def test_the_caller_wins_over_the_environment(monkeypatch):
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "reference")
+    assert resolve_backend("torch") == "torch"
+    # even over a value that is none
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "cuda")
+    assert resolve_backend("reference") == "reference"
+
+
+def test_unknown_names_are_answered_with_the_list(monkeypatch):
+    everything = ".*".join(BACKENDS)
+    with pytest.raises(ValueError, match=f"backend='cuda'.*allowed.*{everything}"):
+        resolve_backend("cuda")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "Torch")
+    with pytest.raises(
+        ValueError, match=f"{ENVIRONMENT_VARIABLE}='Torch'.*{everything}"
+    ):
+        resolve_backend("auto")
+
+
+@calls
+def test_every_op_takes_every_name(call):
+    results = [call(backend=name) for name in BACKENDS]
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
+
+
+@calls
+def test_every_op_asks_for_its_backend(call, monkeypatch):
+    with pytest.raises(ValueError, match="backend='cuda'"):
+        call(backend="cuda")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "cuda")
+    with pytest.raises(ValueError, match=ENVIRONMENT_VARIABLE):
+        call()
+
+
+def test_what_is_selected_is_what_runs(monkeypatch):
+    implementations = {"torch": lambda: "torch", "reference": lambda: "reference"}
+    assert backend.select(implementations, "auto")() == "torch"
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "reference")
+    assert backend.select(implementations, "auto")() == "reference"
+    assert backend.select(implementations, "torch")() == "torch"

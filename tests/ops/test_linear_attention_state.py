@@ -1,0 +1,183 @@
+"""States of ops.linear_attention: any split of a sequence equals one call."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairseq_transnormer.ops import (
+    BACKENDS,
+    LinearAttentionState,
+    linear_attention,
+    reorder_state,
+    state_bytes,
+)
+
+from . import equations
+from .drawing import draw_qkv, gradients, relative_error
+from .splits import part_lengths, ragged_part, split
+
+backends = pytest.mark.parametrize("backend", [b for b in BACKENDS if b != "auto"])
+normalizers = pytest.mark.parametrize("normalize", [False, True])
+
+
+def run_parts(parts, normalize, **options):
+    outputs, state = [], None
+    for part in parts:
+        output, state = linear_attention(
+            *part,
+            causal=True,
+            normalize=normalize,
+            initial_state=state,
+            return_state=True,
+            **options,
+        )
+        outputs.append(output)
+    return torch.cat(outputs, 1), state
+
+
+@backends
+@normalizers
+@pytest.mark.parametrize("grad_mode", [False, True])
+@settings(max_examples=15)
+@given(lengths=part_lengths)
+def test_any_split_equals_one_call(backend, normalize, grad_mode, lengths):
+    qkv = draw_qkv(sum(lengths), width=3, value_width=5)
+    if grad_mode:
+        qkv = [x.requires_grad_() for x in qkv]
+    with torch.set_grad_enabled(grad_mode):
+        output, state = run_parts(split(qkv, lengths), normalize, backend=backend)
+    options = {"causal": True, "normalize": normalize}
+    assert relative_error(output, equations.linear_attention(*qkv, **options)) < 1e-12
+    _, key, value = qkv
+    key_value = torch.einsum("bnhd,bnhe->bhde", key, value)
+    assert relative_error(state.key_value, key_value) < 1e-12
+    assert (state.length == sum(lengths)).all()
+    if normalize:
+        assert relative_error(state.key_sum, key.sum(1)) < 1e-12
+    else:
+        assert state.key_sum is None
+
+
+@normalizers
+@pytest.mark.parametrize("lengths", [(1024, 1, 1), (1, 1024, 70), (1000, 100, 1025)])
+def test_splits_around_a_segment(lengths, normalize):
+    qkv = draw_qkv(sum(lengths), batch=1, heads=1)
+    output, _ = run_parts(split(qkv, lengths), normalize)
+    expected = equations.linear_attention(*qkv, causal=True, normalize=normalize)
+    assert relative_error(output, expected) < 1e-12
+
+
+@normalizers
+@settings(max_examples=15)
+@given(
+    counts=st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, max_size=5),
+)
+def test_ragged_rows_continue_from_their_own_lengths(normalize, counts):
+    totals = torch.tensor(counts).sum(0)
+    qkv = draw_qkv(max(int(totals.max()), 1), batch=3)
+    starts, state = [0, 0, 0], None
+    expected = equations.linear_attention(*qkv, causal=True, normalize=normalize)
+    for part in counts:
+        tensors, mask = ragged_part(qkv, starts, part)
+        output, state = linear_attention(
+            *tensors,
+            causal=True,
+            normalize=normalize,
+            key_padding_mask=mask,
+            initial_state=state,
+            return_state=True,
+        )
+        for b, (start, count) in enumerate(zip(starts, part, strict=True)):
+            torch.testing.assert_close(
+                output[b, :count], expected[b, start : start + count]
+            )
+        starts = [s + c for s, c in zip(starts, part, strict=True)]
+    assert state.length.tolist() == totals.tolist()
+
+
+@backends
+@normalizers
+@pytest.mark.parametrize("lengths", [(5, 1, 1, 9), (64, 1, 70)])
+def test_gradients_flow_through_states(lengths, normalize, backend):
+    qkv = draw_qkv(sum(lengths))
+    weight = torch.randn(2, sum(lengths), 2, 4, dtype=torch.float64)
+    computed = gradients(
+        lambda *t: run_parts(split(t, lengths), normalize, backend=backend)[0],
+        qkv,
+        weight,
+    )
+    expected = gradients(
+        lambda *t: equations.linear_attention(*t, causal=True, normalize=normalize),
+        qkv,
+        weight,
+    )
+    for gradient, wanted in zip(computed, expected, strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-9)
+
+
+@backends
+@normalizers
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@torch.no_grad()
+def test_sums_are_float32_and_do_not_grow(dtype, normalize, backend):
+    qkv = draw_qkv(90, dtype=dtype)
+    sizes = set()
+    state = None
+    for part in split(qkv, (30, *[1] * 60)):
+        _, state = linear_attention(
+            *part,
+            causal=True,
+            normalize=normalize,
+            initial_state=state,
+            return_state=True,
+            backend=backend,
+        )
+        assert state.key_value.dtype == torch.float32
+        sizes.add(state_bytes(state))
+    assert len(sizes) == 1
+    key_value = torch.einsum("bnhd,bnhe->bhde", *(x.double() for x in qkv[1:]))
+    assert relative_error(state.key_value, key_value) < 1e-6
+
+
+@torch.no_grad()
+def test_one_token_is_added_in_place():
+    qkv = draw_qkv(6)
+    *_, (query, key, value) = split(qkv, (5, 1))
+    _, state = run_parts(split([x[:, :5] for x in qkv], (5,)), False)
+    _, after = linear_attention(
+        query, key, value, causal=True, initial_state=state, return_state=True
+    )
+    assert after.key_value.data_ptr() == state.key_value.data_ptr()
+
+
+def test_a_state_with_gradients_is_not_written_to():
+    qkv = [x.requires_grad_() for x in draw_qkv(6)]
+    first, last = split(qkv, (5, 1))
+    _, state = run_parts([first], False)
+    kept = state.key_value.detach().clone()
+    linear_attention(*last, causal=True, initial_state=state, return_state=True)
+    assert torch.equal(state.key_value.detach(), kept)
+
+
+@torch.no_grad()
+def test_a_state_that_the_caller_may_keep_is_no_view_of_all_chunks():
+    qkv = draw_qkv(1024, batch=1, heads=1)
+    _, state = run_parts([qkv], False)
+    used = state.key_value.untyped_storage().nbytes()
+    assert used == state.key_value.numel() * state.key_value.element_size()
+
+
+def test_reorder_takes_rows_and_leaves_what_is_not_there():
+    state = LinearAttentionState(torch.randn(3, 2, 4, 5), None, torch.tensor([7, 8, 9]))
+    after = reorder_state(state, torch.tensor([2, 0, 0, 1]))
+    assert type(after) is LinearAttentionState and after.key_sum is None
+    assert torch.equal(after.key_value, state.key_value[[2, 0, 0, 1]])
+    assert after.length.tolist() == [9, 7, 7, 8]
+
+
+def test_bytes_of_a_state():
+    state = LinearAttentionState(
+        torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4), torch.zeros(2, dtype=torch.int64)
+    )
+    assert state_bytes(state) == 4 * (2 * 3 * 4 * 5 + 2 * 3 * 4) + 8 * 2

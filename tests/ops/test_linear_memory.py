@@ -1,0 +1,126 @@
+"""Time and memory of the attention ops are linear in the length.
+
+Two measures: the bytes kept for the backward pass, and the largest tensor that any
+operation makes. Both are shown to fail on the quadratic reference.
+"""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fairseq_transnormer.ops import BACKENDS, block_attention, linear_attention
+
+from .drawing import draw_qkv
+
+LINEAR_BACKENDS = [b for b in BACKENDS if b not in ("auto", "reference")]
+WIDTH = 16
+OPS = {
+    "linear": lambda *t, **o: linear_attention(*t, causal=True, **o),
+    "linear, normalized": lambda *t, **o: linear_attention(
+        *t, causal=True, normalize=True, **o
+    ),
+    "linear, bidirectional": lambda *t, **o: linear_attention(*t, causal=False, **o),
+    "block": lambda *t, **o: block_attention(*t, block_size=64, causal=True, **o),
+    "block, relu": lambda *t, **o: block_attention(
+        *t, block_size=64, causal=True, activation="relu", **o
+    ),
+    "block, bidirectional": lambda *t, **o: block_attention(
+        *t, block_size=64, causal=False, **o
+    ),
+}
+ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+linear_backends = pytest.mark.parametrize("backend", LINEAR_BACKENDS)
+
+
+def draw(length):
+    qkv = draw_qkv(length, batch=1, heads=1, width=WIDTH, dtype=torch.float32)
+    return [x.requires_grad_() for x in qkv]
+
+
+def draw_pads(length):
+    return torch.arange(length)[None] >= length - 3
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes how many elements the largest tensor has that an operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                # an expanded tensor occupies less than it shows
+                stored = leaf.untyped_storage().nbytes() // leaf.element_size()
+                self.numel = max(self.numel, min(leaf.numel(), stored))
+        return result
+
+
+def largest_tensor(op, length, **options):
+    qkv = draw(length)
+    with LargestTensor() as mode:
+        op(*qkv, key_padding_mask=draw_pads(length), **options).sum().backward()
+    return mode.numel
+
+
+def saved_bytes(op, length, **options):
+    storages = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        op(*draw(length), key_padding_mask=draw_pads(length), **options)
+    return sum(storages.values())
+
+
+@ops
+@linear_backends
+def test_saved_bytes_grow_linearly(op, backend):
+    at_2048, at_8192 = (saved_bytes(op, n, backend=backend) for n in (2048, 8192))
+    assert 0 < at_8192 <= 4.05 * at_2048
+
+
+@ops
+def test_saved_bytes_of_the_reference_grow_faster(op):
+    at_512, at_2048 = (saved_bytes(op, n, backend="reference") for n in (512, 2048))
+    assert at_2048 > 8 * at_512
+
+
+@ops
+@linear_backends
+def test_no_tensor_is_quadratic_or_a_state_a_token(op, backend):
+    length = 4096
+    largest = largest_tensor(op, length, backend=backend)
+    assert length * WIDTH <= largest  # the measure sees something
+    assert largest < length * length
+    assert largest <= length * 64 + 64 < length * WIDTH * WIDTH
+
+
+@ops
+def test_the_reference_makes_a_quadratic_tensor(op):
+    assert largest_tensor(op, 1024, backend="reference") >= 1024 * 1024
+
+
+@linear_backends
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_backward_pass_keeps_one_state_a_segment(normalize, backend):
+    """Beyond inputs and mask: far less than one state a chunk of 64."""
+    length, kept = 8192, 0
+    qkv = draw(length)
+    inputs = {x.untyped_storage().data_ptr() for x in qkv}
+
+    def pack(tensor):
+        nonlocal kept
+        if tensor.untyped_storage().data_ptr() not in inputs and tensor.dim() == 4:
+            if tensor.shape[1] != length:
+                kept += tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        linear_attention(*qkv, causal=True, normalize=normalize, backend=backend)
+    state = WIDTH * (WIDTH + normalize) * 4
+    assert kept <= (length // 1024) * state

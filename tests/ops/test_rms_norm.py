@@ -1,0 +1,78 @@
+"""ops.rms_norm against x / sqrt(mean(x^2) + eps) in float64."""
+
+import pytest
+import torch
+
+from fairseq_transnormer.ops import BACKENDS, rms_norm
+
+from . import equations
+from .drawing import gradients, relative_error
+
+backends = pytest.mark.parametrize("backend", [b for b in BACKENDS if b != "auto"])
+
+
+@backends
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 1), (2, 3, 5), (2, 3, 4, 512)])
+@pytest.mark.parametrize("eps", [1e-8, 0.1])
+def test_equation(shape, eps, backend):
+    x = torch.randn(shape, dtype=torch.float64)
+    output = rms_norm(x, eps=eps, backend=backend)
+    torch.testing.assert_close(output, equations.rms_norm(x, eps=eps))
+
+
+@backends
+def test_gradcheck(backend):
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    for eps in (1e-8, 0.5):
+        assert torch.autograd.gradcheck(
+            lambda x, eps=eps: rms_norm(x, eps=eps, backend=backend), x
+        )
+
+
+@backends
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float32, 1e-6), (torch.bfloat16, 3e-3), (torch.float16, 4e-4)],
+)
+# the sum of squares leaves float16's range upwards and downwards
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_dtypes_and_magnitudes(scale, dtype, tolerance, backend):
+    x = (scale * torch.randn(6, 512)).to(dtype)
+    output = rms_norm(x, backend=backend)
+    assert output.dtype == dtype and output.isfinite().all()
+    assert relative_error(output, equations.rms_norm(x, eps=1e-8)) < tolerance
+
+
+@backends
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float32, 2e-6), (torch.bfloat16, 6e-3), (torch.float16, 8e-4)],
+)
+def test_gradients_of_dtypes(dtype, tolerance, backend):
+    x, weight = (torch.randn(6, 64).to(dtype) for _ in range(2))
+    (gradient,) = gradients(lambda x: rms_norm(x, backend=backend), [x], weight)
+    (wanted,) = gradients(
+        lambda x: equations.rms_norm(x, eps=1e-8), [x.double()], weight
+    )
+    assert gradient.dtype == dtype
+    assert relative_error(gradient, wanted) < tolerance
+
+
+@backends
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+)
+def test_a_row_of_zeros_stays_zero(dtype, backend):
+    x = torch.zeros(2, 8, dtype=dtype, requires_grad=True)
+    output = rms_norm(x, backend=backend)
+    (output * 1e-3).sum().backward()
+    assert (output == 0).all() and x.grad.isfinite().all()
+
+
+@backends
+def test_strides_do_not_matter(backend):
+    x = torch.randn(8, 3, 4, dtype=torch.float64).transpose(0, 2)
+    for view in (x, x[..., ::2], x[:1].expand(5, -1, -1)):
+        torch.testing.assert_close(
+            rms_norm(view, backend=backend), equations.rms_norm(view, eps=1e-8)
+        )

@@ -1,0 +1,71 @@
+"""Imports run down only: ops know nothing above them, modules no models."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "fairseq_transnormer"
+FORBIDDEN = {
+    "ops": ("fairseq", "fairseq_transnormer"),
+    "modules": ("fairseq", "fairseq_transnormer.models", "hydra", "omegaconf"),
+}
+# what a floor may import of this package
+ALLOWED = {"ops": "fairseq_transnormer.ops", "modules": "fairseq_transnormer.ops"}
+
+
+def imported_modules(source, package):
+    """Absolute names of what a file of ``package`` imports, in functions too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")
+                above = above[: len(above) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def is_inside(name, package):
+    return name == package or name.startswith(package + ".")
+
+
+def offences(source, floor):
+    package = f"fairseq_transnormer.{floor}"
+    for name in imported_modules(source, package):
+        if is_inside(name, package) or is_inside(name, ALLOWED[floor]):
+            continue
+        # `from .. import ops` passes through the package's own name
+        if name == "fairseq_transnormer" and floor == "modules":
+            continue
+        if any(is_inside(name, each) for each in FORBIDDEN[floor]):
+            yield name
+
+
+@pytest.mark.parametrize(
+    ("floor", "path"),
+    [(f, p) for f in FORBIDDEN for p in sorted((PACKAGE / f).rglob("*.py"))],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_imports_run_down(floor, path):
+    assert list(offences(path.read_text(encoding="utf-8"), floor)) == []
+
+
+@pytest.mark.parametrize(
+    ("floor", "source"),
+    [
+        ("ops", "from ..modules import GLU"),
+        ("ops", "from .. import modules"),
+        ("ops", "def f():\n    import fairseq.utils"),
+        ("ops", "from fairseq import utils"),
+        ("modules", "from ..models import language_model"),
+        ("modules", "from .. import models"),
+        ("modules", "from fairseq_transnormer.models.variants import TINY"),
+        ("modules", "import omegaconf"),
+    ],
+)
+def test_the_rule_catches(floor, source):
+    assert list(offences(source, floor))
