@@ -64,10 +64,8 @@ class _LRPE(torch.autograd.Function):
     def forward(ctx, x, theta, reflection, positions):
         with autocast_disabled(x):
             dtype = accumulation_dtype(x.dtype)
-            cos, sin = _cos_sin(theta, positions, dtype)
-            even, odd = _pairs(_reflect(x.to(dtype), reflection))
-            y = _interleave(even * cos - odd * sin, even * sin + odd * cos)
-            y = y.to(x.dtype)
+            turns = _turns(theta, positions, dtype)
+            y = _turned(_reflect(x.to(dtype), reflection), turns).to(x.dtype)
         ctx.save_for_backward(y, theta, reflection, positions)
         return y
 
@@ -77,16 +75,14 @@ class _LRPE(torch.autograd.Function):
         y, theta, reflection, positions = ctx.saved_tensors
         with autocast_disabled(y):
             dtype = accumulation_dtype(y.dtype)
-            cos, sin = _cos_sin(theta, positions, dtype)
-            grad_even, grad_odd = _pairs(grad.to(dtype))
             grad_x = grad_theta = None
             if ctx.needs_input_grad[0]:
-                turned_back = _interleave(
-                    grad_even * cos + grad_odd * sin, grad_odd * cos - grad_even * sin
-                )
-                grad_x = _reflect(turned_back, reflection).to(y.dtype)
+                turns_back = _turns(theta, positions, dtype).conj()
+                grad_x = _reflect(_turned(grad.to(dtype), turns_back), reflection)
+                grad_x = grad_x.to(y.dtype)
             if ctx.needs_input_grad[1]:
                 even, odd = _pairs(y.to(dtype))
+                grad_even, grad_odd = _pairs(grad.to(dtype))
                 # d(even, odd) / d angle = (-odd, even)
                 by_angle = (grad_odd * even - grad_even * odd).sum(2)
                 by_position = by_angle * positions.to(dtype)[..., None]
@@ -94,23 +90,25 @@ class _LRPE(torch.autograd.Function):
         return grad_x, grad_theta, None, None
 
 
-def _cos_sin(theta: Tensor, positions: Tensor, dtype: torch.dtype):
-    """(N, 1, D / 2), or (B, N, 1, D / 2) where rows have positions of their own."""
+def _turns(theta: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
+    """exp(i position theta): (N, 1, D / 2), or (B, N, 1, D / 2) for (B, N)."""
     angles = (positions.to(dtype)[..., None] * theta.to(dtype)).unsqueeze(-2)
-    return angles.cos(), angles.sin()
+    return torch.complex(angles.cos(), angles.sin())
+
+
+def _turned(x: Tensor, turns: Tensor) -> Tensor:
+    """x with each pair, read as a complex number, times its turn."""
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * turns).flatten(-2)
 
 
 def _reflect(x: Tensor, direction: Tensor) -> Tensor:
     v = direction.to(x.dtype)
-    return x - 2 * (x @ v).unsqueeze(-1) * v
+    return torch.addcmul(x, (x @ v).unsqueeze(-1), v, value=-2)
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[..., 0::2], x[..., 1::2]
-
-
-def _interleave(even: Tensor, odd: Tensor) -> Tensor:
-    return torch.stack((even, odd), dim=-1).flatten(-2)
 
 
 _IMPLEMENTATIONS = {"torch": _torch_lrpe, "reference": reference.lrpe}

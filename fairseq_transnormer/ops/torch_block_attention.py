@@ -55,11 +55,29 @@ def block_attention(
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, activation, scale, dropout_p
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    hidden: Tensor | None,
+    *,
+    causal: bool,
+    activation: str,
+    scale: float,
+    dropout_p: float,
 ) -> Tensor:
-    """P v with P = activation(scale * q k^T); hidden: bool, True where P must be 0."""
+    """P v with P = activation(scale * q k^T), (..., H, W, E) in float32 (float64).
+
+    hidden: bool, True where P must be 0, besides what is hidden by ``causal``.
+    """
     dtype = accumulation_dtype(q.dtype)
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if activation == "softmax" and hidden is None and dropout_p == 0:
+        # keeps no scores for the backward pass
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+    if causal:
+        size = q.shape[-2]
+        future = torch.ones((size, size), dtype=torch.bool, device=q.device).triu(1)
+        hidden = future if hidden is None else hidden | future
     scores = (q * scale) @ k.transpose(-1, -2)
     if activation == "relu":
         if hidden is not None:
@@ -88,10 +106,7 @@ def _blocks(
     block_size: int,
     causal: bool,
     key_padding_mask: Tensor | None,
-    *,
-    activation: str,
-    scale: float,
-    dropout_p: float,
+    **options,
 ) -> Tensor:
     """All blocks in parallel: (B, N, H, E)."""
     batch, length = query.shape[:2]
@@ -101,23 +116,17 @@ def _blocks(
         # causal positions cannot see the tail; the others must be told
         key_padding_mask = key.new_zeros((batch, length), dtype=torch.bool)
     hidden = None
-    if causal:
-        hidden = torch.ones((size, size), dtype=torch.bool, device=key.device).triu(1)
     if key_padding_mask is not None:
-        pads = F.pad(key_padding_mask, (0, tail), value=True)
-        pads = pads.view(batch, 1, -1, 1, size)
-        hidden = pads if hidden is None else hidden | pads
+        hidden = F.pad(key_padding_mask, (0, tail), value=True).view(-1, 1, 1, size)
 
     def cut(x: Tensor) -> Tensor:
         if tail:
             x = F.pad(x, (0, 0, 0, 0, 0, tail))
-        return x.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4)  # B, H, G, W, D
+        return x.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)  # BG, H, W, D
 
-    output = _attend(
-        cut(query), cut(key), cut(value), hidden, activation, scale, dropout_p
-    )
-    output = output.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :length]
-    return output.to(_output_dtype(value.dtype, activation))
+    output = _attend(cut(query), cut(key), cut(value), hidden, causal=causal, **options)
+    output = output.transpose(1, 2).unflatten(0, (batch, -1)).flatten(1, 2)
+    return output[:, :length].to(_output_dtype(value.dtype, options["activation"]))
 
 
 def _last_block(
@@ -144,10 +153,7 @@ def _step(
     key: Tensor,
     value: Tensor,
     state: BlockAttentionState,
-    *,
-    activation: str,
-    scale: float,
-    dropout_p: float,
+    **options,
 ) -> tuple[Tensor, BlockAttentionState]:
     """One token: into its slot in place, then attention over the slots up to it."""
     block_size = state.key.shape[1]
@@ -162,11 +168,10 @@ def _step(
         state.key.transpose(1, 2),
         state.value.transpose(1, 2),
         hidden,
-        activation,
-        scale,
-        dropout_p,
+        causal=False,
+        **options,
     ).transpose(1, 2)
-    output = output.to(_output_dtype(value.dtype, activation))
+    output = output.to(_output_dtype(value.dtype, options["activation"]))
     return output, state._replace(length=state.length + 1)
 
 

@@ -133,8 +133,7 @@ class _CausalLinearAttention(torch.autograd.Function):
                     for x in (query, key, value, grad_output)
                 )
                 before, _ = _states_before(k, v, start)
-                later, after = _states_before(q.flip(2), do.flip(2), after)
-                later = later.flip(2)
+                later, after = _states_before(q, do, after, reverse=True)
                 scores = (q @ k.transpose(-1, -2)).tril_()
                 grad_scores = (do @ v.transpose(-1, -2)).tril_()
                 for grad, chunks in zip(
@@ -189,8 +188,9 @@ def _chunks(x: Tensor, chunk_size: int, dtype: torch.dtype) -> Tensor:
     """(B, N, H, D) -> (B, H, G, C, D) with a tail of zeros, which adds nothing."""
     batch, length, heads, width = x.shape
     count = -(-length // chunk_size)
-    chunks = x.new_zeros((batch, heads, count * chunk_size, width), dtype=dtype)
+    chunks = x.new_empty((batch, heads, count * chunk_size, width), dtype=dtype)
     chunks[:, :, :length] = x.transpose(1, 2)
+    chunks[:, :, length:] = 0
     return chunks.view(batch, heads, count, chunk_size, width)
 
 
@@ -199,8 +199,38 @@ def _write(target: Tensor, chunks: Tensor) -> None:
     target.copy_(chunks.flatten(2, 3)[:, :, : target.shape[1]].transpose(1, 2))
 
 
-def _states_before(k: Tensor, v: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """States (B, H, G, D, E) in front of each chunk, and the one after the last."""
-    states = torch.cat((start.unsqueeze(2), k.transpose(-1, -2) @ v), dim=2).cumsum(2)
-    # a clone, since a view would keep the states of all chunks alive
-    return states[:, :, :-1], states[:, :, -1].clone()
+def _states_before(
+    k: Tensor, v: Tensor, start: Tensor, reverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """States (B, H, G, D, E) in front of each chunk, and the one after the last.
+
+    reverse: run from the last chunk to the first.
+    """
+    updates = k.transpose(-1, -2) @ v
+    # on a CPU a cumsum over anything but the last dimension costs as much as the
+    # products; on a GPU an addition for each chunk costs more in launches
+    sums = _sums_by_addition if updates.device.type == "cpu" else _sums_by_scan
+    return sums(updates, start, reverse)
+
+
+def _sums_by_addition(
+    updates: Tensor, start: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """start + what stands in front of each of updates, into updates; the whole sum."""
+    chunks = updates.unbind(2)
+    for chunk in reversed(chunks) if reverse else chunks:
+        after = start + chunk
+        chunk.copy_(start)
+        start = after
+    return updates, start
+
+
+def _sums_by_scan(
+    updates: Tensor, start: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """The same in few launches, into new memory."""
+    updates = updates.flip(2) if reverse else updates
+    sums = torch.cat((start.unsqueeze(2), updates), dim=2).cumsum(2)
+    before = sums[:, :, :-1].flip(2) if reverse else sums[:, :, :-1]
+    # a clone, since a view would keep the sums of all chunks alive
+    return before, sums[:, :, -1].clone()

@@ -1,0 +1,97 @@
+"""Options that all benchmarks have."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from .results import FOLDER
+from .timing import Repeats
+
+GIB = 2**30
+
+
+def benchmark_parser(benchmark: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the shared options; ``benchmark`` names the module."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{benchmark}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--device", type=device, default="cpu", help="cpu or cuda")
+    parser.add_argument(
+        "--threads",
+        type=positive,
+        default=torch.get_num_threads(),
+        help="threads of torch on the CPU",
+    )
+    parser.add_argument(
+        "--least-repeats", type=positive, default=3, help="samples of each case"
+    )
+    parser.add_argument(
+        "--most-repeats", type=positive, default=30, help="samples of quick cases"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1.0,
+        help="time for the samples of one case beyond the least",
+    )
+    parser.add_argument(
+        "--quadratic-limit-gib",
+        type=float,
+        default=0.5,
+        help="skip a case whose length x length matrix is larger than this",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help=f"JSON file (default: {FOLDER}/{benchmark}_DEVICE.json)",
+    )
+    return parser
+
+
+def command(benchmark: str, arguments: list[str] | None) -> str:
+    """The command line to store beside the data."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    return shlex.join(["python", "-m", f"benchmarks.{benchmark}", *arguments])
+
+
+def output_path(benchmark: str, options: argparse.Namespace) -> Path:
+    """Where the JSON goes."""
+    return options.output or FOLDER / f"{benchmark}_{options.device.type}.json"
+
+
+def repeats(options: argparse.Namespace) -> Repeats:
+    """How often to measure."""
+    return Repeats(options.least_repeats, options.most_repeats, options.seconds)
+
+
+def device(name: str) -> torch.device:
+    """An argparse type: cpu, or cuda where there is one."""
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"{name!r}; allowed: cpu, cuda")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"{name!r}; torch sees no CUDA device here")
+    return torch.device(name)
+
+
+def positive(text: str) -> int:
+    """An argparse type: an integer above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: integers from 1")
+    return int(text)
+
+
+def quadratic_skip(matrix_bytes: int, options: argparse.Namespace) -> str | None:
+    """Why a case with a length x length matrix of this size is left out, if it is."""
+    if matrix_bytes <= options.quadratic_limit_gib * GIB:
+        return None
+    return (
+        f"its length x length matrix takes {matrix_bytes / GIB:.3g} GiB, above "
+        f"--quadratic-limit-gib {options.quadratic_limit_gib:g}"
+    )

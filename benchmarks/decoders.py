@@ -1,0 +1,153 @@
+"""Language models that generate: TransNormer and its peer, behind one interface.
+
+A decoder takes a prompt (``prefill``) and then one token at a time (``step``), and says
+how many bytes it keeps in between. Batch 1, random weights, no dropout.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer_lm import (
+    TransformerLanguageModel,
+    TransformerLanguageModelConfig,
+)
+from torch import Tensor
+
+from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
+from fairseq_transnormer.ops import state_bytes
+
+
+class StatefulTransNormer:
+    """TransNormer T2 with its states of constant size."""
+
+    def __init__(self, model: CausalLanguageModel):
+        self.model, self.states = model, None
+
+    def prefill(self, prompt: Tensor) -> Tensor:
+        """Logits of the token after ``prompt`` (1, N), in one pass."""
+        features, self.states = self.model.features(prompt, return_states=True)
+        return self.model.output(features[:, -1:])
+
+    def step(self, token: Tensor) -> Tensor:
+        """Logits of the token after ``token`` (1, 1)."""
+        logits, self.states = self.model(token, self.states, return_states=True)
+        return logits
+
+    def kept_bytes(self) -> int:
+        return sum(state_bytes(state) for state in self.states)
+
+
+class RecomputingTransNormer:
+    """The same model without states: each step computes the whole context."""
+
+    def __init__(self, model: CausalLanguageModel):
+        self.model, self.context = model, None
+
+    def prefill(self, prompt: Tensor) -> Tensor:
+        """Logits of the token after ``prompt`` (1, N), in one pass."""
+        self.context = prompt
+        return self.model.output(self.model.features(prompt)[:, -1:])
+
+    def step(self, token: Tensor) -> Tensor:
+        """Logits of the token after ``token`` (1, 1)."""
+        return self.prefill(torch.cat((self.context, token), dim=1))
+
+    def kept_bytes(self) -> int:
+        return self.context.numel() * self.context.element_size()
+
+
+class CachingTransformer:
+    """fairseq's transformer_lm with its keys and values in incremental_state."""
+
+    def __init__(self, model: TransformerLanguageModel):
+        self.decoder, self.context, self.cache = model.decoder, None, {}
+
+    def prefill(self, prompt: Tensor) -> Tensor:
+        """Logits of the token after ``prompt`` (1, N), token by token.
+
+        fairseq has no other way to fill the cache: a call with incremental_state takes
+        the last token only.
+        """
+        self.context, self.cache = prompt[:, :0], {}
+        for token in prompt.split(1, dim=1):
+            logits = self.step(token)
+        return logits
+
+    def fill_cache(self, prompt: Tensor) -> None:
+        """Stand as after ``prompt``, with random keys and values in the cache.
+
+        What a step costs does not depend on their values.
+        """
+        self.context, self.cache = prompt, {}
+        for layer in self.decoder.layers:
+            attention = layer.self_attn
+            shape = (1, attention.num_heads, prompt.shape[1], attention.head_dim)
+            buffer = {
+                "prev_key": torch.randn(shape, device=prompt.device),
+                "prev_value": torch.randn(shape, device=prompt.device),
+                "prev_key_padding_mask": None,
+            }
+            attention._set_input_buffer(self.cache, buffer)
+
+    def prefill_without_cache(self, prompt: Tensor) -> Tensor:
+        """What a prefill in one pass would cost at the least: a plain forward pass."""
+        features, _ = self.decoder.extract_features(prompt, encoder_out=None)
+        return self.decoder.output_layer(features[:, -1:])
+
+    def step(self, token: Tensor) -> Tensor:
+        """Logits of the token after ``token`` (1, 1)."""
+        self.context = torch.cat((self.context, token), dim=1)
+        return self.decoder(self.context, incremental_state=self.cache)[0]
+
+    def kept_bytes(self) -> int:
+        return sum(
+            tensor.numel() * tensor.element_size()
+            for buffer in self.cache.values()
+            for tensor in buffer.values()
+            if tensor is not None
+        )
+
+
+def build_transnormer(
+    width: int, heads: int, layers: int, vocabulary: int
+) -> CausalLanguageModel:
+    """T2: the first half of the layers Diag, the other Norm; GLU of int(8/3 width)."""
+    diag = layers // 2
+    kinds = ["diag"] * diag + ["norm"] * (layers - diag)
+    config = LanguageModelT2Config(
+        attention_types=",".join(kinds),
+        embed_dim=width,
+        num_heads=heads,
+        ffn_dim=8 * width // 3,
+    )
+    return CausalLanguageModel(config, vocabulary).eval()
+
+
+def build_transformer(
+    width: int, heads: int, layers: int, vocabulary: int, max_positions: int
+) -> TransformerLanguageModel:
+    """fairseq's transformer_lm, pre-norm, tied, FFN of 4 width, as in the paper.
+
+    max_positions: its table of positions is made that long at once, since a longer
+    input would make it anew in each step.
+    """
+    dictionary = Dictionary()
+    while len(dictionary) < vocabulary:
+        dictionary.add_symbol(str(len(dictionary)))
+    config = TransformerLanguageModelConfig(
+        decoder_embed_dim=width,
+        decoder_input_dim=width,
+        decoder_output_dim=width,
+        decoder_ffn_embed_dim=4 * width,
+        decoder_layers=layers,
+        decoder_attention_heads=heads,
+        decoder_normalize_before=True,
+        share_decoder_input_output_embed=True,
+        max_target_positions=max_positions,
+        tokens_per_sample=max_positions,
+    )
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    return TransformerLanguageModel.build_model(config, task).eval()

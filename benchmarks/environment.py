@@ -1,0 +1,55 @@
+"""What a measurement was taken on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+
+def describe(device: torch.device) -> dict[str, object]:
+    """Device, threads and versions, ready for JSON."""
+    described = {
+        "device": device_name(device),
+        "cpu": cpu_name(),
+        "cpu_cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "fairseq": _version("ve-fairseq", "fairseq-fixed", "fairseq"),
+        "fairseq-transnormer": _version("fairseq-transnormer"),
+    }
+    if device.type == "cuda":
+        described["cuda"] = torch.version.cuda
+    return described
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the CPU's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return cpu_name()
+
+
+def cpu_name() -> str:
+    """The model of the CPU."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(*distributions: str) -> str | None:
+    """Name and version of the first of these that is installed."""
+    for name in distributions:
+        try:
+            return f"{name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

@@ -1,0 +1,99 @@
+"""Tables and charts of what the benchmarks measured.
+
+    python -m benchmarks.report
+
+Reads every JSON file of the results folder and writes a PNG for each and one README.md
+beside them. The same JSON gives the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from . import attention_scaling_report, generation_cost_report, results
+from .charts import draw
+
+SECTIONS = {
+    "attention_scaling": attention_scaling_report,
+    "generation_cost": generation_cost_report,
+}
+
+
+def section(run: dict, image: Path) -> str:
+    """Draw a run's chart into ``image`` and return its part of the README."""
+    shape = SECTIONS[run["benchmark"]]
+    environment = run["environment"]
+    draw(
+        shape.panels(run),
+        shape.X_LABEL,
+        f"{environment['device']}, {environment['threads']} CPU threads, "
+        f"torch {environment['torch']}; {run['command']}",
+        image,
+    )
+    parts = [
+        f"## {shape.TITLE}: {environment['device']}",
+        f"```\n{run['command']}\n```",
+        f"![{shape.TITLE}]({image.name})",
+        shape.tables(run),
+        _listed("Settings", run["settings"]),
+        _listed("Environment", environment),
+    ]
+    skipped = [
+        f"- {', '.join(str(v) for k, v in row.items() if k != 'skipped')}: "
+        f"{row['skipped']}"
+        for row in run["measurements"]
+        if "skipped" in row
+    ]
+    if skipped:
+        parts.append("Left out:\n\n" + "\n".join(skipped))
+    return "\n\n".join(parts)
+
+
+def _listed(title: str, values: dict) -> str:
+    flat = {
+        key: ", ".join(f"{k} {v}" for k, v in value.items())
+        if isinstance(value, dict)
+        else value
+        for key, value in values.items()
+        if value is not None
+    }
+    return f"{title}: " + "; ".join(
+        f"{key.replace('_', ' ')} {value}" for key, value in flat.items()
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.report", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=results.FOLDER,
+        help="where the JSON files are (default: %(default)s)",
+    )
+    folder = parser.parse_args(arguments).folder
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        parser.error(f"--folder {folder} holds no .json file; run a benchmark first")
+    parts = [
+        "# Benchmarks",
+        "Made by `python -m benchmarks.report` from the JSON here.",
+    ]
+    for path in paths:
+        run = results.read(path)
+        if run.get("benchmark") not in SECTIONS:
+            parser.error(
+                f"{path} has benchmark={run.get('benchmark')!r}; allowed: "
+                f"{', '.join(SECTIONS)}"
+            )
+        parts.append(section(run, path.with_suffix(".png")))
+    readme = folder / "README.md"
+    readme.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print(f"report: wrote {readme}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Times of several contestants, taken in turns in one process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+
+
+class Repeats(NamedTuple):
+    """How often to measure: up to ``most`` times while ``seconds`` last, but at least
+    ``least`` times."""
+
+    least: int
+    most: int
+    seconds: float
+
+    def wants_more(self, samples: list[float]) -> bool:
+        """Whether a contestant with these samples (in seconds) is measured again."""
+        if len(samples) < self.least:
+            return True
+        return len(samples) < self.most and sum(samples) < self.seconds
+
+
+class Spread(NamedTuple):
+    """Median and quartiles of some samples, and how many they are."""
+
+    median: float
+    lower: float
+    upper: float
+    count: int
+
+    @classmethod
+    def of(cls, samples: list[float]) -> Spread:
+        if len(samples) == 1:
+            return cls(*samples * 3, 1)
+        lower, median, upper = statistics.quantiles(samples, n=4, method="inclusive")
+        return cls(median, lower, upper, len(samples))
+
+
+def seconds_of(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds that one call takes: CUDA events on a GPU, the wall clock elsewhere."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def interleave(
+    contestants: Mapping[str, Callable[[], object]],
+    device: torch.device,
+    repeats: Repeats,
+) -> dict[str, list[float]]:
+    """Seconds of each call of each contestant, which take turns.
+
+    Whatever else the machine does then hits all of them alike. Contestants should have
+    been called once before. One that has used up its time sits out.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    while waiting := [n for n in contestants if repeats.wants_more(samples[n])]:
+        for name in waiting:
+            samples[name].append(seconds_of(contestants[name], device))
+    return samples
