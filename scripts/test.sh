@@ -8,4 +8,6 @@ cd "$root"
 bash scripts/install.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
-exec .venv/bin/python -m pytest "$@"
+.venv/bin/python -m pytest "$@"
+# the interpreter has to be chosen before Triton is imported: a process of its own
+TRITON_INTERPRET=1 .venv/bin/python -m pytest tests/triton_interpreter

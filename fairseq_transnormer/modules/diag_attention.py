@@ -79,8 +79,7 @@ class DiagAttention(Attention):
         self, query, key, value, positions, key_padding_mask, state, return_state
     ):
         if self.lrpe is not None:
-            inside = positions % self.block_size
-            query, key = self.lrpe(query, inside), self.lrpe(key, inside)
+            query, key = self.lrpe(query, key, positions % self.block_size)
         output = block_attention(
             query,
             key,

@@ -36,9 +36,32 @@ class LRPE(nn.Module):
         self.reflection = nn.Parameter(direction / direction.norm(), False)
         self.backend = backend
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x (B, N, H, head_dim), positions (N,) or (B, N) -> the shape of x."""
-        return ops.lrpe(x, self.theta, self.reflection, positions, backend=self.backend)
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        positions: Tensor,
+        feature_map: str = "identity",
+    ) -> tuple[Tensor, Tensor]:
+        """Encode queries and keys behind their feature map.
+
+        Args:
+            query, key: (B, N, H, head_dim).
+            positions: (N,) or (B, N), int64.
+            feature_map: applied first; see ``ops.lrpe``.
+
+        Returns:
+            query and key encoded, in their shape and dtype.
+        """
+        return ops.lrpe(
+            query,
+            key,
+            self.theta,
+            self.reflection,
+            positions,
+            feature_map=feature_map,
+            backend=self.backend,
+        )
 
     def _apply(self, fn, recurse=True):
         def keep_float32(tensor: Tensor) -> Tensor:

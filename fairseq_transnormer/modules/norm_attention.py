@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ops import linear_attention
-from .activations import FEATURE_MAPS, FeatureMap
+from .activations import FeatureMap
 from .attention import QKV_GAIN_OF_FAIRSEQ, Attention, register_attention
 from .lrpe import LRPE
 from .norms import build_norm
@@ -41,7 +41,7 @@ class NormAttention(Attention):
         backend: str = "auto",
     ):
         super().__init__(embed_dim, num_heads, causal=causal)
-        self.feature_map = FEATURE_MAPS[FeatureMap(activation).value]
+        self.feature_map = FeatureMap(activation).value
         self.norm = build_norm(norm, embed_dim, norm_eps, backend)
         self.lrpe = None
         if relative_position == "lrpe":
@@ -66,14 +66,16 @@ class NormAttention(Attention):
     def attend(
         self, query, key, value, positions, key_padding_mask, state, return_state
     ):
-        query, key = self.feature_map(query), self.feature_map(key)
+        feature_map = self.feature_map
         if self.lrpe is not None:
-            query, key = self.lrpe(query, positions), self.lrpe(key, positions)
+            query, key = self.lrpe(query, key, positions, feature_map)
+            feature_map = "identity"
         output = linear_attention(
             query,
             key,
             value,
             causal=self.causal,
+            feature_map=feature_map,
             key_padding_mask=key_padding_mask,
             initial_state=state,
             return_state=return_state,

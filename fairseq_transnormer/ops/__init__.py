@@ -2,6 +2,7 @@
 
 from .backend import BACKENDS, ENVIRONMENT_VARIABLE, resolve_backend
 from .block_attention import block_attention
+from .feature_maps import FEATURE_MAPS
 from .gated_silu import gated_silu
 from .linear_attention import linear_attention
 from .lrpe import lrpe
@@ -17,6 +18,7 @@ from .states import (
 __all__ = [
     "BACKENDS",
     "ENVIRONMENT_VARIABLE",
+    "FEATURE_MAPS",
     "BlockAttentionState",
     "LinearAttentionState",
     "block_attention",

@@ -6,19 +6,23 @@ signature; an op names its implementations in a dict, and this room picks one.
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-BACKENDS = ("auto", "torch", "reference")
+from torch import Tensor
+
+from .triton_ops.support import why_auto_avoids_triton, why_triton_cannot_run
+
+BACKENDS = ("auto", "torch", "triton", "reference")
 ENVIRONMENT_VARIABLE = "FAIRSEQ_TRANSNORMER_BACKEND"
 
 
 def resolve_backend(backend: str) -> str:
-    """Return the name of the implementation that ``backend`` stands for.
+    """The backend that is asked for, which may still be ``"auto"``.
 
     ``"auto"`` follows the environment variable ``FAIRSEQ_TRANSNORMER_BACKEND`` where
-    it is set and is ``"torch"`` otherwise. A name passed by the caller wins over the
-    environment.
+    it is set. A name passed by the caller wins over the environment.
 
     Raises:
         ValueError: the name, or the environment variable's value, is not known.
@@ -27,12 +31,51 @@ def resolve_backend(backend: str) -> str:
     if backend == "auto":
         backend = os.environ.get(ENVIRONMENT_VARIABLE, "auto")
         _check(backend, f"environment variable {ENVIRONMENT_VARIABLE}")
-    return "torch" if backend == "auto" else str(backend)
+    return str(backend)
 
 
-def select(implementations: Mapping[str, Callable], backend: str) -> Callable:
-    """The implementation of an op that ``backend`` stands for."""
-    return implementations[resolve_backend(backend)]
+def select(
+    implementations: Mapping[str, Callable],
+    backend: str,
+    tensors: Sequence[Tensor],
+    widths: Sequence[int] = (),
+    unless: str | None = None,
+) -> Callable:
+    """The implementation of an op that ``backend`` stands for.
+
+    ``"auto"`` takes Triton on CUDA devices of compute capability 8.0 and above, for
+    the dtypes and widths that its kernels have, and torch everywhere else.
+
+    Args:
+        implementations: the op's, by name.
+        backend: what the caller passed.
+        tensors: inputs, for device and dtype.
+        widths: head widths that the kernels must have.
+        unless: what the op's kernels cannot do of this call, or None.
+
+    Raises:
+        ValueError: a name is not known, or ``"triton"`` is asked for where it cannot
+            run; the message says why.
+    """
+    name = resolve_backend(backend)
+    if name == "triton":
+        reason = unless or why_triton_cannot_run(tensors, widths)
+        if reason is not None:
+            raise ValueError(f"backend='triton': {reason}")
+    elif name == "auto":
+        reason = unless or why_auto_avoids_triton(tensors, widths)
+        name = "triton" if reason is None else "torch"
+    return implementations[name]
+
+
+def in_triton(op: str) -> Callable:
+    """``op`` of ``triton_ops``, imported when it is first called."""
+
+    def implementation(*arguments, **keywords):
+        module = importlib.import_module(f".triton_ops.{op}", __package__)
+        return getattr(module, op)(*arguments, **keywords)
+
+    return implementation
 
 
 def _check(name: str, field: str) -> None:

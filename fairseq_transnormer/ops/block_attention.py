@@ -6,7 +6,7 @@ from torch import Tensor
 
 from . import reference, torch_block_attention
 from .attention_inputs import check_attention_inputs
-from .backend import select
+from .backend import in_triton, select
 from .states import BlockAttentionState
 
 ACTIVATIONS = ("softmax", "relu")
@@ -14,6 +14,7 @@ ACTIVATIONS = ("softmax", "relu")
 _IMPLEMENTATIONS = {
     "torch": torch_block_attention.block_attention,
     "reference": reference.block_attention,
+    "triton": in_triton("block_attention"),
 }
 
 
@@ -54,7 +55,7 @@ def block_attention(
             only); pads must then stand on the right. A call with one token that needs
             no gradient updates it in place and returns it: clone it to keep it.
         return_state: also return the state after the last token (causal only).
-        backend: "auto", "torch" or "reference".
+        backend: "auto", "torch", "triton" or "reference".
 
     Returns:
         (B, N, H, E): float32 for float16 inputs with "relu", whose sums can leave
@@ -63,7 +64,7 @@ def block_attention(
 
     Raises:
         ValueError: shapes, dtypes, block_size, activation or the backend's name do not
-            fit.
+            fit, or backend="triton" where it cannot run.
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=True)
     if block_size < 1:
@@ -81,7 +82,14 @@ def block_attention(
             f"initial_state holds blocks of {initial_state.key.shape[1]}; "
             f"allowed: block_size={block_size}"
         )
-    return select(_IMPLEMENTATIONS, backend)(
+    implementation = select(
+        _IMPLEMENTATIONS,
+        backend,
+        (query, key, value),
+        widths=(query.shape[-1], value.shape[-1]),
+        unless=_unless(block_size, dropout_p),
+    )
+    return implementation(
         query,
         key,
         value,
@@ -94,3 +102,12 @@ def block_attention(
         initial_state=initial_state,
         return_state=return_state,
     )
+
+
+def _unless(block_size: int, dropout_p: float) -> str | None:
+    """What the Triton kernels cannot do: a block is one tile, nothing is dropped."""
+    if block_size not in (16, 32, 64, 128):
+        return f"block_size={block_size}; its kernels take 16, 32, 64, 128"
+    if dropout_p > 0:
+        return f"dropout_p={dropout_p}; its kernels take 0"
+    return None

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import reference
-from .backend import select
+from .backend import in_triton, select
 
 
 def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
@@ -15,16 +15,21 @@ def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
     Args:
         gate: any shape and floating-point dtype.
         value: the same shape and dtype.
-        backend: "auto", "torch" or "reference".
+        backend: "auto", "torch", "triton" or "reference".
 
     Raises:
-        ValueError: the backend's name is not known.
+        ValueError: the backend's name is not known, or backend="triton" where it
+            cannot run.
     """
-    return select(_IMPLEMENTATIONS, backend)(gate, value)
+    return select(_IMPLEMENTATIONS, backend, (gate, value))(gate, value)
 
 
 def _torch_gated_silu(gate: Tensor, value: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
-_IMPLEMENTATIONS = {"torch": _torch_gated_silu, "reference": reference.gated_silu}
+_IMPLEMENTATIONS = {
+    "torch": _torch_gated_silu,
+    "reference": reference.gated_silu,
+    "triton": in_triton("gated_silu"),
+}

@@ -6,12 +6,14 @@ from torch import Tensor
 
 from . import reference, torch_linear_attention
 from .attention_inputs import check_attention_inputs
-from .backend import select
+from .backend import in_triton, select
+from .feature_maps import check_feature_map
 from .states import LinearAttentionState
 
 _IMPLEMENTATIONS = {
     "torch": torch_linear_attention.linear_attention,
     "reference": reference.linear_attention,
+    "triton": in_triton("linear_attention"),
 }
 
 
@@ -21,6 +23,7 @@ def linear_attention(
     value: Tensor,
     *,
     causal: bool,
+    feature_map: str = "identity",
     key_padding_mask: Tensor | None = None,
     normalize: bool = False,
     eps: float = 1e-6,
@@ -30,16 +33,16 @@ def linear_attention(
 ) -> Tensor | tuple[Tensor, LinearAttentionState]:
     """Attention without softmax, in time and memory linear in the length.
 
-    o_i = sum_j (q_i . k_j) v_j over all j, or over j <= i when causal (the paper's
-    equation 3 without Delta; the feature map has already been applied). With
-    ``normalize`` the sum is divided by max(sum_j q_i . k_j, eps), as in the 1+elu
-    family.
+    o_i = sum_j (phi(q_i) . phi(k_j)) v_j over all j, or over j <= i when causal: the
+    paper's equation 3 without Delta. With ``normalize`` the sum is divided by
+    max(sum_j phi(q_i) . phi(k_j), eps), as in the 1+elu family.
 
     Args:
         query: (B, N, H, D), any strides; float64, float32, bfloat16 or float16.
         key: (B, M, H, D), the same dtype; M = N when causal.
         value: (B, M, H, E), the same dtype.
         causal: whether token i sees tokens j <= i only.
+        feature_map: phi; "identity", "elu", "1+elu" or "relu".
         key_padding_mask: bool (B, M), True at pads; they take no part.
         normalize: divide by the sum of the scores.
         eps: smallest divisor of ``normalize``.
@@ -47,7 +50,7 @@ def linear_attention(
             only). A call with one token that needs no gradient updates it in place
             and returns it: clone it to keep it.
         return_state: also return the state after the last token (causal only).
-        backend: "auto", "torch" or "reference".
+        backend: "auto", "torch", "triton" or "reference".
 
     Returns:
         (B, N, H, E): float32 for float16 inputs without ``normalize``, since such a
@@ -55,9 +58,11 @@ def linear_attention(
         tuple of that and the new state. Sums are kept in float32 (float64).
 
     Raises:
-        ValueError: shapes, dtypes or the backend's name do not fit.
+        ValueError: shapes, dtypes or a name do not fit, or backend="triton" where it
+            cannot run.
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
+    check_feature_map(feature_map)
     if not causal and (initial_state is not None or return_state):
         raise ValueError(
             "causal=False with a state; allowed: states with causal=True only"
@@ -67,11 +72,19 @@ def linear_attention(
             "initial_state.key_sum=None with normalize=True; allowed: a state that a "
             "call with normalize=True returned"
         )
-    return select(_IMPLEMENTATIONS, backend)(
+    implementation = select(
+        _IMPLEMENTATIONS,
+        backend,
+        (query, key, value),
+        widths=(query.shape[-1], value.shape[-1]),
+        unless="normalize=True" if normalize else None,
+    )
+    return implementation(
         query,
         key,
         value,
         causal=causal,
+        feature_map=feature_map,
         key_padding_mask=key_padding_mask,
         normalize=normalize,
         eps=eps,

@@ -7,54 +7,81 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import select
+from .backend import in_triton, select
+from .feature_maps import FEATURE_MAPS, check_feature_map
 from .precision import accumulation_dtype, autocast_disabled
 
 
 def lrpe(
-    x: Tensor,
+    query: Tensor,
+    key: Tensor,
     theta: Tensor,
     reflection: Tensor,
     positions: Tensor,
     *,
+    feature_map: str = "identity",
     backend: str = "auto",
-) -> Tensor:
-    """Reflect x at a fixed direction, then rotate its pairs by position * theta.
+) -> tuple[Tensor, Tensor]:
+    """Map, reflect at a fixed direction, and rotate pairs by position * theta.
 
-    y = R(position * theta) (x - 2 (x . v) v), with R turning the pairs (0, 1), (2, 3),
-    ...; the product of two encoded vectors depends on the difference of their
-    positions only. Angles are computed in float32 (float64 for float64 inputs).
+    For x = phi(query) and x = phi(key): y = R(position * theta) (x - 2 (x . v) v), with
+    R turning the pairs (0, 1), (2, 3), ...; the product of two encoded vectors depends
+    on the difference of their positions only. Angles are computed in float32 (float64
+    for float64 inputs).
 
     Args:
-        x: (B, N, H, D), D even.
+        query, key: (B, N, H, D), D even; one shape and dtype.
         theta: (D / 2,), radians per position; keep it in float32.
         reflection: (D,), the unit vector v; gets no gradient.
         positions: (N,) or (B, N), int64.
-        backend: "auto", "torch" or "reference".
+        feature_map: phi; "identity", "elu", "1+elu" or "relu".
+        backend: "auto", "torch", "triton" or "reference".
 
     Returns:
-        (B, N, H, D), x's dtype.
+        query and key encoded: (B, N, H, D) each, in their dtype.
 
     Raises:
-        ValueError: the width is odd, theta or reflection does not fit it, or the
-            backend's name is not known.
+        ValueError: the width is odd, query and key differ in shape or dtype, theta or
+            reflection does not fit, or a name is not known; or backend="triton" where
+            it cannot run.
     """
-    width = x.shape[-1]
+    check_feature_map(feature_map)
+    width = query.shape[-1]
+    if query.shape != key.shape or query.dtype != key.dtype:
+        raise ValueError(
+            f"key is {key.dtype} {tuple(key.shape)} beside query {query.dtype} "
+            f"{tuple(query.shape)}; they must agree"
+        )
     if width % 2:
-        raise ValueError(f"x has head width {width}; LRPE turns pairs: allowed: even")
+        raise ValueError(
+            f"query has head width {width}; LRPE turns pairs: allowed: even"
+        )
     if theta.shape != (width // 2,) or reflection.shape != (width,):
         raise ValueError(
             f"theta has shape {tuple(theta.shape)} and reflection "
             f"{tuple(reflection.shape)}; allowed for head width {width}: "
             f"({width // 2},) and ({width},)"
         )
-    return select(_IMPLEMENTATIONS, backend)(x, theta, reflection, positions)
+    implementation = select(_IMPLEMENTATIONS, backend, (query, key), widths=(width,))
+    return implementation(
+        query, key, theta, reflection, positions, feature_map=feature_map
+    )
 
 
 def _torch_lrpe(
-    x: Tensor, theta: Tensor, reflection: Tensor, positions: Tensor
-) -> Tensor:
-    return _LRPE.apply(x, theta, reflection, positions)
+    query: Tensor,
+    key: Tensor,
+    theta: Tensor,
+    reflection: Tensor,
+    positions: Tensor,
+    *,
+    feature_map: str,
+) -> tuple[Tensor, Tensor]:
+    phi = FEATURE_MAPS[feature_map]
+    return (
+        _LRPE.apply(phi(query), theta, reflection, positions),
+        _LRPE.apply(phi(key), theta, reflection, positions),
+    )
 
 
 class _LRPE(torch.autograd.Function):
@@ -111,4 +138,8 @@ def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[..., 0::2], x[..., 1::2]
 
 
-_IMPLEMENTATIONS = {"torch": _torch_lrpe, "reference": reference.lrpe}
+_IMPLEMENTATIONS = {
+    "torch": _torch_lrpe,
+    "reference": reference.lrpe,
+    "triton": in_triton("lrpe"),
+}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .attention_inputs import real_lengths, zero_pads
+from .feature_maps import FEATURE_MAPS
 from .precision import accumulation_dtype, autocast_disabled, unscaled_output_dtype
 from .states import BlockAttentionState, LinearAttentionState
 
@@ -20,6 +21,7 @@ def linear_attention(
     value: Tensor,
     *,
     causal: bool,
+    feature_map: str = "identity",
     key_padding_mask: Tensor | None = None,
     normalize: bool = False,
     eps: float = 1e-6,
@@ -28,6 +30,7 @@ def linear_attention(
 ):
     """Equation 3 with (``normalize``) and without the scaling by Delta."""
     with autocast_disabled(query):
+        query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
         key, value = zero_pads(key, value, key_padding_mask)
         dtype = accumulation_dtype(query.dtype)
         q, k, v = (x.to(dtype).transpose(1, 2) for x in (query, key, value))
@@ -108,27 +111,39 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8) -> Tensor:
     return (wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt()).to(x.dtype)
 
 
-def lrpe(x: Tensor, theta: Tensor, reflection: Tensor, positions: Tensor) -> Tensor:
-    """The reflection I - 2 v v^T, then the rotation by position * theta, as matrices.
+def lrpe(
+    query: Tensor,
+    key: Tensor,
+    theta: Tensor,
+    reflection: Tensor,
+    positions: Tensor,
+    *,
+    feature_map: str = "identity",
+) -> tuple[Tensor, Tensor]:
+    """phi, the reflection I - 2 v v^T, the rotation by position * theta, as matrices.
 
     One (D, D) rotation matrix per position: a test's tool, not for long inputs.
     """
-    dtype = accumulation_dtype(x.dtype)
-    width = x.shape[-1]
+    dtype = accumulation_dtype(query.dtype)
+    width = query.shape[-1]
     v = reflection.to(dtype)
-    householder = torch.eye(width, dtype=dtype, device=x.device) - 2 * torch.outer(v, v)
+    householder = torch.eye(width, dtype=dtype, device=v.device) - 2 * torch.outer(v, v)
     angles = positions.to(dtype)[..., None] * theta.to(dtype)
     cos, sin = angles.cos(), angles.sin()
-    rotation = x.new_zeros(*angles.shape[:-1], width, width, dtype=dtype)
-    even = torch.arange(0, width, 2, device=x.device)
+    rotation = query.new_zeros(*angles.shape[:-1], width, width, dtype=dtype)
+    even = torch.arange(0, width, 2, device=v.device)
     rotation[..., even, even] = cos
     rotation[..., even, even + 1] = -sin
     rotation[..., even + 1, even] = sin
     rotation[..., even + 1, even + 1] = cos
     if rotation.dim() == 3:
         rotation = rotation[None]
-    return torch.einsum("bnij,jk,bnhk->bnhi", rotation, householder, x.to(dtype)).to(
-        x.dtype
+    phi = FEATURE_MAPS[feature_map]
+    return tuple(
+        torch.einsum("bnij,jk,bnhk->bnhi", rotation, householder, phi(x.to(dtype))).to(
+            x.dtype
+        )
+        for x in (query, key)
     )
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import select
+from .backend import in_triton, select
 from .precision import accumulation_dtype, autocast_disabled
 
 
@@ -18,15 +18,16 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
         x: (..., D); float64, float32, bfloat16 or float16. Computed in float32
             (float64).
         eps: added under the root; a row of zeros stays zero.
-        backend: "auto", "torch" or "reference".
+        backend: "auto", "torch", "triton" or "reference".
 
     Returns:
         the shape and dtype of x.
 
     Raises:
-        ValueError: the backend's name is not known.
+        ValueError: the backend's name is not known, or backend="triton" where it
+            cannot run.
     """
-    return select(_IMPLEMENTATIONS, backend)(x, eps=eps)
+    return select(_IMPLEMENTATIONS, backend, (x,))(x, eps=eps)
 
 
 def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:
@@ -55,4 +56,8 @@ class _RMSNorm(torch.autograd.Function):
             return (scale * (g - y * along)).to(grad.dtype), None
 
 
-_IMPLEMENTATIONS = {"torch": _torch_rms_norm, "reference": reference.rms_norm}
+_IMPLEMENTATIONS = {
+    "torch": _torch_rms_norm,
+    "reference": reference.rms_norm,
+    "triton": in_triton("rms_norm"),
+}

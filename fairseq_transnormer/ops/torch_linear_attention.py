@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .attention_inputs import real_lengths, zero_pads
+from .feature_maps import FEATURE_MAPS
 from .precision import accumulation_dtype, autocast_disabled, unscaled_output_dtype
 from .states import LinearAttentionState
 
@@ -31,6 +32,7 @@ def linear_attention(
     value: Tensor,
     *,
     causal: bool,
+    feature_map: str = "identity",
     key_padding_mask: Tensor | None = None,
     normalize: bool = False,
     eps: float = 1e-6,
@@ -39,6 +41,7 @@ def linear_attention(
     chunk_size: int = CHUNK_SIZE,
 ):
     """The torch implementation of ``ops.linear_attention``; chunk_size: tokens."""
+    query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
     key, value = zero_pads(key, value, key_padding_mask)
     output_dtype = value.dtype if normalize else unscaled_output_dtype(value.dtype)
     if normalize:

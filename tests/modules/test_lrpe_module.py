@@ -33,7 +33,7 @@ def test_start_values():
 
 def test_equation_and_gradients():
     module, x = LRPE(8), torch.randn(1, 4, 2, 8)
-    y = module(x, torch.arange(4))
+    y, _ = module(x, x.flip(1), torch.arange(4))
     for n in range(4):
         matrix = equations.lrpe_matrix(n, module.theta, module.reflection)
         torch.testing.assert_close(y[0, n].double(), x[0, n].double() @ matrix.T)

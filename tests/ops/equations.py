@@ -86,3 +86,11 @@ def _real(key, key_padding_mask, row):
     if key_padding_mask is None:
         return torch.arange(key.shape[1])
     return (~key_padding_mask[row]).nonzero()[:, 0]
+
+
+FEATURE_MAPS = {
+    "elu": lambda x: torch.where(x > 0, x, x.exp() - 1),
+    "1+elu": lambda x: torch.where(x > 0, x + 1, x.exp()),
+    "relu": lambda x: torch.where(x > 0, x, torch.zeros_like(x)),
+    "identity": lambda x: x,
+}

@@ -27,10 +27,11 @@ ATTENTIONS = {
     ),
     "lrpe": lambda x, y, z: lrpe(
         x,
+        y,
         torch.linspace(1, 0.1, 4, dtype=torch.float32),
         torch.full((8,), 8**-0.5),
         torch.arange(x.shape[1]),
-    ),
+    )[0],
     "rms_norm": lambda x, y, z: rms_norm(x),
     "gated_silu": lambda x, y, z: gated_silu(x, y),
 }

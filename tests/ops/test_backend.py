@@ -1,5 +1,7 @@
 """Which implementation runs: the caller's word, then the environment's."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -19,9 +21,9 @@ X = torch.ones(1, 3, 1, 2)
 CALLS = {
     "linear_attention": lambda **o: linear_attention(X, X, X, causal=True, **o),
     "block_attention": lambda **o: block_attention(
-        X, X, X, block_size=2, causal=True, **o
+        X, X, X, block_size=16, causal=True, **o
     ),
-    "lrpe": lambda **o: lrpe(X, X[0, 0, 0, :1], X[0, 0, 0], torch.arange(3), **o),
+    "lrpe": lambda **o: lrpe(X, X, X[0, 0, 0, :1], X[0, 0, 0], torch.arange(3), **o),
     "rms_norm": lambda **o: rms_norm(X, **o),
     "gated_silu": lambda **o: gated_silu(X, X, **o),
 }
@@ -34,10 +36,10 @@ def no_variable(monkeypatch):
 
 
 def test_auto_follows_the_environment(monkeypatch):
-    assert resolve_backend("auto") == "torch"
+    assert resolve_backend("auto") == "auto"
     for name in BACKENDS:
         monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
-        assert resolve_backend("auto") == ("torch" if name == "auto" else name)
+        assert resolve_backend("auto") == name
 
 
 def test_the_caller_wins_over_the_environment(monkeypatch):
@@ -61,7 +63,7 @@ def test_unknown_names_are_answered_with_the_list(monkeypatch):
 
 @calls
 def test_every_op_takes_every_name(call):
-    results = [call(backend=name) for name in BACKENDS]
+    results = [call(backend=name) for name in ("auto", "torch", "reference")]
     for result in results[1:]:
         torch.testing.assert_close(result, results[0])
 
@@ -77,7 +79,32 @@ def test_every_op_asks_for_its_backend(call, monkeypatch):
 
 def test_what_is_selected_is_what_runs(monkeypatch):
     implementations = {"torch": lambda: "torch", "reference": lambda: "reference"}
-    assert backend.select(implementations, "auto")() == "torch"
+    select = partial(backend.select, implementations, tensors=[X])
+    assert select("auto")() == "torch"
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "reference")
-    assert backend.select(implementations, "auto")() == "reference"
-    assert backend.select(implementations, "torch")() == "torch"
+    assert select("auto")() == "reference"
+    assert select("torch")() == "torch"
+
+
+@calls
+def test_triton_says_why_it_cannot_run(call):
+    with pytest.raises(ValueError, match="backend='triton': .*cpu.*CUDA"):
+        call(backend="triton")
+
+
+def test_triton_names_what_its_kernels_lack():
+    def reason(tensor, widths=()):
+        with pytest.raises(ValueError, match="backend='triton'") as caught:
+            backend.select({}, "triton", [tensor], widths)
+        return str(caught.value)
+
+    assert "torch.float64; its kernels take torch.bfloat16" in reason(X.double())
+    assert "on cpu; its kernels take CUDA" in reason(X)
+    with pytest.raises(ValueError, match="normalize=True"):
+        linear_attention(X, X, X, causal=True, normalize=True, backend="triton")
+    with pytest.raises(ValueError, match="block_size=65; its kernels take 16, 32"):
+        block_attention(X, X, X, block_size=65, causal=True, backend="triton")
+    with pytest.raises(ValueError, match=r"dropout_p=0\.5; its kernels take 0"):
+        block_attention(
+            X, X, X, block_size=64, causal=True, dropout_p=0.5, backend="triton"
+        )

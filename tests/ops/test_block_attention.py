@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import BACKENDS, block_attention
+from fairseq_transnormer.ops import block_attention
 
 from . import equations
-from .drawing import draw_mask, draw_qkv, gradients, relative_error
+from .drawing import CPU_BACKENDS, draw_mask, draw_qkv, gradients, relative_error
 
-backends = pytest.mark.parametrize("backend", [b for b in BACKENDS if b != "auto"])
+backends = pytest.mark.parametrize("backend", CPU_BACKENDS)
 forms = pytest.mark.parametrize(
     ("causal", "activation"),
     [(False, "softmax"), (False, "relu"), (True, "softmax"), (True, "relu")],

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_transnormer.ops import (
-    BACKENDS,
     LinearAttentionState,
     linear_attention,
     reorder_state,
@@ -14,10 +13,10 @@ from fairseq_transnormer.ops import (
 )
 
 from . import equations
-from .drawing import draw_qkv, gradients, relative_error
+from .drawing import CPU_BACKENDS, draw_qkv, gradients, relative_error
 from .splits import part_lengths, ragged_part, split
 
-backends = pytest.mark.parametrize("backend", [b for b in BACKENDS if b != "auto"])
+backends = pytest.mark.parametrize("backend", CPU_BACKENDS)
 normalizers = pytest.mark.parametrize("normalize", [False, True])
 
 

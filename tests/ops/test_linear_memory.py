@@ -9,11 +9,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_transnormer.ops import BACKENDS, block_attention, linear_attention
+from fairseq_transnormer.ops import block_attention, linear_attention
 
-from .drawing import draw_qkv
+from .drawing import CPU_BACKENDS, draw_qkv
 
-LINEAR_BACKENDS = [b for b in BACKENDS if b not in ("auto", "reference")]
+LINEAR_BACKENDS = [b for b in CPU_BACKENDS if b != "reference"]
 WIDTH = 16
 OPS = {
     "linear": lambda *t, **o: linear_attention(*t, causal=True, **o),

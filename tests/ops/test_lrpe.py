@@ -3,12 +3,18 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import BACKENDS, lrpe
+from fairseq_transnormer import ops
+from fairseq_transnormer.ops import FEATURE_MAPS
 
 from . import equations
-from .drawing import gradients, relative_error
+from .drawing import CPU_BACKENDS, gradients, relative_error
 
-backends = pytest.mark.parametrize("backend", [b for b in BACKENDS if b != "auto"])
+backends = pytest.mark.parametrize("backend", CPU_BACKENDS)
+
+
+def lrpe(x, *arguments, **options):
+    """ops.lrpe of one tensor."""
+    return ops.lrpe(x, x.detach(), *arguments, **options)[0]
 
 
 def draw(length, width=8, *, batch=2, heads=3, dtype=torch.float64):
@@ -167,3 +173,39 @@ def test_what_does_not_fit_is_named(backend):
         lrpe(x, theta[:3], v, torch.arange(3), backend=backend)
     with pytest.raises(ValueError, match=r"reflection.*\(6,\).*allowed"):
         lrpe(x, theta, v[:6], torch.arange(3), backend=backend)
+
+
+@backends
+@pytest.mark.parametrize("feature_map", FEATURE_MAPS)
+def test_query_and_key_behind_a_feature_map(feature_map, backend):
+    query, theta, v = draw(5)
+    key, positions = torch.randn_like(query), torch.arange(5)
+    tensors = [x.requires_grad_() for x in (query, key, theta)]
+
+    def both(query, key, theta):
+        outputs = ops.lrpe(
+            query, key, theta, v, positions, feature_map=feature_map, backend=backend
+        )
+        return torch.cat(outputs)
+
+    def expected(query, key, theta):
+        phi = equations.FEATURE_MAPS[feature_map]
+        encoded = [matrix_form(phi(x), theta, v, positions) for x in (query, key)]
+        return torch.cat(encoded)
+
+    torch.testing.assert_close(both(*tensors), expected(*tensors))
+    weight = torch.randn(4, 5, 3, 8, dtype=torch.float64)
+    for gradient, wanted in zip(
+        gradients(both, tensors, weight),
+        gradients(expected, tensors, weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(gradient, wanted)
+
+
+def test_query_and_key_must_agree():
+    query, theta, v = draw(5)
+    with pytest.raises(ValueError, match="key is .*must agree"):
+        ops.lrpe(query, query[:, :3], theta, v, torch.arange(5))
+    with pytest.raises(ValueError, match="feature_map='tanh'; allowed: elu"):
+        ops.lrpe(query, query, theta, v, torch.arange(5), feature_map="tanh")

@@ -1,0 +1,1 @@
+"""The ops as Triton kernels. Nothing here is imported before it is needed."""

@@ -1,0 +1,76 @@
+"""Where the Triton kernels can run, and where they are worth it. Imports no Triton."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+WIDTHS = (32, 64, 128)
+SMALLEST_CAPABILITY = (8, 0)
+# Triton's interpreter runs the kernels on the CPU; read when Triton is imported
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def why_triton_cannot_run(
+    tensors: Sequence[Tensor], widths: Sequence[int]
+) -> str | None:
+    """The reason why the kernels cannot take these inputs, or None.
+
+    Args:
+        tensors: inputs, for device and dtype.
+        widths: head widths.
+    """
+    if not _triton_is_installed():
+        return "the package triton is not installed"
+    for tensor in tensors:
+        if tensor.dtype not in DTYPES:
+            return f"{tensor.dtype}; its kernels take {', '.join(map(str, DTYPES))}"
+        if INTERPRETED:
+            continue
+        if tensor.device.type != "cuda":
+            return f"a tensor on {tensor.device}; its kernels take CUDA tensors"
+        if _capability(tensor.device) < SMALLEST_CAPABILITY:
+            return (
+                f"compute capability {_capability(tensor.device)} of {tensor.device}; "
+                f"its kernels need {SMALLEST_CAPABILITY} (A100) or above"
+            )
+    for width in widths:
+        if width not in WIDTHS:
+            return f"head width {width}; its kernels take {', '.join(map(str, WIDTHS))}"
+    return None
+
+
+def why_auto_avoids_triton(
+    tensors: Sequence[Tensor], widths: Sequence[int]
+) -> str | None:
+    """The reason why ``backend="auto"`` takes torch for these inputs, or None.
+
+    float32 goes to torch unless TF32 is allowed: IEEE products have no tensor cores.
+    The interpreter is for tests and has to be asked for.
+    """
+    if INTERPRETED:
+        return "the interpreter runs on request only"
+    if tensors[0].dtype == torch.float32 and not tf32_is_allowed():
+        return "float32 with TF32 off"
+    return why_triton_cannot_run(tensors, widths)
+
+
+def tf32_is_allowed() -> bool:
+    """Whether torch multiplies float32 matrices in TF32."""
+    return torch.backends.cuda.matmul.allow_tf32
+
+
+@functools.cache
+def _triton_is_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)

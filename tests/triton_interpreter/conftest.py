@@ -1,0 +1,11 @@
+"""These tests run the kernels in Triton's interpreter, on the CPU.
+
+The interpreter has to be chosen before Triton is imported, so they run in a process of
+their own: ``TRITON_INTERPRET=1 python -m pytest tests/triton_interpreter``, which
+scripts/test.sh does.
+"""
+
+import os
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    collect_ignore_glob = ["test_*.py"]
