@@ -70,7 +70,7 @@ def draw(panels: list[Panel], x_label: str, caption: str, path: Path) -> None:
         [handles[name] for name in names],
         names,
         loc="lower center",
-        ncols=min(len(names), 3),
+        ncols=2 if len(names) == 4 else 3,
         frameon=False,
         bbox_to_anchor=(0.5, 0.03),
     )
