@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
 from .timing import Spread  # noqa: E402
 
 MARKERS = "os^Dv"
-# what a value, in seconds or bytes, is divided by
-UNITS = {"milliseconds": 1e-3, "MiB": 2**20}
+# what a value, in seconds, bytes or as it is, is divided by
+UNITS = {"milliseconds": 1e-3, "MiB": 2**20, "perplexity": 1}
 
 
 class Panel(NamedTuple):
