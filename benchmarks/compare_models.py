@@ -153,9 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         benchmark="compare_models",
         command="python -m benchmarks.compare_models "
         + shlex.join(argv if argv is not None else sys.argv[1:]),
-        environment=describe(
-            torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        ),
+        environment=describe(device),
         settings={"updates": arguments.updates, "tokens_per_update": 16 * 256},
         measurements=measurements,
     )

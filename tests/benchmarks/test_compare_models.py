@@ -60,9 +60,7 @@ def test_a_failed_run_shows_the_end_of_its_log(data, tmp_path, monkeypatch):
         return Failed()
 
     monkeypatch.setattr(compare_models.subprocess, "run", run)
-    with pytest.raises(
-        RuntimeError, match="seed 1: fairseq-train failed\n.*went wrong"
-    ):
+    with pytest.raises(RuntimeError, match="seed 1: .*failed\n.*went wrong"):
         compare_models.run("TransNormer T1", 1, data, tmp_path / "runs", 4)
 
 
