@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from . import reference, torch_linear_attention
-from .attention_inputs import check_attention_inputs
+from .attention_inputs import check_attention_inputs, check_state_tensor
 from .backend import select
 from .states import LinearAttentionState
 
@@ -55,7 +55,7 @@ def linear_attention(
         tuple of that and the new state. Sums are kept in float32 (float64).
 
     Raises:
-        ValueError: shapes, dtypes or the backend's name do not fit.
+        ValueError: shapes, dtypes, the state or the backend's name do not fit.
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     if not causal and (initial_state is not None or return_state):
@@ -67,6 +67,10 @@ def linear_attention(
             "initial_state.key_sum=None with normalize=True; allowed: a state that a "
             "call with normalize=True returned"
         )
+    if initial_state is not None:
+        batch, _, *heads_and_width = key.shape
+        shape = (batch, *heads_and_width, value.shape[-1])
+        check_state_tensor("key_value", initial_state.key_value, shape)
     return select(_IMPLEMENTATIONS, backend)(
         query,
         key,
