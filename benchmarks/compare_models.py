@@ -49,12 +49,12 @@ ROWS = {
 
 
 def training_command(row: str, seed: int, data: Path, folder: Path, updates: int):
-    """The fairseq-train command of one run: 16 x 256 tokens an update."""
+    """The fairseq-train command of one run: 8 x 256 tokens an update."""
     return [
         sys.executable, "-m", "fairseq_cli.train", str(data),
         "--user-dir", str(ROOT / "fairseq_transnormer"),
         "--task", "language_modeling", "--tokens-per-sample", "256",
-        "--sample-break-mode", "none", "--batch-size", "16",
+        "--sample-break-mode", "none", "--batch-size", "8",
         "--required-batch-size-multiple", "1", *ROWS[row],
         "--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--weight-decay", "0.01",
         "--lr", "0.002", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "100",
@@ -132,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
         help="JSON file to write (default: %(default)s)",
     )
     parser.add_argument("--runs", type=Path, default=Path("runs/compare_models"))
-    parser.add_argument("--updates", type=int, default=500)
+    parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--workers", type=int, default=2, help="runs at the same time")
     arguments = parser.parse_args(argv)
@@ -154,7 +154,7 @@ def main(argv: list[str] | None = None) -> int:
         command="python -m benchmarks.compare_models "
         + shlex.join(argv if argv is not None else sys.argv[1:]),
         environment=describe(device),
-        settings={"updates": arguments.updates, "tokens_per_update": 16 * 256},
+        settings={"updates": arguments.updates, "tokens_per_update": 8 * 256},
         measurements=measurements,
     )
     print(f"compare_models: wrote {arguments.out}")
