@@ -34,7 +34,7 @@ def section(run: dict, image: Path) -> str:
         shape.panels(run),
         shape.X_LABEL,
         f"{environment['device']}, {environment['threads']} CPU threads, "
-        f"torch {environment['torch']}; {run['command']}",
+        f"torch {environment['torch']}\n{run['command']}",
         image,
     )
     parts = [
