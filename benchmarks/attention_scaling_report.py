@@ -45,10 +45,7 @@ def panels(run: dict) -> list[Panel]:
     both = {mode: lines(run, mode) for mode in MODES}
     return [
         *(Panel(f"Time, {mode}", "milliseconds", both[mode][0]) for mode in MODES),
-        *(
-            Panel(f"Peak memory beyond the inputs, {mode}", "MiB", both[mode][1])
-            for mode in MODES
-        ),
+        *(Panel(f"Peak memory, {mode}", "MiB", both[mode][1]) for mode in MODES),
     ]
 
 
@@ -71,7 +68,8 @@ def tables(run: dict) -> str:
         ]
         ours, *others = times
         parts += [
-            f"**{mode.capitalize()}: ratio** of time and of memory to {ours}",
+            f"**{mode.capitalize()}: others beside {ours}**, their time and their "
+            "memory divided by its",
             table(
                 header[:-1],
                 [

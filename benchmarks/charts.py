@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +15,8 @@ import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
 from .timing import Spread  # noqa: E402
 
 MARKERS = "os^Dv"
-# what a value, in seconds or bytes, is divided by
-UNITS = {"milliseconds": 1e-3, "MiB": 2**20}
+# what a value, in seconds, bytes or as it is, is divided by
+UNITS = {"milliseconds": 1e-3, "MiB": 2**20, "perplexity": 1}
 
 
 class Panel(NamedTuple):
@@ -32,10 +33,10 @@ class Panel(NamedTuple):
 def draw(panels: list[Panel], x_label: str, caption: str, path: Path) -> None:
     """Draw the panels in rows of two, with one legend, as a PNG.
 
-    Lines of one name look the same in all panels.
+    Lines of one name look the same in all panels. The caption stands below them.
     """
     count = -(-len(panels) // 2)
-    figure, grid = plt.subplots(count, 2, figsize=(10, 0.9 + 3.6 * count), dpi=110)
+    figure, grid = plt.subplots(count, 2, figsize=(10, 1.2 + 3.6 * count), dpi=110)
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     handles = {}
     for axes, panel in zip(grid.flat, panels, strict=False):
@@ -66,16 +67,21 @@ def draw(panels: list[Panel], x_label: str, caption: str, path: Path) -> None:
         axes.set(title=panel.title, xlabel=x_label, ylabel=panel.unit)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
+    # inches for the caption's lines and the legend's rows, below the panels
+    caption = "\n".join(textwrap.fill(line, 130) for line in caption.splitlines())
+    for_caption = 0.1 + 0.16 * len(caption.splitlines())
+    for_legend = 0.22 * -(-len(names) // 2)
+    height = figure.get_figheight()
     figure.legend(
         [handles[name] for name in names],
         names,
         loc="lower center",
-        ncols=min(len(names), 3),
+        ncols=2,
         frameon=False,
-        bbox_to_anchor=(0.5, 0.03),
+        bbox_to_anchor=(0.5, for_caption / height),
     )
-    figure.text(0.5, 0.012, caption, ha="center", fontsize=8, color="0.35")
-    figure.tight_layout(rect=(0, 0.14 if count == 1 else 0.09, 1, 1))
+    figure.text(0.5, 0.06 / height, caption, ha="center", fontsize=8, color="0.35")
+    figure.tight_layout(rect=(0, (for_caption + for_legend + 0.15) / height, 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
     plt.close(figure)

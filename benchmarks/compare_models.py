@@ -1,6 +1,6 @@
 """Trains language models of one size equally long on one corpus, over several seeds.
 
-    python -m benchmarks.compare_models --data DATA --out results/compare_models.json
+    python -m benchmarks.compare_models --data DATA
 
 Rows: TransNormer T1 and T2, T2 without LRPE, and fairseq's transformer_lm (pre-norm, as
 in the paper's vanilla). All have 4 layers of width 128 and 2 heads of 64, the same
@@ -11,7 +11,6 @@ and losses.
 """
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -19,11 +18,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean, stdev
 
+import torch
 from tqdm import tqdm
 
 from fairseq_transnormer.analysis.training_log import read_training_log
+
+from . import results
+from .environment import describe
 
 ROOT = Path(__file__).resolve().parents[1]
 TRANSNORMER = [
@@ -47,12 +49,12 @@ ROWS = {
 
 
 def training_command(row: str, seed: int, data: Path, folder: Path, updates: int):
-    """The fairseq-train command of one run: 16 x 256 tokens an update."""
+    """The fairseq-train command of one run: 8 x 256 tokens an update."""
     return [
         sys.executable, "-m", "fairseq_cli.train", str(data),
         "--user-dir", str(ROOT / "fairseq_transnormer"),
         "--task", "language_modeling", "--tokens-per-sample", "256",
-        "--sample-break-mode", "none", "--batch-size", "16",
+        "--sample-break-mode", "none", "--batch-size", "8",
         "--required-batch-size-multiple", "1", *ROWS[row],
         "--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--weight-decay", "0.01",
         "--lr", "0.002", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "100",
@@ -117,34 +119,20 @@ def run(row: str, seed: int, data: Path, runs: Path, updates: int) -> dict:
     }
 
 
-def table(results: list[dict]) -> str:
-    """Markdown: one line a row; mean, standard deviation and each seed's perplexity."""
-    lines = [
-        "| model | parameters | validation perplexity | each seed |",
-        "|---|---|---|---|",
-    ]
-    for row in ROWS:
-        mine = [r for r in results if r["row"] == row]
-        if not mine:
-            continue
-        final = [r["valid"][-1]["ppl"] for r in mine]
-        spread = f" ± {stdev(final):.2f}" if len(final) > 1 else ""
-        lines.append(
-            f"| {row} | {mine[0]['parameters']:,} | {mean(final):.2f}{spread} | "
-            f"{', '.join(f'{p:.2f}' for p in final)} |"
-        )
-    return "\n".join(lines)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="binarised corpus")
-    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=results.FOLDER / "compare_models.json",
+        help="JSON file to write (default: %(default)s)",
+    )
     parser.add_argument("--runs", type=Path, default=Path("runs/compare_models"))
-    parser.add_argument("--updates", type=int, default=500)
+    parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--workers", type=int, default=2, help="runs at the same time")
     arguments = parser.parse_args(argv)
@@ -158,17 +146,18 @@ def main(argv: list[str] | None = None) -> int:
             )
             for row, seed in jobs
         ]
-        results = [future.result() for future in tqdm(futures, unit="run")]
-    report = {
-        "command": "python -m benchmarks.compare_models "
+        measurements = [future.result() for future in tqdm(futures, unit="run")]
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    results.write(
+        arguments.out,
+        benchmark="compare_models",
+        command="python -m benchmarks.compare_models "
         + shlex.join(argv if argv is not None else sys.argv[1:]),
-        "updates": arguments.updates,
-        "tokens_per_update": 16 * 256,
-        "results": results,
-    }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(table(results))
+        environment=describe(device),
+        settings={"updates": arguments.updates, "tokens_per_update": 8 * 256},
+        measurements=measurements,
+    )
+    print(f"compare_models: wrote {arguments.out}")
     return 0
 
 

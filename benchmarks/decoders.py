@@ -1,7 +1,8 @@
 """Language models that generate: TransNormer and its peer, behind one interface.
 
-A decoder takes a prompt (``prefill``) and then one token at a time (``step``), and says
-how many bytes it keeps in between. Batch 1, random weights, no dropout.
+A decoder takes a prompt (``prefill``, or ``stand_behind`` as cheaply as it can) and
+then one token at a time (``step``), and says how many bytes it keeps in between.
+Batch 1, random weights, no dropout.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class StatefulTransNormer:
         features, self.states = self.model.features(prompt, return_states=True)
         return self.model.output(features[:, -1:])
 
+    stand_behind = prefill
+
     def step(self, token: Tensor) -> Tensor:
         """Logits of the token after ``token`` (1, 1)."""
         logits, self.states = self.model(token, self.states, return_states=True)
@@ -48,8 +51,11 @@ class RecomputingTransNormer:
 
     def prefill(self, prompt: Tensor) -> Tensor:
         """Logits of the token after ``prompt`` (1, N), in one pass."""
-        self.context = prompt
+        self.stand_behind(prompt)
         return self.model.output(self.model.features(prompt)[:, -1:])
+
+    def stand_behind(self, prompt: Tensor) -> None:
+        self.context = prompt
 
     def step(self, token: Tensor) -> Tensor:
         """Logits of the token after ``token`` (1, 1)."""
@@ -76,7 +82,7 @@ class CachingTransformer:
             logits = self.step(token)
         return logits
 
-    def fill_cache(self, prompt: Tensor) -> None:
+    def stand_behind(self, prompt: Tensor) -> None:
         """Stand as after ``prompt``, with random keys and values in the cache.
 
         What a step costs does not depend on their values.

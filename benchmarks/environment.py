@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+import fairseq_transnormer
+
 
 def describe(device: torch.device) -> dict[str, object]:
     """Device, threads and versions, ready for JSON."""
@@ -21,7 +23,7 @@ def describe(device: torch.device) -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "fairseq": _version("ve-fairseq", "fairseq-fixed", "fairseq"),
-        "fairseq-transnormer": _version("fairseq-transnormer"),
+        "fairseq_transnormer": fairseq_transnormer.__version__,
     }
     if device.type == "cuda":
         described["cuda"] = torch.version.cuda

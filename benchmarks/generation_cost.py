@@ -62,8 +62,7 @@ def measure_steps(transnormer, transformer, prompt, options) -> list[dict]:
         "fairseq transformer_lm, cache": CachingTransformer(transformer),
     }
     for decoder in decoders.values():
-        fill = getattr(decoder, "fill_cache", decoder.prefill)
-        fill(prompt)
+        decoder.stand_behind(prompt)
     rows = {
         name: _row(name, STEP, prompt, kept_bytes=decoder.kept_bytes())
         for name, decoder in decoders.items()
@@ -108,8 +107,6 @@ def _row(name: str, phase: str, prompt: torch.Tensor, **values) -> dict[str, obj
 
 def _timed(rows: dict[str, dict], calls: dict, options) -> list[dict]:
     calls = {name: calls[name] for name, row in rows.items() if "skipped" not in row}
-    for call in calls.values():
-        call()
     samples = interleave(calls, options.device, command_line.repeats(options))
     for name, seconds in samples.items():
         rows[name]["seconds"] = seconds

@@ -11,11 +11,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from . import attention_scaling_report, generation_cost_report, results
+from . import (
+    attention_scaling_report,
+    compare_models_report,
+    generation_cost_report,
+    results,
+)
 from .charts import draw
 
 SECTIONS = {
     "attention_scaling": attention_scaling_report,
+    "compare_models": compare_models_report,
     "generation_cost": generation_cost_report,
 }
 
@@ -28,7 +34,7 @@ def section(run: dict, image: Path) -> str:
         shape.panels(run),
         shape.X_LABEL,
         f"{environment['device']}, {environment['threads']} CPU threads, "
-        f"torch {environment['torch']}; {run['command']}",
+        f"torch {environment['torch']}\n{run['command']}",
         image,
     )
     parts = [

@@ -62,8 +62,8 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Seconds of each call of each contestant, which take turns.
 
-    Whatever else the machine does then hits all of them alike. Contestants should have
-    been called once before. One that has used up its time sits out.
+    Whatever else the machine does then hits all of them alike. One that has used up its
+    time sits out.
     """
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     while waiting := [n for n in contestants if repeats.wants_more(samples[n])]:

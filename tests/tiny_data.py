@@ -3,7 +3,9 @@
 import random
 from pathlib import Path
 
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import Dictionary
+
+from .binary_data import write_binary_data
 
 
 def write_tiny_data(folder: Path, lines: int = 300, words: int = 60) -> Path:
@@ -12,14 +14,11 @@ def write_tiny_data(folder: Path, lines: int = 300, words: int = 60) -> Path:
     dictionary = Dictionary()
     for i in range(words):
         dictionary.add_symbol(f"word{i}", n=words - i)
-    folder.mkdir(parents=True, exist_ok=True)
-    dictionary.save(str(folder / "dict.txt"))
-    for split, rows in (("train", lines), ("valid", lines // 10)):
-        builder = indexed_dataset.make_builder(
-            str(folder / f"{split}.bin"), impl="mmap", vocab_size=len(dictionary)
-        )
-        for _ in range(rows):
-            text = " ".join(f"word{chance.randrange(words)}" for _ in range(20))
-            builder.add_item(dictionary.encode_line(text, add_if_not_exist=False))
-        builder.finalize(str(folder / f"{split}.idx"))
-    return folder
+    splits = {
+        split: [
+            " ".join(f"word{chance.randrange(words)}" for _ in range(20))
+            for _ in range(rows)
+        ]
+        for split, rows in (("train", lines), ("valid", lines // 10))
+    }
+    return write_binary_data(folder, dictionary, splits)

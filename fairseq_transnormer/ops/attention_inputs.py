@@ -60,6 +60,15 @@ def check_attention_inputs(
         )
 
 
+def check_state_tensor(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ValueError where a tensor of a state was made by inputs of other sizes."""
+    if tensor.shape != shape:
+        raise ValueError(
+            f"initial_state.{name} has shape {tuple(tensor.shape)}; "
+            f"allowed for these inputs: {shape}"
+        )
+
+
 def zero_pads(
     key: Tensor, value: Tensor, key_padding_mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from . import reference, torch_block_attention
-from .attention_inputs import check_attention_inputs
+from .attention_inputs import check_attention_inputs, check_state_tensor
 from .backend import in_triton, select
 from .states import BlockAttentionState
 
@@ -63,8 +63,9 @@ def block_attention(
         and the new state. Scores and sums are kept in float32 (float64).
 
     Raises:
-        ValueError: shapes, dtypes, block_size, activation or the backend's name do not
-            fit, or backend="triton" where it cannot run.
+        ValueError: shapes, dtypes, block_size, activation, dropout_p, the state or the
+            backend's name do not fit, or backend="triton" where it cannot run.
+        NotImplementedError: a state with backend "reference".
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=True)
     if block_size < 1:
@@ -73,6 +74,8 @@ def block_attention(
         raise ValueError(
             f"activation={activation!r}; allowed: {', '.join(ACTIVATIONS)}"
         )
+    if not 0 <= dropout_p < 1:
+        raise ValueError(f"dropout_p={dropout_p}; allowed: 0 <= p < 1")
     if not causal and (initial_state is not None or return_state):
         raise ValueError(
             "causal=False with a state; allowed: states with causal=True only"
@@ -82,6 +85,10 @@ def block_attention(
             f"initial_state holds blocks of {initial_state.key.shape[1]}; "
             f"allowed: block_size={block_size}"
         )
+    if initial_state is not None:
+        for name, x in (("key", key), ("value", value)):
+            shape = (x.shape[0], block_size, *x.shape[2:])
+            check_state_tensor(name, getattr(initial_state, name), shape)
     implementation = select(
         _IMPLEMENTATIONS,
         backend,

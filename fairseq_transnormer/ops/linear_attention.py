@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from . import reference, torch_linear_attention
-from .attention_inputs import check_attention_inputs
+from .attention_inputs import check_attention_inputs, check_state_tensor
 from .backend import in_triton, select
 from .feature_maps import check_feature_map
 from .states import LinearAttentionState
@@ -58,8 +58,8 @@ def linear_attention(
         tuple of that and the new state. Sums are kept in float32 (float64).
 
     Raises:
-        ValueError: shapes, dtypes or a name do not fit, or backend="triton" where it
-            cannot run.
+        ValueError: shapes, dtypes, the state or a name do not fit, or backend="triton"
+            where it cannot run.
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     check_feature_map(feature_map)
@@ -72,6 +72,10 @@ def linear_attention(
             "initial_state.key_sum=None with normalize=True; allowed: a state that a "
             "call with normalize=True returned"
         )
+    if initial_state is not None:
+        batch, _, *heads_and_width = key.shape
+        shape = (batch, *heads_and_width, value.shape[-1])
+        check_state_tensor("key_value", initial_state.key_value, shape)
     implementation = select(
         _IMPLEMENTATIONS,
         backend,

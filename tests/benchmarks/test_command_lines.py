@@ -30,7 +30,9 @@ def run(module, arguments, path):
     environment = written["environment"]
     assert environment["threads"] == 1
     assert environment["torch"] == torch.__version__
-    assert all(environment[key] for key in ("python", "cpu", "device"))
+    assert all(
+        environment[key] for key in ("python", "cpu", "device", "fairseq_transnormer")
+    )
     for row in written["measurements"]:
         if "skipped" not in row:
             assert len(row["seconds"]) == 2 and min(row["seconds"]) > 0

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import Dictionary
+
+from tests.binary_data import write_binary_data
 
 USER_DIR = Path(__file__).parents[2] / "fairseq_transnormer"
 
@@ -36,19 +38,8 @@ def data_bin(tmp_path_factory) -> Path:
         for word in words:
             dictionary.add_symbol(word)
     dictionary.finalize(threshold=3, padding_factor=8)
-    dictionary.save(str(folder / "dict.txt"))
-    for split, rows in splits.items():
-        builder = indexed_dataset.make_builder(
-            str(folder / f"{split}.bin"), impl="mmap", vocab_size=len(dictionary)
-        )
-        for words in rows:
-            builder.add_item(
-                dictionary.encode_line(
-                    " ".join(words), add_if_not_exist=False, append_eos=True
-                )
-            )
-        builder.finalize(str(folder / f"{split}.idx"))
-    return folder
+    lines = {name: [" ".join(words) for words in rows] for name, rows in splits.items()}
+    return write_binary_data(folder, dictionary, lines)
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ import random
 import sys
 from pathlib import Path
 
-from fairseq.data import Dictionary, encoders, indexed_dataset
+from fairseq.data import Dictionary, encoders
+
+from tests.binary_data import write_binary_data
 
 PLUGIN = str(Path(__file__).parents[2] / "fairseq_transnormer")
 SUBJECTS = "the river,an old king,the town,a small bird,her brother,the church,it"
@@ -25,21 +27,9 @@ def sentences(count: int) -> list[str]:
 
 
 def write_data(folder: Path, lines: list[str], dictionary: Dictionary) -> None:
-    """fairseq's binary data of lines of symbols, as train, valid and test."""
-    folder.mkdir(parents=True, exist_ok=True)
-    dictionary.save(str(folder / "dict.txt"))
-    for split, some in {
-        "train": lines,
-        "valid": lines[:20],
-        "test": lines[:6],
-    }.items():
-        prefix = str(folder / split)
-        builder = indexed_dataset.make_builder(
-            prefix + ".bin", impl="mmap", vocab_size=len(dictionary)
-        )
-        for line in some:
-            builder.add_item(dictionary.encode_line(line, add_if_not_exist=False))
-        builder.finalize(prefix + ".idx")
+    """The lines as train, and some of them as valid and test."""
+    splits = {"train": lines, "valid": lines[:20], "test": lines[:6]}
+    write_binary_data(folder, dictionary, splits)
 
 
 def word_data(folder: Path) -> None:

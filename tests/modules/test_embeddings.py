@@ -58,3 +58,12 @@ def test_too_long_inputs_are_named():
     assert model(draw_tokens(2, 6)).shape == (2, 6, 40)
     with pytest.raises(ValueError, match=message):
         model(draw_tokens(2, 7))
+
+
+def test_embeddings_are_zero_at_pads():
+    tokens, hidden = draw_tokens(2, 6), []
+    tokens[0, :3] = 1
+    model = masked_language_model("t2")
+    model.features(tokens, hidden_states=hidden)
+    assert (hidden[0][tokens == 1] == 0).all()
+    assert (hidden[0][tokens != 1] != 0).all()

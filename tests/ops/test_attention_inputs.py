@@ -99,7 +99,38 @@ def test_a_normalised_call_needs_a_normalised_state():
         )
 
 
+@ops
+@pytest.mark.parametrize("length", [1, 6])
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 4), (2, 1, 4), (2, 3, 1)], ids=["batch", "heads", "width"]
+)
+@torch.no_grad()
+def test_states_of_other_sizes_are_not_broadcast(shape, length, op):
+    batch, heads, width = shape
+    _, state = op(draw(), draw(), draw(), return_state=True)
+    tensors = [draw(batch, length, heads, width)] * 3
+    with pytest.raises(ValueError, match=r"initial_state.key\w* has shape.*allowed"):
+        op(*tensors, initial_state=state)
+    query, value = draw(2, length, 3, 4), draw(2, length, 3, 1)
+    with pytest.raises(ValueError, match=r"initial_state.\w*value has shape.*allowed"):
+        op(query, query, value, initial_state=state)
+
+
+def test_the_reference_of_block_attention_says_that_it_keeps_no_state():
+    with pytest.raises(NotImplementedError, match="allowed backend: torch"):
+        block_attention(
+            *[draw()] * 3,
+            block_size=4,
+            causal=True,
+            return_state=True,
+            backend="reference",
+        )
+
+
 def test_block_attention_names_its_options():
+    for p in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=f"dropout_p={p}; allowed: 0 <= p < 1"):
+            block_attention(*[draw()] * 3, block_size=4, causal=True, dropout_p=p)
     with pytest.raises(ValueError, match="block_size=0; allowed: 1 or more"):
         block_attention(*[draw()] * 3, block_size=0, causal=True)
     with pytest.raises(ValueError, match="activation='elu'; allowed: softmax, relu"):

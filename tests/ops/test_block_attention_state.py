@@ -180,10 +180,15 @@ def test_what_an_earlier_block_left_in_its_slots_is_not_seen():
         return_state=True,
     )
     tokens = [torch.cat((x, x), 1) for x in last]
-    two, _ = block_attention(
-        *tokens, block_size=8, causal=True, initial_state=dirty, return_state=True
+    one = block_attention(
+        *last,
+        block_size=8,
+        causal=True,
+        initial_state=reorder_state(dirty, torch.arange(2)),
     )
-    one = block_attention(*last, block_size=8, causal=True, initial_state=dirty)
+    for x in dirty[:2]:
+        x[:, 4:] = torch.nan
+    two = block_attention(*tokens, block_size=8, causal=True, initial_state=dirty)
     assert torch.equal(one, clean)
     torch.testing.assert_close(two[:, :1], clean)
 

@@ -33,8 +33,8 @@ ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
 linear_backends = pytest.mark.parametrize("backend", LINEAR_BACKENDS)
 
 
-def draw(length):
-    qkv = draw_qkv(length, batch=1, heads=1, width=WIDTH, dtype=torch.float32)
+def draw(length, width=WIDTH):
+    qkv = draw_qkv(length, batch=1, heads=1, width=width, dtype=torch.float32)
     return [x.requires_grad_() for x in qkv]
 
 
@@ -57,8 +57,8 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def largest_tensor(op, length, **options):
-    qkv = draw(length)
+def largest_tensor(op, length, width=WIDTH, **options):
+    qkv = draw(length, width)
     with LargestTensor() as mode:
         op(*qkv, key_padding_mask=draw_pads(length), **options).sum().backward()
     return mode.numel
@@ -98,6 +98,13 @@ def test_no_tensor_is_quadratic_or_a_state_a_token(op, backend):
     assert length * WIDTH <= largest  # the measure sees something
     assert largest < length * length
     assert largest <= length * 64 + 64 < length * WIDTH * WIDTH
+
+
+@linear_backends
+def test_working_memory_is_a_segments(backend):
+    """At this width the states of all chunks would be twice as large as the inputs."""
+    largest = largest_tensor(OPS["linear"], 4096, width=128, backend=backend)
+    assert largest == 4096 * 128
 
 
 @ops

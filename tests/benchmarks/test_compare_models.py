@@ -1,0 +1,84 @@
+"""The comparison of language models: its commands, resuming and table."""
+
+import json
+
+import pytest
+
+from benchmarks import compare_models, compare_models_report, report
+from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
+from tests.analysis.logs import training_log
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "dict.txt").write_text("a 1\n")
+    return folder
+
+
+@pytest.fixture
+def fairseq_train(monkeypatch):
+    """In place of fairseq-train: writes a log, and counts its calls."""
+    commands = []
+
+    class Done:
+        returncode = 0
+
+    def run(command, stdout, **options):
+        commands.append(command)
+        seed = int(command[command.index("--seed") + 1])
+        stdout.write(training_log([(4, 3.0)], [(2, 40.0 + seed), (4, 30.0 + seed)]))
+        return Done()
+
+    monkeypatch.setattr(compare_models.subprocess, "run", run)
+    return commands
+
+
+def test_finished_runs_are_not_repeated(data, tmp_path, fairseq_train):
+    out = tmp_path / "results" / "compare.json"
+    arguments = ["--data", data, "--out", out, "--runs", tmp_path / "runs"]
+    arguments = [str(a) for a in arguments] + ["--updates", "4", "--seeds", "1", "2"]
+    assert compare_models.main(arguments) == 0
+    assert len(fairseq_train) == 2 * len(compare_models.ROWS)
+    assert compare_models.main(arguments) == 0
+    assert len(fairseq_train) == 2 * len(compare_models.ROWS)
+    run = json.loads(out.read_text())
+    assert {m["parameters"] for m in run["measurements"]} == {1234}
+    table = compare_models_report.tables(run)
+    assert "| TransNormer T2 | 1,234 | 31.50 ± 0.71 | 31.00, 32.00 |" in table
+    report.main(["--folder", str(out.parent)])
+    assert (out.parent / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_failed_run_shows_the_end_of_its_log(data, tmp_path, monkeypatch):
+    class Failed:
+        returncode = 1
+
+    def run(command, stdout, **options):
+        stdout.write("ValueError: what went wrong\n")
+        return Failed()
+
+    monkeypatch.setattr(compare_models.subprocess, "run", run)
+    with pytest.raises(RuntimeError, match="seed 1: .*failed\n.*went wrong"):
+        compare_models.run("TransNormer T1", 1, data, tmp_path / "runs", 4)
+
+
+def test_rows_have_as_many_parameters(data, tmp_path):
+    ours = CausalLanguageModel(
+        LanguageModelT2Config(
+            attention_types="diag*2,norm*2", embed_dim=128, num_heads=2, ffn_dim=341
+        ),
+        4000,
+    )
+    # fairseq's pre-norm layer: attention, two norms, feed-forward; and a final norm
+    layer = 4 * (128**2 + 128) + 4 * 128 + 2 * 128 * 512 + 512 + 128
+    vanilla = 4000 * 128 + 4 * layer + 2 * 128
+    count = sum(p.numel() for p in ours.parameters())
+    assert abs(count / vanilla - 1) < 0.01
+
+
+def test_data_must_be_there(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        compare_models.main(["--data", str(tmp_path)])
+    assert "no dict.txt" in capsys.readouterr().err

@@ -1,0 +1,164 @@
+"""Each value of a configuration changes what it says it changes, and is not lost."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fairseq_transnormer.modules import CausalLanguageModel, SimpleRMSNorm
+from fairseq_transnormer.modules.norms import build_norm
+
+from .building import (
+    CAUSAL_CONFIGS,
+    SMALL,
+    attention,
+    draw_tokens,
+    language_model,
+    masked_language_model,
+)
+
+ALMOST_ONE = 1 - 1e-12  # dropout has to be below 1
+variants = pytest.mark.parametrize("variant", ["t1", "t2"])
+models = pytest.mark.parametrize(
+    "build", [language_model, masked_language_model], ids=["causal", "bidirectional"]
+)
+ATTENTION_FIELDS = {
+    ("diag", "t1"): {
+        "block_size": 5,
+        "diag_activation": "softmax",
+        "diag_norm": "none",
+        "relative_position": "none",
+        "lrpe_base": 3.0,
+        "norm_eps": 0.5,
+    },
+    ("norm", "t2"): {
+        "norm_attention_activation": "relu",
+        "norm_attention_norm": "none",
+        "relative_position": "none",
+        "lrpe_base": 3.0,
+        "norm_eps": 0.5,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "field", "value"),
+    [
+        (*key, *item)
+        for key, fields in ATTENTION_FIELDS.items()
+        for item in fields.items()
+    ],
+)
+@torch.no_grad()
+def test_an_attention_follows_its_fields(name, variant, field, value):
+    x = torch.randn(2, 20, 16, dtype=torch.float64)
+    layers = []
+    for changes in ({}, {field: value}, {}):
+        torch.manual_seed(1)
+        layers.append(attention(name, variant, causal=True, **changes))
+    default, changed, again = (layer(x) for layer in layers)
+    assert torch.equal(default, again)
+    assert not torch.allclose(default, changed)
+
+
+@models
+@variants
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("norm_type", "layer_norm"), ("norm_position", None), ("ffn_type", "ffn")]
+    + [("ffn_activation", "relu"), ("positional_embedding", "none")]
+    + [("attention_types", "norm*2,diag*2"), ("norm_eps", 0.5)],
+)
+@torch.no_grad()
+def test_a_model_follows_its_fields(field, value, variant, build):
+    if field == "norm_position":
+        value = "post" if build is language_model else "pre"
+    tokens, outputs = draw_tokens(2, 20), []
+    for changes in ({}, {field: value}):
+        torch.manual_seed(1)
+        outputs.append(build(variant, **changes)(tokens))
+    assert not torch.allclose(*outputs)
+
+
+@torch.no_grad()
+def test_the_embedding_is_scaled_unless_told_otherwise():
+    tokens, hidden = draw_tokens(2, 5), {True: [], False: []}
+    for unscaled in hidden:
+        model = language_model(
+            "t2", no_scale_embedding=unscaled, positional_embedding="none"
+        )
+        model.features(tokens, hidden_states=hidden[unscaled])
+        embedded = model.embed_tokens.weight[tokens]
+        factor = 1 if unscaled else 4
+        torch.testing.assert_close(hidden[unscaled][0], factor * embedded)
+
+
+@models
+def test_every_module_gets_the_eps_and_the_backend(build):
+    model = build("t1", norm_eps=0.125, backend="reference")
+    norms = [m for m in model.modules() if isinstance(m, SimpleRMSNorm)]
+    # two a layer, one in each attention of T1, and the final one of pre-norm layers
+    assert len(norms) == 4 * 3 + (build is language_model)
+    assert {norm.eps for norm in norms} == {0.125}
+    backends = [m.backend for m in model.modules() if hasattr(m, "backend")]
+    assert len(backends) > len(norms) and set(backends) == {"reference"}
+    assert build_norm("layer_norm", 4, 0.125).eps == 0.125
+
+
+@models
+@variants
+def test_dropout_of_the_embedding_and_of_each_part(variant, build):
+    """With nearly everything dropped nothing is left behind the embedding."""
+    model = build(variant, dropout=ALMOST_ONE).train()
+    hidden = []
+    model.features(draw_tokens(2, 9), hidden_states=hidden)
+    assert len(hidden) == 5 and all((h == 0).all() for h in hidden)
+
+
+@models
+@variants
+def test_dropout_inside_the_channel_mixer(variant, build):
+    model = build(variant, activation_dropout=ALMOST_ONE).train()
+    mixer = model.stack.layers[0].feed_forward
+    x = torch.randn(2, 3, 16, dtype=torch.float64)
+    torch.testing.assert_close(mixer(x), mixer.out_proj.bias.expand_as(x))
+
+
+@variants
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_of_attention_weights(causal, variant):
+    layer = attention("diag", variant, causal=causal, attention_dropout=ALMOST_ONE)
+    x = torch.randn(2, 9, 16, dtype=torch.float64)
+    nothing = layer.out_proj.bias.expand_as(x)
+    torch.testing.assert_close(layer.train()(x), nothing)
+    assert not torch.allclose(layer.eval()(x), nothing)
+
+
+@models
+@variants
+@torch.no_grad()
+def test_nothing_is_dropped_in_evaluation(variant, build):
+    names = ("dropout", "attention_dropout", "activation_dropout")
+    tokens, outputs = draw_tokens(2, 9), []
+    for p in (0.0, 0.9):
+        torch.manual_seed(1)
+        outputs.append(build(variant, **dict.fromkeys(names, p))(tokens))
+    assert torch.equal(*outputs)
+
+
+@models
+@torch.no_grad()
+def test_backends_agree(build):
+    tokens, outputs = draw_tokens(2, 20), []
+    tokens[1, :6] = 1
+    for backend in ("torch", "reference"):
+        torch.manual_seed(1)
+        outputs.append(build("t1", backend=backend).features(tokens)[tokens != 1])
+    torch.testing.assert_close(*outputs)
+
+
+def test_configurations_are_left_as_they_are():
+    config = CAUSAL_CONFIGS["t1"](**SMALL)
+    before = dataclasses.asdict(config)
+    CausalLanguageModel(config, 10)
+    assert dataclasses.asdict(config) == before
