@@ -15,6 +15,7 @@ only summary.json is written, and says that nothing was measured).
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -33,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 
 UPDATES, LOG_INTERVAL = 100, 5
 LOG_TAIL = 2000  # characters of a failed step's output for the summary
+INTERRUPT_S = 10  # for a step to end by itself when its time is over
 
 
 @dataclass
@@ -100,10 +102,11 @@ def _run(step: Step, limit: float, log: Path) -> dict:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
+            _interrupt(process)
         finally:
-            if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.wait()
         printed.seek(0)
         output = printed.read().decode(errors="replace")
     with log.open("a", encoding="utf-8") as file:
@@ -125,6 +128,13 @@ def _run(step: Step, limit: float, log: Path) -> dict:
         "reason": problem,
         "output": output[-LOG_TAIL:],
     }
+
+
+def _interrupt(process: subprocess.Popen) -> None:
+    """As Ctrl-C does: pytest then still writes the results that it has."""
+    os.killpg(process.pid, signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(INTERRUPT_S)
 
 
 def read_tests(path: Path) -> dict:
@@ -182,7 +192,7 @@ def check_steps(out: Path, work: Path) -> list[Step]:
     return [
         Step(
             "gpu_tests",
-            0.35,
+            0.45,
             [*python, *pytest, f"--junitxml={tests}"],
             read=lambda _: read_tests(tests),
         ),
@@ -196,7 +206,7 @@ def check_steps(out: Path, work: Path) -> list[Step]:
         ),
         Step(
             "generation_cost",
-            0.15,
+            0.2,
             [*python, "-m", "benchmarks.generation_cost", *benchmark, *generation],
         ),
     ]

@@ -91,6 +91,14 @@ def test_a_slow_step_ends_with_its_children(gpu_check, tmp_path):
     assert not is_running(int(mark.read_text()))
 
 
+def test_a_step_out_of_time_can_still_write_its_results(gpu_check, tmp_path):
+    code = "import time\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('42')"
+    step = gpu_check.Step("slow", 0.1, python(code), read=int)
+    _, records = run(gpu_check, [step], tmp_path, seconds=30)
+    assert records["slow"]["status"] == "timeout"
+    assert records["slow"]["result"] == 42
+
+
 def is_running(pid):
     """Whether the process comes to an end within a while; a zombie has ended."""
     for _ in range(50):
