@@ -1,6 +1,6 @@
 """scripts/gpu_check.py: its runner of steps, its readers, and no GPU."""
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
@@ -17,12 +17,10 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="module")
 def gpu_check():
     """The script as a module."""
-    path = ROOT / "scripts" / "gpu_check.py"
-    spec = importlib.util.spec_from_file_location("gpu_check", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_check"] = module  # dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        # as Python does for a script
+        patch.syspath_prepend(ROOT / "scripts")
+        return importlib.import_module("gpu_check")
 
 
 def python(code):
