@@ -9,7 +9,7 @@ Causal, forward (without autograd) and forward with backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -37,17 +37,20 @@ class Contestant(NamedTuple):
     quadratic_memory: bool = False
 
 
-def contestants(block_size: int) -> dict[str, Contestant]:
-    """The attentions that are compared, ours first."""
+def contestants(
+    block_size: int, backends: Sequence[str] = ("torch",)
+) -> dict[str, Contestant]:
+    """The attentions that are compared, ours first, with each of the backends."""
+    ours = {
+        "linear attention": partial(linear_attention, causal=True),
+        "block attention": partial(block_attention, block_size=block_size, causal=True),
+    }
     return {
-        "linear attention (torch)": Contestant(
-            partial(linear_attention, causal=True, backend="torch")
-        ),
-        "block attention (torch)": Contestant(
-            partial(
-                block_attention, block_size=block_size, causal=True, backend="torch"
-            )
-        ),
+        **{
+            f"{name} ({backend})": Contestant(partial(attend, backend=backend))
+            for backend in backends
+            for name, attend in ours.items()
+        },
         "naive linear attention": Contestant(
             partial(linear_attention, causal=True, backend="reference"),
             quadratic_memory=True,
@@ -94,7 +97,8 @@ def measure(options) -> list[dict[str, object]]:
         too_large = command_line.quadratic_skip(matrix_bytes, options)
         for mode in MODES:
             calls, these = {}, {}
-            for name, contestant in contestants(options.block_size).items():
+            entered = contestants(options.block_size, options.backends)
+            for name, contestant in entered.items():
                 row = {"contestant": name, "mode": mode, "length": length}
                 rows.append(row)
                 if contestant.quadratic_memory and too_large:
@@ -130,6 +134,13 @@ def main(arguments: list[str] | None = None) -> None:
     add("--heads", type=command_line.positive, default=8, help="H")
     add("--width", type=command_line.positive, default=64, help="D, of a head")
     add("--block-size", type=command_line.positive, default=64, help="w")
+    add(
+        "--backends",
+        choices=["torch", "triton"],
+        nargs="+",
+        default=["torch"],
+        help="of our attentions",
+    )
     add(
         "--dtype",
         choices=["float32", "bfloat16", "float16"],

@@ -18,9 +18,14 @@ def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
         backend: "auto", "torch", "triton" or "reference".
 
     Raises:
-        ValueError: the backend's name is not known, or backend="triton" where it
-            cannot run.
+        ValueError: gate and value differ in shape or dtype; the backend's name is not
+            known, or backend="triton" where it cannot run.
     """
+    if gate.shape != value.shape or gate.dtype != value.dtype:
+        raise ValueError(
+            f"value is {value.dtype} {tuple(value.shape)} beside gate {gate.dtype} "
+            f"{tuple(gate.shape)}; they must agree"
+        )
     return select(_IMPLEMENTATIONS, backend, (gate, value))(gate, value)
 
 

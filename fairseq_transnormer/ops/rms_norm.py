@@ -10,6 +10,9 @@ from . import reference
 from .backend import in_triton, select
 from .precision import accumulation_dtype, autocast_disabled
 
+# one program of the Triton kernel holds a whole row
+LARGEST_TRITON_WIDTH = 8192
+
 
 def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
     """x * rsqrt(mean(x^2) + eps) over the last dimension, without gain and bias.
@@ -27,7 +30,10 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
         ValueError: the backend's name is not known, or backend="triton" where it
             cannot run.
     """
-    return select(_IMPLEMENTATIONS, backend, (x,))(x, eps=eps)
+    unless = None
+    if x.shape[-1] > LARGEST_TRITON_WIDTH:
+        unless = f"width {x.shape[-1]}; its kernel takes up to {LARGEST_TRITON_WIDTH}"
+    return select(_IMPLEMENTATIONS, backend, (x,), unless=unless)(x, eps=eps)
 
 
 def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:

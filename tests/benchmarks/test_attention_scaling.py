@@ -40,3 +40,8 @@ def test_growth_of_a_power_law(exponent):
     # what lies before the last three doublings does not count
     assert growth({**line, 256: 1e9}) == pytest.approx(exponent)
     assert growth({512: 1.0, 1024: 2.0, 2048: 4.0}) is None
+
+
+def test_every_backend_enters_with_both_of_our_attentions():
+    names = set(contestants(64, ["torch", "triton"])) - set(contestants(64))
+    assert names == {"linear attention (triton)", "block attention (triton)"}

@@ -1,0 +1,138 @@
+"""SimpleRMSNorm's kernels and their launch; ``ops.rms_norm`` says what is computed.
+
+A program takes ROWS whole rows in a tile of COLUMNS, the power of two that holds one.
+Rows are counted through two dimensions with a stride each, so that (B, N, D) views of
+(N, B, D) need no copy.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .launching import empty_with_rows_like, on_device_of, with_contiguous_rows
+
+# elements of a program's tile: 32 for each thread of 4 warps
+TILE = 4096
+
+
+def rms_norm(x: Tensor, *, eps: float) -> Tensor:
+    """``ops.rms_norm`` for widths up to ``ops.rms_norm.LARGEST_TRITON_WIDTH``."""
+    return _RMSNorm.apply(x, eps)
+
+
+class _RMSNorm(torch.autograd.Function):
+    """Saves its output, which the layer behind it saves anyway, and 1 / RMS."""
+
+    @staticmethod
+    def forward(ctx, x, eps):
+        rows = _rows(x)
+        y = empty_with_rows_like(rows)
+        scale = torch.empty(rows.shape[:2], dtype=torch.float32, device=x.device)
+        _launch(norm_kernel, (rows, y), scale, float(eps))
+        ctx.save_for_backward(y, scale)
+        return y.view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        y, scale = ctx.saved_tensors
+        grad_x = empty_with_rows_like(y)
+        _launch(norm_backward_kernel, (y, _rows(grad), grad_x), scale)
+        return grad_x.view(grad.shape), None
+
+
+def _rows(x: Tensor) -> Tensor:
+    """x with three dimensions, copied only where strides leave no other way."""
+    x = with_contiguous_rows(x)
+    return x if x.dim() == 3 else x.reshape(1, -1, x.shape[-1])
+
+
+def _launch(kernel, tensors, scale, *scalars):
+    outer, inner, width = tensors[0].shape
+    columns = max(16, triton.next_power_of_2(width))
+    rows = min(64, max(1, TILE // columns))
+    strides = [stride for tensor in tensors for stride in tensor.stride()[:2]]
+    with on_device_of(scale):
+        kernel[(triton.cdiv(outer * inner, rows),)](
+            *tensors,
+            scale,
+            *scalars,
+            outer * inner,
+            inner,
+            *strides,
+            WIDTH=width,
+            ROWS=rows,
+            COLUMNS=columns,
+            num_warps=4 if columns <= TILE else 8,
+        )
+
+
+@triton.jit(do_not_specialize=["count", "inner"])
+def norm_kernel(
+    x,
+    y,
+    scale,
+    eps,
+    count,
+    inner,
+    x_stride_outer,
+    x_stride_inner,
+    y_stride_outer,
+    y_stride_inner,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    row, i, j, column, mask = _place(count, inner, WIDTH, ROWS, COLUMNS)
+    at = (i * x_stride_outer + j * x_stride_inner)[:, None] + column
+    wide = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    s = 1.0 / tl.sqrt_rn(tl.sum(wide * wide, 1) / WIDTH + eps)
+    tl.store(scale + row, s, mask=row < count)
+    at = (i * y_stride_outer + j * y_stride_inner)[:, None] + column
+    tl.store(y + at, (wide * s[:, None]).to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["count", "inner"])
+def norm_backward_kernel(
+    y,
+    grad,
+    grad_x,
+    scale,
+    count,
+    inner,
+    y_stride_outer,
+    y_stride_inner,
+    grad_stride_outer,
+    grad_stride_inner,
+    grad_x_stride_outer,
+    grad_x_stride_inner,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    row, i, j, column, mask = _place(count, inner, WIDTH, ROWS, COLUMNS)
+    at = (i * y_stride_outer + j * y_stride_inner)[:, None] + column
+    wide = tl.load(y + at, mask=mask, other=0.0).to(tl.float32)
+    at = (i * grad_stride_outer + j * grad_stride_inner)[:, None] + column
+    g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+    s = tl.load(scale + row, mask=row < count, other=0.0)
+    along = tl.sum(g * wide, 1) / WIDTH
+    dx = s[:, None] * (g - wide * along[:, None])
+    at = (i * grad_x_stride_outer + j * grad_x_stride_inner)[:, None] + column
+    tl.store(grad_x + at, dx.to(grad_x.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _place(
+    count, inner, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Row, its two indices, columns, and the mask of the program's tile."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)[None, :]
+    mask = (row < count)[:, None] & (column < WIDTH)
+    i, j = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
+    return row, i, j, column, mask

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Tests, benchmarks and short trainings on one GPU in one command, without a network:
+#   scripts/gpu_check.sh --out DIR [--seconds N]
+# Takes $PYTHON, else .venv's, else the python on PATH; --help says what comes out.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-$root/.venv/bin/python}
+command -v "$python" >/dev/null || python=$(command -v python || command -v python3)
+exec "$python" "$root/scripts/gpu_check.py" "$@"

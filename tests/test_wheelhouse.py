@@ -1,0 +1,72 @@
+"""scripts/wheelhouse.sh: what it asks pip for."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONSTRAINTS = (ROOT / "constraints.txt").read_text().splitlines()
+
+
+@pytest.fixture
+def wheelhouse(tmp_path):
+    """Runs the script with a Python that notes its arguments and makes a wheel."""
+    asked, out = tmp_path / "asked", tmp_path / "wheels"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >>{asked}\necho wheel >{out}/a.whl\n')
+    python.chmod(0o755)
+
+    def run(*arguments):
+        done = subprocess.run(
+            ["bash", ROOT / "scripts" / "wheelhouse.sh", *arguments],
+            env=os.environ | {"PYTHON": str(python)},
+            capture_output=True,
+            text=True,
+        )
+        return done, asked.read_text().splitlines() if asked.exists() else []
+
+    run.out = out
+    return run
+
+
+def pinned(line):
+    return [word for word in line.split() if "==" in word]
+
+
+def test_versions_are_those_of_the_constraints(wheelhouse):
+    done, (download, wheel) = wheelhouse("--out", wheelhouse.out, "--python", "3.11")
+    assert done.returncode == 0, done.stderr
+    assert "1 wheels" in done.stdout
+    names = pinned(download)
+    assert {"ve-fairseq==0.12.3", "pytest==9.2.0"} < set(names) <= set(CONSTRAINTS)
+    assert not any(name.startswith(("torch", "numpy", "triton")) for name in names)
+    assert "--python-version 3.11" in download and "--no-deps" in download
+    assert "--platform manylinux2014_x86_64" in download
+    assert pinned(wheel) == ["antlr4-python3-runtime==4.9.3"]
+
+
+def test_what_is_present_is_left_out_and_peers_come_on_request(wheelhouse):
+    _, (everything, _) = wheelhouse("--out", wheelhouse.out)
+    present = "SciPy antlr4-python3-runtime"
+    _, lines = wheelhouse("--out", wheelhouse.out, "--present", present, "--peers")
+    (less,) = lines[2:]
+    gone = set(pinned(everything)) - set(pinned(less))
+    assert {name.partition("==")[0] for name in gone} == {"scipy"}
+    more = set(pinned(less)) - set(pinned(everything))
+    assert {"fla-core", "einops"} < {name.partition("==")[0] for name in more}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--out is missing"),
+        (["--out", "x", "--python", "3.9"], "--python 3.9; allowed: 3.11, 3.12"),
+        (["--out"], "--out needs a value"),
+        (["--wheels"], "unknown argument '--wheels'"),
+    ],
+)
+def test_wrong_usage(wheelhouse, arguments, message):
+    done, asked = wheelhouse(*arguments)
+    assert done.returncode == 2 and message in done.stderr and not asked

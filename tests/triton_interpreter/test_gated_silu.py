@@ -1,0 +1,77 @@
+"""The gate's kernels against the equation in float64."""
+
+import pytest
+import torch
+
+from fairseq_transnormer.ops import gated_silu
+
+from ..ops.drawing import gradients, relative_error
+from .tolerances import dtypes
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+
+
+def equation(gate, value):
+    return gate / (1 + torch.exp(-gate)) * value
+
+
+def triton(gate, value):
+    return gated_silu(gate, value, backend="triton")
+
+
+def draw(shape, dtype):
+    return [2 * torch.randn(shape).to(dtype) for _ in range(2)]
+
+
+def check(gate, value, tolerance):
+    weight = torch.randn(gate.shape)
+    expected = equation(gate.double(), value.double())
+    output = triton(gate, value)
+    assert output.dtype == gate.dtype and output.shape == gate.shape
+    assert relative_error(output, expected) < tolerance
+    wanted = gradients(equation, (gate.double(), value.double()), weight.double())
+    computed = gradients(triton, (gate, value), weight.to(gate.dtype))
+    for gradient, want in zip(computed, wanted, strict=True):
+        assert gradient.dtype == gate.dtype
+        assert relative_error(gradient, want) < tolerance
+
+
+@dtypes
+@pytest.mark.parametrize("shape", [(1,), (3, 1, 85), (2, 17, 341)])
+def test_equation_and_gradients(shape, dtype, tolerance):
+    check(*draw(shape, dtype), tolerance)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.transpose(0, 1),
+        lambda x: x[..., ::2],
+        lambda x: x[:, :3],
+        lambda x: x[:1].expand(5, -1, -1),
+    ],
+    ids=["transposed", "every second", "a slice", "expanded"],
+)
+def test_layouts(view):
+    gate, value = draw((4, 6, 10), torch.float32)
+    check(view(gate), view(value), 1e-5)
+    check(view(gate).contiguous(), view(value), 1e-5)
+
+
+def test_dense_layouts_are_kept():
+    gate, value = (x.transpose(0, 1) for x in draw((4, 6, 10), torch.float32))
+    assert triton(gate, value).stride() == gate.stride()
+
+
+def test_large_gates_open_and_close():
+    gate = torch.tensor([-1e4, -100.0, 0.0, 100.0, 1e4], requires_grad=True)
+    value = torch.full((5,), 2.0, requires_grad=True)
+    output = triton(gate, value)
+    torch.testing.assert_close(output, torch.tensor([0.0, 0.0, 0.0, 200.0, 2e4]))
+    output.sum().backward()
+    torch.testing.assert_close(gate.grad, torch.tensor([0.0, 0.0, 1.0, 2.0, 2.0]))
+    torch.testing.assert_close(value.grad, torch.tensor([0.0, 0.0, 0.0, 100.0, 1e4]))
+
+
+def test_nothing_gives_nothing():
+    assert triton(*draw((0, 3), torch.float32)).shape == (0, 3)
