@@ -7,5 +7,7 @@ scripts/test.sh does.
 
 import os
 
+from .poison import poisoned_memory  # noqa: F401
+
 if os.environ.get("TRITON_INTERPRET") != "1":
     collect_ignore_glob = ["test_*.py"]

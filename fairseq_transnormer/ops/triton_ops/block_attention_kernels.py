@@ -206,8 +206,8 @@ def block_attention_backward(
     """The weights anew, then all three gradients.
 
     TRANSPOSE: transpose weights and gradients for the products that need it, which
-    takes fewer registers. Triton 3.4 to 3.7.0 miscompiles that on Hopper: there the
-    transposed matrices are computed from queries and keys again.
+    takes fewer registers and less shared memory. Triton 3.4 to 3.7.0 miscompiles that
+    on Hopper: there the transposed matrices are computed from queries and keys again.
     """
     row, head, n = _place(heads, blocks, BLOCK_SIZE)
     inside = (n < length)[:, None]
@@ -243,6 +243,8 @@ def block_attention_backward(
     if TRANSPOSE:
         weights = tl.trans(weights.to(do.dtype))
         gradients = tl.trans(gradients)
+        # read again: in between, the tiles need no shared memory
+        do = _load(do_at, inside, WIDE)
     else:
         visible = real[:, None]
         if CAUSAL:
@@ -253,6 +255,8 @@ def block_attention_backward(
         gradients = _score_gradients(weights, gradients, ACTIVATION, 0).to(q.dtype)
     dv = _product(weights.to(do.dtype), do, PRECISION)
     tl.store(dv_at, dv.to(value_gradient.dtype.element_ty), mask=inside)
+    if TRANSPOSE:
+        q = _load(q_at, inside, WIDE)
     dk = _product(gradients, q, PRECISION) * scale
     tl.store(dk_at, dk.to(key_gradient.dtype.element_ty), mask=inside)
 
