@@ -17,6 +17,7 @@ from .block_attention_kernels import (
     block_attention_forward,
     block_attention_step,
 )
+from .block_tiles import num_warps, transposes_products
 from .support import INTERPRETED, tf32_is_allowed
 
 
@@ -56,20 +57,6 @@ def block_attention(
         )
 
 
-def num_warps(block_size: int, *widths: int) -> int:
-    """Warps of a program: as many as keep a tile of the block in registers."""
-    return max(1, block_size // 16)
-
-
-def transposes_accumulators(capability: tuple[int, int]) -> bool:
-    """Whether the backward may transpose products, which saves registers.
-
-    On Ampere and Ada only: newer devices multiply by other instructions, for which
-    Triton has miscompiled this.
-    """
-    return capability[0] == 8
-
-
 class _Blocks(torch.autograd.Function):
     """All blocks in parallel; keeps nothing but its inputs for the backward pass."""
 
@@ -77,7 +64,7 @@ class _Blocks(torch.autograd.Function):
     def forward(ctx, query, key, value, mask, block_size, causal, activation, scale):
         query, key, value = map(_contiguous_width, (query, key, value))
         dtype = output_dtype(value.dtype, activation)
-        output = torch.empty_like(value, dtype=dtype)
+        output = _empty_like(value, dtype)
         # float32 operands where the weights of float16 inputs have no bound; TF32 keeps
         # every bit of a float16
         wide = dtype != value.dtype
@@ -90,7 +77,7 @@ class _Blocks(torch.autograd.Function):
             "ACTIVATION": activation,
             "WIDE": wide,
             "PRECISION": precision,
-            "num_warps": num_warps(block_size, query.shape[-1], value.shape[-1]),
+            "num_warps": num_warps(block_size, max(query.shape[-1], value.shape[-1])),
         }
         ctx.scale = scale
         ctx.save_for_backward(query, key, value, mask)
@@ -118,7 +105,7 @@ class _Blocks(torch.autograd.Function):
     def backward(ctx, output_gradient):
         query, key, value, mask = ctx.saved_tensors
         output_gradient = _contiguous_width(output_gradient)
-        gradients = [torch.empty_like(x) for x in (query, key, value)]
+        gradients = [_empty_like(x, x.dtype) for x in (query, key, value)]
         grid, sizes = _grid(query, ctx.options["BLOCK_SIZE"])
         with torch.cuda.device_of(query):
             block_attention_backward[grid](
@@ -136,7 +123,7 @@ class _Blocks(torch.autograd.Function):
                 *(stride for x in gradients for stride in x.stride()[:3]),
                 *sizes,
                 ctx.scale,
-                TRANSPOSE=transposes_accumulators(_capability(query)),
+                TRANSPOSE=transposes_products(_capability(query)),
                 **ctx.options,
             )
         return *gradients, None, None, None, None, None
@@ -155,7 +142,7 @@ def _step(
     query, key, value = map(_contiguous_width, (query, key, value))
     batch, _, heads, width = query.shape
     block_size, value_width = state.key.shape[1], value.shape[-1]
-    output = torch.empty_like(value, dtype=output_dtype(value.dtype, activation))
+    output = _empty_like(value, output_dtype(value.dtype, activation))
     length = torch.empty_like(state.length)
     with torch.cuda.device_of(query):
         block_attention_step[(batch * heads,)](
@@ -179,7 +166,7 @@ def _step(
             D=width,
             E=value_width,
             ACTIVATION=activation,
-            num_warps=num_warps(block_size, width, value_width),
+            num_warps=num_warps(block_size, max(width, value_width)),
         )
     return output, state._replace(length=length)
 
@@ -193,6 +180,14 @@ def _grid(query: Tensor, block_size: int) -> tuple[tuple[int], tuple[int, int, i
 
 def _contiguous_width(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _empty_like(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Memory in the layout of x; in the usual one where x overlaps itself."""
+    memory = torch.empty_like(x, dtype=dtype)
+    if memory.stride(-1) == 1:
+        return memory
+    return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 def _mask_strides(mask: Tensor | None) -> tuple[int, ...]:
