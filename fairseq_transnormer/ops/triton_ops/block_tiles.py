@@ -5,10 +5,16 @@ from __future__ import annotations
 import torch
 
 BLOCK_SIZES = (16, 32, 64, 128)
-# bytes of the largest tile wherever Triton runs, and where shared memory is large
-SMALL_TILE, LARGE_TILE = 16 * 1024, 32 * 1024
-# A100, H100 and H200
-LARGE_SHARED_MEMORY = ((8, 0), (9, 0))
+# bytes of the largest tile whose backward fits a program's shared memory
+LARGEST_TILE = {
+    (8, 0): 32 * 1024,
+    (8, 6): 16 * 1024,
+    (8, 7): 16 * 1024,
+    (8, 9): 16 * 1024,
+    (9, 0): 32 * 1024,
+    (10, 0): 16 * 1024,
+}
+LARGEST_TILE_ELSEWHERE = 8 * 1024
 
 
 def why_block_is_no_tile(
@@ -25,10 +31,10 @@ def why_block_is_no_tile(
     if block_size not in BLOCK_SIZES:
         return f"block_size={block_size}; its kernels take 16, 32, 64, 128"
     size = block_size * width * operands.itemsize
-    limit = LARGE_TILE
+    limit = max(LARGEST_TILE.values())
     if device.type == "cuda":
         capability = torch.cuda.get_device_capability(device)
-        limit = LARGE_TILE if capability in LARGE_SHARED_MEMORY else SMALL_TILE
+        limit = LARGEST_TILE.get(capability, LARGEST_TILE_ELSEWHERE)
     if size > limit:
         return (
             f"block_size={block_size} with head width {width} in {operands} takes "
