@@ -33,9 +33,10 @@ def is_inside(name, package):
     return name == package or name.startswith(package + ".")
 
 
-def offences(source, floor):
+def offences(source, floor, folders=()):
+    """folders: those inside the floor in which the file lies."""
     package = f"fairseq_transnormer.{floor}"
-    for name in imported_modules(source, package):
+    for name in imported_modules(source, ".".join((package, *folders))):
         if is_inside(name, package) or is_inside(name, ALLOWED[floor]):
             continue
         # `from .. import ops` passes through the package's own name
@@ -51,7 +52,8 @@ def offences(source, floor):
     ids=lambda value: getattr(value, "name", value),
 )
 def test_imports_run_down(floor, path):
-    assert list(offences(path.read_text(encoding="utf-8"), floor)) == []
+    folders = path.parent.relative_to(PACKAGE / floor).parts
+    assert list(offences(path.read_text(encoding="utf-8"), floor, folders)) == []
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,8 @@ def test_imports_run_down(floor, path):
 )
 def test_the_rule_catches(floor, source):
     assert list(offences(source, floor))
+
+
+def test_the_rule_counts_the_folders_of_a_floor():
+    assert not list(offences("from ..states import join_states", "ops", ["triton_ops"]))
+    assert list(offences("from ...modules import GLU", "ops", ["triton_ops"]))

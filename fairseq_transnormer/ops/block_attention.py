@@ -7,7 +7,9 @@ from torch import Tensor
 from . import reference, torch_block_attention
 from .attention_inputs import check_attention_inputs, check_state_tensor
 from .backend import in_triton, select
+from .block_states import output_dtype
 from .states import BlockAttentionState
+from .triton_ops.block_tiles import why_block_is_no_tile
 
 ACTIVATIONS = ("softmax", "relu")
 
@@ -94,7 +96,7 @@ def block_attention(
         backend,
         (query, key, value),
         widths=(query.shape[-1], value.shape[-1]),
-        unless=_unless(block_size, dropout_p),
+        unless=_unless(query, value, block_size, activation, dropout_p),
     )
     return implementation(
         query,
@@ -111,10 +113,15 @@ def block_attention(
     )
 
 
-def _unless(block_size: int, dropout_p: float) -> str | None:
+def _unless(
+    query: Tensor, value: Tensor, block_size: int, activation: str, dropout_p: float
+) -> str | None:
     """What the Triton kernels cannot do: a block is one tile, nothing is dropped."""
-    if block_size not in (16, 32, 64, 128):
-        return f"block_size={block_size}; its kernels take 16, 32, 64, 128"
     if dropout_p > 0:
         return f"dropout_p={dropout_p}; its kernels take 0"
-    return None
+    return why_block_is_no_tile(
+        block_size,
+        max(query.shape[-1], value.shape[-1]),
+        output_dtype(value.dtype, activation),
+        query.device,
+    )

@@ -6,12 +6,15 @@ keys, E of values.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention_inputs import real_lengths, zero_pads
-from .precision import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .attention_inputs import zero_pads
+from .block_states import attend_in_blocks, output_dtype
+from .precision import accumulation_dtype, autocast_disabled
 from .states import BlockAttentionState
 
 
@@ -30,28 +33,20 @@ def block_attention(
     return_state: bool = False,
 ):
     """The torch implementation of ``ops.block_attention``."""
-    key, value = zero_pads(key, value, key_padding_mask)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     options = {"activation": activation, "scale": scale, "dropout_p": dropout_p}
     with autocast_disabled(query):
-        if initial_state is None:
-            output = _blocks(
-                query, key, value, block_size, causal, key_padding_mask, **options
-            )
-            if not return_state:
-                return output
-            length = real_lengths(key, key_padding_mask)
-            return output, _last_block(key, value, length, length, block_size)
-        needs_grad = torch.is_grad_enabled() and any(
-            x.requires_grad for x in (query, key, value, *initial_state)
+        return attend_in_blocks(
+            partial(_blocks, block_size=block_size, causal=causal, **options),
+            partial(_step, **options),
+            query,
+            key,
+            value,
+            block_size=block_size,
+            key_padding_mask=key_padding_mask,
+            initial_state=initial_state,
+            return_state=return_state,
         )
-        if query.shape[1] == 1 and key_padding_mask is None and not needs_grad:
-            output, state = _step(query, key, value, initial_state, **options)
-        else:
-            output, state = _continue(
-                query, key, value, initial_state, key_padding_mask, **options
-            )
-    return (output, state) if return_state else output
 
 
 def _attend(
@@ -95,20 +90,18 @@ def _attend(
     return weights @ v
 
 
-def _output_dtype(dtype: torch.dtype, activation: str) -> torch.dtype:
-    return unscaled_output_dtype(dtype) if activation == "relu" else dtype
-
-
 def _blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    key_padding_mask: Tensor | None,
+    *,
     block_size: int,
     causal: bool,
-    key_padding_mask: Tensor | None,
     **options,
 ) -> Tensor:
     """All blocks in parallel: (B, N, H, E)."""
+    key, value = zero_pads(key, value, key_padding_mask)
     batch, length = query.shape[:2]
     size = min(block_size, length)
     tail = -length % size
@@ -126,26 +119,7 @@ def _blocks(
 
     output = _attend(cut(query), cut(key), cut(value), hidden, causal=causal, **options)
     output = output.transpose(1, 2).unflatten(0, (batch, -1)).flatten(1, 2)
-    return output[:, :length].to(_output_dtype(value.dtype, options["activation"]))
-
-
-def _last_block(
-    key: Tensor, value: Tensor, end: Tensor, length: Tensor, block_size: int
-) -> BlockAttentionState:
-    """The state whose current block is cut out of (B, N, ...) in front of ``end``.
-
-    end: (B,), the index behind the last token; blocks start at index 0.
-    """
-    start = end // block_size * block_size
-    slots = torch.arange(block_size, device=key.device)
-    index = (start[:, None] + slots).clamp(max=key.shape[1] - 1)
-    empty = (start[:, None] + slots >= end[:, None])[:, :, None, None]
-    rows = torch.arange(key.shape[0], device=key.device)[:, None]
-    return BlockAttentionState(
-        key[rows, index].masked_fill(empty, 0),
-        value[rows, index].masked_fill(empty, 0),
-        length,
-    )
+    return output[:, :length].to(output_dtype(value.dtype, options["activation"]))
 
 
 def _step(
@@ -171,49 +145,5 @@ def _step(
         causal=False,
         **options,
     ).transpose(1, 2)
-    output = output.to(_output_dtype(value.dtype, options["activation"]))
+    output = output.to(output_dtype(value.dtype, options["activation"]))
     return output, state._replace(length=state.length + 1)
-
-
-def _continue(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    state: BlockAttentionState,
-    key_padding_mask: Tensor | None,
-    **options,
-) -> tuple[Tensor, BlockAttentionState]:
-    """Many tokens behind a state.
-
-    Each row has its own place in its block, so its tokens are laid behind its cached
-    keys in a buffer whose blocks start at 0 again.
-    """
-    block_size, added = state.key.shape[1], query.shape[1]
-    buffer_length = -(-(block_size - 1 + added) // block_size) * block_size
-    offset = state.length % block_size
-    index = offset[:, None] + torch.arange(added, device=query.device)
-
-    def lay(x: Tensor, cached: Tensor | None) -> Tensor:
-        buffer = x.new_zeros((x.shape[0], buffer_length, *x.shape[2:]))
-        if cached is not None:
-            buffer[:, :block_size] = cached
-        return buffer.scatter(1, index[:, :, None, None].expand_as(x), x)
-
-    slots = torch.arange(buffer_length, device=query.device)
-    hidden = slots >= offset[:, None]
-    pads = query.new_zeros((query.shape[0], added), dtype=torch.bool)
-    if key_padding_mask is not None:
-        pads = key_padding_mask
-    hidden = hidden.scatter(1, index, pads)
-
-    keys, values = lay(key, state.key), lay(value, state.value)
-    keys, values = zero_pads(keys, values, hidden)
-    output = _blocks(
-        lay(query, None), keys, values, block_size, True, hidden, **options
-    )
-    rows = torch.arange(query.shape[0], device=query.device)[:, None]
-    lengths = real_lengths(key, key_padding_mask)
-    new_state = _last_block(
-        keys, values, offset + lengths, state.length + lengths, block_size
-    )
-    return output[rows, index], new_state

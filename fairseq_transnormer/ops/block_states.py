@@ -1,0 +1,130 @@
+"""Block attention with and without a state, whatever computes the blocks.
+
+Letters: B batch, H heads, N length, W block size, D head width of queries and keys, E
+of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .attention_inputs import real_lengths
+from .precision import unscaled_output_dtype
+from .states import BlockAttentionState
+
+
+def output_dtype(dtype: torch.dtype, activation: str) -> torch.dtype:
+    """dtype of the output for values of ``dtype``: ReLU's weights make no average."""
+    return unscaled_output_dtype(dtype) if activation == "relu" else dtype
+
+
+def attend_in_blocks(
+    blocks: Callable[..., Tensor],
+    step: Callable[..., tuple[Tensor, BlockAttentionState]],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    block_size: int,
+    key_padding_mask: Tensor | None,
+    initial_state: BlockAttentionState | None,
+    return_state: bool,
+):
+    """What ``ops.block_attention`` returns, by an implementation's two functions.
+
+    Args:
+        blocks: (query, key, value, key_padding_mask) to the output, all blocks in
+            parallel; hides the pads' keys and values, causal where there is a state.
+        step: (query, key, value, state) of one token to the output and the new state;
+            writes into the state's keys and values.
+    """
+    if initial_state is None:
+        output = blocks(query, key, value, key_padding_mask)
+        if not return_state:
+            return output
+        length = real_lengths(key, key_padding_mask)
+        return output, _last_block(
+            key, value, key_padding_mask, length, length, block_size
+        )
+    needs_grad = torch.is_grad_enabled() and any(
+        x.requires_grad for x in (query, key, value, *initial_state)
+    )
+    if query.shape[1] == 1 and key_padding_mask is None and not needs_grad:
+        output, state = step(query, key, value, initial_state)
+    else:
+        output, state = _continue(
+            blocks, query, key, value, initial_state, key_padding_mask
+        )
+    return (output, state) if return_state else output
+
+
+def _last_block(
+    key: Tensor,
+    value: Tensor,
+    hidden: Tensor | None,
+    end: Tensor,
+    length: Tensor,
+    block_size: int,
+) -> BlockAttentionState:
+    """The state whose current block is cut out of (B, N, ...) in front of ``end``.
+
+    hidden: bool (B, N), True where there is no token.
+    end: (B,), the index behind the last token; blocks start at index 0.
+    """
+    start = end // block_size * block_size
+    slots = start[:, None] + torch.arange(block_size, device=key.device)
+    index = slots.clamp(max=key.shape[1] - 1)
+    rows = torch.arange(key.shape[0], device=key.device)[:, None]
+    empty = slots >= end[:, None]
+    if hidden is not None:
+        empty = empty | hidden[rows, index]
+    empty = empty[:, :, None, None]
+    return BlockAttentionState(
+        key[rows, index].masked_fill(empty, 0),
+        value[rows, index].masked_fill(empty, 0),
+        length,
+    )
+
+
+def _continue(
+    blocks: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    state: BlockAttentionState,
+    key_padding_mask: Tensor | None,
+) -> tuple[Tensor, BlockAttentionState]:
+    """Many tokens behind a state.
+
+    Each row has its own place in its block, so its tokens are laid behind its cached
+    keys in a buffer whose blocks start at 0 again.
+    """
+    block_size, added = state.key.shape[1], query.shape[1]
+    buffer_length = -(-(block_size - 1 + added) // block_size) * block_size
+    offset = state.length % block_size
+    index = offset[:, None] + torch.arange(added, device=query.device)
+
+    def lay(x: Tensor, cached: Tensor | None) -> Tensor:
+        buffer = x.new_zeros((x.shape[0], buffer_length, *x.shape[2:]))
+        if cached is not None:
+            buffer[:, :block_size] = cached
+        return buffer.scatter(1, index[:, :, None, None].expand_as(x), x)
+
+    slots = torch.arange(buffer_length, device=query.device)
+    hidden = slots >= offset[:, None]
+    pads = query.new_zeros((query.shape[0], added), dtype=torch.bool)
+    if key_padding_mask is not None:
+        pads = key_padding_mask
+    hidden = hidden.scatter(1, index, pads)
+
+    keys, values = lay(key, state.key), lay(value, state.value)
+    output = blocks(lay(query, None), keys, values, hidden)
+    rows = torch.arange(query.shape[0], device=query.device)[:, None]
+    lengths = real_lengths(key, key_padding_mask)
+    new_state = _last_block(
+        keys, values, hidden, offset + lengths, state.length + lengths, block_size
+    )
+    return output[rows, index], new_state

@@ -1,0 +1,163 @@
+"""Block attention's kernels on a GPU: against float64, and as good as torch's."""
+
+import pytest
+import torch
+
+from fairseq_transnormer.ops import block_attention
+
+from ..ops.drawing import gradients, relative_error
+from ..triton_interpreter.poison import poisoned_memory  # noqa: F401
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned_memory")]
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32]
+# torch may be lucky by a part of one rounding
+SLACK = {torch.float32: 2e-6, torch.float16: 1e-5, torch.bfloat16: 1e-4}
+
+activations = pytest.mark.parametrize("activation", ["softmax", "relu"])
+causalities = pytest.mark.parametrize("causal", [False, True])
+
+
+def draw(length, width=64, batch=3, heads=4, dtype=torch.bfloat16):
+    """T x B x C in memory, as fairseq has it."""
+    shape = (length, batch, heads, width)
+    return [
+        torch.randn(shape, device="cuda").to(dtype).transpose(0, 1) for _ in range(3)
+    ]
+
+
+def results(backend, qkv, weight, **options):
+    """The output and the gradients of sum(weight * output)."""
+
+    def function(*tensors):
+        return block_attention(*tensors, **options, backend=backend)
+
+    return [function(*qkv), *gradients(function, qkv, weight)]
+
+
+@activations
+@causalities
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("length", "block_size", "width"),
+    [(512, 64, 64), (130, 64, 64), (300, 32, 32), (50, 16, 128), (200, 128, 32)]
+    + [(200, 128, 64), (130, 64, 128), (1, 64, 64)],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_errors_are_at_most_twice_those_of_torch(
+    masked, length, block_size, width, dtype, causal, activation
+):
+    qkv = draw(length, width, dtype=dtype)
+    options = {"block_size": block_size, "causal": causal, "activation": activation}
+    if masked:
+        mask = torch.rand(3, length, device="cuda") < 0.3
+        mask[1, :block_size] = True
+        options["key_padding_mask"] = mask
+    weight = torch.randn(3, length, 4, width, device="cuda").to(dtype)
+    computed = results("triton", qkv, weight, **options)
+    peer = results("torch", qkv, weight, **options)
+    exact = results("torch", [x.double() for x in qkv], weight, **options)
+    for value, other, expected in zip(computed, peer, exact, strict=True):
+        assert value.dtype == other.dtype and value.shape == other.shape
+        if expected.norm() < 1e-9:
+            # one key in softmax: the weight is 1 whatever the score
+            assert value.abs().max() < 0.1
+            continue
+        error, allowed = (relative_error(x, expected) for x in (value, other))
+        assert error <= 2 * allowed + SLACK[dtype]
+
+
+@activations
+@causalities
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_second_run_gives_the_same_bits(dtype, causal, activation):
+    qkv = draw(300, dtype=dtype)
+    weight = torch.randn(3, 300, 4, 64, device="cuda").to(dtype)
+    options = {"block_size": 64, "causal": causal, "activation": activation}
+    first, second = (results("triton", qkv, weight, **options) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other)
+
+
+@activations
+@pytest.mark.parametrize("dtype", DTYPES)
+@torch.no_grad()
+def test_prefill_and_steps_equal_one_call(dtype, activation):
+    qkv = draw(150, dtype=dtype)
+    options = {"block_size": 64, "causal": True, "activation": activation}
+    outputs, state = [], None
+    for part in zip(*(x.split([50, 20, *[1] * 80], 1) for x in qkv), strict=True):
+        output, state = block_attention(
+            *part, **options, initial_state=state, return_state=True, backend="triton"
+        )
+        outputs.append(output)
+    exact = block_attention(*(x.double() for x in qkv), **options)
+    peer = block_attention(*qkv, **options, backend="torch")
+    error, allowed = (relative_error(x, exact) for x in (torch.cat(outputs, 1), peer))
+    assert error <= 2 * allowed + SLACK[dtype]
+    assert state.length.tolist() == [150] * 3
+
+
+@activations
+@torch.no_grad()
+def test_a_graph_of_one_step_generates(activation):
+    """Captured once, replayed for each token across the border of a block."""
+    qkv = draw(100)
+    options = {"block_size": 64, "causal": True, "activation": activation}
+    options["backend"] = "triton"
+    expected = block_attention(*qkv, **options)
+
+    def prefill():
+        part = [x[:, :50] for x in qkv]
+        return block_attention(*part, **options, return_state=True)[1]
+
+    token = [x[:, :1].clone() for x in qkv]
+    # compiles the kernel, which cannot be captured
+    block_attention(*token, **options, initial_state=prefill())
+    state = prefill()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output, after = block_attention(
+            *token, **options, initial_state=state, return_state=True
+        )
+        state.length.copy_(after.length)
+    for i in range(50, 100):
+        for static, x in zip(token, qkv, strict=True):
+            static.copy_(x[:, i : i + 1])
+        graph.replay()
+        assert relative_error(output, expected[:, i : i + 1]) < 1e-2
+    assert state.length.tolist() == [100] * 3
+
+
+@causalities
+def test_more_elements_than_32_bits_count(causal):
+    """The last block, behind element 2^31, is that of a call of its own."""
+    free, _ = torch.cuda.mem_get_info()
+    if free < 40 * 2**30:
+        pytest.skip("needs 40 GiB of free GPU memory")
+    length, heads, width = 2**20 + 64, 32, 64
+    x = torch.empty(
+        1, length, heads, width, dtype=torch.bfloat16, device="cuda"
+    ).normal_()
+    assert x.numel() > 2**31
+    x.requires_grad_()
+    options = {"block_size": 64, "causal": causal, "backend": "triton"}
+    output = block_attention(x, x, x, **options)
+    (gradient,) = torch.autograd.grad(output, x, output.detach())
+    last = x[:, -64:].detach().requires_grad_()
+    expected = block_attention(last, last, last, **options)
+    (wanted,) = torch.autograd.grad(expected, last, expected.detach())
+    assert torch.equal(output[:, -64:], expected)
+    assert torch.equal(gradient[:, -64:], wanted)
+    assert output[:, :1024].isfinite().all()
+
+
+def test_auto_takes_the_kernels(monkeypatch):
+    monkeypatch.delenv("FAIRSEQ_TRANSNORMER_BACKEND", raising=False)
+    qkv = draw(100)
+    options = {"block_size": 64, "causal": True}
+    auto, triton = (
+        block_attention(*qkv, **options, backend=backend)
+        for backend in ("auto", "triton")
+    )
+    assert torch.equal(auto, triton)
