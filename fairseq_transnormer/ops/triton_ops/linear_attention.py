@@ -111,9 +111,7 @@ class _CausalLinearAttention(torch.autograd.Function):
         value_width = value.shape[-1]
         options = launch_options(query.dtype, width, value_width)
         short = length <= SHORT_LENGTH
-        segment = (
-            options["CHUNK"] if short else segment_length(length, batch * heads)
-        )
+        segment = options["CHUNK"] if short else segment_length(length, batch * heads)
         segments = max(1, triton.cdiv(length, segment))
         sums = None
         if not short and segments > 1:

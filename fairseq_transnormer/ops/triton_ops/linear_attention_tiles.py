@@ -1,8 +1,8 @@
 """Tiles of linear attention inside a kernel: loading, multiplying, storing.
 
-A tile is ROWS tokens of one head. ``rows`` stands for a pair: the pointer to the head's
-first token, at the tile's first column, and the stride from token to token. ``start`` is
-the tile's first token, in int64.
+A tile is ROWS tokens of one head. ``rows`` stands for a pair: the pointer to the
+head's first token, at the tile's first column, and the stride from token to token.
+``start`` is the tile's first token, in int64.
 """
 
 import triton
