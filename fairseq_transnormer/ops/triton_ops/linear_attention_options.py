@@ -37,11 +37,12 @@ def launch_options(dtype: torch.dtype, width: int, value_width: int) -> dict:
     float16 always multiplies its float32 sums in TF32, which has its ten bits.
     """
     ieee = dtype == torch.float32 and not tf32_is_allowed()
-    # wide heads whose products take float32 operands: more would not fit an sm_86
-    wide = max(width, value_width) > 64 and dtype != torch.bfloat16
+    wide = max(width, value_width) > 64
+    # where wide heads take float32 operands, a second stage would not fit sm_86
+    stages = 1 if wide and dtype != torch.bfloat16 else 2
     return {
         "CHUNK": 64,
         "PRECISION": "ieee" if ieee else "tf32",
         "num_warps": 8 if wide else 4,
-        "num_stages": 1 if wide else 2,
+        "num_stages": stages,
     }
