@@ -5,7 +5,7 @@ import torch
 
 from fairseq_transnormer.ops import LinearAttentionState, linear_attention
 from tests.ops.drawing import relative_error
-from tests.triton_interpreter.poisoning import poisoned_memory  # noqa: F401
+from tests.triton_interpreter.poison import poisoned_memory  # noqa: F401
 
 # Tensor cores take sums as bfloat16 or as TF32 (cut, not rounded) where torch
 # multiplies in float32.

@@ -8,11 +8,10 @@ from fairseq_transnormer.ops.triton_ops import linear_attention as launcher
 from fairseq_transnormer.ops.triton_ops import linear_attention_options as options
 from tests.ops.drawing import draw_mask, relative_error
 
-from .poisoning import poisoned_memory  # noqa: F401
+from .poison import poisoned_memory  # noqa: F401
+from .tolerances import TOLERANCES
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
-
-TOLERANCES = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 2e-2}
 
 
 def draw(length, dtype=torch.float32, width=32, value_width=32, key_length=None):
@@ -217,12 +216,9 @@ def test_one_token_updates_the_state_in_place(dtype, pads):
         *qkv, backend="triton", initial_state=state, **keywords
     )
     assert state_after.key_value is state.key_value
-    assert relative_error(output, expected) < (
-        8e-3 if dtype == torch.bfloat16 else 1e-6
-    )
-    assert relative_error(state.key_value, after.key_value) < (
-        8e-3 if dtype == torch.bfloat16 else 1e-6
-    )
+    # torch rounds elu to the inputs' dtype before it adds 1, so phi may differ a bit
+    assert relative_error(output, expected) < TOLERANCES[dtype]
+    assert relative_error(state.key_value, after.key_value) < TOLERANCES[dtype]
     assert torch.equal(state_after.length, after.length)
 
 

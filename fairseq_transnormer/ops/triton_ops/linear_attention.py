@@ -120,8 +120,10 @@ class _CausalLinearAttention(torch.autograd.Function):
             initial = initial.contiguous()
         final = None
         if return_state:
-            final = query.new_empty(
-                (batch, heads, width, value_width), dtype=torch.float32
+            final = torch.empty(
+                (batch, heads, width, value_width),
+                dtype=torch.float32,
+                device=query.device,
             )
         output = _empty_rows(
             query, length, value_width, unscaled_output_dtype(query.dtype)
@@ -276,8 +278,10 @@ def _segment_sums(key, value, pads, feature_map, segment, options) -> Tensor:
     batch, length, heads, width = key.shape
     value_width = value.shape[-1]
     segments = max(1, triton.cdiv(length, segment))
-    sums = key.new_empty(
-        (batch * heads, segments, width, value_width), dtype=torch.float32
+    sums = torch.empty(
+        (batch * heads, segments, width, value_width),
+        dtype=torch.float32,
+        device=key.device,
     )
     tile = min(value_width, 64)
     segment_sums_kernel[(batch * heads * segments, value_width // tile)](
@@ -321,10 +325,10 @@ def _last_contiguous(x: Tensor) -> Tensor:
 def _empty_rows(like: Tensor, length: int, width: int, dtype: torch.dtype) -> Tensor:
     """(B, length, H, width), in fairseq's T x B x C order where ``like`` has it."""
     batch, _, heads, _ = like.shape
+    options = {"dtype": dtype, "device": like.device}
     if like.stride(0) < like.stride(1):
-        rows = like.new_empty((length, batch, heads, width), dtype=dtype)
-        return rows.transpose(0, 1)
-    return like.new_empty((batch, length, heads, width), dtype=dtype)
+        return torch.empty((length, batch, heads, width), **options).transpose(0, 1)
+    return torch.empty((batch, length, heads, width), **options)
 
 
 def _empty_grads(*tensors: Tensor) -> list[Tensor]:

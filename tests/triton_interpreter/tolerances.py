@@ -1,0 +1,10 @@
+"""How far a result may be from float64, relative, in the interpreter.
+
+It cuts bfloat16 off where a GPU rounds, hence the last.
+"""
+
+import pytest
+import torch
+
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 2e-2}
+dtypes = pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES.items())
