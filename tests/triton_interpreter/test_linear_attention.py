@@ -304,20 +304,6 @@ def test_autocast_changes_nothing():
         assert torch.equal(x, under[name])
 
 
-@torch.no_grad()
-def test_empty_sequences():
-    state = draw_state()
-    output, after = linear_attention(
-        *draw(0), causal=True, initial_state=state, return_state=True, backend="triton"
-    )
-    assert output.shape == (2, 0, 2, 32)
-    assert torch.equal(after.key_value, state.key_value)
-    qkv = draw(3)
-    nothing = [x[:, :0] for x in qkv[1:]]
-    output = linear_attention(qkv[0], *nothing, causal=False, backend="triton")
-    assert (output == 0).all()
-
-
 def test_segments_are_powers_of_two_near_the_balance():
     lengths = {1025: 512, 2048: 512, 8192: 1024, 65536: 4096, 1 << 20: 16384}
     for length, segment in lengths.items():

@@ -112,7 +112,7 @@ class _CausalLinearAttention(torch.autograd.Function):
         options = launch_options(query.dtype, width, value_width)
         short = length <= SHORT_LENGTH
         segment = options["CHUNK"] if short else segment_length(length, batch * heads)
-        segments = max(1, triton.cdiv(length, segment))
+        segments = triton.cdiv(length, segment)
         sums = None
         if not short and segments > 1:
             sums = _segment_sums(key, value, pads, feature_map, segment, options)
@@ -277,7 +277,7 @@ def _segment_sums(key, value, pads, feature_map, segment, options) -> Tensor:
     """sum_j phi(k_j) v_j^T of each segment: (B * H, segments, D, E), float32."""
     batch, length, heads, width = key.shape
     value_width = value.shape[-1]
-    segments = max(1, triton.cdiv(length, segment))
+    segments = triton.cdiv(length, segment)
     sums = torch.empty(
         (batch * heads, segments, width, value_width),
         dtype=torch.float32,
@@ -306,7 +306,7 @@ def _segment_sums(key, value, pads, feature_map, segment, options) -> Tensor:
 def _parts(length: int, chunk: int) -> tuple[int, int]:
     """Rows of a program of the bidirectional kernels, and how many such parts."""
     part = chunk if length <= SHORT_LENGTH else segment_length(length)
-    return part, max(1, triton.cdiv(length, part))
+    return part, triton.cdiv(length, part)
 
 
 def _backward_tasks(width: int, value_width: int) -> int:

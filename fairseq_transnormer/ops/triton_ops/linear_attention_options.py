@@ -27,7 +27,7 @@ def segment_length(length: int, sequences: int = 1) -> int:
     """
     if sequences >= ENOUGH_SEQUENCES:
         return max(length, SMALLEST_SEGMENT)
-    root = math.isqrt(max(128 * length - 1, 0)) + 1
+    root = math.isqrt(128 * length - 1) + 1
     return max(SMALLEST_SEGMENT, 1 << (root - 1).bit_length())
 
 
@@ -38,11 +38,11 @@ def launch_options(dtype: torch.dtype, width: int, value_width: int) -> dict:
     """
     ieee = dtype == torch.float32 and not tf32_is_allowed()
     wide = max(width, value_width) > 64
-    # where wide heads take float32 operands, a second stage would not fit sm_86
-    stages = 1 if wide and dtype != torch.bfloat16 else 2
+    # where wide heads take float32 operands, more would not fit an sm_86
+    small = wide and dtype != torch.bfloat16
     return {
-        "CHUNK": 64,
+        "CHUNK": 32 if small else 64,
         "PRECISION": "ieee" if ieee else "tf32",
         "num_warps": 8 if wide else 4,
-        "num_stages": stages,
+        "num_stages": 1 if small else 2,
     }
