@@ -7,14 +7,14 @@
 #
 # usage: scripts/quickstart.sh [--arch ARCH] [--updates N] [--dir DIR]
 #   --arch     transnormer_t1 or transnormer_t2 (default: transnormer_t2)
-#   --updates  training updates of 2,048 tokens (default: 400)
+#   --updates  training updates of 2,048 tokens (default: 600)
 #   --dir      where everything goes (default: runs/quickstart); a run that was cut off
 #              goes on from there
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-arch=transnormer_t2 updates=400 dir=runs/quickstart
+arch=transnormer_t2 updates=600 dir=runs/quickstart
 while [ $# -gt 0 ]; do
     case $1 in
         --arch) arch=${2:?--arch needs a value} && shift 2 ;;
@@ -59,6 +59,10 @@ data=("$dir/data-bin" --user-dir fairseq_transnormer --task language_modeling
 training=(--optimizer adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 --seed 1
     --log-format json --num-workers 0)
 
+# of fairseq's JSON log: every hundredth update, and the validations
+progress='s/.*train_inner.*"loss": "([0-9.]+)".*"wps": "([0-9.]+)".*"num_updates": "([0-9]+00)".*/update \3: training loss \1 bits a token, \2 tokens a second/p
+s/.*"valid_ppl": "([0-9.]+)".*"valid_num_updates": "([0-9]+)".*/update \2: validation perplexity \1/p'
+
 train() { "$bin/fairseq-train" "${data[@]}" "${model[@]}" "${training[@]}" "$@"; }
 
 evaluate() { # CHECKPOINT NAME: perplexity on the test split
@@ -80,7 +84,7 @@ train --lr-scheduler inverse_sqrt --lr 0.002 --warmup-updates 100 \
     --warmup-init-lr 1e-7 --max-update "$updates" --log-interval 10 \
     --validate-interval-updates 100 --save-interval-updates 100 \
     --keep-interval-updates 1 --no-epoch-checkpoints --save-dir "$dir/checkpoints" \
-    2>&1 | tee -a "$dir/train.log" | grep --line-buffered -E "valid \||train_inner.*00\","
+    2>&1 | tee -a "$dir/train.log" | sed -un -E "$progress"
 
 step "After training: test perplexity"
 evaluate "$dir/checkpoints/checkpoint_last.pt" after

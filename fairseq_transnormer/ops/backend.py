@@ -22,14 +22,14 @@ def resolve_backend(backend: str) -> str:
     """The backend that is asked for, which may still be ``"auto"``.
 
     ``"auto"`` follows the environment variable ``FAIRSEQ_TRANSNORMER_BACKEND`` where
-    it is set. A name passed by the caller wins over the environment.
+    it is set and not empty. A name passed by the caller wins over the environment.
 
     Raises:
         ValueError: the name, or the environment variable's value, is not known.
     """
     _check(backend, "backend")
     if backend == "auto":
-        backend = os.environ.get(ENVIRONMENT_VARIABLE, "auto")
+        backend = os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
         _check(backend, f"environment variable {ENVIRONMENT_VARIABLE}")
     return str(backend)
 

@@ -40,6 +40,8 @@ def test_auto_follows_the_environment(monkeypatch):
     for name in BACKENDS:
         monkeypatch.setenv(ENVIRONMENT_VARIABLE, name)
         assert resolve_backend("auto") == name
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "")
+    assert resolve_backend("auto") == "auto"
 
 
 def test_the_caller_wins_over_the_environment(monkeypatch):
