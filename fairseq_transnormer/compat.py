@@ -40,7 +40,7 @@ def apply() -> None:
 
 def _check_fairseq() -> None:
     try:
-        fairseq = importlib.import_module("fairseq")
+        fairseq = _import_with_logging_unchanged("fairseq")
     except Exception as error:
         raise ImportError(
             f"fairseq cannot be imported ({error}); install it: {HOW_TO_INSTALL}"
@@ -53,6 +53,21 @@ def _check_fairseq() -> None:
             ", ".join(KNOWN_FAIRSEQ),
             HOW_TO_INSTALL,
         )
+
+
+def _import_with_logging_unchanged(name: str) -> types.ModuleType:
+    """fairseq/tasks/text_to_speech.py: ``logging.basicConfig(level=DEBUG)`` at import.
+
+    A program that imports this package first would get every library's debug lines.
+    fairseq's commands set their logging up before they import it.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    module = importlib.import_module(name)
+    root.setLevel(level)
+    for handler in set(root.handlers).difference(handlers):
+        root.removeHandler(handler)
+    return module
 
 
 def _restore_numpy_compat() -> None:
