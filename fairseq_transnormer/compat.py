@@ -132,7 +132,10 @@ def _train_in_bf16_without_a_tpu() -> None:
     def parse_args_and_arch(*arguments, **keywords):
         parsed = parse(*arguments, **keywords)
         args = parsed[0] if isinstance(parsed, tuple) else parsed
-        if args.bf16 and importlib.util.find_spec("torch_xla") is None:
+        if (
+            getattr(args, "bf16", False)
+            and importlib.util.find_spec("torch_xla") is None
+        ):
             args.tpu = False
         return parsed
 

@@ -111,11 +111,13 @@ def training_steps(out: Path, work: Path) -> list[Step]:
     transformer += ["--decoder-layers", "6", "--decoder-attention-heads", "8"]
     transformer += ["--decoder-normalize-before"]
     transformer += ["--share-decoder-input-output-embed", "--dropout", "0.1"]
-    torch_only = {"FAIRSEQ_TRANSNORMER_BACKEND": "torch"}
+    in_torch, in_triton = (
+        {"FAIRSEQ_TRANSNORMER_BACKEND": backend} for backend in ("torch", "triton")
+    )
     models = {
-        "transnormer_t1": (["--arch", "transnormer_t1"], {}),
-        "transnormer_t2": (["--arch", "transnormer_t2"], {}),
-        "transnormer_t2, torch ops": (["--arch", "transnormer_t2"], torch_only),
+        "transnormer_t1": (["--arch", "transnormer_t1"], in_triton),
+        "transnormer_t2": (["--arch", "transnormer_t2"], in_triton),
+        "transnormer_t2, torch ops": (["--arch", "transnormer_t2"], in_torch),
         "transformer_lm": (["--arch", "transformer_lm", *transformer], {}),
     }
     shared = [str(work / "data"), "--user-dir", str(ROOT / "fairseq_transnormer")]

@@ -43,8 +43,9 @@ def select(
 ) -> Callable:
     """The implementation of an op that ``backend`` stands for.
 
-    ``"auto"`` takes Triton on CUDA devices of compute capability 8.0 and above, for
-    the dtypes and widths that its kernels have, and torch everywhere else.
+    ``"auto"`` takes Triton, once its kernels are verified on a GPU, on CUDA devices of
+    compute capability 8.0 and above, for the dtypes and widths that its kernels have,
+    and torch everywhere else.
 
     Args:
         implementations: the op's, by name.

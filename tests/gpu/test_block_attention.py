@@ -7,6 +7,7 @@ from fairseq_transnormer.ops import block_attention
 
 from ..ops.drawing import gradients, relative_error
 from ..triton_interpreter.poison import poisoned_memory  # noqa: F401
+from .verified import verified
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned_memory")]
 
@@ -152,6 +153,7 @@ def test_more_elements_than_32_bits_count(causal):
     assert output[:, :1024].isfinite().all()
 
 
+@verified
 def test_auto_takes_the_kernels(monkeypatch):
     monkeypatch.delenv("FAIRSEQ_TRANSNORMER_BACKEND", raising=False)
     qkv = draw(100)

@@ -6,6 +6,7 @@ import torch
 from fairseq_transnormer import ops
 
 from ..triton_interpreter.poison import poisoned_memory  # noqa: F401
+from .verified import verified
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned_memory")]
 
@@ -164,6 +165,7 @@ def test_more_elements_than_32_bits_count(op, gib):
 
 
 @cases
+@verified
 def test_auto_takes_the_kernels(case, monkeypatch):
     build, *arguments = case
     call, tensors = build(*arguments)

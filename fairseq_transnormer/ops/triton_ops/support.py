@@ -13,6 +13,9 @@ from torch import Tensor
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDTHS = (32, 64, 128)
 SMALLEST_CAPABILITY = (8, 0)
+# Whether scripts/gpu_check.sh has passed on a GPU. Until then "auto" takes torch:
+# interpreted and compiled kernels can still be wrong on the device.
+VERIFIED_ON_A_GPU = False
 # Triton's interpreter runs the kernels on the CPU; read when Triton is imported
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -51,11 +54,14 @@ def why_auto_avoids_triton(
 ) -> str | None:
     """The reason why ``backend="auto"`` takes torch for these inputs, or None.
 
-    float32 goes to torch unless TF32 is allowed: IEEE products have no tensor cores.
+    Everything does while the kernels are not verified. Later float32 does unless TF32
+    is allowed: IEEE products have no tensor cores.
     The interpreter is for tests and has to be asked for.
     """
     if INTERPRETED:
         return "the interpreter runs on request only"
+    if not VERIFIED_ON_A_GPU:
+        return "the kernels have not been verified on a GPU yet"
     if tensors[0].dtype == torch.float32 and not tf32_is_allowed():
         return "float32 with TF32 off"
     return why_triton_cannot_run(tensors, widths)
