@@ -11,12 +11,15 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
+from matplotlib.ticker import MaxNLocator, ScalarFormatter  # noqa: E402
 
 from .timing import Spread  # noqa: E402
 
 MARKERS = "os^Dv"
 # what a value, in seconds, bytes or as it is, is divided by
-UNITS = {"milliseconds": 1e-3, "MiB": 2**20, "perplexity": 1}
+UNITS = {"milliseconds": 1e-3, "MiB": 2**20, "perplexity": 1, "bits a token": 1}
+# more lengths than this would write their labels over one another
+MOST_TICKS = 6
 
 
 class Panel(NamedTuple):
@@ -61,7 +64,13 @@ def draw(panels: list[Panel], x_label: str, caption: str, path: Path) -> None:
                 linewidth=0,
             )
         ticks = sorted({n for line in panel.lines.values() for n in line})
+        ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
         axes.set_xticks(ticks, [str(n) for n in ticks])
+        low, high = axes.get_ylim()
+        if high < 10 * low:
+            # a log scale has no labels of its own within one decade
+            axes.yaxis.set_major_locator(MaxNLocator(6))
+            axes.yaxis.set_major_formatter(ScalarFormatter())
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.set(title=panel.title, xlabel=x_label, ylabel=panel.unit)

@@ -21,15 +21,22 @@ def by_row(run: dict) -> dict[str, list[dict]]:
 
 
 def panels(run: dict) -> list[Panel]:
-    """Validation perplexity over the updates, median and quartiles of the seeds."""
-    lines = {}
-    for row, seeds in by_row(run).items():
-        points = {}
-        for seed in seeds:
-            for record in seed["valid"]:
-                points.setdefault(record["update"], []).append(record["ppl"])
-        lines[row] = {update: Spread.of(values) for update, values in points.items()}
-    return [Panel("Validation", "perplexity", lines)]
+    """Training loss and validation perplexity, median and quartiles of the seeds."""
+
+    def lines(kind: str, value: str) -> dict[str, dict[int, Spread]]:
+        drawn = {}
+        for row, seeds in by_row(run).items():
+            points = {}
+            for seed in seeds:
+                for record in seed[kind]:
+                    points.setdefault(record["update"], []).append(record[value])
+            drawn[row] = {update: Spread.of(each) for update, each in points.items()}
+        return drawn
+
+    return [
+        Panel("Training loss", "bits a token", lines("train", "loss")),
+        Panel("Validation", "perplexity", lines("valid", "ppl")),
+    ]
 
 
 def tables(run: dict) -> str:
