@@ -1,0 +1,96 @@
+"""What the README says to run is there, and its Python runs."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES += [ROOT / "configs/README.md", ROOT / "data_prep/README.md"]
+README = PAGES[0].read_text(encoding="utf-8")
+
+
+def blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.S)
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of a page's shell blocks, continued lines joined."""
+    found = []
+    for block in blocks("bash", text):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.partition(" #")[0], comments=True)
+            if words:
+                found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_to_files(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_scripts_and_modules_exist(page):
+    for words in commands(page.read_text(encoding="utf-8")):
+        for word in words:
+            if re.fullmatch(r"scripts/\w+\.(sh|py)", word):
+                assert (ROOT / word).exists(), words
+        if words[:2] == ["python", "-m"] and words[2] != "pytest":
+            assert importlib.util.find_spec(words[2]) is not None, words
+
+
+def test_architectures_and_configurations_exist():
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    import fairseq_transnormer.models  # noqa: F401 (registers them)
+
+    named = set(re.findall(r"`((?:roberta_)?transnormer_t\w+)`", README))
+    named |= set(re.findall(r"--arch (\w+)", README))
+    assert len(named) >= 8 and named <= set(ARCH_MODEL_REGISTRY)
+    for name in re.findall(r"--config-name (\w+)", README):
+        assert (ROOT / "configs" / f"{name}.yaml").exists()
+
+
+def test_the_plain_pytorch_example_runs():
+    (example,) = [b for b in blocks("python", README) if "import torch" in b]
+    done = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "script",
+    sorted(p.name for p in ROOT.glob("scripts/*.sh") if p.name != "train.sh"),
+)
+def test_every_script_is_valid_shell(script):
+    subprocess.run(["bash", "-n", ROOT / "scripts" / script], check=True)
+
+
+def test_quickstart_refuses_what_it_cannot_do():
+    for arguments, message in (
+        (["--arch", "transformer"], "--arch 'transformer'; allowed: transnormer_t1"),
+        (["--updates", "0"], "--updates '0'; allowed: a positive number"),
+        (["--fast"], "unknown argument '--fast'"),
+    ):
+        done = subprocess.run(
+            ["bash", ROOT / "scripts/quickstart.sh", *arguments],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2 and message in done.stderr
+    help_text = subprocess.run(
+        ["bash", ROOT / "scripts/quickstart.sh", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "usage: scripts/quickstart.sh" in help_text and "set -e" not in help_text
