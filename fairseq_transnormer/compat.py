@@ -63,7 +63,10 @@ def _import_with_logging_unchanged(name: str) -> types.ModuleType:
     """
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
+    disabled = root.manager.disable
+    logging.disable(logging.INFO)
     module = importlib.import_module(name)
+    logging.disable(disabled)
     root.setLevel(level)
     for handler in set(root.handlers).difference(handlers):
         root.removeHandler(handler)

@@ -98,5 +98,5 @@ bash scripts/generate.sh --path "$dir/checkpoints/checkpoint_last.pt" \
 step "Summary"
 "$bin/python" -m fairseq_transnormer.analysis.summary --log "$dir/train.log" \
     --evaluations "$dir/eval-before.log" "$dir/eval-after.log" \
-    --plot "$dir/loss.png"
+    --plot "$dir/loss.png" --json "$dir/summary.json"
 step "Done: loss curve in $dir/loss.png, text in $dir/generated.txt"

@@ -1,13 +1,15 @@
 """Summary table and loss curve of a fairseq training run.
 
     python -m fairseq_transnormer.analysis.summary --log RUN/train.log \\
-        --evaluations RUN/eval-before.log RUN/eval-after.log --plot RUN/loss.png
+        --evaluations RUN/eval-before.log RUN/eval-after.log \\
+        --plot RUN/loss.png --json RUN/summary.json
 
 Reads a log that fairseq-train wrote with --log-format json, and logs of
 fairseq-eval-lm.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -52,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         "--evaluations", type=Path, nargs="*", default=[], help="of fairseq-eval-lm"
     )
     parser.add_argument("--plot", type=Path, help="image to make")
+    parser.add_argument("--json", type=Path, help="file for what was read")
     arguments = parser.parse_args(argv)
     try:
         records = read_training_log(arguments.log)
@@ -72,6 +75,9 @@ def main(argv: list[str] | None = None) -> int:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"| {name:<{width}} | {value!s:>10} |")
+    if arguments.json is not None:
+        read = {**records, "perplexities": perplexities}
+        arguments.json.write_text(json.dumps(read, indent=1) + "\n", encoding="utf-8")
     if arguments.plot is not None:
         plot_losses(records, arguments.plot)
     return 0

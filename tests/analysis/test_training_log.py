@@ -1,5 +1,7 @@
 """What fairseq's logs say, read back; and the summary made of it."""
 
+import json
+
 import pytest
 
 from fairseq_transnormer.analysis import summary
@@ -40,7 +42,11 @@ def test_summary(tmp_path, capsys):
     before.write_text("... | Loss (base 2): 9.97, Perplexity: 1000.25\n")
     plot = tmp_path / "loss.png"
     arguments = ["--log", str(log), "--evaluations", str(before), "--plot", str(plot)]
+    arguments += ["--json", str(tmp_path / "summary.json")]
     assert summary.main(arguments) == 0
+    read = json.loads((tmp_path / "summary.json").read_text())
+    assert read["perplexities"] == {"before": 1000.25}
+    assert [r["loss"] for r in read["train_inner"]] == ["5.0", "4.0"]
     table = capsys.readouterr().out
     for value in ("20", "5.0", "4.0", "100.5", "17.5", "1000.25"):
         assert f" {value} |" in table

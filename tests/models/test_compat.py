@@ -17,3 +17,4 @@ def test_importing_the_package_leaves_logging_alone():
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+    assert not done.stdout and "INFO" not in done.stderr
