@@ -1,6 +1,7 @@
 """What train.sh looks at before it starts fairseq-train.
 
-The architecture and the GPUs must be there. A last checkpoint that a killed run left
+The architecture and the GPUs must be there, and a run that goes on must be of that
+architecture. A last checkpoint that a killed run left
 half written is replaced by the newest complete one, since fairseq would stop at it.
 """
 
@@ -73,6 +74,25 @@ def check_architecture(arch: str, task: str) -> None:
         )
 
 
+def check_last_checkpoint(arch: str, save_dir: Path) -> None:
+    """Raise ValueError if the run in ``save_dir`` is of another architecture.
+
+    T1 and T2 have the same parameters by name and shape: fairseq would go on.
+    """
+    import torch
+
+    last = save_dir / "checkpoint_last.pt"
+    if not last.exists():
+        return
+    state = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
+    found = (state.get("cfg") or {}).get("model", {}).get("_name", arch)
+    if found != arch:
+        raise ValueError(
+            f"{last} is of {found}; allowed with it: --arch {found}, or another "
+            f"--save-dir for --arch {arch}"
+        )
+
+
 def check_gpus(wanted: int) -> None:
     """Raise ValueError if this machine has fewer GPUs."""
     import torch
@@ -97,6 +117,7 @@ def main() -> None:
         check_gpus(arguments.gpus)
         check_architecture(arguments.arch, arguments.task)
         copied = repair_last_checkpoint(arguments.save_dir)
+        check_last_checkpoint(arguments.arch, arguments.save_dir)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     if copied is not None:

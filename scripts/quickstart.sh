@@ -31,10 +31,15 @@ case $arch in
         exit 2
         ;;
 esac
-[[ $updates =~ ^[1-9][0-9]*$ ]] || {
-    echo "quickstart.sh: --updates '$updates'; allowed: a positive number" >&2
+[[ $updates =~ ^[1-9][0-9]+$ ]] || {
+    echo "quickstart.sh: --updates '$updates'; allowed: a number from 10 on" >&2
     exit 2
 }
+if [ -f "$dir/arch" ] && [ "$(cat "$dir/arch")" != "$arch" ]; then
+    echo "quickstart.sh: $dir holds a run of $(cat "$dir/arch");" \
+        "give --dir another folder for $arch" >&2
+    exit 2
+fi
 
 step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
@@ -44,6 +49,7 @@ bin=$root/.venv/bin
 
 step "Corpus: the documentation of Python's standard library"
 mkdir -p "$dir"
+echo "$arch" >"$dir/arch"
 "$bin/python" -m data_prep.stdlib_corpus --dest "$dir/corpus"
 "$bin/python" -m data_prep.text --dest "$dir/data-bin" \
     --tokenizer sentencepiece --vocab-size 4000 \
@@ -84,7 +90,8 @@ train --lr-scheduler inverse_sqrt --lr 0.002 --warmup-updates 100 \
     --warmup-init-lr 1e-7 --max-update "$updates" --log-interval 10 \
     --validate-interval-updates 100 --save-interval-updates 100 \
     --keep-interval-updates 1 --no-epoch-checkpoints --save-dir "$dir/checkpoints" \
-    2>&1 | tee -a "$dir/train.log" | sed -un -E "$progress"
+    2>&1 | tee -a "$dir/train.log" | sed -un -E "$progress" ||
+    { tail -n 20 "$dir/train.log" >&2; exit 1; }
 
 step "After training: test perplexity"
 evaluate "$dir/checkpoints/checkpoint_last.pt" after

@@ -64,8 +64,8 @@ case $precision in
     fp16 | bf16) precision_flags=("--$precision") ;;
     *) fail "--precision $precision; allowed: fp32, fp16, bf16" ;;
 esac
-[ "$gpus" -gt 0 ] || [ "$precision" = fp32 ] ||
-    fail "--precision $precision needs a GPU; allowed with --gpus 0: fp32"
+[ "$gpus" -gt 0 ] || [ "$precision" != fp16 ] ||
+    fail "--precision fp16 needs a GPU; allowed with --gpus 0: fp32, bf16"
 for file in dict.txt train.bin train.idx valid.bin valid.idx; do
     [ -f "$data/$file" ] ||
         fail "--data $data has no $file; data_prep/README.md says how to make the data"

@@ -129,7 +129,7 @@ def test_batches_fill_the_update_exactly(data, task, options, batch, update_freq
         (["--gpus", "08"], "--gpus 08; allowed"),
         (["--batch-size", "0"], "--batch-size 0; allowed: 1, 2"),
         (["--precision", "fp8"], "--precision fp8; allowed: fp32, fp16, bf16"),
-        (["--precision", "bf16", "--gpus", "0"], "--precision bf16 needs a GPU"),
+        (["--precision", "fp16", "--gpus", "0"], "--precision fp16 needs a GPU"),
         (["--max-update", "3"], "unknown argument '--max-update'"),
         (["--arch"], "--arch needs a value"),
     ],
@@ -199,6 +199,16 @@ def test_known_architectures_pass_and_others_are_listed(before_training):
         before_training.check_architecture("transnormer_t3", "language_modeling")
     with pytest.raises(ValueError, match="for masked_lm; .*roberta_transnormer_t1"):
         before_training.check_architecture("transnormer_t2", "masked_lm")
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(before_training, tmp_path):
+    check = before_training.check_last_checkpoint
+    check("transnormer_t1", tmp_path)
+    cfg = {"model": {"_name": "transnormer_t2"}}
+    torch.save({"cfg": cfg}, tmp_path / "checkpoint_last.pt")
+    check("transnormer_t2", tmp_path)
+    with pytest.raises(ValueError, match="is of transnormer_t2.*--arch transnormer_t1"):
+        check("transnormer_t1", tmp_path)
 
 
 def test_more_gpus_than_there_are_is_an_error(before_training, monkeypatch):

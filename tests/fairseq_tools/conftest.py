@@ -3,6 +3,7 @@
 import importlib
 import json
 import pydoc_data.topics
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,6 +55,21 @@ def fairseq_tool(monkeypatch):
         importlib.import_module(f"fairseq_cli.{name}").cli_main()
 
     return run
+
+
+def fairseq_command(name: str, *arguments) -> str:
+    """Run a fairseq command in a process of its own; returns what it printed."""
+    done = subprocess.run(
+        [
+            sys.executable, "-m", f"fairseq_cli.{name}", *map(str, arguments),
+            "--user-dir", str(USER_DIR),
+        ],
+        capture_output=True,
+        text=True,
+    )  # fmt: skip
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    return text
 
 
 def training_arguments(arch: str, save_dir: Path, **options) -> list[str]:

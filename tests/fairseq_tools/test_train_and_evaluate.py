@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from .conftest import training_arguments
+from .conftest import fairseq_command, training_arguments
 
 ARCHITECTURES = [
     "transnormer_t1_tiny",
@@ -52,30 +52,27 @@ def trained(data_bin, tmp_path_factory, fairseq_tool):
     return paths
 
 
-def test_tools_of_evaluation_run_on_a_trained_model(
-    trained, data_bin, fairseq_tool, caplog
-):
-    caplog.set_level("INFO")
+def test_tools_of_evaluation_run_on_a_trained_model(trained, data_bin):
     alm = trained["transnormer_t2_tiny"]
     one = ["--required-batch-size-multiple", 1]
 
-    fairseq_tool("eval_lm", data_bin, "--path", alm, "--tokens-per-sample", 64, *one)
-    reported = float(caplog.text.split("Loss (base 2): ")[1].split(",")[0])
+    text = fairseq_command(
+        "eval_lm", data_bin, "--path", alm, "--tokens-per-sample", 64, *one
+    )
+    reported = float(text.split("Loss (base 2): ")[1].split(",")[0])
     assert reported == pytest.approx(exact_bits_per_token(alm, data_bin), abs=2e-4)
 
     for arch, task in (
         ("transnormer_t2_tiny", "language_modeling"),
         ("roberta_transnormer_t2_tiny", "masked_lm"),
     ):
-        caplog.clear()
-        fairseq_tool(
+        text = fairseq_command(
             "validate", data_bin, "--path", trained[arch], "--task", task,
             "--batch-size", 4, *one,
         )  # fmt: skip
-        assert "valid on 'valid' subset" in caplog.text
+        assert "valid on 'valid' subset" in text
 
-    caplog.clear()
-    fairseq_tool(
+    fairseq_command(
         "generate", data_bin, "--path", alm, "--task", "language_modeling",
         "--beam", 3, "--prefix-size", 4, "--gen-subset", "valid",
         "--sample-break-mode", "eos", "--tokens-per-sample", 64,
