@@ -79,6 +79,7 @@ def _run(step: Step, limit: float, log: Path) -> dict:
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_take_interrupts,
         )
         try:
             code = process.wait(limit)
@@ -110,6 +111,12 @@ def _run(step: Step, limit: float, log: Path) -> dict:
         "reason": problem,
         "output": output[-LOG_TAIL:],
     }
+
+
+def _take_interrupts() -> None:
+    """In the child: a shell starts background jobs with SIGINT ignored, and they hand
+    that down."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _interrupt(process: subprocess.Popen) -> None:
