@@ -11,8 +11,6 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .launching import on_device_of
-
 BLOCK = 2048
 NUM_WARPS = 4
 
@@ -64,7 +62,7 @@ def _in_layout_of(gate: Tensor, x: Tensor) -> Tensor:
 
 def _launch(kernel, *tensors):
     count = tensors[0].numel()
-    with on_device_of(tensors[0]):
+    with torch.cuda.device_of(tensors[0]):
         kernel[(triton.cdiv(count, BLOCK),)](
             *tensors, count, BLOCK=BLOCK, num_warps=NUM_WARPS
         )

@@ -1,16 +1,9 @@
-"""What the launchers share: the device, and the layouts that the kernels take."""
+"""What the launchers share: the layouts that the kernels take."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor
-
-
-def on_device_of(tensor: Tensor) -> AbstractContextManager:
-    """Triton launches on the current device: make it the tensor's."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
 
 def with_contiguous_rows(x: Tensor) -> Tensor:

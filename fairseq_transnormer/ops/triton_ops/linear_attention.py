@@ -27,6 +27,7 @@ from .causal_linear_attention_kernels import (
     causal_backward_kernel,
     causal_forward_kernel,
 )
+from .launching import with_contiguous_rows
 from .linear_attention_options import SHORT_LENGTH, launch_options, segment_length
 from .linear_attention_step import step_kernel
 from .linear_attention_sums import segment_sums_kernel
@@ -46,7 +47,7 @@ def linear_attention(
     return_state: bool = False,
 ):
     """The Triton implementation of ``ops.linear_attention``, without ``normalize``."""
-    query, key, value = (_last_contiguous(x) for x in (query, key, value))
+    query, key, value = (with_contiguous_rows(x) for x in (query, key, value))
     pads = None
     if key_padding_mask is not None:
         pads = key_padding_mask.contiguous().view(torch.uint8)
@@ -79,7 +80,7 @@ def _step(query, key, value, pads, state, feature_map) -> Tensor:
     """One token: S += k v^T in place, o = q S."""
     batch, _, heads, width = query.shape
     output = _empty_rows(query, 1, value.shape[-1], unscaled_output_dtype(query.dtype))
-    work = _last_contiguous(state)
+    work = with_contiguous_rows(state)
     tile = min(value.shape[-1], 64)
     tensors = (query, key, value, output)
     step_kernel[(batch * heads, value.shape[-1] // tile)](
@@ -318,10 +319,6 @@ def _strides(tensors) -> list[int]:
     return [stride for x in tensors for stride in x.stride()[:3]]
 
 
-def _last_contiguous(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
 def _empty_rows(like: Tensor, length: int, width: int, dtype: torch.dtype) -> Tensor:
     """(B, length, H, width), in fairseq's T x B x C order where ``like`` has it."""
     batch, _, heads, _ = like.shape
@@ -338,6 +335,6 @@ def _empty_grads(*tensors: Tensor) -> list[Tensor]:
 def _grad_output(grad_output: Tensor | None, query: Tensor, width: int) -> Tensor:
     """The gradient with its last dimension contiguous; zeros for none."""
     if grad_output is not None:
-        return _last_contiguous(grad_output)
+        return with_contiguous_rows(grad_output)
     dtype = unscaled_output_dtype(query.dtype)
     return query.new_zeros((*query.shape[:3], width), dtype=dtype)

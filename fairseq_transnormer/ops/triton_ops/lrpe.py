@@ -7,7 +7,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .launching import empty_with_rows_like, on_device_of, with_contiguous_rows
+from .launching import empty_with_rows_like, with_contiguous_rows
 from .lrpe_kernels import encode_backward_kernel, encode_kernel
 
 # elements of a program's tile: 16 for each thread of 4 warps
@@ -84,7 +84,7 @@ def _launch(kernel, tensors, parameters, feature_map, *, backward=False):
     else:
         tensors_and_sums = tensors
     strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
-    with on_device_of(query):
+    with torch.cuda.device_of(query):
         kernel[grid](
             *tensors_and_sums,
             theta,

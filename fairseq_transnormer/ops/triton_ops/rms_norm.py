@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .launching import empty_with_rows_like, on_device_of, with_contiguous_rows
+from .launching import empty_with_rows_like, with_contiguous_rows
 
 # elements of a program's tile: 32 for each thread of 4 warps
 TILE = 4096
@@ -56,7 +56,7 @@ def _launch(kernel, tensors, scale, *scalars):
     columns = max(16, triton.next_power_of_2(width))
     rows = min(64, max(1, TILE // columns))
     strides = [stride for tensor in tensors for stride in tensor.stride()[:2]]
-    with on_device_of(scale):
+    with torch.cuda.device_of(scale):
         kernel[(triton.cdiv(outer * inner, rows),)](
             *tensors,
             scale,
