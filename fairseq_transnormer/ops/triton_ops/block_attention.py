@@ -18,6 +18,7 @@ from .block_attention_kernels import (
     block_attention_step,
 )
 from .block_tiles import num_warps, transposes_products
+from .launching import with_contiguous_rows
 from .support import INTERPRETED, tf32_is_allowed
 
 
@@ -62,7 +63,7 @@ class _Blocks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, mask, block_size, causal, activation, scale):
-        query, key, value = map(_contiguous_width, (query, key, value))
+        query, key, value = map(with_contiguous_rows, (query, key, value))
         dtype = output_dtype(value.dtype, activation)
         output = _empty_like(value, dtype)
         # float32 operands where the weights of float16 inputs have no bound; TF32 keeps
@@ -104,7 +105,7 @@ class _Blocks(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, output_gradient):
         query, key, value, mask = ctx.saved_tensors
-        output_gradient = _contiguous_width(output_gradient)
+        output_gradient = with_contiguous_rows(output_gradient)
         gradients = [_empty_like(x, x.dtype) for x in (query, key, value)]
         grid, sizes = _grid(query, ctx.options["BLOCK_SIZE"])
         with torch.cuda.device_of(query):
@@ -139,7 +140,7 @@ def _step(
     scale: float,
 ) -> tuple[Tensor, BlockAttentionState]:
     """One token, in place; the device is not waited for."""
-    query, key, value = map(_contiguous_width, (query, key, value))
+    query, key, value = map(with_contiguous_rows, (query, key, value))
     batch, _, heads, width = query.shape
     block_size, value_width = state.key.shape[1], value.shape[-1]
     output = _empty_like(value, output_dtype(value.dtype, activation))
@@ -176,10 +177,6 @@ def _grid(query: Tensor, block_size: int) -> tuple[tuple[int], tuple[int, int, i
     batch, length, heads, _ = query.shape
     blocks = triton.cdiv(length, block_size)
     return (batch * blocks * heads,), (length, blocks, heads)
-
-
-def _contiguous_width(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _empty_like(x: Tensor, dtype: torch.dtype) -> Tensor:
