@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from . import command_line, environment, results
+from . import command_line
 from .cases import Deadline, add_time_limit, first_line
 from .language_models import VARIANTS, build_transformer, build_transnormer
 from .memory import METHODS, peak_bytes
@@ -233,15 +233,12 @@ def parse(arguments: list[str] | None):
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     options = parse(arguments)
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    path = command_line.output_path(NAME, options)
-    record = results.Record(
-        path,
-        benchmark=NAME,
-        command=command_line.command(NAME, arguments),
-        environment=environment.describe(options.device),
-        settings={
+    command_line.prepare(options)
+    record = command_line.record(
+        NAME,
+        options,
+        arguments,
+        {
             "tokens": options.tokens,
             "vocabulary": options.vocabulary,
             "vocabulary_of_the_stack": STACK_VOCABULARY,
@@ -249,15 +246,12 @@ def main(arguments: list[str] | None = None) -> None:
             "heads": options.heads,
             "layers": options.layers,
             "dtype": options.dtype,
-            "clock": options.clock,
-            "repeats": command_line.repeats(options)._asdict(),
             "memory_method": METHODS[options.device.type],
         },
     )
     for rows in measure(options):
         record.add(rows)
     record.finish()
-    print(f"{NAME}: wrote {path}")
 
 
 if __name__ == "__main__":
