@@ -1,6 +1,8 @@
-"""Checks a folder of fairseq's binary data before a training run trips over it.
+"""Checks a folder of prepared data before a training run trips over it.
 
-Checked are: dict.txt can be read; each split has an .idx of the right format and a
+Of labelled sequences (a manifest.json of ``data_prep.lra``) every file's size and
+SHA-256, labels, offsets and tokens are checked. Of fairseq's binary data:
+dict.txt can be read; each split has an .idx of the right format and a
 .bin of exactly the size that the .idx says; every token id lies in the dictionary; no
 split is empty; and, if the folder has a report.json, every file has the recorded
 SHA-256. Of a folder of labelled texts (input0, input1, label) each column is checked,
@@ -23,6 +25,7 @@ from data_prep.encoders import EOS_ID
 from data_prep.errors import InputError, run_command
 from data_prep.fairseq_format import fairseq_data, load_dictionary
 from data_prep.report import REPORT, read_report
+from data_prep.sequence_folder import MANIFEST, verify_sequences
 
 IDS_AT_ONCE = 1 << 24
 # of the folders that sentence_prediction reads
@@ -166,12 +169,17 @@ def _verify_checksums(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = command_parser("verify", __doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder with dict.txt")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what was prepared")
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _verify(options), failure=1)
 
 
 def _verify(options: argparse.Namespace) -> None:
+    if (options.folder / MANIFEST).is_file():
+        for split, counts in verify_sequences(options.folder)["splits"].items():
+            print(f"{split}: {counts['examples']:,} examples")
+        print(f"{options.folder}: good")
+        return
     for split, counts in verify_folder(options.folder).items():
         print(f"{split}: {counts['lines']:,} lines, {counts['tokens']:,} tokens")
     print(f"{options.folder}: good")
