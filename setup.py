@@ -27,7 +27,14 @@ setup(
         "fairseq": [
             "ve-fairseq==0.12.3; python_version>='3.11' and python_version<'3.13'",
         ],
-        "data": ["datasets", "pyarrow", "sentencepiece", "tiktoken", "tqdm"],
+        "data": [
+            "datasets",
+            "pillow",
+            "pyarrow",
+            "sentencepiece",
+            "tiktoken",
+            "tqdm",
+        ],
         "plot": ["matplotlib"],
         "reproduce": ["matplotlib", "scipy", "pyyaml"],
         # CUDA builds of torch bring their Triton along

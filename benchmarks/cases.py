@@ -29,13 +29,18 @@ def measure(
             # this also warms the call up
             rows[name]["peak_bytes"] = peak_bytes(call, options.device)
         except torch.cuda.OutOfMemoryError as error:
-            rows[name]["skipped"] = f"out of memory: {str(error).splitlines()[0]}"
+            rows[name]["skipped"] = f"out of memory: {first_line(error)}"
         else:
             fitting[name] = call
     repeats = command_line.repeats(options)
     samples = interleave(fitting, options.device, repeats, clock=options.clock)
     for name, seconds in samples.items():
         rows[name]["seconds"] = seconds
+
+
+def first_line(error: Exception) -> str:
+    """Of its message, which may be empty."""
+    return (str(error).strip() or "no message").splitlines()[0]
 
 
 def add_time_limit(parser: ArgumentParser, seconds: float = 600) -> None:

@@ -94,7 +94,8 @@ def draw(panels: list[Panel], x_label: str, caption: str, path: Path) -> None:
             axes.yaxis.set_major_formatter(ScalarFormatter())
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-        axes.set(title=panel.title, xlabel=panel.x_label or x_label, ylabel=panel.unit)
+        axes.set_title(textwrap.fill(panel.title, 44), fontsize=10)
+        axes.set(xlabel=panel.x_label or x_label, ylabel=panel.unit)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     # inches for the caption's lines and the legend's rows, below the panels

@@ -15,7 +15,7 @@ import torch
 
 from fairseq_transnormer.ops import torch_linear_attention
 
-from . import cases, command_line, environment, five_forms, results
+from . import cases, command_line, five_forms
 from .attention_calls import Contestant, make_call
 from .memory import METHODS
 from .phases import FORWARD, TRAINING
@@ -86,21 +86,16 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     options.chunk_sizes.sort()
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    path = command_line.output_path(NAME, options)
-    record = results.Record(
-        path,
-        benchmark=NAME,
-        command=command_line.command(NAME, arguments),
-        environment=environment.describe(options.device),
-        settings={
+    command_line.prepare(options)
+    record = command_line.record(
+        NAME,
+        options,
+        arguments,
+        {
             "heads": options.heads,
             "tokens": options.tokens,
             "fixed_chunk_size": torch_linear_attention.CHUNK_SIZE,
             "dtype": options.dtype,
-            "clock": options.clock,
-            "repeats": command_line.repeats(options)._asdict(),
             "memory_method": METHODS[options.device.type],
         },
     )
@@ -111,7 +106,6 @@ def main(arguments: list[str] | None = None) -> None:
                 record.add(measure_group(length, width, mode, limits, options))
                 print(f"{NAME}: n = {length}, d = {width}, {mode}", flush=True)
     record.finish()
-    print(f"{NAME}: wrote {path}")
 
 
 if __name__ == "__main__":

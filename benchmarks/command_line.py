@@ -12,7 +12,8 @@ import torch
 
 from fairseq_transnormer.ops.triton_ops.support import why_triton_cannot_run
 
-from .results import FOLDER
+from . import environment
+from .results import FOLDER, Record
 from .timing import CLOCKS, Repeats
 
 GIB = 2**30
@@ -83,6 +84,35 @@ def command(benchmark: str, arguments: list[str] | None) -> str:
     """The command line to store beside the data."""
     arguments = sys.argv[1:] if arguments is None else arguments
     return shlex.join(["python", "-m", f"benchmarks.{benchmark}", *arguments])
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Threads and seed, before anything is measured."""
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+
+
+def record(
+    benchmark: str,
+    options: argparse.Namespace,
+    arguments: list[str] | None,
+    settings: dict[str, object],
+    **described,
+) -> Record:
+    """The file of this run.
+
+    Args:
+        settings: beside the clock and the repeats, which all have.
+        described: what the environment has besides.
+    """
+    return Record(
+        output_path(benchmark, options),
+        benchmark=benchmark,
+        command=command(benchmark, arguments),
+        environment=environment.describe(options.device) | described,
+        settings=settings
+        | {"clock": options.clock, "repeats": repeats(options)._asdict()},
+    )
 
 
 def output_path(benchmark: str, options: argparse.Namespace) -> Path:

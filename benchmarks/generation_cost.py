@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import torch
 
-from . import command_line, environment, results
+from . import command_line
+from .cases import first_line
 from .decoders import (
     CachingTransformer,
     GraphedTransNormer,
@@ -104,7 +105,7 @@ def _stand_behind(decoder, prompt) -> str | None:
     except RuntimeError as error:
         if not isinstance(decoder, GraphedTransNormer):
             raise
-        return f"its step cannot be captured: {str(error).strip().splitlines()[0]}"
+        return f"its step cannot be captured: {first_line(error)}"
     return None
 
 
@@ -172,17 +173,13 @@ def main(arguments: list[str] | None = None) -> None:
         help="longest prompt that fairseq's decoder takes token by token",
     )
     options = parser.parse_args(arguments)
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    described = environment.describe(options.device)
+    command_line.prepare(options)
     measurements, parameters = measure(options)
-    path = command_line.output_path(NAME, options)
-    results.write(
-        path,
-        benchmark=NAME,
-        command=command_line.command(NAME, arguments),
-        environment=described,
-        settings={
+    record = command_line.record(
+        NAME,
+        options,
+        arguments,
+        {
             "batch": 1,
             "dtype": options.dtype,
             "width": options.width,
@@ -190,12 +187,10 @@ def main(arguments: list[str] | None = None) -> None:
             "layers": options.layers,
             "vocabulary": options.vocabulary,
             "parameters": parameters,
-            "clock": options.clock,
-            "repeats": command_line.repeats(options)._asdict(),
         },
-        measurements=measurements,
     )
-    print(f"{NAME}: wrote {path}")
+    record.add(measurements)
+    record.finish()
 
 
 if __name__ == "__main__":

@@ -135,11 +135,9 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     options = parse(arguments)
     deadline = Deadline(options.time_limit)
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
+    command_line.prepare(options)
     device = options.device
-    path = command_line.output_path(NAME, options)
-    described = environment.describe(device) | environment.peers()
+    described = environment.peers()
     on_gpu = device.type == "cuda"
     if not on_gpu:
         # others at work on a CPU spoil every time
@@ -151,8 +149,6 @@ def main(arguments: list[str] | None = None) -> None:
         "block_size": options.block_size,
         "feature_map": options.feature_map,
         "dtype": options.dtype,
-        "clock": options.clock,
-        "repeats": command_line.repeats(options)._asdict(),
         "timings": [LAUNCHED, GRAPH] if on_gpu else [LAUNCHED],
         "check_length": options.check_length,
         "wrong_above": f"{accuracy.FACTOR:g} times the error of plain torch",
@@ -160,17 +156,9 @@ def main(arguments: list[str] | None = None) -> None:
         "copy_bandwidth": copy_bandwidth(device),
         "memory_method": METHODS[device.type],
     }
-
-    record = results.Record(
-        path,
-        benchmark=NAME,
-        command=command_line.command(NAME, arguments),
-        environment=described,
-        settings=settings,
-    )
+    record = command_line.record(NAME, options, arguments, settings, **described)
     run(options, deadline, record)
     record.finish()
-    print(f"{NAME}: wrote {path}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from fairseq_transnormer.ops import linear_attention
 
-from . import cases, command_line, environment, five_forms, results
+from . import cases, command_line, five_forms
 from .attention_calls import Contestant, make_call
 from .memory import METHODS
 from .phases import FORWARD, TRAINING
@@ -191,22 +191,17 @@ def main(arguments: list[str] | None = None) -> None:
     add("--dtype", choices=list(TOLERANCES), default="float32", help="of q, k, v")
     options = parser.parse_args(arguments)
     options.lengths, options.widths = sorted(options.lengths), sorted(options.widths)
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    path = command_line.output_path(NAME, options)
-    record = results.Record(
-        path,
-        benchmark=NAME,
-        command=command_line.command(NAME, arguments),
-        environment=environment.describe(options.device),
-        settings={
+    command_line.prepare(options)
+    record = command_line.record(
+        NAME,
+        options,
+        arguments,
+        {
             "heads": options.heads,
             "tokens": options.tokens,
             "head_width": options.width,
             "chunk_size": options.chunk_size,
             "dtype": options.dtype,
-            "clock": options.clock,
-            "repeats": command_line.repeats(options)._asdict(),
             "memory_method": METHODS[options.device.type],
         },
     )
@@ -217,7 +212,6 @@ def main(arguments: list[str] | None = None) -> None:
             name, batch, length, width = group
             print(f"{NAME}: {name}, n = {length}, d = {width}, {mode}", flush=True)
     record.finish()
-    print(f"{NAME}: wrote {path}")
 
 
 if __name__ == "__main__":

@@ -104,11 +104,14 @@ def main(arguments: list[str] | None = None) -> None:
         "Made by `python -m benchmarks.report` from the JSON here.",
     ]
     for path in paths:
-        run = results.read(path)
-        if run.get("benchmark") not in SECTIONS:
+        try:
+            run = results.read(path)
+        except ValueError as error:
+            parser.error(f"{path} is no JSON: {error}")
+        benchmark = run.get("benchmark") if isinstance(run, dict) else None
+        if benchmark not in tuple(SECTIONS):
             parser.error(
-                f"{path} has benchmark={run.get('benchmark')!r}; allowed: "
-                f"{', '.join(SECTIONS)}"
+                f"{path} has benchmark={benchmark!r}; allowed: {', '.join(SECTIONS)}"
             )
         parts.append(section(run, path.with_suffix(".png")))
     readme = folder / "README.md"

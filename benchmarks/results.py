@@ -64,6 +64,7 @@ class Record:
     def finish(self) -> None:
         """All rows are there."""
         self._write(complete=True)
+        print(f"{self._run['benchmark']}: wrote {self._path}")
 
     def _write(self, complete: bool) -> None:
         write(

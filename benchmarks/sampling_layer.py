@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fairseq_transnormer.ops import linear_attention
 
-from . import cases, command_line, environment, five_forms, results
+from . import cases, command_line, five_forms
 from .memory import METHODS
 
 NAME = "sampling_layer"
@@ -136,21 +136,16 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     options.contexts.sort()
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    path = command_line.output_path(NAME, options)
-    record = results.Record(
-        path,
-        benchmark=NAME,
-        command=command_line.command(NAME, arguments),
-        environment=environment.describe(options.device),
-        settings={
+    command_line.prepare(options)
+    record = command_line.record(
+        NAME,
+        options,
+        arguments,
+        {
             "batch": 1,
             "heads": options.heads,
             "head_width": options.width,
             "dtype": options.dtype,
-            "clock": options.clock,
-            "repeats": command_line.repeats(options)._asdict(),
             "memory_method": METHODS[options.device.type],
         },
     )
@@ -160,7 +155,6 @@ def main(arguments: list[str] | None = None) -> None:
             record.add(measure_context(context, limits, options))
             print(f"{NAME}: context {context}", flush=True)
     record.finish()
-    print(f"{NAME}: wrote {path}")
 
 
 if __name__ == "__main__":

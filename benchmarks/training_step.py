@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from . import command_line, environment, results
-from .cases import Deadline, add_time_limit
+from . import command_line
+from .cases import Deadline, add_time_limit, first_line
 from .language_models import VARIANTS, build_transformer, build_transnormer
 from .memory import METHODS, peak_bytes
 from .phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
@@ -154,9 +154,9 @@ def _warm_up(call: Callable[[], object], row: dict, device) -> str | None:
             call()
         row["peak_bytes"] = peak_bytes(call, device)
     except torch.cuda.OutOfMemoryError as error:
-        failure = f"out of memory: {str(error).splitlines()[0]}"
+        failure = f"out of memory: {first_line(error)}"
     except Exception as error:
-        failure = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        failure = f"{type(error).__name__}: {first_line(error)}"
     else:
         return None
     row.pop("peak_bytes", None)
@@ -233,15 +233,12 @@ def parse(arguments: list[str] | None):
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     options = parse(arguments)
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    path = command_line.output_path(NAME, options)
-    record = results.Record(
-        path,
-        benchmark=NAME,
-        command=command_line.command(NAME, arguments),
-        environment=environment.describe(options.device),
-        settings={
+    command_line.prepare(options)
+    record = command_line.record(
+        NAME,
+        options,
+        arguments,
+        {
             "tokens": options.tokens,
             "vocabulary": options.vocabulary,
             "vocabulary_of_the_stack": STACK_VOCABULARY,
@@ -249,15 +246,12 @@ def main(arguments: list[str] | None = None) -> None:
             "heads": options.heads,
             "layers": options.layers,
             "dtype": options.dtype,
-            "clock": options.clock,
-            "repeats": command_line.repeats(options)._asdict(),
             "memory_method": METHODS[options.device.type],
         },
     )
     for rows in measure(options):
         record.add(rows)
     record.finish()
-    print(f"{NAME}: wrote {path}")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def prepare_folder(dest: Path, recipe: Recipe, workers: int, overwrite: bool) ->
         verify_folder(folder)
         counts = {split.name: counts[split.name] for split in recipe.splits}
         files = [path for path in staging.files() if path.name != REPORT]
-        report = make_report(recipe.settings, len(dictionary), counts, files)
+        report = make_report(recipe.settings, len(dictionary), counts, folder, files)
         write_json(folder / REPORT, report)
         staging.publish()
     print_report(report, dest)

@@ -79,7 +79,9 @@ def prepare_corpus(
             "settings": settings,
             "splits": counts,
             "documents": {split: list(splits[split]) for split in SPLITS},
-            "files": file_records(staging.folder / f"{name}.txt" for name in SPLITS),
+            "files": file_records(
+                staging.folder, (staging.folder / f"{name}.txt" for name in SPLITS)
+            ),
         }
         write_json(staging.folder / MANIFEST, manifest)
         staging.publish()

@@ -32,7 +32,7 @@ def debian_documents(folder: Path) -> dict[str, list[str]]:
     A document is a file, or the dictionary's entries that begin with the same letters.
     """
     readers = {
-        LINUX: _linux,
+        LINUX: linux_documents,
         PYTHON: _python,
         POSTGRESQL: _postgresql,
         DICTIONARY: _dictionary,
@@ -46,7 +46,8 @@ def debian_documents(folder: Path) -> dict[str, list[str]]:
     return documents
 
 
-def _linux(folder: Path) -> dict[str, list[str]]:
+def linux_documents(folder: Path) -> dict[str, list[str]]:
+    """Paragraphs by file of the Linux documentation unpacked in ``folder``."""
     top = folder / SHARE / "doc" / LINUX / "Documentation"
     files = [
         path

@@ -56,11 +56,13 @@ class WordEncoder:
 class Gpt2Encoder:
     """GPT-2's byte-pair encoding, equal to fairseq's ``--bpe gpt2`` but faster.
 
-    The dictionary has the ids of GPT-2 in order, so that they only move up by the
-    special symbols. Lines are stripped, as in fairseq's recipe for RoBERTa.
+    With ``indices`` None the dictionary has the ids of GPT-2 in order, so that they
+    only move up by the special symbols; RoBERTa's has them in another order. Lines are
+    stripped, as in fairseq's recipe for RoBERTa.
     """
 
     folder: Path
+    indices: dict[str, int] | None = None
 
     @cached_property
     def _encoding(self) -> Any:
@@ -84,9 +86,15 @@ class Gpt2Encoder:
     def __call__(self, lines: list[str]) -> list[np.ndarray]:
         """Ids of each line."""
         encode = self._encoding.encode_ordinary
+        tokens = (encode(line.strip()) for line in lines)
+        if self.indices is None:
+            return [
+                _with_eos([token + SPECIAL_COUNT for token in each]) for each in tokens
+            ]
+        index = self.indices.get
         return [
-            _with_eos([token + SPECIAL_COUNT for token in encode(line.strip())])
-            for line in lines
+            _with_eos([index(str(token), UNKNOWN_ID) for token in each])
+            for each in tokens
         ]
 
 

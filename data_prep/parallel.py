@@ -1,4 +1,4 @@
-"""Work on batches of lines in several processes, with the results in order."""
+"""Work on batches of items in several processes, with the results in order."""
 
 import itertools
 import multiprocessing
@@ -13,18 +13,22 @@ from data_prep.errors import InputError
 BATCH_LINES = 2000
 BATCHES_AHEAD = 4
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
-_work: Callable[[list[str]], Any]
+_work: Callable[[list[Any]], Any]
 
 
 def map_batches(
-    work: Callable[[list[str]], Result], lines: Iterable[str], workers: int
+    work: Callable[[list[Item]], Result],
+    items: Iterable[Item],
+    workers: int,
+    batch_size: int = BATCH_LINES,
 ) -> Iterator[Result]:
-    """``work`` on batches of ``lines``; at most a few batches are held in memory."""
-    source = iter(lines)
-    batches = iter(lambda: list(itertools.islice(source, BATCH_LINES)), [])
+    """``work`` on batches of ``items``; at most a few batches are held in memory."""
+    source = iter(items)
+    batches = iter(lambda: list(itertools.islice(source, batch_size)), [])
     first = next(batches, [])
-    if workers == 1 or len(first) < BATCH_LINES:
+    if workers == 1 or len(first) < batch_size:
         if first:
             yield work(first)
         yield from map(work, batches)
@@ -54,10 +58,10 @@ def map_batches(
                 future.cancel()
 
 
-def _set_work(work: Callable[[list[str]], Any]) -> None:
+def _set_work(work: Callable[[list[Any]], Any]) -> None:
     global _work
     _work = work
 
 
-def _do_work(batch: list[str]) -> Any:
+def _do_work(batch: list[Any]) -> Any:
     return _work(batch)

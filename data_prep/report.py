@@ -18,6 +18,7 @@ def make_report(
     settings: dict[str, Any],
     dictionary_size: int,
     splits: dict[str, dict[str, int]],
+    folder: Path,
     files: Iterable[Path],
 ) -> dict[str, Any]:
     """The report's content. It has no dates: the same input gives the same report."""
@@ -25,15 +26,18 @@ def make_report(
         "settings": settings,
         "dictionary_size": dictionary_size,
         "splits": splits,
-        "files": file_records(files),
-        "software": _software(),
+        "files": file_records(folder, files),
+        "software": software(),
     }
 
 
-def file_records(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of each file by its name."""
+def file_records(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of each file by its name in ``folder``."""
     return {
-        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        path.relative_to(folder).as_posix(): {
+            "bytes": path.stat().st_size,
+            "sha256": sha256_of(path),
+        }
         for path in files
     }
 
@@ -58,7 +62,8 @@ def print_report(report: dict[str, Any], dest: Path) -> None:
         print(f"  {record['sha256']}  {name}")
 
 
-def _software() -> dict[str, str]:
+def software() -> dict[str, str]:
+    """Versions of what writes and encodes."""
     found = {"python": platform.python_version()}
     for package in SOFTWARE:
         try:

@@ -92,7 +92,9 @@ class Staging:
     def files(self) -> list[Path]:
         """What has been made so far, without the bookkeeping."""
         found = (
-            path for path in self.folder.iterdir() if path.name not in (STATE, LOCK)
+            path
+            for path in self.folder.rglob("*")
+            if path.is_file() and path.name not in (STATE, LOCK)
         )
         return sorted(found)
 

@@ -1,9 +1,13 @@
-"""Checks a folder of fairseq's binary data before a training run trips over it.
+"""Checks a folder of prepared data before a training run trips over it.
 
-Checked are: dict.txt can be read; each split has an .idx of the right format and a
+Of labelled sequences (a manifest.json of ``data_prep.lra``) every file's size and
+SHA-256, labels, offsets and tokens are checked. Of fairseq's binary data:
+dict.txt can be read; each split has an .idx of the right format and a
 .bin of exactly the size that the .idx says; every token id lies in the dictionary; no
 split is empty; and, if the folder has a report.json, every file has the recorded
-SHA-256. The first fault ends the check: one line on stderr and exit code 1.
+SHA-256. Of a folder of labelled texts (input0, input1, label) each column is checked,
+and that they have equally many lines. The first fault ends the check: one line on
+stderr and exit code 1.
 """
 
 import argparse
@@ -21,8 +25,12 @@ from data_prep.encoders import EOS_ID
 from data_prep.errors import InputError, run_command
 from data_prep.fairseq_format import fairseq_data, load_dictionary
 from data_prep.report import REPORT, read_report
+from data_prep.sequence_folder import MANIFEST, verify_sequences
 
 IDS_AT_ONCE = 1 << 24
+# of the folders that sentence_prediction reads
+FIRST_COLUMN = "input0"
+OTHER_COLUMNS = ("input1", "label")
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,32 @@ def verify_folder(folder: Path) -> dict[str, dict[str, int]]:
     """Counts by split; raises InputError naming the file and its first fault."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
+    if (folder / FIRST_COLUMN).is_dir():
+        counts = _verify_columns(folder)
+    else:
+        counts = _verify_splits(folder)
+    _verify_checksums(folder)
+    return counts
+
+
+def _verify_columns(folder: Path) -> dict[str, dict[str, int]]:
+    """Counts of the first column, which the others must agree with."""
+    counts = _verify_splits(folder / FIRST_COLUMN)
+    for column in OTHER_COLUMNS:
+        # numbers to predict are no binary data
+        if not (folder / column / "dict.txt").exists():
+            continue
+        for split, found in _verify_splits(folder / column).items():
+            expected = counts.get(split, {"lines": 0})["lines"]
+            if found["lines"] != expected:
+                raise InputError(
+                    f"{folder / column / split}.idx: {found['lines']} lines, expected "
+                    f"{expected}, as {FIRST_COLUMN} has"
+                )
+    return counts
+
+
+def _verify_splits(folder: Path) -> dict[str, dict[str, int]]:
     size = len(load_dictionary(folder / "dict.txt"))
     stems = {path.stem for path in folder.iterdir() if path.suffix in (".bin", ".idx")}
     if not stems:
@@ -45,9 +79,7 @@ def verify_folder(folder: Path) -> dict[str, dict[str, int]]:
         for suffix in (".bin", ".idx"):
             if not (folder / f"{split}{suffix}").is_file():
                 raise InputError(f"{folder / split}{suffix}: no such file")
-    counts = {split: _verify_split(folder, split, size) for split in sorted(stems)}
-    _verify_checksums(folder)
-    return counts
+    return {split: _verify_split(folder, split, size) for split in sorted(stems)}
 
 
 def read_index(path: Path) -> Index:
@@ -137,12 +169,17 @@ def _verify_checksums(folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = command_parser("verify", __doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder with dict.txt")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what was prepared")
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _verify(options), failure=1)
 
 
 def _verify(options: argparse.Namespace) -> None:
+    if (options.folder / MANIFEST).is_file():
+        for split, counts in verify_sequences(options.folder)["splits"].items():
+            print(f"{split}: {counts['examples']:,} examples")
+        print(f"{options.folder}: good")
+        return
     for split, counts in verify_folder(options.folder).items():
         print(f"{split}: {counts['lines']:,} lines, {counts['tokens']:,} tokens")
     print(f"{options.folder}: good")

@@ -1,14 +1,12 @@
 """WikiText-103 from wherever it is: the hub, the original files, or a saved copy."""
 
-import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from data_prep.checksum import sha256_of
+from data_prep.dataset_files import fingerprints, one_line, readable, shards
 from data_prep.errors import InputError
 from data_prep.text_files import read_lines, scan
 
@@ -75,7 +73,7 @@ def hub_source(version: Version) -> Source:
     except Exception as error:  # no base class covers the hub's and the net's errors
         raise InputError(
             f"{HUB_NAME} ({version.config}): cannot be loaded from the Hugging Face "
-            f"hub ({_one_line(error)}); give a local copy with --from-dir, "
+            f"hub ({one_line(error)}); give a local copy with --from-dir, "
             f"{layouts(version)}"
         ) from error
     identity = {"hub": HUB_NAME, "config": version.config}
@@ -105,51 +103,31 @@ def _saved_dataset(folder: Path) -> Source:
         missing = [name for name in SPLITS.values() if name not in loaded]
     except Exception as error:  # arrow's, json's and datasets' own errors
         raise InputError(
-            f"{folder}: the saved dataset cannot be read: {_one_line(error)}"
+            f"{folder}: the saved dataset cannot be read: {one_line(error)}"
         ) from error
     if missing:
         raise InputError(f"{folder}: has no split {missing[0]}; it has {list(loaded)}")
     arrow_files = sorted(folder.rglob("*.arrow"))
     return Source(
-        _fingerprints(folder, arrow_files),
+        fingerprints(folder, arrow_files),
         lambda split: _rows(loaded[SPLITS[split]], folder / SPLITS[split]),
     )
 
 
 def _parquet_files(folder: Path) -> Source:
-    files = {split: _shards(folder, name) for split, name in SPLITS.items()}
-    shards = [path for paths in files.values() for path in paths]
+    files = {split: shards(folder, name) for split, name in SPLITS.items()}
+    paths = [path for shard_paths in files.values() for path in shard_paths]
     return Source(
-        _fingerprints(folder, shards),
+        fingerprints(folder, paths),
         lambda split: chain.from_iterable(map(_parquet_rows, files[split])),
     )
-
-
-def _shards(folder: Path, name: str) -> list[Path]:
-    shards = sorted(
-        {*folder.glob(f"{name}-*.parquet"), *folder.glob(f"{name}.parquet")}
-    )
-    if not shards:
-        raise InputError(f"{folder}: no file {name}-*.parquet or {name}.parquet")
-    count = re.search(r"-of-(\d+)", shards[0].name)
-    if count and len(shards) != int(count[1]):
-        raise InputError(
-            f"{folder}: {len(shards)} of {int(count[1])} {name}-*.parquet files"
-        )
-    for path in shards:
-        with open(path, "rb") as file:
-            start = file.read(4)
-            file.seek(max(path.stat().st_size - 4, 0))
-            if start != b"PAR1" or file.read() != b"PAR1":
-                raise InputError(f"{path}: truncated, or not a parquet file")
-    return shards
 
 
 def _parquet_rows(path: Path) -> Iterator[str]:
     """Read in place: ``datasets`` would first copy the file into its cache."""
     from pyarrow import parquet
 
-    with _readable(path), parquet.ParquetFile(path) as file:
+    with readable(path), parquet.ParquetFile(path) as file:
         _require_text_column(path, file.schema_arrow.names)
         for batch in file.iter_batches(ROWS_AT_ONCE, columns=["text"]):
             yield from batch["text"].to_pylist()
@@ -158,7 +136,7 @@ def _parquet_rows(path: Path) -> Iterator[str]:
 def _rows(dataset: Any, where: Path | str) -> Iterator[str]:
     """The rows of column ``text``; the hub's rows end in a newline or are empty."""
     _require_text_column(where, dataset.column_names)
-    with _readable(where):
+    with readable(where):
         for batch in dataset.iter(batch_size=ROWS_AT_ONCE):
             yield from batch["text"]
 
@@ -166,21 +144,3 @@ def _rows(dataset: Any, where: Path | str) -> Iterator[str]:
 def _require_text_column(where: Path | str, names: list[str]) -> None:
     if "text" not in names:
         raise InputError(f"{where}: no column 'text', only {names}")
-
-
-@contextmanager
-def _readable(where: Path | str) -> Iterator[None]:
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{where}: cannot be read: {_one_line(error)}") from error
-
-
-def _fingerprints(folder: Path, files: list[Path]) -> dict[str, str]:
-    return {str(path.relative_to(folder)): sha256_of(path) for path in files}
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -37,10 +37,10 @@ def load_language_model(
         GenerationError: a file is missing or not what it should be.
     """
     path = Path(path)
-    state = _read(path)
+    state = read_checkpoint(path)
     cfg = state["cfg"]
     _check_architecture(path, cfg)
-    data = _dictionary_folder(path, cfg, data)
+    data = dictionary_folder(path, cfg, data)
     overrides = {"data": str(data)}
     units = _sentencepiece_model(path, data, sentencepiece_model)
     if units is not None:
@@ -64,7 +64,8 @@ def load_language_model(
     return GeneratorHubInterface(cfg, task, loaded)
 
 
-def _read(path: Path) -> dict:
+def read_checkpoint(path: Path) -> dict:
+    """The checkpoint's content; raises GenerationError if it is none."""
     if path.is_dir():
         files = ", ".join(sorted(each.name for each in path.glob("*.pt"))) or "none"
         raise GenerationError(f"{path}: a folder; give a checkpoint in it: {files}")
@@ -95,7 +96,8 @@ def _check_architecture(path: Path, cfg) -> None:
         )
 
 
-def _dictionary_folder(path: Path, cfg, data: str | Path | None) -> Path:
+def dictionary_folder(path: Path, cfg, data: str | Path | None) -> Path:
+    """``data``, or the folder with dict.txt that the checkpoint was trained on."""
     if data is not None:
         folders = [Path(data)]
     else:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.states import State
+from .registry import token_mixers
 
 if TYPE_CHECKING:
     from .config import LayerConfig
@@ -28,9 +29,12 @@ class Attention(nn.Module, ABC):
         causal: whether token i sees tokens j <= i only.
 
     Raises:
-        ValueError: num_heads does not divide embed_dim.
+        ValueError: num_heads does not divide embed_dim; causal, where
+            ``supports_causal`` is False.
     """
 
+    # whether a causal layer can have it
+    supports_causal = True
     # whether what a causal layer remembers has one size, whatever the length
     constant_state = True
     # tokens of the longest input, or None
@@ -38,6 +42,12 @@ class Attention(nn.Module, ABC):
 
     def __init__(self, embed_dim: int, num_heads: int, *, causal: bool):
         super().__init__()
+        if causal and not self.supports_causal:
+            raise ValueError(
+                f"{type(self).__name__} in a causal model: it is an encoder's; "
+                f"attention_types of a causal model: "
+                f"{', '.join(token_mixers(causal=True))}"
+            )
         if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(
                 f"num_heads={num_heads}; allowed: divisors of embed_dim={embed_dim}"

@@ -40,9 +40,16 @@ def register_layer(name: str, options: type | None = None):
     return _register(LAYERS, name, options)
 
 
-def token_mixers() -> list[str]:
-    """The names of all registered attentions and layers."""
-    return sorted([*ATTENTIONS, *LAYERS])
+def token_mixers(*, causal: bool = False) -> list[str]:
+    """The names of all registered attentions and layers.
+
+    causal: only of those that a causal model can have.
+    """
+    return sorted(
+        name
+        for name, kind in (ATTENTIONS | LAYERS).items()
+        if not causal or getattr(kind, "supports_causal", True)
+    )
 
 
 def parse_attention_types(notation: str) -> list[str]:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .attention_inputs import real_lengths
+from .attention_inputs import real_lengths, zero_pads
 from .precision import unscaled_output_dtype
+from .slots import cut_out, lay_behind
 from .states import BlockAttentionState
 
 
@@ -74,19 +75,11 @@ def _last_block(
     hidden: bool (B, N), True where there is no token.
     end: (B,), the index behind the last token; blocks start at index 0.
     """
-    start = end // block_size * block_size
-    slots = start[:, None] + torch.arange(block_size, device=key.device)
-    index = slots.clamp(max=key.shape[1] - 1)
-    rows = torch.arange(key.shape[0], device=key.device)[:, None]
-    empty = slots >= end[:, None]
+    place = end // block_size * block_size, end, block_size
+    key, value = cut_out(key, *place), cut_out(value, *place)
     if hidden is not None:
-        empty = empty | hidden[rows, index]
-    empty = empty[:, :, None, None]
-    return BlockAttentionState(
-        key[rows, index].masked_fill(empty, 0),
-        value[rows, index].masked_fill(empty, 0),
-        length,
-    )
+        key, value = zero_pads(key, value, cut_out(hidden, *place))
+    return BlockAttentionState(key, value, length)
 
 
 def _continue(
@@ -108,10 +101,7 @@ def _continue(
     index = offset[:, None] + torch.arange(added, device=query.device)
 
     def lay(x: Tensor, cached: Tensor | None) -> Tensor:
-        buffer = x.new_zeros((x.shape[0], buffer_length, *x.shape[2:]))
-        if cached is not None:
-            buffer[:, :block_size] = cached
-        return buffer.scatter(1, index[:, :, None, None].expand_as(x), x)
+        return lay_behind(cached, x, offset, buffer_length)
 
     slots = torch.arange(buffer_length, device=query.device)
     hidden = slots >= offset[:, None]

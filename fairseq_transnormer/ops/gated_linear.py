@@ -53,16 +53,18 @@ class _GatedLinear(torch.autograd.Function):
     def backward(ctx, grad):
         gate, value, weight = ctx.saved_tensors
         grads, rows = [None] * 5, grad.reshape(-1, grad.shape[-1])
+        # the product first: it is gone before the two widest gradients are made
+        if ctx.needs_input_grad[2]:
+            product = gated_silu(gate, value, backend=ctx.backend)
+            product = product.reshape(-1, product.shape[-1]).to(grad.dtype)
+            grads[2] = (rows.t() @ product).to(weight.dtype)
+            del product
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             # under autocast the weight has another dtype than the gradient
             grad_product = (grad @ weight.to(grad.dtype)).to(gate.dtype)
             grads[:2] = gated_silu_gradients(
                 gate, value, grad_product, backend=ctx.backend
             )
-        if ctx.needs_input_grad[2]:
-            product = gated_silu(gate, value, backend=ctx.backend)
-            product = product.reshape(-1, product.shape[-1]).to(grad.dtype)
-            grads[2] = (rows.t() @ product).to(weight.dtype)
         if ctx.needs_input_grad[3]:
             grads[3] = rows.sum(0).to(ctx.bias_dtype)
         return tuple(grads)

@@ -50,7 +50,7 @@ def _triton_gated_silu(*arguments, **keywords):
 
 def _torch_gradients(gate: Tensor, value: Tensor, grad: Tensor):
     grad_gate = torch.ops.aten.silu_backward(grad * value, gate)
-    return grad_gate, grad * F.silu(gate)
+    return grad_gate, F.silu(gate).mul_(grad)
 
 
 def _triton_gradients(*arguments):

@@ -64,8 +64,9 @@ def _attend(
 
     hidden: bool, True where P must be 0, besides what is hidden by ``causal``.
     """
-    if activation == "softmax" and hidden is None and dropout_p == 0:
-        # keeps no scores for the backward pass, and sums in float32 itself
+    if activation == "softmax" and hidden is None and dropout_p == 0 and scale > 0:
+        # keeps no scores for the backward pass, and sums in float32 itself; its kernel
+        # for the CPU hides the future before it multiplies by the scale
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     dtype = accumulation_dtype(q.dtype)
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -118,7 +119,8 @@ def _blocks(
         return x.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)  # BG, H, W, D
 
     output = _attend(cut(query), cut(key), cut(value), hidden, causal=causal, **options)
-    output = output.transpose(1, 2).unflatten(0, (batch, -1)).flatten(1, 2)
+    blocks = (length + tail) // size
+    output = output.transpose(1, 2).unflatten(0, (batch, blocks)).flatten(1, 2)
     return output[:, :length].to(output_dtype(value.dtype, options["activation"]))
 
 

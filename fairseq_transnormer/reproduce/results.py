@@ -242,7 +242,8 @@ def _conditions(
             if key not in varied and key not in sweep
         },
         "unequal": unequal,
-        "data": [f"{folder} ({fingerprint})" for folder, fingerprint in sorted(data)],
+        # the fingerprint tells data apart; folders may move
+        "data": [f"{Path(folder).name} ({mark})" for folder, mark in sorted(data)],
         "seeds": sorted({seed for each in runs for seed in each.seeds}),
     }
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from benchmarks import (
     kernels,
     linear_attention_forms,
     report,
+    results,
     roofline,
     sampling_layer,
 )
@@ -249,8 +251,25 @@ def test_report_without_data(tmp_path, capsys):
     assert "run a benchmark first" in capsys.readouterr().err
 
 
-def test_report_of_a_foreign_file(tmp_path, capsys):
-    (tmp_path / "x.json").write_text("{}")
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{}", "x.json has benchmark=None"),
+        ("[1]", "x.json has benchmark=None"),
+        ('{"benchmark": []}', "x.json has benchmark=[]"),
+        ('{"benchmark": ', "x.json is no JSON"),
+    ],
+)
+def test_report_of_a_foreign_file(text, message, tmp_path, capsys):
+    (tmp_path / "x.json").write_text(text)
     with pytest.raises(SystemExit):
         report.main(["--folder", str(tmp_path)])
-    assert "x.json has benchmark=None" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+
+
+def test_the_report_takes_every_result_of_the_repository():
+    folder = Path(__file__).parents[2] / results.FOLDER
+    paths = list(folder.glob("*.json"))
+    assert paths
+    for path in paths:
+        assert results.read(path).get("benchmark") in report.SECTIONS, path

@@ -1,21 +1,19 @@
 """Peak memory against known allocations and against the process's resident set."""
 
-import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks.contestants.contestant import Contestant
-from benchmarks.contestants.equations import causal_linear_attention
-from benchmarks.kernel_measurement import make_call
 from benchmarks.memory import peak_bytes
 from benchmarks.phases import FORWARD, TRAINING
 
+from .resident_peak import CLEAR
+
 CPU = torch.device("cpu")
 MIB = 2**20
-# resets the high-water mark of the resident set (proc(5)); Linux only
-CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 def test_counts_what_lives_at_one_time():
@@ -43,31 +41,16 @@ def test_the_backward_pass_counts():
     assert peak_bytes(call, CPU) == 3 * 4 * MIB
 
 
-def resident_peak(call):
-    def read(name):
-        for line in STATUS.read_text().splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) * 1024
-
-    # what earlier tests have freed would be used again, and is resident already
-    ctypes.CDLL(None).malloc_trim(0)
-    CLEAR.write_text("5")
-    before = read("VmRSS")
-    call()
-    return read("VmHWM") - before
-
-
 @pytest.mark.parametrize("mode", [FORWARD, TRAINING])
 def test_agrees_with_the_resident_set_where_tensors_are_large(mode):
-    """The naive attention: several matrices of 64 MiB, which malloc does not keep."""
     try:
         CLEAR.write_text("5")
     except OSError as error:
         pytest.skip(f"no high-water mark of the resident set here: {error}")
-    naive = Contestant("naive", causal_linear_attention)
-    inputs = [torch.randn(1, 2048, 4, 16, requires_grad=True) for _ in range(3)]
-    call, _ = make_call(naive, inputs, mode)
-    call()
-    counted, resident = peak_bytes(call, CPU), resident_peak(call)
+    command = [sys.executable, "-m", "tests.benchmarks.resident_peak", mode]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    counted, resident = map(int, done.stdout.split())
     assert counted >= 2 * 64 * MIB
     assert abs(counted - resident) < 0.15 * counted

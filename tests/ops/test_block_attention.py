@@ -254,3 +254,23 @@ def test_blocks_do_not_see_each_other(causal, activation):
     assert torch.equal(after[:, 16:], output[:, 16:])
     assert not torch.equal(after[:, 12:16], output[:, 12:16])
     assert torch.equal(after[:, 8:11], output[:, 8:11]) == causal
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_no_rows_give_no_rows(causal, backend):
+    qkv = [torch.randn(0, 20, 2, 4, requires_grad=True) for _ in range(3)]
+    output = block_attention(*qkv, block_size=16, causal=causal, backend=backend)
+    output.sum().backward()
+    assert output.shape == qkv[0].grad.shape == (0, 20, 2, 4)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("scale", [-1.0, 0.0, 0.3])
+def test_any_scale(scale, causal, backend):
+    qkv = draw(40, width=32)
+    options = {"block_size": 16, "causal": causal, "scale": scale}
+    output = block_attention(*qkv, **options, backend=backend)
+    expected = equations.block_attention(*qkv, **options)
+    assert relative_error(output, expected) < 1e-12

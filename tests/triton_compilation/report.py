@@ -2,7 +2,7 @@
 
     python -m tests.triton_compilation.report [--kernels NAME ...] [--check]
 
-writes results/benchmarks/kernel_resources.json and the table in docs/kernels.md. No GPU
+writes results/kernels/resources.json and the table in docs/kernels.md. No GPU
 is needed. --check writes nothing. Fails if a launch passes its budgets.
 """
 
@@ -23,7 +23,7 @@ from .compilation import (
 )
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "results/benchmarks/kernel_resources.json"
+RESULTS = ROOT / "results/kernels/resources.json"
 PAGE = ROOT / "docs/kernels.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 CAPABILITIES = (80, 86, 90)

@@ -275,6 +275,46 @@ def test_a_step_writes_in_place_and_sees_no_leftovers(activation):
         assert cached[:, 13:].isnan().all()
 
 
+def draw_step():
+    """A token of two rows, and a state behind 5 and 7 tokens."""
+    cache = (torch.randn(2, 16, 2, 32) for _ in "kv")
+    return draw(1, batch=2), BlockAttentionState(*cache, torch.tensor([5, 7]))
+
+
+def rows_outside(state):
+    return state._replace(**{n: x.mT.contiguous().mT for n, x in named_cache(state)})
+
+
+def every_other_length(state):
+    return state._replace(length=torch.tensor([5, 9, 7, 9])[::2])
+
+
+def named_cache(state):
+    return (("key", state.key), ("value", state.value))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("view", [rows_outside, every_other_length])
+def test_a_step_takes_states_with_any_strides(view):
+    token, state = draw_step()
+    other = view(BlockAttentionState(*(x.clone() for x in state)))
+    options = {"block_size": 16, "causal": True, "return_state": True}
+    expected, after = triton(*token, **options, initial_state=state)
+    output, other_after = triton(*token, **options, initial_state=other)
+    assert torch.equal(output, expected)
+    for x, y in zip(other_after, after, strict=True):
+        assert torch.equal(x, y)
+    assert other_after.key is other.key
+
+
+@torch.no_grad()
+def test_a_step_refuses_a_state_whose_rows_share_memory():
+    token, state = draw_step()
+    shared = state._replace(key=state.key[:1].expand(2, -1, -1, -1))
+    with pytest.raises(ValueError, match="expanded"):
+        triton(*token, block_size=16, causal=True, initial_state=shared)
+
+
 def test_blocks_too_large_for_a_tile_are_refused():
     qkv = draw(3, width=128)
     with pytest.raises(ValueError, match="block_size=128 with head width 128"):

@@ -10,6 +10,7 @@ from fairseq_transnormer.ops.triton_ops import (
 from fairseq_transnormer.ops.triton_ops import (
     causal_linear_attention as causal,
 )
+from fairseq_transnormer.ops.triton_ops import launching
 from fairseq_transnormer.ops.triton_ops import linear_attention_options as options
 from tests.ops.drawing import draw_mask, relative_error
 
@@ -239,6 +240,36 @@ def test_a_state_with_other_strides_is_updated_in_place():
     )
     linear_attention(*qkv, causal=True, backend="triton", initial_state=state)
     assert relative_error(stored.mT, after.key_value) < 1e-6
+
+
+@torch.no_grad()
+def test_a_step_refuses_a_state_whose_rows_share_memory():
+    state = draw_state()
+    shared = state._replace(key_value=state.key_value[:1].expand(2, -1, -1, -1))
+    with pytest.raises(ValueError, match="expanded"):
+        linear_attention(*draw(1), causal=True, initial_state=shared, backend="triton")
+
+
+def test_a_backward_pass_sees_that_a_step_changed_its_state():
+    state = draw_state()
+    qkv = [x.requires_grad_() for x in draw(5)]
+    output = linear_attention(*qkv, causal=True, initial_state=state, backend="triton")
+    with torch.no_grad():
+        linear_attention(*draw(1), causal=True, initial_state=state, backend="triton")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_tokens_too_far_apart_for_offsets_of_32_bits_are_copied(causal, monkeypatch):
+    # 2 rows of 2 heads of 32 in T x B x C
+    monkeypatch.setattr(launching, "FARTHEST_TOKEN", 127)
+    views = [torch.randn(70, 2, 2, 32).transpose(0, 1) for _ in range(3)]
+    check(views, causal=causal)
+    leaves = [x.detach().requires_grad_() for x in views]
+    output = linear_attention(*leaves, causal=causal, backend="triton")
+    for x in (output, *torch.autograd.grad(output.sum(), leaves)):
+        assert x.stride(1) <= 127
 
 
 def test_a_state_with_gradients_is_not_written_to():

@@ -13,7 +13,7 @@ from .bidirectional_linear_attention_kernels import (
     bidirectional_backward_kernel,
     bidirectional_forward_kernel,
 )
-from .launching import empty_rows, launch, strides, with_contiguous_rows
+from .launching import empty_rows, launch, strides, with_near_tokens
 from .linear_attention_options import (
     SHORT_LENGTH,
     WIDEST_TILE,
@@ -71,7 +71,7 @@ def _backward(
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
     options = launch_options("bidirectional", query, value)
-    grad_output = with_contiguous_rows(grad_output)
+    grad_output = with_near_tokens(grad_output)
     grad_sums = segment_sums(
         query, grad_output, None, feature_map, segment_length(query), options
     )

@@ -22,6 +22,8 @@ from .launching import (
     launch,
     strides,
     with_contiguous_rows,
+    writable_rows,
+    write_back,
 )
 from .operators import differentiable, in_place
 from .support import capability, tf32_is_allowed
@@ -178,23 +180,25 @@ def _step_tensors(
     query, key, value = map(with_contiguous_rows, (query, key, value))
     batch, _, heads, width = query.shape
     block_size, value_width = state_key.shape[1], value.shape[-1]
+    keys, values = writable_rows(state_key), writable_rows(state_value)
+    old_length = state_length.contiguous()
     output = empty_with_rows_like(value, output_dtype(value.dtype, activation))
-    length = torch.empty_like(state_length)
+    length = torch.empty_like(old_length)
     launch(
         block_attention_step,
         (batch * heads,),
         query,
         key,
         value,
-        state_key,
-        state_value,
-        state_length,
+        keys,
+        values,
+        old_length,
         output,
         length,
         *query.stride()[:3:2],
         *key.stride()[:3:2],
         *value.stride()[:3:2],
-        *strides((state_key, state_value)),
+        *strides((keys, values)),
         *output.stride()[:3:2],
         heads,
         scale,
@@ -204,6 +208,8 @@ def _step_tensors(
         ACTIVATION=activation,
         num_warps=num_warps(block_size, max(width, value_width)),
     )
+    write_back(keys, state_key)
+    write_back(values, state_value)
     return output, length
 
 

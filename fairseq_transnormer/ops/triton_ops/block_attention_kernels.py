@@ -19,7 +19,8 @@ from .block_attention_tile import (
     weight_totals,
 )
 
-_RUN_TIME = ("length", "blocks", "heads")
+# the stride from row to row of a mask is its length
+_RUN_TIME = ("length", "blocks", "heads", "pads_stride_b")
 
 
 @triton.jit(do_not_specialize=_RUN_TIME)

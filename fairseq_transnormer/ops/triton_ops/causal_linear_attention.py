@@ -16,7 +16,7 @@ from .causal_linear_attention_kernels import (
     causal_backward_kernel,
     causal_forward_kernel,
 )
-from .launching import empty_rows, launch, strides, with_contiguous_rows
+from .launching import empty_rows, launch, strides, with_near_tokens
 from .linear_attention_options import (
     WIDEST_TILE,
     causal_form,
@@ -106,7 +106,7 @@ def _backward(
     if grad_output is None:
         dtype = unscaled_output_dtype(query.dtype)
         grad_output = query.new_zeros((*query.shape[:3], value_width), dtype=dtype)
-    grad_output = with_contiguous_rows(grad_output)
+    grad_output = with_near_tokens(grad_output)
     grad_sums = None
     if short or segments == 1:
         sums = None

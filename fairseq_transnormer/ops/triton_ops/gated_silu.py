@@ -19,42 +19,41 @@ NUM_WARPS = 4
 
 def gated_silu(gate: Tensor, value: Tensor) -> Tensor:
     """``ops.gated_silu``."""
-    if not _is_dense(gate):
-        gate = gate.contiguous()
-    return _gate(gate, _in_layout_of(gate, value))[0]
+    return _gate(gate, value)[0]
 
 
 def gated_silu_gradients(
     gate: Tensor, value: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of gate and value."""
-    if not _is_dense(gate):
-        gate = gate.contiguous()
-    return _gradients_alone(gate, _in_layout_of(gate, value), grad)
+    return _gradients_alone(gate, value, grad)
 
 
 def _forward(gate: Tensor, value: Tensor) -> tuple[Tensor]:
+    gate = _dense(gate)
     output = torch.empty_like(gate)
-    _launch(gate_kernel, gate, value, output)
+    _launch(gate_kernel, gate, _in_layout_of(gate, value), output)
     return (output,)
 
 
 def _backward(gate: Tensor, value: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of both; the sigmoid is computed again."""
+    gate = _dense(gate)
     grads = torch.empty_like(gate), torch.empty_like(gate)
-    _launch(gate_backward_kernel, gate, value, _in_layout_of(gate, grad), *grads)
+    others = (_in_layout_of(gate, x) for x in (value, grad))
+    _launch(gate_backward_kernel, gate, *others, *grads)
     return grads
 
 
-def _is_dense(x: Tensor) -> bool:
-    """Whether x fills its memory without gaps, in some order of its dimensions."""
+def _dense(x: Tensor) -> Tensor:
+    """x, copied unless it fills its memory without gaps, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
         if size != 1:
             if stride != expected:
-                return False
+                return x.contiguous()
             expected *= size
-    return True
+    return x
 
 
 def _in_layout_of(gate: Tensor, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from ..attention_inputs import real_lengths
 from ..states import LinearAttentionState
 from .bidirectional_linear_attention import bidirectional_linear_attention
 from .causal_linear_attention import causal_linear_attention
-from .launching import with_contiguous_rows
+from .launching import with_near_tokens
 from .linear_attention_step import linear_attention_step
 
 
@@ -30,7 +30,7 @@ def linear_attention(
     return_state: bool = False,
 ):
     """The Triton implementation of ``ops.linear_attention``, without ``normalize``."""
-    query, key, value = (with_contiguous_rows(x) for x in (query, key, value))
+    query, key, value = (with_near_tokens(x) for x in (query, key, value))
     pads = None
     if key_padding_mask is not None:
         pads = key_padding_mask.contiguous().view(torch.uint8)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..precision import unscaled_output_dtype
 from .kernel_language import feature_map
-from .launching import empty_rows, launch, with_contiguous_rows
+from .launching import empty_rows, launch, writable_rows, write_back
 from .linear_attention_options import WIDEST_TILE
 from .linear_attention_tiles import head_offset
 from .operators import in_place
@@ -78,7 +78,7 @@ def _step(
     """S += k v^T in place, o = q S."""
     batch, _, heads, width = query.shape
     output = empty_rows(query, 1, value.shape[-1], unscaled_output_dtype(query.dtype))
-    rows = with_contiguous_rows(state)
+    rows = writable_rows(state)
     tile = min(value.shape[-1], WIDEST_TILE)
     tensors = (query, key, value, output)
     launch(
@@ -95,8 +95,7 @@ def _step(
         PHI=feature_map,
         num_warps=4,
     )
-    if rows is not state:
-        state.copy_(rows)
+    write_back(rows, state)
     return (output,)
 
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from .kernel_language import feature_map, feature_map_derivative_from_output
 
 # they change from call to call, and a kernel for each kind of number gains nothing
-LENGTHS = ["tokens", "length", "heads", "heads_a_program"]
+LENGTHS = ["tokens", "length", "heads", "heads_a_program", "positions_stride_b"]
 
 
 @triton.jit(do_not_specialize=LENGTHS)

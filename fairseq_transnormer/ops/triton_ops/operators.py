@@ -46,6 +46,12 @@ def differentiable(
         tensor stands for None.
     """
 
+    def input_gradients(ctx, backward, *grads):
+        if all(grad is None for grad in grads):
+            # autograd asks although no gradient reached any of the outputs
+            return (None,) * len(ctx.needs_input_grad)
+        return gradients(ctx, backward, *grads)
+
     class Function(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *arguments):
@@ -57,7 +63,7 @@ def differentiable(
         @staticmethod
         @once_differentiable
         def backward(ctx, *grads):
-            return gradients(ctx, backward, *grads)
+            return input_gradients(ctx, backward, *grads)
 
     operator = _custom_operator(name, forward, forward_schema)
     backward_operator = _custom_operator(f"{name}_backward", backward, backward_schema)
@@ -67,7 +73,7 @@ def differentiable(
         ctx.set_materialize_grads(False)
 
     operator.register_autograd(
-        lambda ctx, *grads: gradients(
+        lambda ctx, *grads: input_gradients(
             ctx,
             lambda *arguments: _as_tuple(backward_operator(*arguments)),
             *grads[:results],

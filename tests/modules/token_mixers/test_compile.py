@@ -1,13 +1,11 @@
 """torch.compile takes each mixer as one graph and changes nothing."""
 
-import pytest
 import torch
 
-from .cases import DEFAULT_CASES, draw, label
+from .cases import default_cases, draw
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("case", DEFAULT_CASES.values(), ids=label)
+@default_cases
 def test_one_graph(case, causal):
     torch.compiler.reset()
     layer, x = case.layer(causal), draw(2, 20).requires_grad_()

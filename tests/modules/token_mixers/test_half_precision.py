@@ -5,16 +5,27 @@ import copy
 import pytest
 import torch
 
-from .cases import UNBOUNDED, all_cases, causal_cases, draw
+from .cases import UNBOUNDED, WITHOUT_CHOICES, all_cases, causal_cases, draw
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 LENGTH, WIDTH = 512, 128
-WIDE = {"embed_dim": WIDTH, "ffn_dim": WIDTH, "block_size": 64}
+WIDE = {
+    "embed_dim": WIDTH,
+    "ffn_dim": WIDTH,
+    "block_size": 64,
+    "bigbird_block_size": 64,
+    "nystromformer_landmarks": 128,
+    "skyformer_landmarks": 128,
+}
 # bfloat16 keeps 8 bits and float16 11
 OUTPUT_ERROR = {torch.float16: 0.005, torch.bfloat16: 0.04}
 GRADIENT_ERROR = {torch.float16: 0.02, torch.bfloat16: 0.12}
 # ReLU sums next to zero are divided by their RMS: gradients hang on the last bits
 STEEP = {"diag t1": 6.0}
+
+
+def wide_layer(case, causal):
+    return case.layer(causal, **WIDE, **WITHOUT_CHOICES.get(case.name, {}))
 
 
 def error(value, expected):
@@ -24,7 +35,7 @@ def error(value, expected):
 @all_cases
 @dtypes
 def test_outputs_and_gradients_at_512_tokens(case, causal, dtype):
-    wide = case.layer(causal, **WIDE).float()
+    wide = wide_layer(case, causal).float()
     half = copy.deepcopy(wide).to(dtype)
     wide = wide.double()
     x = draw(2, LENGTH, width=WIDTH).to(dtype)
@@ -51,7 +62,7 @@ def test_large_and_small_activations(case, causal, dtype, scale):
     """Sums far beyond 65,504, scores far beyond what exp takes, and next to nothing."""
     if case.label in UNBOUNDED and dtype == torch.float16:
         pytest.skip("its outputs grow with the length: documented")
-    layer = case.layer(causal, **WIDE).to(dtype)
+    layer = wide_layer(case, causal).to(dtype)
     x = (scale * draw(1, LENGTH, width=WIDTH)).to(dtype).requires_grad_()
     y = layer(x)
     y.float().mean().backward()
@@ -64,7 +75,7 @@ def test_large_and_small_activations(case, causal, dtype, scale):
 @dtypes
 @torch.no_grad()
 def test_steps_in_half_precision(case, dtype):
-    layer = case.layer(causal=True, **WIDE).to(dtype)
+    layer = wide_layer(case, causal=True).to(dtype)
     x = draw(1, 90, width=WIDTH).to(dtype)
     y, state = layer(x[:, :60], return_state=True)
     outputs = [y]
@@ -76,7 +87,7 @@ def test_steps_in_half_precision(case, dtype):
 
 @all_cases
 def test_autocast_to_bfloat16(case, causal):
-    layer = case.layer(causal, **WIDE).float()
+    layer = wide_layer(case, causal).float()
     x = draw(1, 130, width=WIDTH).float().requires_grad_()
     expected = layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,0 +1,179 @@
+"""Labelled sequences as arrays that can be mapped into memory.
+
+A split has ``SPLIT.tokens.K.bin``, all tokens of its K-th sequences one behind the
+other (uint8), ``SPLIT.offsets.K.npy``, where each one starts and the last ends (int64,
+one more than there are examples), and ``SPLIT.labels.npy`` (uint8). K is 0, and 1 too
+for pairs of documents. manifest.json has settings, counts and SHA-256 of every file;
+``fairseq_transnormer.labelled_sequences`` reads the folder.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from data_prep.checksum import sha256_of
+from data_prep.errors import InputError
+from data_prep.report import file_records
+from data_prep.staging import Staging, is_complete, write_json
+
+MANIFEST = "manifest.json"
+FORMAT = "labelled sequences 1"
+SPLITS = ("train", "valid", "test")
+
+# the sequences of an example, uint8 each, and its label
+Example = tuple[tuple[np.ndarray, ...], int]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is written: ``examples`` gives a split's, ``counts`` how many, if known.
+
+    ``settings`` identify the data; ``vocabulary`` is the number of token ids.
+    """
+
+    settings: dict[str, Any]
+    sequences: int
+    vocabulary: int
+    classes: int
+    examples: Callable[[str], Iterator[Example]]
+    counts: dict[str, int | None]
+
+
+def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
+    """Makes ``dest``, going on behind the last split that an earlier run finished."""
+    if is_complete(dest, recipe.settings, MANIFEST, overwrite):
+        print(f"{dest}: already complete with these settings, nothing to do")
+        return
+    with Staging(dest, recipe.settings) as staging:
+        splits = {
+            split: staging.stage(
+                split,
+                file_names(split, recipe.sequences),
+                lambda split=split: _write_split(staging.folder, split, recipe),
+            )
+            # the small splits first: a fault shows before the long one
+            for split in reversed(SPLITS)
+        }
+        manifest = {
+            "format": FORMAT,
+            "settings": recipe.settings,
+            "sequences": recipe.sequences,
+            "vocabulary": recipe.vocabulary,
+            "classes": recipe.classes,
+            "splits": {split: splits[split] for split in SPLITS},
+            "files": file_records(
+                staging.folder,
+                (path for path in staging.files() if path.name != MANIFEST),
+            ),
+        }
+        write_json(staging.folder / MANIFEST, manifest)
+        verify_sequences(staging.folder)
+        staging.publish()
+    for split in SPLITS:
+        print(f"{dest} {split}: {splits[split]}")
+
+
+def file_names(split: str, sequences: int) -> list[str]:
+    """The files of a split."""
+    each = ((_tokens(split, k), _offsets(split, k)) for k in range(sequences))
+    return [*chain.from_iterable(each), _labels(split)]
+
+
+def _tokens(split: str, k: int) -> str:
+    return f"{split}.tokens.{k}.bin"
+
+
+def _offsets(split: str, k: int) -> str:
+    return f"{split}.offsets.{k}.npy"
+
+
+def _labels(split: str) -> str:
+    return f"{split}.labels.npy"
+
+
+def _write_split(folder: Path, split: str, recipe: Recipe) -> dict[str, Any]:
+    lengths: list[list[int]] = [[] for _ in range(recipe.sequences)]
+    labels: list[int] = []
+    files = [open(folder / _tokens(split, k), "wb") for k in range(recipe.sequences)]
+    try:
+        for sequences, label in tqdm(
+            recipe.examples(split),
+            total=recipe.counts[split],
+            desc=split,
+            unit=" examples",
+            disable=None,
+        ):
+            labels.append(label)
+            for file, sequence, each in zip(files, sequences, lengths, strict=True):
+                file.write(sequence.astype(np.uint8, copy=False).tobytes())
+                each.append(len(sequence))
+    finally:
+        for file in files:
+            file.close()
+    if not labels:
+        raise InputError(f"{split}: no example at all")
+    for k, each in enumerate(lengths):
+        np.save(folder / _offsets(split, k), np.cumsum([0, *each]))
+    np.save(folder / _labels(split), np.array(labels, np.uint8))
+    every = np.array(lengths)
+    return {
+        "examples": len(labels),
+        "labels": np.bincount(labels, minlength=recipe.classes).tolist(),
+        "shortest": int(every.min()),
+        "longest": int(every.max()),
+        "tokens": int(every.sum()),
+    }
+
+
+def verify_sequences(folder: Path) -> dict[str, Any]:
+    """The manifest; raises InputError naming the file and its first fault."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        is_ours = manifest["format"] == FORMAT
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read: {error!r}") from error
+    if not is_ours:
+        raise InputError(f"{path}: format {manifest['format']!r}, expected {FORMAT!r}")
+    for name, recorded in manifest["files"].items():
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name}: no such file, but {MANIFEST} lists it")
+        found = (folder / name).stat().st_size
+        if found != recorded["bytes"]:
+            raise InputError(
+                f"{folder / name}: {found} bytes, expected {recorded['bytes']}; "
+                "truncated or damaged"
+            )
+        if sha256_of(folder / name) != recorded["sha256"]:
+            raise InputError(f"{folder / name}: changed since it was made (sha256)")
+    for split in SPLITS:
+        _verify_split(folder, split, manifest)
+    return manifest
+
+
+def _verify_split(folder: Path, split: str, manifest: dict[str, Any]) -> None:
+    labels = np.load(folder / _labels(split), mmap_mode="r")
+    if not len(labels):
+        raise InputError(f"{folder / _labels(split)}: empty split")
+    if labels.max() >= manifest["classes"]:
+        raise InputError(
+            f"{folder / _labels(split)}: label {labels.max()}; allowed: below "
+            f"{manifest['classes']}"
+        )
+    for k in range(manifest["sequences"]):
+        path = folder / _tokens(split, k)
+        offsets = np.load(folder / _offsets(split, k), mmap_mode="r")
+        if len(offsets) != len(labels) + 1 or (np.diff(offsets) < 1).any():
+            raise InputError(f"{path}: an empty sequence, or offsets without a label")
+        if offsets[-1] != path.stat().st_size:
+            raise InputError(f"{path}: not of the size that its offsets say")
+        if np.memmap(path, np.uint8, "r").max() >= manifest["vocabulary"]:
+            raise InputError(f"{path}: a token above {manifest['vocabulary'] - 1}")

@@ -1,0 +1,167 @@
+"""BigBird: blocks see a window, global and random blocks (Zaheer et al., 2020)."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...ops import softmax_attention
+from ...ops.attention_inputs import real_lengths
+from ...ops.slots import pad_slots
+from ..attention import QKV_GAIN_OF_FAIRSEQ
+from ..encoder_attention import EncoderAttention
+from ..options import described
+from ..registry import register_attention
+from .stretches import draw_integers, one_of_each, stretches
+
+# random choices repeat after so many blocks
+DRAWN_BLOCKS = 1024
+
+
+@dataclass
+class BigBirdOptions:
+    """What can be configured of BigBird alone."""
+
+    bigbird_block_size: int = described(64, "BigBird: tokens in a block", at_least=1)
+    bigbird_random_blocks: int = described(
+        3, "BigBird: random blocks that a block sees", at_least=0
+    )
+
+
+@register_attention("bigbird", BigBirdOptions)
+class BigBirdAttention(EncoderAttention):
+    """softmax attention of each block of tokens over some of the blocks.
+
+    A block sees itself and its two neighbours, the first and the last block of the row,
+    and as many random others as there are, up to ``random_blocks``; the first and the
+    last block see everything. Time and memory are linear in the length.
+
+    Random blocks: the blocks that a block does not see anyway are cut into
+    ``random_blocks`` equally long stretches, and one of each is taken, for each head.
+    Which one of a stretch is drawn when the module is built and saved with it.
+
+    Args:
+        embed_dim, num_heads, causal: see ``EncoderAttention``.
+        block_size, random_blocks: see ``BigBirdOptions``.
+        dropout: probability with which an attention weight is dropped in training.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool,
+        block_size: int = 64,
+        random_blocks: int = 3,
+        dropout: float = 0.0,
+    ):
+        super().__init__(embed_dim, num_heads, causal=causal)
+        self.block_size, self.dropout = block_size, dropout
+        self.random_blocks = random_blocks
+        self.register_buffer(
+            "drawn", draw_integers(num_heads, DRAWN_BLOCKS, random_blocks)
+        )
+        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
+
+    @classmethod
+    def from_config(cls, config, *, causal):
+        return cls(
+            config.embed_dim,
+            config.num_heads,
+            causal=causal,
+            block_size=config.bigbird_block_size,
+            random_blocks=config.bigbird_random_blocks,
+            dropout=config.attention_dropout,
+        )
+
+    def seen_blocks(self, last: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The blocks that blocks 0 ... count - 1 of each row see.
+
+        Args:
+            last: the row's last block, (B,).
+            count: how many blocks there are in the batch.
+
+        Returns:
+            int64 (B, H, count, 5 + random blocks), and bool of that shape, True where
+            an entry means nothing. No block stands there twice. Those of the first and
+            the last block leave out what they see as global ones.
+        """
+        device, batch = last.device, len(last)
+        block = torch.arange(count, device=device)
+        last = last[:, None]
+        window = block[:, None] + torch.arange(-1, 2, device=device)
+        window = window.expand(batch, -1, -1)
+        ends = torch.stack((torch.zeros_like(last), last), -1).expand(-1, count, -1)
+        second_end = torch.tensor((False, True), device=device)
+        # where the row has one block only, that is not both ends
+        no_end = second_end & (ends == 0)
+        no_neighbour = (window <= 0) | (window >= last[..., None])
+        # of blocks 1 ... last - 1 those that the window leaves
+        low, high = (block - 1).clamp(min=1), (block + 1).minimum(last - 1)
+        taken = (high - low + 1).clamp(min=0)
+        bounds = stretches((last - 1 - taken).clamp(min=0), self.random_blocks)
+        drawn = self.drawn[:, block % DRAWN_BLOCKS]
+        place, none_left = one_of_each(*(x.unsqueeze(1) for x in bounds), drawn)
+        random = 1 + place
+        random = random + taken[:, None, :, None] * (random >= low[:, None])
+        fixed, no_fixed = (
+            torch.cat((ends, window), -1),
+            torch.cat((no_end, no_neighbour), -1),
+        )
+        seen, outside = (
+            torch.cat((of_all.unsqueeze(1).expand(-1, self.num_heads, -1, -1), own), -1)
+            for of_all, own in ((fixed, random), (no_fixed, none_left))
+        )
+        return seen.masked_fill(outside, 0), outside
+
+    def encode(self, query, key, value, pads):
+        length, size = query.shape[1], self.block_size
+        lengths = real_lengths(query, pads)
+        last = (lengths - 1).clamp(min=0) // size
+        blocks = [
+            pad_slots(x, size).unflatten(1, (-1, size)) for x in (query, key, value)
+        ]
+        count = blocks[0].shape[1]
+        output = self._sparse(*blocks, *self.seen_blocks(last, count), lengths)
+        number = torch.arange(count, device=last.device)
+        # both global blocks of a row as one query
+        rows = torch.arange(len(last), device=last.device)
+        ends = torch.cat((blocks[0][:, 0], blocks[0][rows, last]), 1)
+        ends = softmax_attention(
+            ends,
+            key,
+            value,
+            causal=False,
+            dropout_p=self.dropout if self.training else 0.0,
+            key_padding_mask=pads,
+        )
+        first, final = (x.unsqueeze(1) for x in ends.split(size, 1))
+        output = torch.where(
+            (number == last[:, None])[..., None, None, None], final, output
+        )
+        output = torch.where((number == 0)[:, None, None, None], first, output)
+        return output.flatten(1, 2)[:, :length]
+
+    def _sparse(self, query, key, value, seen, outside, lengths) -> Tensor:
+        """(B, G, c, H, D) each -> the same shape: blocks over the blocks they see."""
+        batch, count, size, heads, width = query.shape
+        index = seen.flatten(2)[..., None].expand(-1, -1, -1, size * width)
+
+        def gathered(x: Tensor) -> Tensor:
+            x = x.permute(0, 3, 1, 2, 4).reshape(batch, heads, count, size * width)
+            return x.gather(2, index).view(batch, heads * count, -1, width)
+
+        slots = seen[..., None] * size + torch.arange(size, device=seen.device)
+        # a row without tokens sees a slot of zeros: of nothing there is no softmax
+        visible = slots < lengths.clamp(min=1)[:, None, None, None, None]
+        visible = (visible & ~outside[..., None]).view(batch, heads * count, 1, -1)
+        output = F.scaled_dot_product_attention(
+            query.permute(0, 3, 1, 2, 4).reshape(batch, heads * count, size, width),
+            gathered(key),
+            gathered(value),
+            attn_mask=visible,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        return output.unflatten(1, (heads, count)).permute(0, 2, 3, 1, 4)

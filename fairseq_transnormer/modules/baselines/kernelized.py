@@ -1,0 +1,49 @@
+"""Kernelized Attention: a Gaussian kernel for the softmax (Chen et al., 2021)."""
+
+import torch.nn.functional as F
+
+from ...ops.precision import accumulation_dtype, autocast_disabled
+from ..attention import QKV_GAIN_OF_FAIRSEQ
+from ..encoder_attention import EncoderAttention
+from ..registry import register_attention
+from .gaussian_kernel import gaussian_kernel
+
+
+@register_attention("kernelized")
+class KernelizedAttention(EncoderAttention):
+    """o_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(d))) v_j, not divided by the sum.
+
+    Time and memory are quadratic in the length. The sum is no average: it grows with
+    the number of keys near a query.
+
+    Args:
+        embed_dim, num_heads, causal: see ``EncoderAttention``.
+        dropout: probability with which an attention weight is dropped in training.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, causal: bool, dropout: float = 0.0
+    ):
+        super().__init__(embed_dim, num_heads, causal=causal)
+        self.dropout = dropout
+        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
+
+    @classmethod
+    def from_config(cls, config, *, causal):
+        return cls(
+            config.embed_dim,
+            config.num_heads,
+            causal=causal,
+            dropout=config.attention_dropout,
+        )
+
+    def encode(self, query, key, value, pads):
+        with autocast_disabled(query):
+            dtype = accumulation_dtype(query.dtype)
+            query, key, value = (
+                x.to(dtype).transpose(1, 2) for x in (query, key, value)
+            )
+            # values of zero at pads leave them out
+            weights = gaussian_kernel(query, key)
+            weights = F.dropout(weights, self.dropout, self.training)
+            return (weights @ value).transpose(1, 2)

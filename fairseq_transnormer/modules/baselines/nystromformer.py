@@ -1,0 +1,137 @@
+"""Nystromformer: softmax attention by landmarks (Xiong et al., 2021)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...ops import softmax_attention
+from ...ops.attention_inputs import real_lengths
+from ...ops.precision import accumulation_dtype, autocast_disabled
+from ..attention import QKV_GAIN_OF_FAIRSEQ
+from ..encoder_attention import EncoderAttention
+from ..options import described
+from ..registry import register_attention
+from .iterative_inverse import iterative_inverse
+from .stretches import stretches
+
+
+@dataclass
+class NystromformerOptions:
+    """What can be configured of Nystromformer alone."""
+
+    nystromformer_landmarks: int = described(
+        128, "Nystromformer: landmarks of a row", at_least=1
+    )
+    nystromformer_iterations: int = described(
+        6, "Nystromformer: iterations of the pseudo-inverse", at_least=1
+    )
+    nystromformer_kernel_size: int = described(
+        0,
+        "Nystromformer: tokens under the convolution of the values that is added to "
+        "the output, an odd number; 0: none",
+        at_least=0,
+    )
+
+
+@register_attention("nystromformer", NystromformerOptions)
+class NystromformerAttention(EncoderAttention):
+    """O = softmax(Q K_l^T) softmax(Q_l K_l^T)^+ softmax(Q_l K^T) V, over sqrt(d) each.
+
+    Landmarks Q_l and K_l are means over equally long stretches of the row's tokens. A
+    row with no more tokens than landmarks gets softmax attention itself, which the
+    product is then. Time and memory are linear in the length.
+
+    Args:
+        embed_dim, num_heads, causal: see ``EncoderAttention``.
+        landmarks, iterations, kernel_size: see ``NystromformerOptions``.
+
+    Raises:
+        ValueError: an even kernel_size above 0.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool,
+        landmarks: int = 128,
+        iterations: int = 6,
+        kernel_size: int = 0,
+    ):
+        super().__init__(embed_dim, num_heads, causal=causal)
+        if kernel_size and kernel_size % 2 == 0:
+            raise ValueError(
+                f"nystromformer_kernel_size={kernel_size}; allowed: odd numbers and 0"
+            )
+        self.landmarks, self.iterations = landmarks, iterations
+        self.convolution = None
+        if kernel_size:
+            self.convolution = nn.Conv2d(
+                num_heads,
+                num_heads,
+                (kernel_size, 1),
+                padding=(kernel_size // 2, 0),
+                groups=num_heads,
+                bias=False,
+            )
+        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
+
+    @classmethod
+    def from_config(cls, config, *, causal):
+        return cls(
+            config.embed_dim,
+            config.num_heads,
+            causal=causal,
+            landmarks=config.nystromformer_landmarks,
+            iterations=config.nystromformer_iterations,
+            kernel_size=config.nystromformer_kernel_size,
+        )
+
+    def encode(self, query, key, value, pads):
+        local = 0
+        if self.convolution is not None:
+            local = self.convolution(value.transpose(1, 2)).transpose(1, 2)
+        with autocast_disabled(query):
+            # the inverse would magnify the rounding of half precision
+            dtype = accumulation_dtype(query.dtype)
+            query, key, value = (x.to(dtype) for x in (query, key, value))
+            lengths = real_lengths(query, pads)
+            means, missing = self._means(torch.cat((query, key, value), -1), lengths)
+            query_marks, key_marks, value_marks = means.chunk(3, -1)
+            values = softmax_attention(
+                query_marks, key, value, causal=False, key_padding_mask=pads
+            )
+            inverse = iterative_inverse(
+                self._middle(query_marks, key_marks, missing), self.iterations
+            )
+            values = (inverse @ values.transpose(1, 2)).transpose(1, 2)
+            whole = (lengths <= self.landmarks)[:, None, None, None]
+            values = torch.where(whole, value_marks, values)
+            return local + softmax_attention(
+                query, key_marks, values, causal=False, key_padding_mask=missing
+            )
+
+    def _means(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Means (B, m, H, C) of x (B, N, H, C) over stretches; bool, no token."""
+        start, end = stretches(lengths, self.landmarks)
+        width = x.shape[1]
+        longest = -(-width // self.landmarks)
+        index = start[..., None] + torch.arange(longest, device=x.device)
+        outside = index >= end[..., None]
+        index = index.clamp(max=width - 1).flatten(1)[:, :, None, None]
+        tokens = x.gather(1, index.expand(-1, -1, *x.shape[2:]))
+        tokens = tokens.unflatten(1, (self.landmarks, longest))
+        sums = tokens.masked_fill(outside[..., None, None], 0).sum(2)
+        size = end - start
+        return sums / size.clamp(min=1)[:, :, None, None], size == 0
+
+    def _middle(self, query: Tensor, key: Tensor, missing: Tensor) -> Tensor:
+        """softmax(Q_l K_l^T / sqrt(d)), (B, H, m, m), zero at missing landmarks."""
+        query, key = query.transpose(1, 2), key.transpose(1, 2)
+        scores = self.head_dim**-0.5 * query @ key.transpose(-1, -2)
+        missing = missing[:, None]
+        hidden = missing[..., None] | missing[..., None, :]
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        return scores.softmax(-1).masked_fill(hidden, 0)

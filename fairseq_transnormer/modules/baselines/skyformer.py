@@ -1,0 +1,108 @@
+"""Skyformer: Nystrom approximation of the Gaussian kernel (Chen et al., 2021)."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ...ops.attention_inputs import real_lengths
+from ...ops.precision import accumulation_dtype, autocast_disabled
+from ..attention import QKV_GAIN_OF_FAIRSEQ
+from ..encoder_attention import EncoderAttention
+from ..options import described
+from ..registry import register_attention
+from .gaussian_kernel import gaussian_kernel
+from .iterative_inverse import iterative_inverse
+from .stretches import draw_integers, one_of_each, stretches, take
+
+
+@dataclass
+class SkyformerOptions:
+    """What can be configured of Skyformer alone."""
+
+    skyformer_landmarks: int = described(
+        128, "Skyformer: landmarks, half of them queries and half keys", at_least=2
+    )
+    skyformer_iterations: int = described(
+        6, "Skyformer: iterations of the inverse", at_least=1
+    )
+    skyformer_regularization: float = described(
+        0.1, "Skyformer: gamma, added to the diagonal before the inverse", above=0
+    )
+
+
+@register_attention("skyformer", SkyformerOptions)
+class SkyformerAttention(EncoderAttention):
+    """O = C(Q, L) M^-1 C(L, K) V, M = C(L, L) + gamma I, C the Gaussian kernel.
+
+    That is the upper right part of the Nystrom approximation of the positive definite
+    C([Q; K], [Q; K]) by the landmarks L, some of its rows. With D the diagonal of M's
+    row sums, D^-1/2 M D^-1/2 has eigenvalues in (0, 1], and its inverse is iterated.
+    Time and memory are linear in the length.
+
+    Landmarks: one token of each of equally long stretches of a row, for queries and for
+    keys. Which one of a stretch is drawn when the module is built and saved with it.
+
+    Args:
+        embed_dim, num_heads, causal: see ``EncoderAttention``.
+        landmarks, iterations, regularization: see ``SkyformerOptions``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        causal: bool,
+        landmarks: int = 128,
+        iterations: int = 6,
+        regularization: float = 0.1,
+    ):
+        super().__init__(embed_dim, num_heads, causal=causal)
+        self.iterations, self.regularization = iterations, regularization
+        self.query_landmarks = landmarks // 2
+        self.register_buffer("drawn", draw_integers(landmarks))
+        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
+
+    @classmethod
+    def from_config(cls, config, *, causal):
+        return cls(
+            config.embed_dim,
+            config.num_heads,
+            causal=causal,
+            landmarks=config.skyformer_landmarks,
+            iterations=config.skyformer_iterations,
+            regularization=config.skyformer_regularization,
+        )
+
+    def landmarks(self, query, key, pads):
+        """(B, m, H, D), zero where there is none, and bool (B, m), True there."""
+        lengths, found = real_lengths(query, pads), []
+        parts = self.drawn.tensor_split((self.query_landmarks,))
+        for x, drawn in zip((query, key), parts, strict=True):
+            index, missing = one_of_each(*stretches(lengths, len(drawn)), drawn)
+            found.append((take(x, index), missing))
+        landmarks, missing = (torch.cat(each, 1) for each in zip(*found, strict=True))
+        return landmarks.masked_fill(missing[:, :, None, None], 0), missing
+
+    def encode(self, query, key, value, pads):
+        with autocast_disabled(query):
+            dtype = accumulation_dtype(query.dtype)
+            query, key, value = (x.to(dtype) for x in (query, key, value))
+            landmarks, missing = self.landmarks(query, key, pads)
+            query, key, value, landmarks = (
+                x.transpose(1, 2) for x in (query, key, value, landmarks)
+            )
+            missing = missing[:, None]
+            middle = gaussian_kernel(landmarks, landmarks)
+            middle = middle.masked_fill(missing[..., None] | missing[..., None, :], 0)
+            identity = torch.eye(middle.shape[-1], dtype=dtype, device=middle.device)
+            middle = middle + self.regularization * identity
+            root = middle.sum(-1, keepdim=True).rsqrt()
+            root = root.masked_fill(missing[..., None], 0)
+            inverse = iterative_inverse(
+                root * middle * root.transpose(-1, -2), self.iterations
+            )
+            # values of zero at pads leave them out
+            output = root * (gaussian_kernel(landmarks, key) @ value)
+            output = gaussian_kernel(query, landmarks) @ (root * (inverse @ output))
+            return output.transpose(1, 2)

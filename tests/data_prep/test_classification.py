@@ -1,0 +1,182 @@
+"""The user's own labelled files, and the mistakes in them."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+from binary_reading import encoder_of, read_ids
+from glue_copies import report_of, table_of
+
+from data_prep import classification, verify
+
+ROWS = [
+    {"id": 7, "title": 'A "quoted" title', "body": "and, a body", "kind": "news"},
+    {"id": 8, "title": "Another one", "body": "of some words", "kind": "a tale"},
+    {"id": 9, "title": "A third", "body": "here", "kind": "news"},
+]
+
+
+def write(path, rows):
+    header = list(rows[0])
+    if path.suffix == ".jsonl":
+        lines = [json.dumps(row) for row in rows]
+    elif path.suffix == ".tsv":
+        lines = ["\t".join(header)]
+        lines += ["\t".join(map(str, row.values())) for row in rows]
+    else:
+        quoted = [[str(v).replace('"', '""') for v in r.values()] for r in rows]
+        lines = [",".join(header)] + ['"' + '","'.join(r) + '"' for r in quoted]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def command(tmp_path, pretraining_data):
+    """Arguments for ROWS as files of one format."""
+
+    def build(suffix=".tsv", train=ROWS, valid=ROWS[:2], test=None):
+        arguments = ["--dest", tmp_path / f"data{suffix}", "--data", pretraining_data]
+        for split, rows in (("train", train), ("valid", valid), ("test", test)):
+            if rows:
+                path = write(tmp_path / f"{split}{suffix}", rows)
+                arguments += [f"--{split}", path]
+        arguments += ["--text-column", "title", "--label-column", "kind"]
+        return [str(each) for each in [*arguments, "--workers", 1]]
+
+    return build
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
+def test_pairs_from_each_format(command, tmp_path, suffix, pretraining_data):
+    unlabelled = [{key: row[key] for key in ("title", "body")} for row in ROWS]
+    arguments = [*command(suffix, test=unlabelled), "--pair-column", "body"]
+    assert classification.main(arguments) == 0
+    dest = tmp_path / f"data{suffix}"
+    assert table_of(dest, "train")[0] == ["0", ROWS[0]["title"], "and, a body", "news"]
+    report = report_of(dest)
+    assert report["labels"] == ["a tale", "news"] and not report["regression"]
+    assert report["splits"] == {"train": 3, "valid": 2, "test": 3}
+    assert [ids for ids in read_ids(dest / "label", "train")] == [
+        [5, 2],
+        [4, 2],
+        [5, 2],
+    ]
+    encode = encoder_of(pretraining_data)
+    expected = encode([row["body"] for row in ROWS])
+    assert read_ids(dest / "input1", "test") == [ids.tolist() for ids in expected]
+    assert not (dest / "label/test.bin").exists()
+    assert verify.main([str(dest)]) == 0
+
+
+def test_numbers_of_classes_do_not_follow_frequencies(command, tmp_path):
+    chance = random.Random(0)
+    train = [
+        {"title": f"text {i}", "kind": chance.choice(["10", "9", "9", "9", "2"])}
+        for i in range(40)
+    ]
+    assert Counter(row["kind"] for row in train).most_common(1)[0][0] == "9"
+    assert classification.main(command(train=train, valid=train)) == 0
+    assert report_of(tmp_path / "data.tsv")["labels"] == ["2", "9", "10"]
+    order = ["--labels", "9", "10", "2", "1", "--overwrite"]
+    assert classification.main([*command(train=train, valid=train), *order]) == 0
+    report = report_of(tmp_path / "data.tsv")
+    assert report["labels"] == ["9", "10", "2", "1"]
+    assert report["counts"]["train"]["labels"]["1"] == 0
+
+
+def test_regression(command, tmp_path):
+    rows = [{"title": "one", "kind": 0.5}, {"title": "two", "kind": -3}]
+    assert classification.main([*command(train=rows, valid=rows), "--regression"]) == 0
+    dest = tmp_path / "data.tsv"
+    assert (dest / "label/valid.label").read_text() == "0.5\n-3.0\n"
+    assert report_of(dest)["regression"]
+
+
+def test_truncation_is_counted(command, tmp_path, pretraining_data):
+    texts = [("was " * count).strip() for count in (1, 3, 20)]
+    rows = [{**row, "title": text} for text, row in zip(texts, ROWS, strict=True)]
+    lengths = [len(ids) for ids in encoder_of(pretraining_data)(texts)]
+    assert lengths[0] <= 7 < lengths[2]
+    arguments = [*command(train=rows), "--max-positions", "8"]
+    assert classification.main(arguments) == 0
+    dest = tmp_path / "data.tsv"
+    # <s> takes one of the eight
+    found = [len(ids) for ids in read_ids(dest / "input0", "train")]
+    assert found == [min(length, 7) for length in lengths]
+    truncated = report_of(dest)["counts"]["train"]["truncated"]
+    assert truncated == sum(length > 7 for length in lengths)
+
+
+def test_wrong_values_name_file_line_field_and_what_is_allowed(
+    command, tmp_path, fails
+):
+    dest = tmp_path / "data.tsv"
+
+    def refused(*parts, options=(), **splits):
+        arguments = [*command(**splits), *options]
+        fails(classification.main, arguments, *parts, dest=dest)
+        assert not dest.with_name("data.tsv.partial").exists()
+
+    wrong = [ROWS[0], {**ROWS[1], "kind": "essay"}]
+    refused("valid.tsv, line 3", "'kind'", "'essay'", "a tale, news", valid=wrong)
+    refused("line 2", "'news'", "numbers", options=["--regression"])
+    empty = [ROWS[0], {**ROWS[1], "title": " "}]
+    refused("train.tsv, line 3", "an empty 'title'", train=empty)
+    refused("no column 'kinds'", "id, title", options=["--label-column", "kinds"])
+    refused("no column 'b'", options=["--pair-column", "b"])
+    refused("one label, 'news'", train=ROWS[:1], valid=ROWS[:1])
+    broken = [ROWS[0], {**ROWS[1], "body": "a\ttab"}]
+    refused("train.tsv, line 3", "5 columns instead of 4", train=broken)
+    reserved = [{**ROWS[0], "kind": "<unk>"}, ROWS[1]]
+    refused("'<unk>'", "a symbol of fairseq's", train=reserved, valid=reserved)
+    arguments = command()
+    (tmp_path / "valid.tsv").unlink()
+    fails(classification.main, arguments, "--valid", "valid.tsv: no such", dest=dest)
+
+
+def test_malformed_lines_can_be_left_out_and_are_counted(command, tmp_path, capsys):
+    rows = [*ROWS, {**ROWS[0], "title": ""}, {**ROWS[1], "body": "a\ttab"}]
+    assert classification.main([*command(train=rows), "--skip-malformed"]) == 0
+    record = report_of(tmp_path / "data.tsv")["malformed"]["train"]
+    assert record["skipped"] == 2 and record["reasons"] == {
+        "an empty 'title'": {"lines": 1, "first": [5]},
+        "5 columns instead of 4": {"lines": 1, "first": [6]},
+    }
+    assert "left out 1 with an empty 'title': line 5" in capsys.readouterr().out
+
+
+def test_csv_and_jsonl_mistakes(command, tmp_path, fails):
+    arguments = command(".csv")
+    with open(tmp_path / "train.csv", "a") as file:
+        file.write('"1","never closed')
+    fails(classification.main, arguments, "train.csv, line 5", "end of data")
+    arguments = command(".jsonl")
+    with open(tmp_path / "train.jsonl", "a") as file:
+        file.write("[1]\n")
+    fails(classification.main, arguments, "train.jsonl, line 4: no JSON object")
+    partly = [ROWS[0], {"title": "No label here"}]
+    arguments = command(".jsonl", test=partly)
+    fails(classification.main, arguments, "test.jsonl, line 2: no label")
+    arguments[arguments.index("--train") + 1] = str(tmp_path / "a.txt")
+    (tmp_path / "a.txt").touch()
+    fails(classification.main, arguments, "a.txt", "*.tsv", "*.jsonl")
+
+
+def test_wrong_options(command, refuses):
+    main = classification.main
+    refuses(main, [*command(), "--labels", "a"], "--labels", "two or more")
+    refuses(main, [*command(), "--labels", "a", "b", "--regression"], "--regression")
+
+
+def test_verify_finds_columns_that_do_not_agree(command, tmp_path, fails):
+    assert classification.main(command()) == 0
+    dest = tmp_path / "data.tsv"
+    label = dest / "label"
+    fails(verify.main, [tmp_path / "none"], "no such folder", code=1)
+    for suffix in (".bin", ".idx"):
+        (label / f"train{suffix}").write_bytes((label / f"valid{suffix}").read_bytes())
+    fails(verify.main, [dest], label / "train.idx", "2 lines, expected 3", code=1)
+    for suffix in (".bin", ".idx"):
+        (label / f"train{suffix}").unlink()
+    fails(verify.main, [dest], "label/train.bin", "no such file", code=1)

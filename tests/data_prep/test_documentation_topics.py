@@ -1,0 +1,91 @@
+"""Paragraphs of the Linux documentation, labelled by their section."""
+
+import gzip
+import json
+
+import pytest
+
+from data_prep import documentation_topics
+from data_prep.documentation_topics import FILES, SECTIONS, without_giveaways
+
+PARAGRAPH = (
+    "The {section} of number {number} takes words, as drivers/{section}/core.c does, "
+    "and goes on with enough others that it is a paragraph, {place}, of its own page."
+)
+
+
+@pytest.fixture
+def unpacked(tmp_path):
+    """The package's documentation: 30 pages in each section, and other folders."""
+    top = tmp_path / "root/usr/share/doc/linux-doc-6.1/Documentation"
+    for section in (*SECTIONS, "powerpc"):
+        (top / section).mkdir(parents=True)
+        for number in range(30):
+            text = "\n\n".join(
+                PARAGRAPH.format(
+                    section=section, number=f"{section}{number}", place=place
+                )
+                for place in range(80 if number == 0 else 3)
+            )
+            path = top / section / f"page{number}.rst.gz"
+            path.write_bytes(gzip.compress(text.encode()))
+    return tmp_path / "root"
+
+
+def rows_of(dest):
+    return {
+        split: [line.split("\t") for line in (dest / name).read_text().splitlines()]
+        for split, name in FILES.items()
+    }
+
+
+def test_labels_documents_and_the_same_again(unpacked, tmp_path):
+    command = ["--from-dir", str(unpacked), "--dest"]
+    assert documentation_topics.main([*command, str(tmp_path / "one")]) == 0
+    rows = rows_of(tmp_path / "one")
+    manifest = json.loads((tmp_path / "one/manifest.json").read_text())
+    pages = {}
+    for split, (header, *examples) in rows.items():
+        assert header == ["index", "sentence", "label"]
+        assert [row[0] for row in examples] == [str(i) for i in range(len(examples))]
+        assert {row[2] for row in examples} == set(SECTIONS)
+        assert manifest["splits"][split]["examples"] == len(examples)
+        assert not any("/" in row[1] for row in examples)
+        pages[split] = {row[1].split("number ")[1].split()[0] for row in examples}
+        # of a page of 80 paragraphs, 60
+        largest = max(len(examples) for examples in by_page(examples).values())
+        assert largest <= 60
+    assert sum(map(len, pages.values())) == len(set.union(*pages.values()))
+    documents = [name for each in manifest["documents"].values() for name in each]
+    assert len(documents) == len(set(documents)) == 30 * len(SECTIONS)
+    assert documentation_topics.main([*command, str(tmp_path / "two")]) == 0
+    assert rows_of(tmp_path / "two") == rows
+
+
+def by_page(examples):
+    pages = {}
+    for _, text, _ in examples:
+        pages.setdefault(text.split("number ")[1].split()[0], []).append(text)
+    return pages
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "kept"),
+    [
+        ("The SCSI layer of scsi hosts", "scsi", "The layer of hosts"),
+        ("see net/core for Networking here", "networking", "see for here"),
+        ("a filesystem and filesystems", "filesystems", "a and"),
+        ("the driver API, a driver-api, driver", "driver-api", "the , a , driver"),
+        ("retrace and trace.", "trace", "retrace and ."),
+    ],
+)
+def test_giveaways_are_taken_out(text, section, kept):
+    assert without_giveaways(text, section) == kept
+
+
+def test_a_section_without_text_is_an_error(unpacked, tmp_path, fails):
+    for path in unpacked.rglob("virt/*.gz"):
+        path.unlink()
+    arguments = ["--from-dir", unpacked, "--dest", tmp_path / "dest"]
+    dest = tmp_path / "dest"
+    fails(documentation_topics.main, arguments, "section 'virt'", dest=dest)

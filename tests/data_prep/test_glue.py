@@ -1,0 +1,149 @@
+"""GLUE from each accepted form to what sentence_prediction reads."""
+
+import pytest
+from binary_reading import encoder_of, read_dictionary, read_ids
+from glue_copies import (
+    QUOTED,
+    hub_dataset,
+    report_of,
+    table_of,
+    write_hub_layout,
+    write_originals,
+    write_tsv,
+)
+
+from data_prep import glue
+from data_prep.glue_tasks import TASKS
+from data_prep.verify import verify_folder
+
+
+@pytest.fixture
+def prepare(tmp_path, pretraining_data):
+    def run(source, *options):
+        dest = tmp_path / "glue"
+        command = [*options, "--dest", dest, "--from-dir", source]
+        command += ["--data", pretraining_data, "--allow-other-sizes"]
+        assert glue.main([str(each) for each in [*command, "--workers", 1]]) == 0
+        return dest
+
+    return run
+
+
+@pytest.fixture
+def originals(tmp_path):
+    return write_originals(tmp_path / "originals")
+
+
+def classes(folder, split):
+    return [ids[0] - 4 for ids in read_ids(folder / "label", split)]
+
+
+def test_the_original_files_of_every_task(originals, prepare, pretraining_data, capsys):
+    dest = prepare(originals, *TASKS)
+    for name in TASKS:
+        verify_folder(dest / name)
+        assert not (dest / f"{name}.partial").exists()
+    encode = encoder_of(pretraining_data)
+
+    mnli = report_of(dest / "MNLI")
+    assert mnli["splits"] == {
+        **{"train": 4, "valid": 4, "valid1": 4, "test": 2, "test1": 2}
+    }
+    assert mnli["labels"] == ["entailment", "neutral", "contradiction"]
+    assert classes(dest / "MNLI", "train") == [1, 0, 2, 1]
+    assert not (dest / "MNLI/label/test.idx").exists()
+    assert mnli["malformed"]["valid1"]["reasons"] == {
+        "the label '-'": {"lines": 1, "first": [6]}
+    }
+    premise = encode(["premise 1 here", "then 1 so"])
+    assert read_ids(dest / "MNLI/input0", "valid1")[1] == premise[0].tolist()
+    assert read_ids(dest / "MNLI/input1", "valid1")[1] == premise[1].tolist()
+
+    assert table_of(dest / "QNLI", "train")[0][1] == QUOTED
+    assert classes(dest / "QNLI", "valid") == [1, 0]
+
+    qqp = report_of(dest / "QQP")["malformed"]["train"]
+    assert (qqp["file"], qqp["lines"], qqp["skipped"]) == ("train.tsv", 6, 4)
+    assert qqp["reasons"] == {
+        "4 columns instead of 6": {"lines": 1, "first": [3]},
+        "3 columns instead of 6": {"lines": 1, "first": [4]},
+        "7 columns instead of 6": {"lines": 1, "first": [5]},
+        "an empty 'question2'": {"lines": 1, "first": [6]},
+    }
+    assert "left out 1 with 4 columns instead of 6: line 3" in capsys.readouterr().out
+    # a submission needs an answer to every test question
+    assert table_of(dest / "QQP", "test") == [
+        ["0", "First?", "Second?", ""],
+        ["1", "Only this?", "", ""],
+    ]
+    assert [row[0] for row in table_of(dest / "QQP", "train")] == ["10", "14"]
+
+    assert classes(dest / "CoLA", "train") == [1, 0, 1]
+    assert table_of(dest / "CoLA", "train")[1] == ["1", "They ate it it.", "", "0"]
+    assert not (dest / "CoLA/input1").exists()
+    assert read_dictionary(dest / "CoLA/label").symbols[4:] == ["0", "1"]
+
+    assert [row[1] for row in table_of(dest / "MRPC", "train")] == [
+        "One text.",
+        '"Three" it was.',
+    ]
+    assert classes(dest / "MRPC", "valid") == [0]
+
+    stsb = report_of(dest / "STS-B")
+    assert stsb["regression"] and stsb["labels"] == [] and stsb["target_scale"] == 5
+    assert (dest / "STS-B/label/train.label").read_text() == "0.25\n1.0\n"
+    assert not (dest / "STS-B/label/dict.txt").exists()
+
+
+def test_mrpc_by_train_and_dev_files(originals, prepare):
+    folder = originals / "MRPC"
+    header = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+    write_tsv(folder / "train.tsv", header, [0, 1, 2, "A.", "B."], [1, 3, 4, "C", "D"])
+    write_tsv(folder / "dev.tsv", header, [1, 5, 6, "E.", "F."])
+    write_tsv(folder / "test.tsv", ["index", *header[1:]], [0, 7, 8, "G.", "H."])
+    dest = prepare(originals, "mrpc")
+    assert table_of(dest / "MRPC", "train")[1] == ["1", "C", "D", "1"]
+    assert report_of(dest / "MRPC")["splits"] == {"train": 2, "valid": 1, "test": 1}
+
+
+@pytest.mark.parametrize("form", ["saved", "parquet"])
+def test_datasets_give_what_the_original_files_give(originals, prepare, tmp_path, form):
+    rows = [["How is it?", "How is that?", 1], ["Why?", "Who?", 0]]
+    test = [["First?", "Second?", -1], ["Only this?", "", -1]]
+    splits = {"train": [*rows, ["Why?", "", 0]], "validation": rows, "test": test}
+    scores = [["A cat.", "A dog.", 1.25], ["A.", "A.", 5.0]]
+    stsb = {"train": scores, "validation": scores, "test": [["A cat.", "A dog.", -1.0]]}
+    for task, content in (("QQP", splits), ("STS-B", stsb)):
+        dataset, folder = (
+            hub_dataset(task, content),
+            tmp_path / form / TASKS[task].config,
+        )
+        if form == "saved":
+            dataset.save_to_disk(str(folder))
+        else:
+            write_hub_layout(folder, dataset)
+    dest = prepare(tmp_path / form, "qqp", "stsb").rename(tmp_path / "of-datasets")
+    original = prepare(originals, "qqp", "stsb")
+    for name in ("QQP", "STS-B"):
+        files = [path.relative_to(dest) for path in (dest / name).rglob("*.*")]
+        same = [path for path in files if path.suffix in (".bin", ".idx", ".label")]
+        assert len(same) >= 12
+        for path in same:
+            assert (dest / path).read_bytes() == (original / path).read_bytes(), path
+    # the hub's own index
+    assert [row[0] for row in table_of(dest / "QQP", "test")] == ["0", "1"]
+    reasons = report_of(dest / "QQP")["malformed"]["train"]["reasons"]
+    assert reasons == {"an empty text": {"lines": 1, "first": [3]}}
+
+
+def test_again_nothing_to_do_and_other_settings_are_named(
+    originals, prepare, capsys, fails, pretraining_data
+):
+    dest = prepare(originals, "cola")
+    before = (dest / "CoLA/report.json").stat().st_mtime_ns
+    prepare(originals, "cola")
+    assert "already complete" in capsys.readouterr().out
+    assert (dest / "CoLA/report.json").stat().st_mtime_ns == before
+    command = ["cola", "--dest", dest, "--from-dir", originals, "--max-positions", 16]
+    command += ["--data", pretraining_data, "--allow-other-sizes"]
+    fails(glue.main, command, "max_positions: 512 there, 16 now")

@@ -1,0 +1,158 @@
+"""Mistakes in GLUE's copies: one message that names file, line, field and value."""
+
+import pytest
+from glue_copies import hub_dataset, write_hub_layout, write_originals
+
+from data_prep import glue
+from data_prep.glue_tasks import TASKS
+
+
+@pytest.fixture
+def mistake(tmp_path, pretraining_data, fails):
+    source = write_originals(tmp_path / "originals")
+
+    def run(task, *parts, options=("--allow-other-sizes",), source=source):
+        dest = tmp_path / "glue"
+        command = [task, "--dest", dest, "--from-dir", source, *options]
+        command += ["--data", pretraining_data, "--workers", 1]
+        fails(glue.main, command, *parts, dest=dest / task)
+        assert not (dest / f"{task}.partial").exists()
+
+    run.source = source
+    return run
+
+
+def replace(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_unknown_task(mistake):
+    mistake("WNLI", "'WNLI'", "MNLI", "STS-B")
+
+
+def test_wrong_label(mistake):
+    path = mistake.source / "RTE/dev.tsv"
+    replace(path, "not_entailment", "no")
+    allowed = "entailment, not_entailment"
+    mistake("RTE", path, "line 3", "column 'label'", "label 'no'", allowed)
+
+
+@pytest.mark.parametrize("score", ["5.5", "high", "nan"])
+def test_wrong_score(mistake, score):
+    path = mistake.source / "STS-B/train.tsv"
+    replace(path, "1.250", score)
+    mistake("STS-B", path, "line 2", "'score'", score, "numbers from 0 to 5")
+
+
+def test_missing_column(mistake):
+    path = mistake.source / "QNLI/test.tsv"
+    replace(path, "sentence", "answer")
+    mistake("QNLI", path, "no column 'sentence'", "index, question, answer")
+
+
+@pytest.mark.parametrize("name", ["CoLA/test.tsv", "MNLI/dev_mismatched.tsv"])
+def test_missing_file(mistake, name):
+    (mistake.source / name).unlink()
+    mistake(name.split("/")[0], mistake.source / name, "no such file")
+
+
+def test_microsofts_file_without_the_ids(mistake):
+    (mistake.source / "MRPC/dev_ids.tsv").unlink()
+    mistake("MRPC", "dev_ids.tsv", "no such file")
+
+
+def test_no_copy_of_the_task(mistake, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    mistake("CoLA", "no copy of CoLA", "save_to_disk", "dev.tsv", source=empty)
+    mistake("CoLA", "no such folder", source=tmp_path / "none")
+
+
+def test_sizes_are_those_of_the_benchmark(mistake):
+    parts = ["CoLA train", "3 examples", "expected 8,551", "--allow-other-sizes"]
+    mistake("CoLA", *parts, options=())
+
+
+def test_a_file_of_broken_lines_is_refused(mistake):
+    path = mistake.source / "QQP/train.tsv"
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("1\t2\t3\tcut\n" * 20)
+    mistake("QQP", "train.tsv", "24 of 26 lines", "allowed is 1 in 100")
+
+
+def test_not_utf8(mistake):
+    path = mistake.source / "SST-2/dev.tsv"
+    path.write_bytes(path.read_bytes() + b"caf\xe9\t1\n")
+    mistake("SST-2", path, "not UTF-8")
+
+
+def qqp(rows):
+    return {"train": rows, "validation": rows, "test": [["A?", "B?", -1]]}
+
+
+def test_classes_in_another_order(mistake, tmp_path):
+    import datasets
+
+    dataset = hub_dataset("QQP", qqp([["A?", "B?", 1]]))
+    names = datasets.ClassLabel(names=["duplicate", "not_duplicate"])
+    dataset["train"] = dataset["train"].cast_column("label", names)
+    write_hub_layout(tmp_path / "hub" / "qqp", dataset)
+    parts = ["duplicate, not_duplicate", "in this order, not_duplicate, duplicate"]
+    mistake("QQP", *parts, source=tmp_path / "hub")
+
+
+def test_saved_dataset_without_a_split_or_a_column(mistake, tmp_path):
+    dataset = hub_dataset("QQP", qqp([["A?", "B?", 1]]))
+    dataset["train"] = dataset["train"].rename_column("question2", "other")
+    dataset.save_to_disk(str(tmp_path / "one" / "QQP"))
+    mistake("QQP", "no column 'question2'", "other", source=tmp_path / "one")
+    del dataset["validation"]
+    dataset.save_to_disk(str(tmp_path / "two" / "QQP"))
+    mistake("QQP", "no split validation", source=tmp_path / "two")
+
+
+def test_truncated_parquet(mistake, tmp_path):
+    dataset = hub_dataset("QQP", qqp([["A?", "B?", 1]]))
+    folder = tmp_path / "hub" / "qqp"
+    write_hub_layout(folder, dataset)
+    path = folder / "test-00000-of-00001.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    mistake("QQP", path.name, "truncated", source=tmp_path / "hub")
+
+
+def test_unreachable_hub_names_the_way_out(
+    tmp_path,
+    pretraining_data,
+    fails,
+    monkeypatch,
+):
+    import datasets
+
+    def load(name, config):
+        raise ConnectionError(f"cannot reach {name}")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    dest = tmp_path / "glue"
+    command = ["cola", "--dest", dest, "--data", pretraining_data]
+    parts = ["nyu-mll/glue (cola)", "ConnectionError", "--from-dir"]
+    fails(glue.main, command, *parts, dest=dest)
+
+
+def test_the_hub_is_read(tmp_path, pretraining_data, monkeypatch):
+    import datasets
+
+    rows = qqp([["A?", "B?", 1], ["C?", "D?", 0]])
+    content = hub_dataset("QQP", rows)
+
+    def load(name, config):
+        assert (name, config) == ("nyu-mll/glue", TASKS["QQP"].config)
+        return content
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    command = ["qqp", "--dest", tmp_path / "glue", "--data", pretraining_data]
+    command += ["--allow-other-sizes", "--workers", 1]
+    assert glue.main([str(each) for each in command]) == 0
+    text = (tmp_path / "glue/QQP/train.tsv").read_text()
+    assert text.splitlines()[1:] == ["0\tA?\tB?\t1", "1\tC?\tD?\t0"]

@@ -1,0 +1,138 @@
+"""Folders of labelled sequences: the same from any number of workers, checked, read."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from data_prep import lra, verify
+from data_prep.checksum import sha256_of
+from fairseq_transnormer.labelled_sequences import (
+    LabelledSequences,
+    collate,
+    read_manifest,
+)
+
+SMALL = ["--max-depth", "4", "--shortest", "10", "--longest", "60"]
+COUNTS = ["--counts", "2300", "20", "30"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    dest = tmp_path_factory.mktemp("lra") / "listops"
+    arguments = ["listops", "--dest", str(dest), *SMALL, *COUNTS, "--workers", "2"]
+    assert lra.main(arguments) == 0
+    return dest
+
+
+def test_the_number_of_workers_does_not_matter_and_the_seed_does(folder, tmp_path):
+    arguments = ["listops", *SMALL, *COUNTS, "--workers", "1", "--dest"]
+    assert lra.main([*arguments, str(tmp_path / "one")]) == 0
+    for path in folder.iterdir():
+        assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
+    assert lra.main([*arguments, str(tmp_path / "other"), "--seed", "2"]) == 0
+    name = "valid.tokens.0.bin"
+    assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
+
+
+def test_manifest_has_counts_and_checksums(folder):
+    manifest = read_manifest(folder)
+    assert [manifest["splits"][s]["examples"] for s in lra.SPLITS] == [2300, 20, 30]
+    for split in lra.SPLITS:
+        data, counts = LabelledSequences(folder, split), manifest["splits"][split]
+        assert counts["shortest"] == data.lengths.min() > 10
+        assert counts["longest"] == data.lengths.max() < 60
+        assert counts["tokens"] == data.lengths.sum()
+        labels = [data[i].label for i in range(len(data))]
+        assert counts["labels"] == np.bincount(labels, minlength=10).tolist()
+    for name, record in manifest["files"].items():
+        assert record["sha256"] == sha256_of(folder / name)
+
+
+def test_no_example_is_in_two_splits_or_twice(folder):
+    seen = set()
+    for split in lra.SPLITS:
+        data = LabelledSequences(folder, split)
+        long = [data[i].tokens[0] for i in np.flatnonzero(data.lengths[:, 0] > 25)]
+        rows = {bytes(row.tolist()) for row in long}
+        assert len(rows) == len(long) and not rows & seen
+        seen |= rows
+
+
+def test_a_loader_of_plain_pytorch_pads_by_length(folder):
+    data = LabelledSequences(folder, "valid")
+    batch = next(iter(DataLoader(data, batch_size=8, collate_fn=collate)))
+    (tokens,), (lengths,) = batch.tokens, batch.lengths
+    assert tokens.dtype == lengths.dtype == batch.labels.dtype == torch.int64
+    assert tokens.shape == (8, lengths.max())
+    for i in range(8):
+        example = data[i]
+        assert torch.equal(tokens[i, : lengths[i]], example.tokens[0])
+        assert not tokens[i, lengths[i] :].any()
+        assert batch.labels[i] == example.label
+    # 0 is a digit, not a pad
+    assert (tokens[0, : lengths[0]] == 0).any() or (data[1].tokens[0] == 0).any()
+    assert data[-1].tokens[0].equal(data[len(data) - 1].tokens[0])
+    with pytest.raises(IndexError):
+        data[len(data)]
+
+
+def test_verify_finds_faults(folder, tmp_path, fails, capsys):
+    assert verify.main([str(folder)]) == 0
+    assert "train: 2,300 examples" in capsys.readouterr().out
+    copy = tmp_path / "copy"
+
+    def copied():
+        os.system(f"rm -rf {copy}; cp -r {folder} {copy}")
+        return copy / "test.tokens.0.bin"
+
+    path = copied()
+    path.write_bytes(path.read_bytes()[:-1])
+    fails(verify.main, [copy], path, "truncated", code=1)
+    with pytest.raises(ValueError, match="not of the size"):
+        LabelledSequences(copy, "test")
+    path = copied()
+    path.write_bytes(b"\1" + path.read_bytes()[1:])
+    fails(verify.main, [copy], path, "changed since it was made", code=1)
+    copied().unlink()
+    fails(verify.main, [copy], path, "no such file", code=1)
+    copied()
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["classes"] = 5
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    fails(verify.main, [copy], "allowed: below 5", code=1)
+
+
+def test_what_is_no_such_folder(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"manifest.json: cannot be read"):
+        LabelledSequences(tmp_path, "train")
+    with pytest.raises(ValueError, match="split='dev'.*allowed: train, valid, test"):
+        LabelledSequences(folder, "dev")
+
+
+def test_a_finished_folder_is_kept(folder, fails, capsys):
+    arguments = ["listops", "--dest", str(folder), *SMALL, *COUNTS]
+    assert lra.main([*arguments, "--workers", "1"]) == 0
+    assert "already complete" in capsys.readouterr().out
+    fails(lra.main, [*arguments, "--seed", "3"], "seed: 1 there, 3 now")
+
+
+def test_pathfinder_with_a_sheet_of_pictures(tmp_path):
+    dest, sheet = tmp_path / "pathfinder", tmp_path / "sheet.png"
+    counts = ["--counts", "24", "2", "2", "--workers", "1"]
+    arguments = ["pathfinder", "--dest", str(dest), "--pictures", str(sheet), *counts]
+    assert lra.main(arguments) == 0
+    assert np.asarray(Image.open(sheet)).shape == (3 * 104, 8 * 104)
+    data = LabelledSequences(dest, "train")
+    assert (data.lengths == 1024).all() and (data.vocabulary, data.classes) == (256, 2)
+
+
+def test_wrong_options(refuses, fails, tmp_path):
+    refuses(lra.main, ["retrieval", "--dest", tmp_path / "d"], "--from-dir")
+    refuses(lra.main, ["listops", "--dest", "d", "--counts", "1", "0", "1"], "from 1")
+    arguments = ["listops", "--dest", tmp_path / "d", "--longest", "400"]
+    fails(lra.main, arguments, "--longest 400; allowed: from 502")

@@ -1,0 +1,175 @@
+"""The original files of the Long-Range Arena and hub copies, with their faults."""
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep import lra
+from data_prep.listops_symbols import decode
+from fairseq_transnormer.labelled_sequences import LabelledSequences
+
+LISTOPS = {
+    "train": ["( ( ( [MAX 2 ) 9 ) ] )\t9", "( ( ( [SM 7 ) 8 ) ] )\t5.0"],
+    "val": ["[MED 1 [MIN 4 3 ] ]\t2"],
+    "test": ["7\t7"],
+}
+AAN = {
+    "train": [b'1.0\tA\tB\tfirst "text\tse\xffcond', b"0.0\tC\tD\tx\ty\r"],
+    "eval": ["1\tE\tF\tä\tz".encode()],
+    "test": [b"0\tG\tH\t" + b"g" * 5000 + b"\t\0h"],
+}
+
+
+def run(data, dest, *arguments):
+    assert lra.main([data, "--dest", str(dest), *map(str, arguments)]) == 0
+    return {split: LabelledSequences(dest, split) for split in lra.SPLITS}
+
+
+@pytest.fixture
+def listops_release(tmp_path):
+    folder = tmp_path / "lra_release" / "listops-1000"
+    folder.mkdir(parents=True)
+    for split, lines in LISTOPS.items():
+        text = "\n".join(["Source\tTarget", *lines]) + "\n"
+        (folder / f"basic_{split}.tsv").write_text(text)
+    return folder
+
+
+def test_listops_of_the_release(listops_release, tmp_path):
+    made = run("listops", tmp_path / "data", "--from-dir", listops_release.parents[1])
+    rows = [(decode(row.tokens[0]), row.label) for row in iter_of(made["train"])]
+    assert rows == [("[MAX 2 9 ]", 9), ("[SM 7 8 ]", 5)]
+    assert made["test"][0].lengths == (1,)
+    assert made["valid"].classes == 10 and made["valid"].vocabulary == 15
+
+
+def iter_of(data):
+    return [data[i] for i in range(len(data))]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[MAX 1 2 ]\t10", "label '10'; allowed: 0 to 9"),
+        ("[MAX 1 2 ]\tone", "label 'one'"),
+        ("[MAX 1 2\t2", "truncated?"),
+        ("[MAX 1 2 ]", "1 columns, expected 2"),
+        ("[MEAN 1 2 ]\t1", "unknown symbol '[MEAN'"),
+        ("1 2\t1", "brackets do not match"),
+    ],
+)
+def test_listops_with_a_wrong_line(line, message, listops_release, tmp_path, fails):
+    path = listops_release / "basic_val.tsv"
+    path.write_text(f"Source\tTarget\n[MIN 1 2 ]\t1\n{line}\n")
+    arguments = ["listops", "--dest", tmp_path / "data", "--from-dir", listops_release]
+    fails(lra.main, arguments, f"{path}, line 3", message, dest=tmp_path / "data")
+
+
+def test_a_missing_file_is_named(listops_release, tmp_path, fails):
+    (listops_release / "basic_test.tsv").unlink()
+    arguments = ["listops", "--dest", tmp_path / "data", "--from-dir"]
+    fails(lra.main, [*arguments, listops_release], "basic_test.tsv: no such file")
+    fails(lra.main, [*arguments, tmp_path / "no"], "no: no such folder")
+    (tmp_path / "empty").mkdir()
+    fails(lra.main, [*arguments, tmp_path / "empty"], "has no basic_train.tsv")
+
+
+def test_retrieval_reads_bytes(tmp_path):
+    folder = tmp_path / "tsv_data"
+    folder.mkdir()
+    for split, lines in AAN.items():
+        path = folder / f"new_aan_pairs.{split}.tsv"
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+    made = run("retrieval", tmp_path / "data", "--from-dir", tmp_path)
+    first, second = made["train"][0].tokens
+    assert bytes(first.tolist()) == b'first "text'
+    assert bytes(second.tolist()) == b"se\xffcond"
+    assert [row.label for row in iter_of(made["train"])] == [1, 0]
+    assert made["valid"][0].lengths == (2, 1)  # two bytes, one character
+    assert made["test"][0].lengths == (4000, 2)
+    assert made["test"][0].tokens[1].tolist() == [0, ord("h")]
+
+
+@pytest.fixture
+def pathfinder_release(tmp_path):
+    folder = tmp_path / "pathfinder32" / "curv_contour_length_14"
+    (folder / "metadata").mkdir(parents=True)
+    for batch in (0, 1):
+        (folder / "imgs" / str(batch)).mkdir(parents=True)
+        lines = []
+        for i in range(10):
+            pixels = np.full((32, 32), 10 * batch + i, np.uint8)
+            name = f"sample_{i}.png"
+            Image.fromarray(pixels).save(folder / "imgs" / str(batch) / name)
+            lines.append(f"imgs/{batch} {name} {i} {i % 2} 1.0 14 4 2 0.5 1 1\n")
+        (folder / "metadata" / f"{batch}.npy").write_text("".join(lines))
+    return folder
+
+
+def test_pathfinder_of_the_release(pathfinder_release, tmp_path):
+    made = run("pathfinder", tmp_path / "data", "--from-dir", tmp_path)
+    assert [len(made[split]) for split in lra.SPLITS] == [16, 2, 2]
+    rows = [row for data in made.values() for row in iter_of(data)]
+    greys = [int(row.tokens[0][0]) for row in rows]
+    assert sorted(greys) == list(range(20))
+    assert all(row.label == grey % 2 for row, grey in zip(rows, greys, strict=True))
+    assert {row.lengths for row in rows} == {(1024,)}
+
+
+@pytest.mark.parametrize("fault", ["missing", "truncated", "label"])
+def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
+    picture = pathfinder_release / "imgs" / "1" / "sample_3.png"
+    part = picture
+    if fault == "missing":
+        picture.unlink()
+    elif fault == "truncated":
+        picture.write_bytes(picture.read_bytes()[:40])
+    else:
+        path = pathfinder_release / "metadata" / "1.npy"
+        path.write_text(
+            path.read_text().replace("sample_3.png 3 1", "sample_3.png 3 2")
+        )
+        part = "line 4: label '2'"
+    arguments = ["pathfinder", "--dest", tmp_path / "d", "--from-dir", tmp_path]
+    fails(lra.main, arguments, part, dest=tmp_path / "d")
+
+
+def test_text_of_a_saved_data_set(tmp_path):
+    rows = datasets.Dataset.from_dict({"text": ["é" * 3000, "b"], "label": [1, 0]})
+    saved = datasets.DatasetDict(train=rows, test=rows, unsupervised=rows)
+    saved.save_to_disk(str(tmp_path / "imdb"))
+    made = run("text", tmp_path / "data", "--from-dir", tmp_path / "imdb")
+    assert [row.lengths for row in iter_of(made["train"])] == [(4000,), (1,)]
+    assert [row.label for row in iter_of(made["valid"])] == [1, 0]
+
+
+@pytest.mark.parametrize("form", ["saved", "parquet"])
+def test_image_from_a_local_copy(form, tmp_path):
+    pictures = [np.full((32, 32, 3), (i, 2 * i, 3 * i), np.uint8) for i in range(20)]
+    features = datasets.Features(
+        img=datasets.Image(), label=datasets.ClassLabel(num_classes=10)
+    )
+    columns = {
+        "img": [Image.fromarray(picture) for picture in pictures],
+        "label": [i % 10 for i in range(20)],
+    }
+    rows = datasets.Dataset.from_dict(columns, features=features)
+    folder = tmp_path / "cifar10"
+    if form == "saved":
+        datasets.DatasetDict(train=rows, test=rows).save_to_disk(str(folder))
+    else:
+        (folder / "plain_text").mkdir(parents=True)
+        for split in ("train", "test"):
+            name = f"plain_text/{split}-00000-of-00001.parquet"
+            rows.to_parquet(str(folder / name))
+    made = run("image", tmp_path / "data", "--from-dir", folder)
+    assert [len(made[split]) for split in lra.SPLITS] == [18, 2, 20]
+    for i, row in enumerate(iter_of(made["test"])):
+        grey = round(0.2989 * i + 0.587 * 2 * i + 0.114 * 3 * i)
+        assert set(row.tokens[0].tolist()) == {grey} and row.label == i % 10
+
+
+def test_a_local_copy_that_is_none(tmp_path, fails):
+    arguments = ["text", "--dest", tmp_path / "d", "--from-dir", tmp_path]
+    fails(lra.main, arguments, "no copy of the data; accepted is one saved with")

@@ -1,0 +1,75 @@
+"""Data of ``data_prep`` from pre-training to a tuned classifier."""
+
+import random
+
+import torch
+
+from data_prep import classification, text
+
+from .conftest import training_arguments, words_of_documentation
+
+ARCH = "roberta_transnormer_t2_tiny"
+
+
+def test_labelled_texts_are_encoded_as_the_checkpoint_was(
+    fairseq_tool, tmp_path, capsys
+):
+    paragraphs = [" ".join(words) for words in words_of_documentation()[:300]]
+    (tmp_path / "train.txt").write_text("\n".join(paragraphs))
+    (tmp_path / "valid.txt").write_text("\n".join(paragraphs[:8]))
+    data, labelled = tmp_path / "data", tmp_path / "labelled"
+    files = ["--train", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
+    options = ["--tokenizer", "sentencepiece", "--vocab-size", 500, "--dest", data]
+    assert text.main([str(each) for each in [*options, *files]]) == 0
+    options = training_arguments(ARCH, tmp_path / "pre", max_update=1)
+    fairseq_tool("train", data, *options, "--cpu")
+    checkpoint = tmp_path / "pre" / "checkpoint_last.pt"
+
+    draw = random.Random(0)
+    header = "premise\tclaim\tverdict\n"
+    rows = [
+        f"{draw.choice(paragraphs)[:80]}\tIt is {label} {label}\t{label}\n"
+        for label in draw.choices(["good", "bad"], k=80)
+    ]
+    (tmp_path / "train.tsv").write_text(header + "".join(rows[:64]))
+    (tmp_path / "valid.tsv").write_text(header + "".join(rows[64:]))
+    options = ["--dest", labelled, "--checkpoint", checkpoint]
+    options += ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "valid.tsv"]
+    options += ["--text-column", "premise", "--pair-column", "claim"]
+    options += ["--label-column", "verdict"]
+    command = [str(each) for each in options]
+    assert classification.main(command) == 0
+    for part in ("input0", "input1"):
+        dictionary = (labelled / part / "dict.txt").read_bytes()
+        assert dictionary == (data / "dict.txt").read_bytes()
+    assert classification.main([*command, "--max-positions", "100000"]) == 2
+    assert f"allowed for {checkpoint}" in capsys.readouterr().err
+
+    options = training_arguments(
+        ARCH,
+        tmp_path / "tuned",
+        task="sentence_prediction",
+        criterion="sentence_prediction",
+        num_classes=2,
+        init_token=0,
+        separator_token=2,
+        max_positions=512,
+        max_update=60,
+        max_epoch=100,
+        finetune_from_model=checkpoint,
+        best_checkpoint_metric="accuracy",
+    )
+    place = options.index("--tokens-per-sample")
+    del options[place : place + 2]
+    flags = ["--maximize-best-checkpoint-metric", "--no-epoch-checkpoints", "--cpu"]
+    fairseq_tool("train", labelled, *options, *flags)
+    state = torch.load(tmp_path / "tuned/checkpoint_best.pt", weights_only=False)
+    assert state["extra_state"]["best"] > 80
+
+    # a dictionary of another size is no longer the checkpoint's
+    with open(data / "dict.txt", "a") as file:
+        file.write("more 1\n")
+    assert classification.main([*command, "--dest", str(tmp_path / "other")]) == 2
+    message = capsys.readouterr().err
+    assert f"{data / 'dict.txt'}: 505 entries" in message, message
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,77 @@
+"""What the attentions of encoders have in common."""
+
+import pytest
+import torch
+
+from fairseq_transnormer.modules import ATTENTIONS, CausalLanguageModel, EncoderConfig
+from fairseq_transnormer.modules import LanguageModelConfig as CausalConfig
+
+from .encoders import ENCODERS, build, draw
+
+# values with which 40 tokens leave something to choose
+FEW = {
+    "bigbird_block_size": 2,
+    "informer_factor": 2,
+    "reformer_chunk_size": 4,
+    "skyformer_landmarks": 8,
+}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_causal_model_refuses_them(name):
+    config = CausalConfig(attention_types=f"diag,{name}", embed_dim=16, num_heads=2)
+    with pytest.raises(ValueError, match="in a causal model.*: cosformer, diag, "):
+        CausalLanguageModel(config, 10)
+    with pytest.raises(ValueError, match="with a state; allowed: states in causal"):
+        build(name)(draw(3), return_state=True)
+
+
+def test_causal_attentions_are_not_refused():
+    config = CausalConfig(attention_types="diag,linear", embed_dim=16, num_heads=2)
+    assert CausalLanguageModel(config, 10)(torch.tensor([[3]])).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ("bigbird", "informer", "skyformer", "reformer"))
+@torch.no_grad()
+def test_random_choices_are_drawn_once_and_saved(name):
+    torch.manual_seed(5)
+    layer, x = build(name, **FEW), draw(40)
+    expected = layer(x)
+    layer.train()(x)
+    torch.manual_seed(6)
+    other = build(name, **FEW)
+    parameters = dict(layer.named_parameters())
+    other.load_state_dict(parameters, strict=False)
+    assert not torch.allclose(other(x), expected)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer.eval()(x), expected)
+    assert torch.equal(other(x), expected)
+
+
+@pytest.mark.parametrize(
+    "name", ("bigbird", "informer", "kernelized", "linformer", "reformer")
+)
+@torch.no_grad()
+def test_dropout_of_weights_in_training_only(name):
+    layer = build(name, attention_dropout=1 - 1e-12, bigbird_block_size=2).train()
+    x = draw(12)
+    # so few tokens are all chosen by Informer
+    o = layer(x)
+    torch.testing.assert_close(o, layer.out_proj.bias.expand_as(x))
+    assert not torch.allclose(layer.eval()(x), o)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_parameters(name):
+    """docs/systems.md."""
+    changes = {"nystromformer_kernel_size": 33} if name == "nystromformer" else {}
+    layer = ATTENTIONS[name].from_config(
+        EncoderConfig(embed_dim=64, num_heads=2, **changes), causal=False
+    )
+    projection = 64 * 64 + 64
+    expected = {
+        "linformer": 4 * projection + 2 * 128 * 4096,
+        "reformer": 3 * projection,
+        "nystromformer": 4 * projection + 2 * 33,
+    }.get(name, 4 * projection)
+    assert sum(p.numel() for p in layer.parameters()) == expected
