@@ -15,6 +15,9 @@ PRESET_KEYS = {
     "overrides",
     "prepare",
     "prepare_automatically",
+    "not_in_all",
+    "columns",
+    "sweep_values",
 }
 TASK_KEYS = {
     "data",
@@ -67,7 +70,20 @@ class TaskPreset:
 
 @dataclass(frozen=True)
 class Preset:
-    """The conditions that all rows have in common."""
+    """The conditions that all rows have in common.
+
+    Attributes:
+        name, description: of the file, and what it says of itself.
+        gpus_per_run: that a run takes.
+        tasks: by fairseq's name.
+        scaled: fields of models that a task's width multiplies.
+        overrides: key -> value, of every run.
+        prepare: commands that make the data.
+        prepare_automatically: whether the user need not ask for that.
+        not_in_all: tables that "all" does not stand for; their data are others.
+        columns: table -> those that are run where none are asked for.
+        sweep_values: how many values of each sweep are tried; None tries all.
+    """
 
     name: str
     description: str
@@ -77,6 +93,9 @@ class Preset:
     overrides: dict[str, Any]
     prepare: list[list[str]]
     prepare_automatically: bool
+    not_in_all: list[str] = field(default_factory=list)
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    sweep_values: int | None = None
 
     def task(self, name: str) -> TaskPreset:
         """What the preset says of fairseq's task ``name``."""
@@ -117,4 +136,7 @@ def load_preset(configs: Path, name: str) -> Preset:
         overrides=content.get("overrides") or {},
         prepare=content.get("prepare") or [],
         prepare_automatically=content.get("prepare_automatically", False),
+        not_in_all=content.get("not_in_all") or [],
+        columns=content.get("columns") or {},
+        sweep_values=content.get("sweep_values"),
     )
