@@ -19,7 +19,7 @@ from .reporting import write_report
 from .results import seeds_of
 from .runs import Plan, RunFolder, merged
 from .scheduling import run_all
-from .tables import Cell, Table, chosen_cells, load_tables
+from .tables import Cell, Table, chosen_cells, load_tables, with_sweep_values
 from .yaml_files import names_in
 
 
@@ -94,16 +94,19 @@ def _run(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
     tables = load_tables(configs, arguments.tables, preset)
+    chosen = {k: v if isinstance(v, list) else [v] for k, v in arguments.sweep}
+    tables = with_sweep_values(tables, chosen)
     cells = chosen_cells(tables, arguments.rows, arguments.columns, preset.columns)
     return _run_cells(cells, arguments, preset)
 
 
 def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset) -> int:
-    cells = with_needs(cells)
     gpus_per_run, slots = _devices(arguments, preset)
     all_conditions = [
         _conditions(arguments, preset, seed, gpus_per_run) for seed in arguments.seeds
     ]
+    _check_settings(cells, all_conditions[0])
+    cells = with_needs(cells)
     data = {job_of(cell).data(cell, all_conditions[0]) for cell in cells}
     corpora.require(preset, data, ROOT, arguments.prepare)
     plans = merged(
@@ -123,6 +126,24 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
     return 1 if ended["failed"] else 0
+
+
+def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
+    """Raise ReproduceError for --set of an unknown task, or of what a table sweeps."""
+    swept = {
+        (job_of(cell).data(cell, conditions).task, key)
+        for cell in cells
+        for key in cell.sweep
+    }
+    for given in conditions.overrides or {}:
+        task, colon, key = given.rpartition(":")
+        if colon:
+            conditions.preset.task(task)
+        if any(key == each and task in ("", of) for of, each in swept):
+            raise ReproduceError(
+                f"--set {given}: the table has values of its own to choose from; "
+                "--sweep (run) or --lr (finetune) takes some of them"
+            )
 
 
 def _finetune(arguments: argparse.Namespace) -> int:

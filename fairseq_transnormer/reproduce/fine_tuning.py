@@ -29,7 +29,7 @@ from .jobs import (
 from .model_check import check_model
 from .presets import TaskPreset
 from .runs import Plan, Step
-from .tables import Cell, Table
+from .tables import Cell, Table, plain
 from .yaml_files import names_in
 
 PRIMARY = "finetune"
@@ -60,7 +60,7 @@ class FineTune:
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """The configuration, the problem, what is overridden, and the seed."""
         parts = [
-            f"{key.removeprefix('model.')}={_plain(value)}"
+            f"{key.removeprefix('model.')}={plain(value)}"
             for key, value in sorted(cell.overrides.items())
         ]
         return run_name(conditions, [cell.config, *self._suffix(), *parts])
@@ -113,7 +113,7 @@ class FineTune:
                 "preset": conditions.preset.name,
                 "configuration": cell.config,
                 "overrides": cell.overrides,
-                "further_overrides": conditions.overrides or {},
+                "further_overrides": conditions.overrides_of(TASK),
             },
             machine_keys=(*MACHINE_KEYS, CHECKPOINT),
             layout_keys=LAYOUT_KEYS,
@@ -138,14 +138,14 @@ class FineTune:
     def _model(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
         """The configuration of the pre-trained model."""
         (needed,) = FineTune.needs(self, cell)
+        task = compose(conditions.configs, cell.config, {})["task"]["_name"]
         further = {
             key: value
-            for key, value in (conditions.overrides or {}).items()
+            for key, value in conditions.overrides_of(task).items()
             if key.startswith("model.") and key.partition(".")[2] not in FREE_FIELDS
         }
         overrides = needed.overrides | further
         configuration = compose(conditions.configs, cell.config, overrides)
-        task = configuration["task"]["_name"]
         conditions.preset.scale(configuration["model"], task)
         return configuration["model"]
 
@@ -163,7 +163,7 @@ class FineTune:
             for key, value in conditions.preset.overrides.items()
             if key.startswith("common.")
         }
-        own = cell.overrides | (conditions.overrides or {})
+        own = cell.overrides | conditions.overrides_of(TASK)
         # the model's are for _model, but for those that a fine-tuning may choose
         given = {
             key: value
@@ -250,11 +250,6 @@ class FineTuneCheckpoint(FineTune):
 
     def _model(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
         return PretrainedCheckpoint.read(cell.overrides[CHECKPOINT]).model
-
-
-def _plain(value: Any) -> Any:
-    """A list of one value as that value: names are for people."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _batches(of_task: TaskPreset, wanted: int, devices: int) -> tuple[int, int]:

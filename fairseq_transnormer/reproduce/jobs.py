@@ -48,7 +48,8 @@ class Conditions:
         seed: of the run.
         gpus: that each run takes; 0 trains on the CPU.
         data: fairseq task -> folder, instead of the preset's.
-        overrides: key -> value, on top of the preset's.
+        overrides: key, or TASK:KEY for the runs of one fairseq task, -> value; on top
+            of the preset's.
     """
 
     configs: Path
@@ -62,6 +63,15 @@ class Conditions:
     def of(self, seed: int) -> "Conditions":
         """The same with this seed."""
         return replace(self, seed=seed)
+
+    def overrides_of(self, task: str) -> dict[str, Any]:
+        """``overrides`` as far as they are for this fairseq task."""
+        found = {}
+        for key, value in (self.overrides or {}).items():
+            of, _, name = key.rpartition(":")
+            if of in ("", task):
+                found[name] = value
+        return found
 
     def data_folder(self, task: str) -> Path:
         """Where the data of this fairseq task are."""
@@ -136,7 +146,7 @@ class HydraTrain:
             {
                 **_conditions(conditions, task, data),
                 **cell.overrides,
-                **(conditions.overrides or {}),
+                **conditions.overrides_of(task),
             },
         )
         preset.scale(configuration["model"], task)
@@ -153,7 +163,7 @@ class HydraTrain:
                 "preset": preset.name,
                 "configuration": cell.config,
                 "overrides": cell.overrides,
-                "further_overrides": conditions.overrides or {},
+                "further_overrides": conditions.overrides_of(task),
             },
             machine_keys=MACHINE_KEYS,
             layout_keys=LAYOUT_KEYS,

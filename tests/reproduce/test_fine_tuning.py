@@ -12,7 +12,7 @@ from fairseq_transnormer.classification import command_line as classification
 from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.fine_tuning import FineTune
-from fairseq_transnormer.reproduce.jobs import Conditions, with_needs
+from fairseq_transnormer.reproduce.jobs import Conditions, HydraTrain, with_needs
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.results import measure
 from fairseq_transnormer.reproduce.runs import RunFolder
@@ -232,6 +232,44 @@ def test_what_a_preset_leaves_out():
     assert load_tables(CONFIGS, ["table5"], small)[0].sweep == {
         "optimization.lr": [[0.00001], [0.00003], [0.00006], [0.0001]]
     }
+
+
+def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
+    options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "few")]
+    arguments = ["run", "topics", *options, "--gpus", "none", "--dry-run", "--rows"]
+    arguments += ["T1", "--columns", "accuracy"]
+    some = ["--sweep", "optimization.lr=[0.0003,0.001]"]
+    some += ["--set", "masked_lm:optimization.lr=[0.5]"]
+    some += ["sentence_prediction:optimization.max_epoch=2"]
+    assert main([*arguments, *some]) == 0, capsys.readouterr()
+    found = capsys.readouterr().out.splitlines()
+    assert [line.split("lr=")[-1].split("/")[0] for line in found[1:]] == [
+        "0.0003", "0.001"
+    ]  # fmt: skip
+    table = load_table(CONFIGS, "topics")
+    preset = load_preset(CONFIGS, str(place / "tiny.yaml"))
+    overrides = {
+        "masked_lm:optimization.lr": [0.5],
+        "sentence_prediction:optimization.max_epoch": 2,
+    }
+    conditions = Conditions(CONFIGS, ROOT, preset, overrides=overrides)
+    (cell, *_) = table.cell("T1", "accuracy").candidates()
+    (needed,) = FineTune().needs(cell)
+    pretraining = HydraTrain().plan(needed, conditions).configuration["optimization"]
+    tuning = FineTune().plan(cell, conditions).configuration["optimization"]
+    assert pretraining["lr"] == [0.5] and pretraining["max_epoch"] == 0
+    assert tuning["lr"] == [0.00003] and tuning["max_update"] == 12
+
+    cases = {
+        "--sweep optimization.lr=0.5; allowed: 3e-05, 0.0001": [
+            "--sweep", "optimization.lr=0.5"
+        ],
+        "--sweep seed=1; allowed: no such sweep": ["--sweep", "seed=1"],
+        "--set optimization.lr: the table has": ["--set", "optimization.lr=[0.5]"],
+        "says nothing of the task 'mlm'": ["--set", "mlm:optimization.lr=[0.5]"],
+    }  # fmt: skip
+    for message, more in cases.items():
+        assert message in refusal([*arguments, *more], capsys)
 
 
 def test_the_folder_of_a_problem(tmp_path):
