@@ -288,9 +288,8 @@ def test_fine_tuning_is_the_papers(problem):
     assert found == PROBLEMS[problem]
     assert cfg.criterion._name == "sentence_prediction_metrics"
     assert cfg.task.regression_target == (problem == "stsb")
-    assert cfg.dataset.valid_subset == (
-        "valid,valid1" if problem == "mnli" else "valid"
-    )
+    subsets = {"mnli": "valid,valid1", "topics": "valid,test"}
+    assert cfg.dataset.valid_subset == subsets.get(problem, "valid")
     assert (
         cfg.optimization.max_epoch == 3 and cfg.checkpoint.finetune_from_model is None
     )

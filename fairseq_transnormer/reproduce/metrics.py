@@ -99,7 +99,7 @@ def selection(results: RunResults) -> float | None:
 
 @METRICS.register("accuracy")
 def accuracy(results: RunResults) -> float | None:
-    """Percent of valid, by ``criterions.metrics``; so are the three below."""
+    """Percent of valid, by ``criterions.metrics``; so are those below."""
     return results.at_best("valid", "accuracy")
 
 
@@ -107,6 +107,12 @@ def accuracy(results: RunResults) -> float | None:
 def mismatched_accuracy(results: RunResults) -> float | None:
     """Percent of valid1: MNLI's mismatched development set."""
     return results.at_best("valid1", "accuracy")
+
+
+@METRICS.register("test_accuracy")
+def test_accuracy(results: RunResults) -> float | None:
+    """Percent of test, of the best checkpoint on valid."""
+    return results.at_best("test", "accuracy")
 
 
 @METRICS.register("f1")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,12 @@ def check_refusals(place, given, start, capsys):
     truncated.write_bytes(start.read_bytes()[:5000])
     assert "truncated" in refusal(["finetune", str(truncated), *given[2:]], capsys)
     assert "no such checkpoint" in refusal(["finetune", "none.pt", *given[2:]], capsys)
+    state = torch.load(start, weights_only=True)
+    state["cfg"]["task"]["_name"] = "language_modeling"
+    torch.save(state, place / "causal.pt")
+    assert "allowed: bidirectional models" in refusal(
+        ["finetune", str(place / "causal.pt"), *given[2:]], capsys
+    )
     checkpoint = PretrainedCheckpoint.read(start)
     other = checkpoint.model | {"block_size": 16, "dropout": 0.5}
     with pytest.raises(ValueError, match=r"model.block_size=64, here 16$"):
@@ -270,6 +277,17 @@ def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
     }  # fmt: skip
     for message, more in cases.items():
         assert message in refusal([*arguments, *more], capsys)
+
+
+def test_the_script_says_what_it_wants():
+    script = ["bash", ROOT / "scripts/finetune_glue.sh"]
+    for arguments, code, message in (
+        (["--help"], 0, "usage: scripts/finetune_glue.sh CHECKPOINT PROBLEM..."),
+        ([], 2, "usage:"),
+        (["best.pt"], 2, "no problem given"),
+    ):
+        done = subprocess.run([*script, *arguments], capture_output=True, text=True)
+        assert done.returncode == code and message in done.stdout + done.stderr
 
 
 def test_the_folder_of_a_problem(tmp_path):
