@@ -15,6 +15,9 @@ PRESET_KEYS = {
     "overrides",
     "prepare",
     "prepare_automatically",
+    "not_in_all",
+    "columns",
+    "sweep_values",
 }
 TASK_KEYS = {
     "data",
@@ -22,6 +25,7 @@ TASK_KEYS = {
     "sequences_per_device",
     "width",
     "overrides",
+    "prepare",
 }
 
 
@@ -31,17 +35,20 @@ class TaskPreset:
 
     Attributes:
         data: folder of binarised text, relative to the repository.
-        sequences_per_update: of all devices and accumulated batches together.
+        sequences_per_update: of all devices and accumulated batches together; None
+            leaves it to the configuration.
         sequences_per_device: at most, at once.
         width: factor of the ``scaled`` fields.
         overrides: key -> value.
+        prepare: commands that make the data, behind those of the preset.
     """
 
     data: str
-    sequences_per_update: int
     sequences_per_device: int
+    sequences_per_update: int | None = None
     width: float = 1.0
     overrides: dict[str, Any] = field(default_factory=dict)
+    prepare: list[list[str]] = field(default_factory=list)
 
     def batches(self, devices: int) -> tuple[int, int]:
         """Sequences at once on each device, and batches that are accumulated.
@@ -63,7 +70,20 @@ class TaskPreset:
 
 @dataclass(frozen=True)
 class Preset:
-    """The conditions that all rows have in common."""
+    """The conditions that all rows have in common.
+
+    Attributes:
+        name, description: of the file, and what it says of itself.
+        gpus_per_run: that a run takes.
+        tasks: by fairseq's name.
+        scaled: fields of models that a task's width multiplies.
+        overrides: key -> value, of every run.
+        prepare: commands that make the data.
+        prepare_automatically: whether the user need not ask for that.
+        not_in_all: tables that "all" does not stand for; their data are others.
+        columns: table -> those that are run where none are asked for.
+        sweep_values: how many values of each sweep are tried; None tries all.
+    """
 
     name: str
     description: str
@@ -73,6 +93,9 @@ class Preset:
     overrides: dict[str, Any]
     prepare: list[list[str]]
     prepare_automatically: bool
+    not_in_all: list[str] = field(default_factory=list)
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    sweep_values: int | None = None
 
     def task(self, name: str) -> TaskPreset:
         """What the preset says of fairseq's task ``name``."""
@@ -99,7 +122,7 @@ def load_preset(configs: Path, name: str) -> Preset:
     """
     path = named_file(configs / "presets", name, "preset")
     content = read_mapping(path, PRESET_KEYS, {"tasks"})
-    needed = {"data", "sequences_per_update", "sequences_per_device"}
+    needed = {"data", "sequences_per_device"}
     tasks = {
         task: TaskPreset(**checked_mapping(f"{path}: {task}", each, TASK_KEYS, needed))
         for task, each in content["tasks"].items()
@@ -113,4 +136,7 @@ def load_preset(configs: Path, name: str) -> Preset:
         overrides=content.get("overrides") or {},
         prepare=content.get("prepare") or [],
         prepare_automatically=content.get("prepare_automatically", False),
+        not_in_all=content.get("not_in_all") or [],
+        columns=content.get("columns") or {},
+        sweep_values=content.get("sweep_values"),
     )
