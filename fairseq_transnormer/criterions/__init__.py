@@ -1,0 +1,5 @@
+"""fairseq criterions; importing them registers them."""
+
+from .sequence_classification import SequenceClassificationCriterion
+
+__all__ = ["SequenceClassificationCriterion"]
