@@ -184,7 +184,8 @@ def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
     assert composed(primary).hydra.run.dir == f"runs/{primary}"
     assert cfg.checkpoint.restore_file == "checkpoint_last.pt"
     assert not Path(cfg.checkpoint.save_dir).is_absolute()
-    assert cfg.checkpoint.save_interval_updates > 0
+    # a fine-tuning is validated, and saved, at the end of an epoch only
+    assert (cfg.checkpoint.save_interval_updates > 0) == (primary != "finetune")
     assert cfg.checkpoint.no_epoch_checkpoints
 
 
@@ -254,3 +255,43 @@ def test_primaries_hold_a_defaults_list_only():
     for primary in PRIMARIES:
         text = OmegaConf.load(CONFIGS / f"{primary}.yaml")
         assert set(text) == {"defaults"} and text.defaults[0] == "_self_"
+
+
+PROBLEMS = {
+    # name: batch, classes, metric; the paper's seven columns and two more
+    "mnli": (32, 3, "accuracy"),
+    "qnli": (32, 2, "accuracy"),
+    "qqp": (32, 2, "accuracy"),
+    "sst2": (32, 2, "accuracy"),
+    "mrpc": (16, 2, "f1"),
+    "cola": (16, 2, "mcc"),
+    "rte": (16, 2, "accuracy"),
+    "stsb": (16, 1, "correlation"),
+    "own": (32, 2, "accuracy"),
+}
+
+
+def test_every_problem_has_a_configuration():
+    found = {path.stem for path in (CONFIGS / "classification").glob("*.yaml")}
+    assert found == set(PROBLEMS)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_fine_tuning_is_the_papers(problem):
+    cfg = hydra_config("finetune", f"classification={problem}")
+    found = (
+        cfg.dataset.batch_size,
+        cfg.task.num_classes,
+        cfg.checkpoint.best_checkpoint_metric,
+    )
+    assert found == PROBLEMS[problem]
+    assert cfg.criterion._name == "sentence_prediction_metrics"
+    assert cfg.task.regression_target == (problem == "stsb")
+    assert cfg.dataset.valid_subset == (
+        "valid,valid1" if problem == "mnli" else "valid"
+    )
+    assert (
+        cfg.optimization.max_epoch == 3 and cfg.checkpoint.finetune_from_model is None
+    )
+    assert cfg.lr_scheduler._name == "polynomial_decay"
+    assert cfg.dataset.required_batch_size_multiple == 1

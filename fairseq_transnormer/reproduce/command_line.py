@@ -9,16 +9,17 @@ from . import corpora, slurm
 from .arguments import ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
-from .jobs import Conditions, check_checkpoints, job_of
+from .fine_tuning import checkpoint_table
+from .jobs import Conditions, check_checkpoints, job_of, with_needs
 from .markdown import number
-from .metrics import read_metric
+from .metrics import RunResults, read_metric
 from .presets import Preset, load_preset
 from .progress import Progress
 from .reporting import write_report
 from .results import seeds_of
 from .runs import Plan, RunFolder, merged
 from .scheduling import run_all
-from .tables import chosen_cells, load_tables
+from .tables import Cell, Table, chosen_cells, load_tables
 from .yaml_files import names_in
 
 
@@ -33,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         "run": _run,
         "status": _status,
         "report": _report,
+        "finetune": _finetune,
         "execute": _execute,
     }
     try:
@@ -91,15 +93,26 @@ def _conditions(
 def _run(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    cells = chosen_cells(load_tables(configs, arguments.tables), arguments.rows)
+    cells = chosen_cells(
+        load_tables(configs, arguments.tables), arguments.rows, arguments.columns
+    )
+    return _run_cells(cells, arguments, preset)
+
+
+def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset) -> int:
+    cells = with_needs(cells)
     gpus_per_run, slots = _devices(arguments, preset)
     all_conditions = [
         _conditions(arguments, preset, seed, gpus_per_run) for seed in arguments.seeds
     ]
     data = {job_of(cell).data(cell, all_conditions[0]) for cell in cells}
-    corpora.require(preset, sorted(data), ROOT, arguments.prepare)
+    corpora.require(preset, data, ROOT, arguments.prepare)
     plans = merged(
-        [job_of(cell).plan(cell, each) for each in all_conditions for cell in cells]
+        [
+            job_of(cell).plan(cell, each if cell.seed is None else each.of(cell.seed))
+            for each in all_conditions
+            for cell in cells
+        ]
     )
     folders = _prepared(plans, arguments)
     if arguments.dry_run:
@@ -111,6 +124,24 @@ def _run(arguments: argparse.Namespace) -> int:
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
     return 1 if ended["failed"] else 0
+
+
+def _finetune(arguments: argparse.Namespace) -> int:
+    """Fine-tune the checkpoint and report, finished or not."""
+    configs = arguments.config_dir
+    preset = load_preset(configs, arguments.preset)
+    table = checkpoint_table(
+        configs,
+        arguments.checkpoint,
+        arguments.problems,
+        arguments.lr,
+        arguments.name,
+        arguments.pooling,
+    )
+    status = _run_cells(chosen_cells([table], None), arguments, preset)
+    if not (arguments.dry_run or arguments.slurm):
+        _write([table], arguments, preset)
+    return status
 
 
 def _devices(arguments: argparse.Namespace, preset: Preset) -> tuple[int, list[Slot]]:
@@ -156,8 +187,20 @@ def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolde
 
 
 def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:
+    jobs: dict[Path, str] = {}
     for folder in folders:
-        print(f"submitted {folder.path}: job {slurm.submit(folder, gpus, options)}")
+        unfinished = [each for each in folder.needs() if not each.is_finished()]
+        before = [
+            jobs.get(each.path) or each.status().get("slurm_job") for each in unfinished
+        ]
+        if None in before:
+            raise ReproduceError(
+                f"{folder.path} needs {unfinished[before.index(None)].path}, which is "
+                "neither finished nor submitted"
+            )
+        after = [f"--dependency=afterok:{':'.join(before)}"] if before else []
+        jobs[folder.path] = slurm.submit(folder, gpus, [*after, *options])
+        print(f"submitted {folder.path}: job {jobs[folder.path]}")
     return 0
 
 
@@ -167,7 +210,7 @@ def _status(arguments: argparse.Namespace) -> int:
     for table in load_tables(configs, arguments.tables or ["all"]):
         print(f"{table.name}: {table.title}")
         shown = set()
-        for cell in table.cells:
+        for cell in with_needs(chosen_cells([table], None)):
             runs = seeds_of(cell, conditions, arguments.runs_dir)
             if runs.name in shown:
                 continue
@@ -177,23 +220,35 @@ def _status(arguments: argparse.Namespace) -> int:
             for seed, results in runs.seeds.items():
                 total = results.folder.description()["updates"]
                 done = read_metric("updates", results) or 0
-                perplexity = number(read_metric("valid_ppl", results)) or "-"
+                name, figure = _best_validation(results)
                 print(
                     f"    {cell.row} ({runs.name}) seed {seed}: "
                     f"{results.status['state']}, {done:.0f}/{total} updates, "
-                    f"validation perplexity {perplexity}"
+                    f"validation {name} {number(figure) or '-'}"
                 )
     return 0
+
+
+def _best_validation(results: RunResults) -> tuple[str, float | None]:
+    """By what the best checkpoint is chosen; perplexity rather than the loss."""
+    name = results.selection[0]
+    if name == "loss":
+        return "perplexity", read_metric("valid_ppl", results)
+    return name, read_metric("selection", results)
 
 
 def _report(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    tables = load_tables(configs, arguments.tables or ["all"])
+    _write(load_tables(configs, arguments.tables or ["all"]), arguments, preset)
+    return 0
+
+
+def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -> None:
     out = arguments.out / preset.name
     all_measured = write_report(
         tables,
-        Conditions(configs, ROOT, preset),
+        Conditions(arguments.config_dir, ROOT, preset),
         arguments.runs_dir,
         out,
         arguments.command_line,
@@ -207,7 +262,6 @@ def _report(arguments: argparse.Namespace) -> int:
                     f"{len(found['disagreements'])} pairs in another order"
                 )
     print(f"written: {out}")
-    return 0
 
 
 def _execute(arguments: argparse.Namespace) -> int:

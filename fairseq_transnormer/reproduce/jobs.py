@@ -7,13 +7,13 @@ table as MODULE:CLASS.
 import re
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..last_checkpoint import check_last_checkpoint, repair_last_checkpoint
 from .configurations import compose, get
-from .corpora import fingerprint
+from .corpora import Corpus, Text
 from .errors import ReproduceError
 from .model_check import check_model
 from .presets import Preset
@@ -59,6 +59,10 @@ class Conditions:
     data: dict[str, str] | None = None
     overrides: dict[str, Any] | None = None
 
+    def of(self, seed: int) -> "Conditions":
+        """The same with this seed."""
+        return replace(self, seed=seed)
+
     def data_folder(self, task: str) -> Path:
         """Where the data of this fairseq task are."""
         given = (self.data or {}).get(task, self.preset.task(task).data)
@@ -71,8 +75,11 @@ class Job(Protocol):
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """Of the cell's run: cells of equal names share a run. Fast."""
 
-    def data(self, cell: Cell, conditions: Conditions) -> Path:
-        """The folder of data that the run needs."""
+    def data(self, cell: Cell, conditions: Conditions) -> Corpus:
+        """The data that the run needs."""
+
+    def needs(self, cell: Cell) -> list[Cell]:
+        """Cells whose runs must be finished before this one's."""
 
     def plan(self, cell: Cell, conditions: Conditions) -> Plan:
         """Everything about the run; raises ReproduceError for a mistake in it."""
@@ -81,6 +88,16 @@ class Job(Protocol):
 def job_of(cell: Cell) -> Job:
     """The job that runs this cell."""
     return JOBS.find(cell.job)()
+
+
+def with_needs(cells: list[Cell]) -> list[Cell]:
+    """One cell for each run: those of sweeps, and in front of each what it needs."""
+    return [
+        each
+        for cell in cells
+        for candidate in cell.candidates()
+        for each in [*with_needs(job_of(candidate).needs(candidate)), candidate]
+    ]
 
 
 @JOBS.register("hydra_train")
@@ -100,16 +117,19 @@ class HydraTrain:
             if "." not in key or get(plain, key) != value
         }
         parts = [f"{key}={value}" for key, value in changed.items()]
-        name = "+".join([cell.config, *parts]).replace(",", "-").replace("*", "x")
-        name = re.sub(r"[^\w.=+-]", "_", name)
-        return f"{conditions.preset.name}/{name}/seed{conditions.seed}"
+        return run_name(conditions, [cell.config, *parts])
 
-    def data(self, cell: Cell, conditions: Conditions) -> Path:
-        return conditions.data_folder(self._task(cell, conditions))
+    def data(self, cell: Cell, conditions: Conditions) -> Corpus:
+        task = self._task(cell, conditions)
+        return Text(conditions.data_folder(task), task)
+
+    def needs(self, cell: Cell) -> list[Cell]:
+        return []
 
     def plan(self, cell: Cell, conditions: Conditions) -> Plan:
         preset, task = conditions.preset, self._task(cell, conditions)
-        data = self.data(cell, conditions)
+        corpus = self.data(cell, conditions)
+        data = corpus.folder
         configuration = compose(
             conditions.configs,
             cell.config,
@@ -125,10 +145,10 @@ class HydraTrain:
             name=self.name(cell, conditions),
             configuration=configuration,
             data=str(data),
-            data_fingerprint=fingerprint(data),
+            data_fingerprint=corpus.fingerprint(),
             seed=conditions.seed,
             updates=configuration["optimization"]["max_update"],
-            steps=[Step("train", _training_command()), *_steps_after(cell, data)],
+            steps=[Step("train", training_command()), *_steps_after(cell, data)],
             origin={
                 "preset": preset.name,
                 "configuration": cell.config,
@@ -164,6 +184,13 @@ def _conditions(conditions: Conditions, task: str, data: Path) -> dict[str, Any]
     }
 
 
+def run_name(conditions: Conditions, parts: list[str]) -> str:
+    """The name of a run by what it is made of; fit for a folder."""
+    name = "+".join(parts).replace(",", "-").replace("*", "x")
+    name = re.sub(r"[^\w.=+-]", "_", name)
+    return f"{conditions.preset.name}/{name}/seed{conditions.seed}"
+
+
 def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
     """Repair a half-written last checkpoint; refuse that of another architecture.
 
@@ -180,7 +207,7 @@ def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
         raise ReproduceError(str(error)) from error
 
 
-def _training_command() -> list[str]:
+def training_command() -> list[str]:
     beside = Path(sys.executable).with_name("fairseq-hydra-train")
     command = str(beside) if beside.exists() else shutil.which("fairseq-hydra-train")
     if command is None:

@@ -55,3 +55,49 @@ def _compare(measured: dict[str, Any], axes) -> None:
     axes.set_yticks(range(len(rows)), labels)
     axes.set(xlabel="measured", ylim=(-0.5, len(rows) - 0.5))
     axes.set_title("Measured, in the paper's order (its figures)")
+
+
+def plot_sweep(measured: dict[str, Any], target: Path) -> None:
+    """For each column the figure of every value of the sweep, a line a row."""
+    plt = pyplot()
+    columns = [
+        column
+        for column in measured["columns"]
+        if any("sweep" in row[column] for row in measured["rows"].values())
+    ]
+    figure, panels = plt.subplots(
+        1,
+        len(columns),
+        figsize=(max(5, 3 * len(columns)), 4),
+        layout="constrained",
+        squeeze=False,
+    )
+    for axes, column in zip(panels[0], columns, strict=True):
+        for place, (row, cells) in enumerate(measured["rows"].items()):
+            points = [
+                (_swept(each), each["measured"], each["deviation"] or 0)
+                for each in cells[column].get("sweep", [])
+                if each["measured"] is not None
+            ]
+            if points:
+                labels, values, noise = zip(*points, strict=True)
+                style = "o-" if place < LINES_A_STYLE else "s--"
+                axes.errorbar(
+                    labels, values, yerr=noise, fmt=style, capsize=3, label=row
+                )
+        axes.set(title=column, xlabel=", ".join(measured["sweep"]))
+        axes.grid(alpha=0.3)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    if handles:
+        panels[0][0].legend(handles, labels, fontsize="small")
+    figure.suptitle(measured["title"])
+    save(figure, target)
+
+
+def _swept(each: dict[str, Any]) -> str:
+    """The values of a sweep as a label."""
+    values = (
+        value[0] if isinstance(value, list) and len(value) == 1 else value
+        for value in each["values"].values()
+    )
+    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)

@@ -22,6 +22,7 @@ TASK_KEYS = {
     "sequences_per_device",
     "width",
     "overrides",
+    "prepare",
 }
 
 
@@ -31,17 +32,20 @@ class TaskPreset:
 
     Attributes:
         data: folder of binarised text, relative to the repository.
-        sequences_per_update: of all devices and accumulated batches together.
+        sequences_per_update: of all devices and accumulated batches together; None
+            leaves it to the configuration.
         sequences_per_device: at most, at once.
         width: factor of the ``scaled`` fields.
         overrides: key -> value.
+        prepare: commands that make the data, behind those of the preset.
     """
 
     data: str
-    sequences_per_update: int
     sequences_per_device: int
+    sequences_per_update: int | None = None
     width: float = 1.0
     overrides: dict[str, Any] = field(default_factory=dict)
+    prepare: list[list[str]] = field(default_factory=list)
 
     def batches(self, devices: int) -> tuple[int, int]:
         """Sequences at once on each device, and batches that are accumulated.
@@ -99,7 +103,7 @@ def load_preset(configs: Path, name: str) -> Preset:
     """
     path = named_file(configs / "presets", name, "preset")
     content = read_mapping(path, PRESET_KEYS, {"tasks"})
-    needed = {"data", "sequences_per_update", "sequences_per_device"}
+    needed = {"data", "sequences_per_device"}
     tasks = {
         task: TaskPreset(**checked_mapping(f"{path}: {task}", each, TASK_KEYS, needed))
         for task, each in content["tasks"].items()

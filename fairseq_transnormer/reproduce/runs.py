@@ -58,6 +58,7 @@ class Plan:
         machine_keys: keys of the configuration, or sections with a dot behind them,
             in which a run may be gone on with on another machine.
         layout_keys: keys that must stay as they are until the run is finished.
+        needs: names of the runs that must be finished before this one.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Plan:
     origin: dict[str, Any] = field(default_factory=dict)
     machine_keys: tuple[str, ...] = ()
     layout_keys: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 class RunFolder:
@@ -97,6 +99,11 @@ class RunFolder:
     def steps(self) -> list[Step]:
         """The run's commands."""
         return [Step(**each) for each in self.description()["steps"]]
+
+    def needs(self) -> list["RunFolder"]:
+        """The runs that must be finished before this one."""
+        found = self.description().get("needs", [])
+        return [RunFolder(Path(os.path.normpath(self.path / each))) for each in found]
 
     def status(self) -> dict[str, Any]:
         """status.json, or that of a run that has never started.
@@ -169,6 +176,7 @@ class RunFolder:
                 "data_fingerprint": plan.data_fingerprint,
                 "seed": plan.seed,
                 "updates": plan.updates,
+                "needs": [os.path.relpath(each, plan.name) for each in plan.needs],
                 "steps": steps,
             }
         self._write(DESCRIPTION, json.dumps(description, indent=1) + "\n")

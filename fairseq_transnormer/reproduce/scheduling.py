@@ -34,8 +34,10 @@ def run_all(
     with _sigterm_as_interrupt():
         try:
             while waiting or running:
-                while waiting and free:
-                    _start(waiting.popleft(), free, running, ended, progress)
+                while free and (
+                    folder := _next_ready(waiting, running, ended, progress)
+                ):
+                    _start(folder, free, running, ended, progress)
                 for execution in list(running):
                     if execution.poll() != "running":
                         running.remove(execution)
@@ -50,6 +52,30 @@ def run_all(
                 execution.stop()
             raise
     return ended
+
+
+def _next_ready(waiting, running, ended, progress) -> RunFolder | None:
+    """Take the first run whose needs are finished; drop those that never will be."""
+    ours = {each.path for each in waiting} | {each.folder.path for each in running}
+    for folder in list(waiting):
+        unfinished = [each for each in folder.needs() if not each.is_finished()]
+        if not unfinished:
+            waiting.remove(folder)
+            return folder
+        hopeless = [
+            each
+            for each in unfinished
+            if each.path not in ours and each.status()["state"] != "running"
+        ]
+        if hopeless:
+            waiting.remove(folder)
+            progress.finished(folder)
+            ended["failed"].append(folder)
+            progress.tell(
+                f"failed   {folder.path}: it needs {hopeless[0].path}, which is not "
+                "finished"
+            )
+    return None
 
 
 def _start(folder, free, running, ended, progress) -> None:

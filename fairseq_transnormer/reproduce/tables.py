@@ -1,6 +1,7 @@
 """The definition of a table: rows and columns of runs, and the paper's figures."""
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ from .errors import ReproduceError
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
-COLUMN_KEYS = {"config", "metric", "overrides", "ranked"}
+TABLE_KEYS |= {"sweep"}
+COLUMN_KEYS = {"config", "metric", "overrides", "ranked", "job", "mean_of", "seed"}
 ROW_KEYS = {"config", "overrides", "paper", "job"}
 FIGURE_KEYS = {"command", "each_row"}
 
@@ -25,6 +27,9 @@ class Cell:
         metric: what is read; see ``metrics``.
         paper: the printed figure, None where there is none.
         after: name -> command to run behind the training.
+        sweep: key -> values; the figure is that of the best value of all.
+        mean_of: columns of the same row; the figure is their mean and has no run.
+        seed: the only one that it is run with; None leaves them to the call.
     """
 
     row: str
@@ -35,6 +40,21 @@ class Cell:
     metric: str
     paper: float | None
     after: dict[str, list[str]]
+    sweep: dict[str, list] = field(default_factory=dict)
+    mean_of: tuple[str, ...] = ()
+    seed: int | None = None
+
+    def candidates(self) -> list["Cell"]:
+        """A cell of one run for each value of the sweep; itself if there is none."""
+        keys = list(self.sweep)
+        return [
+            replace(
+                self,
+                overrides=self.overrides | dict(zip(keys, values, strict=True)),
+                sweep={},
+            )
+            for values in itertools.product(*self.sweep.values())
+        ]
 
 
 @dataclass(frozen=True)
@@ -65,6 +85,7 @@ class Table:
     ranked: list[str]
     cells: list[Cell]
     figure: Figure | None
+    sweep: dict[str, list] = field(default_factory=dict)
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell in this row and column."""
@@ -125,7 +146,19 @@ def load_table(configs: Path, name: str) -> Table:
         ranked=[name for name, each in columns.items() if each.get("ranked", True)],
         cells=cells,
         figure=figure,
+        sweep=_checked_sweep(path, content.get("sweep")),
     )
+
+
+def _checked_sweep(path: Path, sweep: Any) -> dict[str, list]:
+    sweep = {} if sweep is None else sweep
+    if not isinstance(sweep, dict) or not all(
+        isinstance(values, list) and values for values in sweep.values()
+    ):
+        raise ReproduceError(
+            f"{path}: sweep={sweep!r}; allowed: a key of the configuration -> a list"
+        )
+    return sweep
 
 
 def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Cell]:
@@ -137,6 +170,9 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
         )
     cells = []
     for (column, values), printed in zip(columns.items(), paper, strict=True):
+        if "mean_of" in values:
+            cells.append(_mean(path, columns, row, column, printed))
+            continue
         config = definition.get("config", values.get("config"))
         for key, value in (("config", config), ("metric", values.get("metric"))):
             if not value:
@@ -152,28 +188,53 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
             Cell(
                 row=row,
                 column=column,
-                job=definition.get("job", content.get("job", "hydra_train")),
+                job=values.get(
+                    "job", definition.get("job", content.get("job", "hydra_train"))
+                ),
                 config=config,
                 overrides=overrides,
                 metric=values["metric"],
                 paper=printed,
                 after=content.get("after") or {},
+                sweep={} if "job" in values else content.get("sweep") or {},
+                seed=values.get("seed"),
             )
         )
     return cells
 
 
-def chosen_cells(tables: list[Table], rows: list[str] | None) -> list[Cell]:
-    """The cells of these tables, of these rows only if any are given.
+def _mean(path, columns, row: str, column: str, printed: float | None) -> Cell:
+    names = columns[column]["mean_of"]
+    known = [name for name, each in columns.items() if "mean_of" not in each]
+    if not isinstance(names, list) or not names or not set(names) <= set(known):
+        raise ReproduceError(
+            f"{path}: column {column}: mean_of={names!r}; allowed: a list of "
+            f"{', '.join(known)}"
+        )
+    return Cell(row, column, "", "", {}, "mean", printed, {}, mean_of=tuple(names))
+
+
+def chosen_cells(
+    tables: list[Table], rows: list[str] | None, columns: list[str] | None = None
+) -> list[Cell]:
+    """The cells of these tables that have runs, of these rows and columns only.
 
     Raises:
-        ReproduceError: no table has a row of that name.
+        ReproduceError: no table has a row or a column of that name.
     """
-    known = {row for table in tables for row in table.rows}
-    for row in rows or ():
-        if row not in known:
-            names = ", ".join(repr(each) for table in tables for each in table.rows)
-            raise ReproduceError(f"--rows {row!r} is not known; allowed: {names}")
+    for option, chosen in (("rows", rows), ("columns", columns)):
+        known = [name for table in tables for name in getattr(table, option)]
+        for name in chosen or ():
+            if name not in known:
+                raise ReproduceError(
+                    f"--{option} {name!r} is not known; allowed: "
+                    f"{', '.join(map(repr, dict.fromkeys(known)))}"
+                )
     return [
-        cell for table in tables for cell in table.cells if not rows or cell.row in rows
+        cell
+        for table in tables
+        for cell in table.cells
+        if not cell.mean_of
+        and (not rows or cell.row in rows)
+        and (not columns or cell.column in columns)
     ]
