@@ -18,8 +18,8 @@ class SequenceClassifier(nn.Module):
     """Token and position embedding, bidirectional layers, mean, two linear layers.
 
     x = dropout(E[t] + P[position]); layers; f = mean over the real tokens;
-    logits = W2 relu(W1 f). For pairs one encoder reads both sequences, and the head sees
-    [a, b, a * b, a - b].
+    logits = W2 relu(W1 f). For pairs one encoder reads both sequences, and the head
+    sees [a, b, a * b, a - b].
 
     Args:
         config: e.g. ``ClassifierT2Config()``, the paper's T2 for the Long-Range Arena.

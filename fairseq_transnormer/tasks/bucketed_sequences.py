@@ -9,10 +9,10 @@ from ..labelled_sequences import Example, LabelledSequences, collate
 class BucketedSequences(FairseqDataset):
     """``LabelledSequences`` behind fairseq's interface.
 
-    Examples are put in order by length, in steps of ``bucket_length`` tokens; an example
-    of two sequences counts as long as its longer one. Among examples of one bucket the
-    order is drawn anew each epoch where ``shuffle`` is set, so that batches are not the
-    same ones again.
+    Examples are put in order by length, in steps of ``bucket_length`` tokens; an
+    example of two sequences counts as long as its longer one. Among examples of one
+    bucket the order is drawn anew each epoch where ``shuffle`` is set, so that batches
+    are not the same ones again.
 
     Args:
         examples: the split.
