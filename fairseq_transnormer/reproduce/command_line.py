@@ -93,9 +93,8 @@ def _conditions(
 def _run(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    cells = chosen_cells(
-        load_tables(configs, arguments.tables), arguments.rows, arguments.columns
-    )
+    tables = load_tables(configs, arguments.tables)
+    cells = chosen_cells(tables, arguments.rows, arguments.columns, preset.runs)
     return _run_cells(cells, arguments, preset)
 
 

@@ -27,7 +27,6 @@ from .jobs import (
     training_command,
 )
 from .model_check import check_model
-from .presets import TaskPreset
 from .runs import CONFIGURATION, Plan, Step
 from .tables import Cell, Table
 from .yaml_files import names_in
@@ -177,8 +176,9 @@ class FineTune:
         }
         composed = compose(conditions.configs, PRIMARY, given)
         devices = max(1, conditions.gpus)
-        wanted = of_task.sequences_per_update or composed["dataset"]["batch_size"]
-        batch, update_freq = _batches(of_task, wanted, devices)
+        batch, update_freq = of_task.batches(
+            devices, composed["dataset"]["batch_size"]
+        )
         updates = updates_of_training(
             data.splits["train"],
             batch,
@@ -260,10 +260,6 @@ class FineTuneCheckpoint(FineTune):
 def _plain(value: Any) -> Any:
     """A list of one value as that value: names are for people."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
-def _batches(of_task: TaskPreset, wanted: int, devices: int) -> tuple[int, int]:
-    return dataclasses.replace(of_task, sequences_per_update=wanted).batches(devices)
 
 
 def checkpoint_table(

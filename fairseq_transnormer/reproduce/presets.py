@@ -15,6 +15,8 @@ PRESET_KEYS = {
     "overrides",
     "prepare",
     "prepare_automatically",
+    "only",
+    "speed",
 }
 TASK_KEYS = {
     "data",
@@ -47,17 +49,23 @@ class TaskPreset:
     overrides: dict[str, Any] = field(default_factory=dict)
     prepare: list[list[str]] = field(default_factory=list)
 
-    def batches(self, devices: int) -> tuple[int, int]:
+    def batches(self, devices: int, configured: int) -> tuple[int, int]:
         """Sequences at once on each device, and batches that are accumulated.
+
+        Args:
+            devices: of the run.
+            configured: sequences of an update, where the preset leaves them to the
+                configuration.
 
         Raises:
             ReproduceError: the devices do not divide the update.
         """
-        share, rest = divmod(self.sequences_per_update, devices)
+        sequences = self.sequences_per_update or configured
+        share, rest = divmod(sequences, devices)
         if rest or not share:
             raise ReproduceError(
-                f"--gpus-per-run {devices} does not divide an update's "
-                f"{self.sequences_per_update} sequences"
+                f"--gpus-per-run {devices} does not divide an update's {sequences} "
+                "sequences"
             )
         batch = min(self.sequences_per_device, share)
         while share % batch:
@@ -67,7 +75,12 @@ class TaskPreset:
 
 @dataclass(frozen=True)
 class Preset:
-    """The conditions that all rows have in common."""
+    """The conditions that all rows have in common.
+
+    Attributes:
+        only: table -> column -> the rows that are run there; all, where it says nothing.
+        speed: options of ``benchmarks.lra_speed``, without the dashes.
+    """
 
     name: str
     description: str
@@ -77,6 +90,13 @@ class Preset:
     overrides: dict[str, Any]
     prepare: list[list[str]]
     prepare_automatically: bool
+    only: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    speed: dict[str, Any] = field(default_factory=dict)
+
+    def runs(self, table: str, row: str, column: str) -> bool:
+        """Whether this cell of a table is run."""
+        rows = self.only.get(table, {}).get(column)
+        return rows is None or row in rows
 
     def task(self, name: str) -> TaskPreset:
         """What the preset says of fairseq's task ``name``."""
@@ -117,4 +137,6 @@ def load_preset(configs: Path, name: str) -> Preset:
         overrides=content.get("overrides") or {},
         prepare=content.get("prepare") or [],
         prepare_automatically=content.get("prepare_automatically", False),
+        only=content.get("only") or {},
+        speed=content.get("speed") or {},
     )

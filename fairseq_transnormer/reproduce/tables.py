@@ -1,6 +1,7 @@
 """The definition of a table: rows and columns of runs, and the paper's figures."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from .errors import ReproduceError
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
-TABLE_KEYS |= {"sweep"}
+TABLE_KEYS |= {"sweep", "bubbles"}
 COLUMN_KEYS = {"config", "metric", "overrides", "ranked", "job", "mean_of", "seed"}
 ROW_KEYS = {"config", "overrides", "paper", "job"}
 FIGURE_KEYS = {"command", "each_row"}
+BUBBLE_KEYS = {"x", "y", "size"}
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class Table:
         ranked: columns whose order is compared with the paper's.
         cells: one for each row and column.
         figure: what report draws besides.
+        sweep: of every cell.
+        columns_apart: whether columns choose configuration files of their own, so that
+            their runs are not to be alike.
+        bubbles: "x", "y" and "size" -> columns of a figure with a circle a row.
     """
 
     name: str
@@ -86,6 +92,8 @@ class Table:
     cells: list[Cell]
     figure: Figure | None
     sweep: dict[str, list] = field(default_factory=dict)
+    columns_apart: bool = False
+    bubbles: dict[str, str] = field(default_factory=dict)
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell in this row and column."""
@@ -147,7 +155,25 @@ def load_table(configs: Path, name: str) -> Table:
         cells=cells,
         figure=figure,
         sweep=_checked_sweep(path, content.get("sweep")),
+        columns_apart=any(
+            "." not in key
+            for each in columns.values()
+            for key in each.get("overrides") or {}
+        ),
+        bubbles=_checked_bubbles(path, content.get("bubbles"), columns),
     )
+
+
+def _checked_bubbles(path: Path, bubbles: Any, columns: dict) -> dict[str, str]:
+    if bubbles is None:
+        return {}
+    checked_mapping(f"{path}: bubbles", bubbles, BUBBLE_KEYS, BUBBLE_KEYS)
+    for axis, column in bubbles.items():
+        if column not in columns:
+            raise ReproduceError(
+                f"{path}: bubbles: {axis}={column!r}; allowed: {', '.join(columns)}"
+            )
+    return bubbles
 
 
 def _checked_sweep(path: Path, sweep: Any) -> dict[str, list]:
@@ -215,9 +241,17 @@ def _mean(path, columns, row: str, column: str, printed: float | None) -> Cell:
 
 
 def chosen_cells(
-    tables: list[Table], rows: list[str] | None, columns: list[str] | None = None
+    tables: list[Table],
+    rows: list[str] | None,
+    columns: list[str] | None = None,
+    runs: Callable[[str, str, str], bool] = lambda table, row, column: True,
 ) -> list[Cell]:
     """The cells of these tables that have runs, of these rows and columns only.
+
+    Args:
+        tables: to choose from.
+        rows, columns: names; None stands for all.
+        runs: whether a table's row and column are run at all.
 
     Raises:
         ReproduceError: no table has a row or a column of that name.
@@ -237,4 +271,5 @@ def chosen_cells(
         if not cell.mean_of
         and (not rows or cell.row in rows)
         and (not columns or cell.column in columns)
+        and runs(table.name, cell.row, cell.column)
     ]
