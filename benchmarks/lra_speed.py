@@ -3,13 +3,13 @@
     python -m benchmarks.lra_speed
 
 All systems take turns in one process, in inference and in training (forward, loss,
-backward, AdamW's step), on random bytes without pads, at Appendix E's sizes. The vanilla
-transformer stands there twice: with its attention as a matrix, as in the paper, and
-through torch's fused attention.
+backward, AdamW's step), on random bytes without pads, at Appendix E's sizes. The
+vanilla transformer stands there twice: with its attention as a matrix, as in the paper,
+and through torch's fused attention.
 
-A case that runs out of memory, which the paper marks with a dash, has no figures and says
-so. A CPU has no such limit that could be met safely: there --quadratic-limit-gib leaves
-out the systems that keep matrices of length x length.
+A case that runs out of memory, which the paper marks with a dash, has no figures and
+says so. A CPU has no such limit that could be met safely: there --quadratic-limit-gib
+leaves out the systems that keep matrices of length x length.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .timing import interleave
 
 NAME = "lra_speed"
 LENGTHS = [1024 * thousand for thousand in (1, 2, 3, 4, 5, 8, 16)]
-# 48 GB, where the paper's vanilla transformer ends between 2K and 3K in inference and in
-# training alike, point to about so many sequences in float32
+# 48 GB, where the paper's vanilla transformer ends between 2K and 3K in inference and
+# in training alike, point to about so many sequences in float32
 BATCH = {"cuda": 256, "cpu": 1}
 VOCABULARY, CLASSES = 256, 2
 MATERIALISED, FUSED = "Transformer", "Transformer, SDPA"

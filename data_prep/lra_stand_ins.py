@@ -76,7 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
     add_destination(parser)
     add = parser.add_argument
     add("--seed", type=positive_int, default=1, metavar="N")
-    add("--longest", type=positive_int, default=256, metavar="N", help="text, retrieval")
+    add(
+        "--longest", type=positive_int, default=256, metavar="N", help="text, retrieval"
+    )
     add(
         "--counts",
         type=positive_int,

@@ -176,9 +176,7 @@ class FineTune:
         }
         composed = compose(conditions.configs, PRIMARY, given)
         devices = max(1, conditions.gpus)
-        batch, update_freq = of_task.batches(
-            devices, composed["dataset"]["batch_size"]
-        )
+        batch, update_freq = of_task.batches(devices, composed["dataset"]["batch_size"])
         updates = updates_of_training(
             data.splits["train"],
             batch,

@@ -1,0 +1,86 @@
+"""Values are clipped as the gradient is, not as it is scaled or stored."""
+
+import pytest
+import torch
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.tasks.gradient_values import clip_gradient_values
+
+TRUE = torch.tensor([[3.0, -0.25, 0.5], [-7.0, 0.125, 1.0]])
+CLIPPED = TRUE.clamp(-1, 1)
+SCALE, SAMPLES = 128.0, 4
+
+
+def configuration(precision):
+    common = {
+        "fp16": precision == "fp16", "bf16": precision == "bf16", "tpu": False,
+        "fp16_init_scale": SCALE, "fp16_scale_window": 1, "fp16_scale_tolerance": 0.0,
+        "threshold_loss_scale": None, "min_loss_scale": 1e-4,
+        "fp16_no_flatten_grads": False, "memory_efficient_bf16": False,
+        "on_cpu_convert_precision": False,
+    }  # fmt: skip
+    optimizer = OmegaConf.structured(FairseqAdamConfig(lr=[0.1]))
+    return OmegaConf.create(
+        {
+            "common": common,
+            "optimizer": {**optimizer, "_name": "adam", "adam_betas": "(0.9, 0.999)"},
+            "optimization": {"update_freq": [1]},
+            "distributed_training": {"distributed_world_size": 1},
+        }
+    )
+
+
+def accumulated(parameter, scale):
+    """Two accumulated batches whose gradients sum to SAMPLES times the true one."""
+    half = TRUE * SAMPLES * scale / 2
+    for _ in range(2):
+        (parameter.float() * half).sum().backward()
+
+
+def test_in_single_precision():
+    parameter = torch.nn.Parameter(torch.zeros(2, 3))
+    optimizer = FairseqAdam(configuration("fp32").optimizer, [parameter])
+    accumulated(parameter, 1)
+    optimizer.multiply_grads(1 / SAMPLES)
+    optimizer.clip_grad_norm(0)
+    clip_gradient_values(optimizer, 1.0)
+    torch.testing.assert_close(parameter.grad, CLIPPED)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_in_half_precision_with_float32_copies(precision, flat):
+    """The trainer's order: backward, multiply, norm, clip, step."""
+    cfg = configuration(precision)
+    cfg.common.fp16_no_flatten_grads = not flat
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    parameter = torch.nn.Parameter(torch.zeros(2, 3, dtype=dtype))
+    optimizer = FP16Optimizer.build_optimizer(cfg, [parameter])
+    optimizer.zero_grad()
+    accumulated(parameter, SCALE if precision == "fp16" else 1)
+    optimizer.multiply_grads(1 / SAMPLES)
+    optimizer.clip_grad_norm(0)
+    clip_gradient_values(optimizer, 1.0)
+    copies = optimizer.fp32_params
+    copies = copies.values() if isinstance(copies, dict) else copies
+    found = torch.cat([copy.grad.flatten() for copy in copies])
+    torch.testing.assert_close(found, CLIPPED.flatten())
+    optimizer.step()
+    # Adam's running mean is what the step was made with
+    states = optimizer.optimizer.state.values()
+    used = torch.cat([state["exp_avg"].flatten() for state in states])
+    torch.testing.assert_close(used, 0.1 * CLIPPED.flatten())
+
+
+def test_in_memory_efficient_half_precision():
+    cfg = configuration("fp16")
+    parameter = torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.float16))
+    optimizer = MemoryEfficientFP16Optimizer.build_optimizer(cfg, [parameter])
+    optimizer.zero_grad()
+    accumulated(parameter, SCALE)
+    optimizer.multiply_grads(1 / SAMPLES)
+    optimizer.clip_grad_norm(0)
+    clip_gradient_values(optimizer, 1.0)
+    torch.testing.assert_close(parameter.grad, CLIPPED.half())
