@@ -78,7 +78,7 @@ class Preset:
     """The conditions that all rows have in common.
 
     Attributes:
-        only: table -> column -> the rows that are run there; all, where it says nothing.
+        only: table -> column -> rows that are run there; all, where it says nothing.
         speed: options of ``benchmarks.lra_speed``, without the dashes.
     """
 

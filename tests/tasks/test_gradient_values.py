@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.optim.adam import FairseqAdam
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
@@ -21,11 +21,15 @@ def configuration(precision):
         "fp16_no_flatten_grads": False, "memory_efficient_bf16": False,
         "on_cpu_convert_precision": False,
     }  # fmt: skip
-    optimizer = OmegaConf.structured(FairseqAdamConfig(lr=[0.1]))
+    optimizer = {
+        "_name": "adam", "adam_betas": "(0.9, 0.999)", "adam_eps": 1e-8, "tpu": False,
+        "weight_decay": 0.0, "use_old_adam": False, "fp16_adam_stats": False,
+        "lr": [0.1],
+    }  # fmt: skip
     return OmegaConf.create(
         {
             "common": common,
-            "optimizer": {**optimizer, "_name": "adam", "adam_betas": "(0.9, 0.999)"},
+            "optimizer": optimizer,
             "optimization": {"update_freq": [1]},
             "distributed_training": {"distributed_world_size": 1},
         }
