@@ -6,7 +6,7 @@ script=$(basename "$0")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 names() { # of the files in a folder of configs/, as "a b c"
     local paths=("$root"/configs/$1*.yaml)
-    paths=("${paths[@]##*/$2}")
+    paths=("${paths[@]##*/${2:-}}")
     echo "${paths[*]%.yaml}"
 }
 
