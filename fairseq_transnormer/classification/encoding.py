@@ -18,6 +18,7 @@ from fairseq.data.encoders.sentencepiece_bpe import (
 )
 from fairseq.tokenizer import tokenize_line
 
+from ..truncation import kept_lengths
 from .errors import ClassificationError
 
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
@@ -51,18 +52,6 @@ class TextEncoder:
     def _ids(self, text: str) -> list[int]:
         units = tokenize_line(self._units(text.strip()))
         return [self.dictionary.index(unit) for unit in units]
-
-
-def kept_lengths(text: int, pair: int, room: int) -> tuple[int, int]:
-    """How many tokens of two texts of these lengths are kept in ``room``."""
-    half = room // 2
-    if text + pair <= room:
-        return text, pair
-    if text <= half:
-        return text, room - text
-    if pair <= half:
-        return room - pair, pair
-    return room - half, half
 
 
 def _subword_units(folders: list[Path]) -> Callable[[str], str]:

@@ -93,8 +93,8 @@ def _conditions(
 def _run(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    tables = load_tables(configs, arguments.tables)
-    cells = chosen_cells(tables, arguments.rows, arguments.columns, preset.runs)
+    tables = load_tables(configs, arguments.tables, preset)
+    cells = chosen_cells(tables, arguments.rows, arguments.columns, preset.columns)
     return _run_cells(cells, arguments, preset)
 
 
@@ -205,11 +205,12 @@ def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
-    conditions = Conditions(configs, ROOT, load_preset(configs, arguments.preset))
-    for table in load_tables(configs, arguments.tables or ["all"]):
+    preset = load_preset(configs, arguments.preset)
+    conditions = Conditions(configs, ROOT, preset)
+    for table in load_tables(configs, arguments.tables or ["all"], preset):
         print(f"{table.name}: {table.title}")
         shown = set()
-        for cell in with_needs(chosen_cells([table], None)):
+        for cell in with_needs(chosen_cells([table], None, None, preset.columns)):
             runs = seeds_of(cell, conditions, arguments.runs_dir)
             if runs.name in shown:
                 continue
@@ -239,7 +240,8 @@ def _best_validation(results: RunResults) -> tuple[str, float | None]:
 def _report(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    _write(load_tables(configs, arguments.tables or ["all"]), arguments, preset)
+    tables = load_tables(configs, arguments.tables or ["all"], preset)
+    _write(tables, arguments, preset)
     return 0
 
 

@@ -47,17 +47,26 @@ class Text:
 
 @dataclass(frozen=True)
 class LabelledText:
-    """Labelled texts for ``sentence_prediction``."""
+    """Labelled texts for ``sentence_prediction``.
+
+    Attributes:
+        folder: where they are.
+        task: fairseq's, which the preset has commands for.
+        problem: the name that the folder's report must have; None takes any.
+    """
 
     folder: Path
     task: str
+    problem: str | None = None
 
     def fault(self) -> str | None:
         """What is wrong with the folder; None if a run can use it."""
         try:
-            SentenceData.read(self.folder)
+            found = SentenceData.read(self.folder).task
         except ValueError as error:
             return f"data {error}"
+        if self.problem not in (None, found):
+            return f"data {self.folder}: of {found!r}, allowed: {self.problem!r}"
         return None
 
     def fingerprint(self) -> str:

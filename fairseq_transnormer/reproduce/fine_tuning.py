@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..pretrained_checkpoint import FREE_FIELDS, PretrainedCheckpoint
-from ..sentence_data import SentenceData, updates_of_training
+from ..sentence_data import REPORT, SentenceData, updates_of_training
 from .configurations import Configuration, compose
 from .corpora import LabelledText
 from .errors import ReproduceError
@@ -27,18 +27,20 @@ from .jobs import (
     training_command,
 )
 from .model_check import check_model
-from .runs import CONFIGURATION, Plan, Step
+from .runs import Plan, Step
 from .tables import Cell, Table
 from .yaml_files import names_in
 
 PRIMARY = "finetune"
 PROBLEM = "classification"
+OWN = "own"
 CHECKPOINT = "checkpoint.finetune_from_model"
 TASK = "sentence_prediction"
+FINE_TUNING_RUN = "fairseq_transnormer.reproduce.fine_tuning_run"
 WARMUP_SHARE = 0.06
 # one pre-trained model for all seeds of the fine-tuning
 PRETRAINING_SEED = 1
-# the folder of a problem's data, where it is not the problem's own name
+# names of GLUE's problems in its data's reports, and of their folders
 FOLDERS = {
     "mnli": "MNLI",
     "qnli": "QNLI",
@@ -64,12 +66,12 @@ class FineTune:
 
     def data(self, cell: Cell, conditions: Conditions) -> LabelledText:
         """The problem's folder in that of all problems, or that folder itself."""
-        folder = conditions.data_folder(TASK)
-        problem = cell.overrides[PROBLEM]
-        named = [folder / name for name in (FOLDERS.get(problem), problem) if name]
-        found = [each for each in named if each.is_dir()]
-        own = problem == "own" or (folder / "report.json").is_file()
-        return LabelledText(folder if own else [*found, named[0]][0], TASK)
+        folder, problem = conditions.data_folder(TASK), cell.overrides[PROBLEM]
+        named = folder / FOLDERS.get(problem, problem)
+        itself = problem == OWN or (folder / REPORT).is_file()
+        if itself and not named.is_dir():
+            named = folder
+        return LabelledText(named, TASK, FOLDERS.get(problem))
 
     def needs(self, cell: Cell) -> list[Cell]:
         """The pre-training."""
@@ -96,7 +98,8 @@ class FineTune:
         start, needs = self._start(cell, conditions, name)
         configuration = self._configuration(cell, conditions, data, start)
         check_model(configuration["model"])
-        check = [sys.executable, "-m", "fairseq_transnormer.before_fine_tuning"]
+        # the same options as fairseq-hydra-train's
+        command = [sys.executable, "-m", FINE_TUNING_RUN, *training_command()[1:]]
         return Plan(
             name=name,
             configuration=configuration,
@@ -104,11 +107,7 @@ class FineTune:
             data_fingerprint=corpus.fingerprint(),
             seed=conditions.seed,
             updates=configuration["optimization"]["max_update"],
-            steps=[
-                Step("check", [*check, CONFIGURATION]),
-                Step("train", training_command()),
-                *self._after(),
-            ],
+            steps=[Step("train", command)],
             origin={
                 "preset": conditions.preset.name,
                 "configuration": cell.config,
@@ -122,10 +121,6 @@ class FineTune:
 
     def _suffix(self) -> list[str]:
         return []
-
-    def _after(self) -> list[Step]:
-        slim = [sys.executable, "-m", "fairseq_transnormer.reproduce.slim_checkpoints"]
-        return [Step("slim", [*slim, "checkpoints"])]
 
     def _start(
         self, cell: Cell, conditions: Conditions, name: str

@@ -15,7 +15,9 @@ PRESET_KEYS = {
     "overrides",
     "prepare",
     "prepare_automatically",
-    "only",
+    "not_in_all",
+    "columns",
+    "sweep_values",
     "speed",
 }
 TASK_KEYS = {
@@ -78,7 +80,16 @@ class Preset:
     """The conditions that all rows have in common.
 
     Attributes:
-        only: table -> column -> rows that are run there; all, where it says nothing.
+        name, description: of the file, and what it says of itself.
+        gpus_per_run: that a run takes.
+        tasks: by fairseq's name.
+        scaled: fields of models that a task's width multiplies.
+        overrides: key -> value, of every run.
+        prepare: commands that make the data.
+        prepare_automatically: whether the user need not ask for that.
+        not_in_all: tables that "all" does not stand for; their data are others.
+        columns: table -> those that are run where none are asked for.
+        sweep_values: how many values of each sweep are tried; None tries all.
         speed: options of ``benchmarks.lra_speed``, without the dashes.
     """
 
@@ -90,13 +101,10 @@ class Preset:
     overrides: dict[str, Any]
     prepare: list[list[str]]
     prepare_automatically: bool
-    only: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    not_in_all: list[str] = field(default_factory=list)
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    sweep_values: int | None = None
     speed: dict[str, Any] = field(default_factory=dict)
-
-    def runs(self, table: str, row: str, column: str) -> bool:
-        """Whether this cell of a table is run."""
-        rows = self.only.get(table, {}).get(column)
-        return rows is None or row in rows
 
     def task(self, name: str) -> TaskPreset:
         """What the preset says of fairseq's task ``name``."""
@@ -137,6 +145,8 @@ def load_preset(configs: Path, name: str) -> Preset:
         overrides=content.get("overrides") or {},
         prepare=content.get("prepare") or [],
         prepare_automatically=content.get("prepare_automatically", False),
-        only=content.get("only") or {},
+        not_in_all=content.get("not_in_all") or [],
+        columns=content.get("columns") or {},
+        sweep_values=content.get("sweep_values"),
         speed=content.get("speed") or {},
     )

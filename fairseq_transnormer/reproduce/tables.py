@@ -1,12 +1,12 @@
 """The definition of a table: rows and columns of runs, and the paper's figures."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .errors import ReproduceError
+from .presets import Preset
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
@@ -106,15 +106,31 @@ def table_names(configs: Path) -> list[str]:
     return names_in(configs / "tables")
 
 
-def load_tables(configs: Path, names: list[str]) -> list[Table]:
-    """The tables of these names; "all" stands for every one.
+def load_tables(
+    configs: Path, names: list[str], preset: Preset | None = None
+) -> list[Table]:
+    """The tables of these names; "all" stands for every one that the preset has.
 
     Raises:
         ReproduceError: a name is unknown or a file is not as it should be.
     """
     if "all" in names:
-        names = table_names(configs)
-    return [load_table(configs, name) for name in dict.fromkeys(names)]
+        without = preset.not_in_all if preset else []
+        names = [name for name in table_names(configs) if name not in without]
+    tables = [load_table(configs, name) for name in dict.fromkeys(names)]
+    if preset and preset.sweep_values:
+        tables = [_with_shorter_sweeps(each, preset.sweep_values) for each in tables]
+    return tables
+
+
+def _with_shorter_sweeps(table: Table, count: int) -> Table:
+    """The table with the first ``count`` values of each sweep."""
+
+    def shorter(sweep: dict[str, list]) -> dict[str, list]:
+        return {key: values[:count] for key, values in sweep.items()}
+
+    cells = [replace(cell, sweep=shorter(cell.sweep)) for cell in table.cells]
+    return replace(table, sweep=shorter(table.sweep), cells=cells)
 
 
 def load_table(configs: Path, name: str) -> Table:
@@ -244,14 +260,11 @@ def chosen_cells(
     tables: list[Table],
     rows: list[str] | None,
     columns: list[str] | None = None,
-    runs: Callable[[str, str, str], bool] = lambda table, row, column: True,
+    usual_columns: dict[str, list[str]] | None = None,
 ) -> list[Cell]:
     """The cells of these tables that have runs, of these rows and columns only.
 
-    Args:
-        tables: to choose from.
-        rows, columns: names; None stands for all.
-        runs: whether a table's row and column are run at all.
+    Without columns they are, of a table, its ``usual_columns`` if it is named there.
 
     Raises:
         ReproduceError: no table has a row or a column of that name.
@@ -264,12 +277,12 @@ def chosen_cells(
                     f"--{option} {name!r} is not known; allowed: "
                     f"{', '.join(map(repr, dict.fromkeys(known)))}"
                 )
+    usual = usual_columns or {}
     return [
         cell
         for table in tables
         for cell in table.cells
         if not cell.mean_of
         and (not rows or cell.row in rows)
-        and (not columns or cell.column in columns)
-        and runs(table.name, cell.row, cell.column)
+        and cell.column in (columns or usual.get(table.name) or table.columns)
     ]

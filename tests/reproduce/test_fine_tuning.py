@@ -17,7 +17,7 @@ from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.results import measure
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.scheduling import run_all
-from fairseq_transnormer.reproduce.tables import chosen_cells, load_table
+from fairseq_transnormer.reproduce.tables import chosen_cells, load_table, load_tables
 from fairseq_transnormer.sentence_data import SentenceData, updates_of_training
 from tests.classification.problems import WORDS, dictionary, write_problem
 from tests.tiny_data import write_tiny_data
@@ -46,28 +46,29 @@ def place(tmp_path_factory):
         "sequences_per_update": 8,
     }
     preset["overrides"] |= {"common.log_interval": 1, "task.tokens_per_sample": 64}
+    del preset["sweep_values"]
     (folder / "tiny.yaml").write_text(yaml.safe_dump(preset))
+    own = {"classification": "own"}
     table = {
         "title": "One",
         "job": JOB,
-        "overrides": {"classification": "own"},
         "sweep": {"optimization.lr": [[0.01]]},
         "columns": {
-            "accuracy": {"metric": "accuracy"},
-            "mcc": {"metric": "mcc"},
+            "accuracy": {"metric": "accuracy", "overrides": own},
+            "mcc": {"metric": "mcc", "overrides": own},
             "AVG": {"mean_of": ["accuracy", "mcc"]},
             "params_m": {"metric": "params_m", "job": "hydra_train", "seed": 1},
         },
         "rows": {"T2": {"config": "blm_t2", "paper": [90.0, 50.0, 70.0, None]}},
     }
-    (folder / "one.yaml").write_text(yaml.safe_dump(table))
+    (folder / "one.yaml").write_text(yaml.safe_dump(table, sort_keys=False))
     return folder
 
 
 def test_from_pre_training_to_labels(place, capsys):
     options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "runs")]
     arguments = ["run", str(place / "one.yaml"), *options, "--gpus", "none"]
-    assert main(arguments) == 0, capsys.readouterr().out
+    assert main(arguments) == 0, capsys.readouterr()
     assert "2 runs, 2 to do" in capsys.readouterr().out
     folder = place / "runs/tiny/blm_t2+classification=own+optimization.lr=0.01/seed1"
     cfg = RunFolder(folder).configuration()
@@ -207,6 +208,53 @@ def test_the_best_value_of_a_sweep_is_chosen_on_valid(tmp_path):
     assert [each["measured"] for each in cells["MNLI-m"]["sweep"]] == [61, 75, 50, None]
     assert cells["AVG"]["measured"] is None
     assert measured["conditions"]["unequal"] == {}
+
+
+def test_what_a_preset_leaves_out():
+    """smoke has one learning rate and two problems; small has no data for GLUE."""
+    smoke = load_preset(CONFIGS, "smoke")
+    (table,) = load_tables(CONFIGS, ["table5"], smoke)
+    cells = chosen_cells([table], ["TransNormer T2"], None, smoke.columns)
+    tuned = [each for cell in cells for each in cell.candidates() if cell.sweep]
+    rates = {each.overrides["optimization.lr"][0] for each in tuned}
+    assert [each.column for each in tuned] == ["MNLI-m", "MNLI-mm", "CoLA"]
+    assert rates == {0.00001} and table.sweep == {"optimization.lr": [[0.00001]]}
+    assert len(chosen_cells([table], ["TransNormer T2"], ["QQP"], smoke.columns)) == 1
+
+    def names(preset):
+        tables = load_tables(CONFIGS, ["all"], load_preset(CONFIGS, preset))
+        return {table.name for table in tables}
+
+    assert {"table5", "topics"} <= names("smoke")
+    assert names("smoke") - names("small") == {"table5"}
+    assert names("smoke") - names("paper") == {"topics"}
+    small = load_preset(CONFIGS, "small")
+    assert load_tables(CONFIGS, ["table5"], small)[0].sweep == {
+        "optimization.lr": [[0.00001], [0.00003], [0.00006], [0.0001]]
+    }
+
+
+def test_the_folder_of_a_problem(tmp_path):
+    """In that of all problems, or that folder itself; of GLUE's, never another's."""
+    (topics,) = load_tables(CONFIGS, ["topics"])
+    (table5,) = load_tables(CONFIGS, ["table5"])
+
+    def corpus(table, row, column):
+        preset = load_preset(CONFIGS, "paper")
+        data = {"sentence_prediction": str(tmp_path)}
+        conditions = Conditions(CONFIGS, ROOT, preset, data=data)
+        return FineTune().data(table.cell(row, column), conditions)
+
+    of_all = corpus(table5, "LS", "SST-2")
+    assert of_all.folder == tmp_path / "SST-2" and "No such file" in of_all.fault()
+    write_problem(tmp_path)
+    assert corpus(topics, "T1", "accuracy").folder == tmp_path
+    assert corpus(topics, "T1", "accuracy").fault() is None
+    assert corpus(table5, "LS", "SST-2").fault().endswith("of 'own', allowed: 'SST-2'")
+    write_problem(tmp_path / "SST-2", task="SST-2")
+    write_problem(tmp_path / "topics", task="topics")
+    assert corpus(table5, "LS", "SST-2").fault() is None
+    assert corpus(topics, "T1", "accuracy").folder == tmp_path / "topics"
 
 
 def classified(rate, seed):

@@ -39,8 +39,9 @@ def plan(table, row, column, *arguments, **options):
     return job_of(cell).plan(cell, conditions(*arguments, **options))
 
 
-@pytest.mark.parametrize("row", TABLES["table6"].rows)
-def test_every_system_composes_and_builds(row, data):
+# tests/test_configs.py builds the others
+@pytest.mark.parametrize("row", ["FLASH-quad", "1+elu", "TransNormer T2"])
+def test_a_system_composes_and_builds(row, data):
     made = plan("table6", row, "Retrieval", data)
     assert made.data == str(data / "retrieval")
     assert made.configuration["task"]["data"] == made.data
@@ -88,14 +89,17 @@ def test_figure_1_shares_the_runs_of_the_tables(data):
     assert names("figure1", ["steps/s", "GiB"]) == names("table7", ["train_1K"]) * 2
 
 
-def test_smoke_runs_every_system_once_and_every_task():
-    preset = load_preset(CONFIGS, "smoke")
-    cells = chosen_cells([TABLES["table6"]], None, None, preset.runs)
-    assert sorted(cell.row for cell in cells) == sorted(TABLES["table6"].rows)
-    assert len({cell.column for cell in cells}) == 5
-    small = load_preset(CONFIGS, "small")
-    cells = chosen_cells([TABLES["table6"]], None, None, small.runs)
-    assert {cell.column for cell in cells} == {"ListOps", "Pathfinder"}
+@pytest.mark.parametrize(
+    ("preset", "tasks"), [("smoke", ["ListOps"]), ("small", ["ListOps", "Pathfinder"])]
+)
+def test_presets_without_downloads_run_every_system(preset, tasks):
+    usual = load_preset(CONFIGS, preset).columns
+    cells = chosen_cells([TABLES["table6"]], None, None, usual)
+    found = [(cell.row, cell.column) for cell in cells]
+    assert found == [(row, task) for row in TABLES["table6"].rows for task in tasks]
+    # Figure 1 asks for no other training
+    cells = chosen_cells([TABLES["figure1"]], None, None, usual)
+    assert {cell.column for cell in cells} == {*tasks, "steps/s", "GiB"}
 
 
 def test_the_measurement_is_one_run_for_all_rows(data):
@@ -169,5 +173,5 @@ def test_a_wrong_bubble_is_told(tmp_path):
     text["bubbles"]["y"] = "MEAN"
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(text))
-    with pytest.raises(ReproduceError, match="bubbles: y='MEAN'; allowed: Text, List"):
+    with pytest.raises(ReproduceError, match="bubbles: y='MEAN'; allowed: .*ListOps"):
         load_table(CONFIGS, str(path))
