@@ -111,7 +111,7 @@ def test_small_scales_every_width_alike_and_nothing_else(data):
     changed = {key: (full[key], small[key]) for key in full if full[key] != small[key]}
     assert {"embed_dim", "num_heads", "ffn_dim"} <= set(changed)
     assert set(changed) <= set(load_preset(CONFIGS, "small").scaled)
-    assert all(small == large // 6 for large, small in changed.values())
+    assert all(small == large // 12 for large, small in changed.values())
 
 
 def test_seed_and_settings_reach_the_configuration(data):
