@@ -241,7 +241,7 @@ def _conditions(
         "equal": {
             key: get(first, key)
             for key in CONDITIONS
-            if key not in varied and key not in sweep
+            if key not in varied and key not in sweep and get(first, key) is not None
         },
         "unequal": unequal,
         # the fingerprint tells data apart; folders may move
