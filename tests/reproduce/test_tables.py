@@ -144,7 +144,10 @@ def test_jobs_and_metrics_may_be_named_by_module():
     ("text", "message"),
     [
         ("title: x\ncolumns: {a: {metric: m}}", "rows is missing"),
-        ("title: x\ncolums: {}\nrows: {}", "unknown key colums; allowed: after, col"),
+        (
+            "title: x\ncolums: {}\nrows: {}",
+            "unknown key colums; allowed: after, bubbles, col",
+        ),
         (
             "title: x\ncolumns: {a: {metric: m, config: c}}\n"
             "rows: {r: {paper: [1, 2]}}",
