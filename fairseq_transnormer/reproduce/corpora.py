@@ -1,12 +1,14 @@
 """The data that runs train on: are they there, and are they the same as before."""
 
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..labelled_sequences import LabelledSequences, read_manifest
 from ..sentence_data import SentenceData
 from .errors import ReproduceError
 from .presets import Preset
@@ -72,7 +74,44 @@ class LabelledText:
         return SentenceData.read(self.folder).fingerprint()
 
 
-Corpus = Text | LabelledText
+@dataclass(frozen=True)
+class LabelledTokens:
+    """Labelled sequences for ``long_range_arena``."""
+
+    folder: Path
+    task: str
+
+    def fault(self) -> str | None:
+        """What is wrong with the folder; None if a run can use it."""
+        try:
+            for split in SPLITS:
+                LabelledSequences(self.folder, split)
+        except ValueError as error:
+            return f"data {error}"
+        return None
+
+    def fingerprint(self) -> str:
+        """Changes with what is in the folder, by the checksums of its manifest."""
+        files = json.dumps(read_manifest(self.folder)["files"], sort_keys=True)
+        return hashlib.sha256(files.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class NoData:
+    """Of what needs none; ``folder`` is for the record."""
+
+    folder: Path
+    task: str = ""
+
+    def fault(self) -> None:
+        """Nothing can be wrong."""
+
+    def fingerprint(self) -> str:
+        """Always the same."""
+        return ""
+
+
+Corpus = Text | LabelledText | LabelledTokens | NoData
 
 
 def require(

@@ -27,7 +27,6 @@ from .jobs import (
     training_command,
 )
 from .model_check import check_model
-from .presets import TaskPreset
 from .runs import Plan, Step
 from .tables import Cell, Table, plain
 from .yaml_files import names_in
@@ -172,8 +171,7 @@ class FineTune:
         }
         composed = compose(conditions.configs, PRIMARY, given)
         devices = max(1, conditions.gpus)
-        wanted = of_task.sequences_per_update or composed["dataset"]["batch_size"]
-        batch, update_freq = _batches(of_task, wanted, devices)
+        batch, update_freq = of_task.batches(devices, composed["dataset"]["batch_size"])
         updates = updates_of_training(
             data.splits["train"],
             batch,
@@ -250,10 +248,6 @@ class FineTuneCheckpoint(FineTune):
 
     def _model(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
         return PretrainedCheckpoint.read(cell.overrides[CHECKPOINT]).model
-
-
-def _batches(of_task: TaskPreset, wanted: int, devices: int) -> tuple[int, int]:
-    return dataclasses.replace(of_task, sequences_per_update=wanted).batches(devices)
 
 
 def checkpoint_table(

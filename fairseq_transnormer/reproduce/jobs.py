@@ -140,11 +140,15 @@ class HydraTrain:
         preset, task = conditions.preset, self._task(cell, conditions)
         corpus = self.data(cell, conditions)
         data = corpus.folder
+        chosen = {key: v for key, v in cell.overrides.items() if "." not in key}
+        plain = compose(conditions.configs, cell.config, chosen)
         configuration = compose(
             conditions.configs,
             cell.config,
             {
-                **_conditions(conditions, task, data),
+                **_conditions(conditions, task, data, plain["dataset"]["batch_size"]),
+                **self.preset_overrides(preset),
+                **preset.task(task).overrides,
                 **cell.overrides,
                 **conditions.overrides_of(task),
             },
@@ -169,28 +173,32 @@ class HydraTrain:
             layout_keys=LAYOUT_KEYS,
         )
 
+    def preset_overrides(self, preset: Preset) -> dict[str, Any]:
+        """What the preset changes in all tasks."""
+        return preset.overrides
+
     def _task(self, cell: Cell, conditions: Conditions) -> str:
         return compose(conditions.configs, cell.config, {})["task"]["_name"]
 
 
-def _conditions(conditions: Conditions, task: str, data: Path) -> dict[str, Any]:
+def _conditions(
+    conditions: Conditions, task: str, data: Path, configured_batch: int
+) -> dict[str, Any]:
     """The overrides that all rows have in common."""
-    preset, of_task = conditions.preset, conditions.preset.task(task)
     devices = max(1, conditions.gpus)
-    batch, update_freq = of_task.batches(devices)
+    of_task = conditions.preset.task(task)
+    batch, update_freq = of_task.batches(devices, configured_batch)
     return {
         "common.user_dir": str(PACKAGE),
         "common.seed": conditions.seed,
         "common.cpu": conditions.gpus == 0,
         "distributed_training.distributed_world_size": devices,
         "dataset.batch_size": batch,
-        # test perplexity is that of the best checkpoint on valid
+        # figures on test are those of the best checkpoint on valid
         "dataset.valid_subset": "valid,test",
         "optimization.update_freq": [update_freq],
         "task.data": str(data),
         "checkpoint.save_dir": "checkpoints",
-        **preset.overrides,
-        **of_task.overrides,
     }
 
 

@@ -21,8 +21,12 @@ GIBIBYTE = 1024**3
 class RunResults:
     """What a run left in its folder, read once."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
+    def __init__(self, folder: RunFolder, row: str | None = None) -> None:
+        self.folder, self.row = folder, row
+
+    def of_row(self, row: str) -> "RunResults":
+        """The same for a row of a table, where rows share a run."""
+        return RunResults(self.folder, row)
 
     @cached_property
     def status(self) -> dict[str, Any]:
@@ -103,16 +107,16 @@ def accuracy(results: RunResults) -> float | None:
     return results.at_best("valid", "accuracy")
 
 
-@METRICS.register("mismatched_accuracy")
-def mismatched_accuracy(results: RunResults) -> float | None:
-    """Percent of valid1: MNLI's mismatched development set."""
-    return results.at_best("valid1", "accuracy")
-
-
 @METRICS.register("test_accuracy")
 def test_accuracy(results: RunResults) -> float | None:
     """Percent of test, of the best checkpoint on valid."""
     return results.at_best("test", "accuracy")
+
+
+@METRICS.register("mismatched_accuracy")
+def mismatched_accuracy(results: RunResults) -> float | None:
+    """Percent of valid1: MNLI's mismatched development set."""
+    return results.at_best("valid1", "accuracy")
 
 
 @METRICS.register("f1")

@@ -6,6 +6,7 @@ from typing import Any
 from ..analysis.figures import pyplot, save
 
 LINES_A_STYLE = 10  # colours of matplotlib's cycle
+LARGEST_BUBBLE = 3000  # points^2
 
 
 def plot_table(measured: dict[str, Any], target: Path) -> None:
@@ -55,6 +56,29 @@ def _compare(measured: dict[str, Any], axes) -> None:
     axes.set_yticks(range(len(rows)), labels)
     axes.set(xlabel="measured", ylim=(-0.5, len(rows) - 0.5))
     axes.set_title("Measured, in the paper's order (its figures)")
+
+
+def plot_bubbles(
+    measured: dict[str, Any], columns: dict[str, str], target: Path
+) -> None:
+    """A circle a row: two columns are its place, a third is its area."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
+    points = {
+        row: [cells[columns[axis]]["measured"] for axis in ("x", "y", "size")]
+        for row, cells in measured["rows"].items()
+    }
+    points = {row: each for row, each in points.items() if None not in each}
+    largest = max((size for _, _, size in points.values()), default=1)
+    for number, (row, (x, y, size)) in enumerate(points.items()):
+        area = LARGEST_BUBBLE * size / largest
+        axes.scatter(x, y, area, color=f"C{number % LINES_A_STYLE}", alpha=0.5)
+        axes.annotate(row, (x, y), ha="center", va="center", fontsize="small")
+    axes.set(xlabel=columns["x"], ylabel=columns["y"])
+    axes.set_title(f"{measured['title']} (area: {columns['size']})")
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+    save(figure, target)
 
 
 def plot_sweep(measured: dict[str, Any], target: Path) -> None:

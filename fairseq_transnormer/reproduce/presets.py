@@ -18,6 +18,7 @@ PRESET_KEYS = {
     "not_in_all",
     "columns",
     "sweep_values",
+    "speed",
 }
 TASK_KEYS = {
     "data",
@@ -50,17 +51,23 @@ class TaskPreset:
     overrides: dict[str, Any] = field(default_factory=dict)
     prepare: list[list[str]] = field(default_factory=list)
 
-    def batches(self, devices: int) -> tuple[int, int]:
+    def batches(self, devices: int, configured: int) -> tuple[int, int]:
         """Sequences at once on each device, and batches that are accumulated.
+
+        Args:
+            devices: of the run.
+            configured: sequences of an update, where the preset leaves them to the
+                configuration.
 
         Raises:
             ReproduceError: the devices do not divide the update.
         """
-        share, rest = divmod(self.sequences_per_update, devices)
+        sequences = self.sequences_per_update or configured
+        share, rest = divmod(sequences, devices)
         if rest or not share:
             raise ReproduceError(
-                f"--gpus-per-run {devices} does not divide an update's "
-                f"{self.sequences_per_update} sequences"
+                f"--gpus-per-run {devices} does not divide an update's {sequences} "
+                "sequences"
             )
         batch = min(self.sequences_per_device, share)
         while share % batch:
@@ -83,6 +90,7 @@ class Preset:
         not_in_all: tables that "all" does not stand for; their data are others.
         columns: table -> those that are run where none are asked for.
         sweep_values: how many values of each sweep are tried; None tries all.
+        speed: options of ``benchmarks.lra_speed``, without the dashes.
     """
 
     name: str
@@ -96,6 +104,7 @@ class Preset:
     not_in_all: list[str] = field(default_factory=list)
     columns: dict[str, list[str]] = field(default_factory=dict)
     sweep_values: int | None = None
+    speed: dict[str, Any] = field(default_factory=dict)
 
     def task(self, name: str) -> TaskPreset:
         """What the preset says of fairseq's task ``name``."""
@@ -139,4 +148,5 @@ def load_preset(configs: Path, name: str) -> Preset:
         not_in_all=content.get("not_in_all") or [],
         columns=content.get("columns") or {},
         sweep_values=content.get("sweep_values"),
+        speed=content.get("speed") or {},
     )

@@ -123,7 +123,7 @@ def _best_of(candidates: list[Runs]) -> Runs:
     """The value of a sweep that is best on valid, on average over the seeds."""
 
     def merit(runs: Runs) -> float:
-        values = _finished("selection", runs).values()
+        values = _finished("selection", runs, None).values()
         if not values:
             return float("-inf")
         (sign,) = {results.selection[1] for results in runs.seeds.values()}
@@ -132,10 +132,10 @@ def _best_of(candidates: list[Runs]) -> Runs:
     return candidates[0] if len(candidates) == 1 else max(candidates, key=merit)
 
 
-def _finished(metric: str, runs: Runs) -> dict[int, float]:
+def _finished(metric: str, runs: Runs, row: str | None) -> dict[int, float]:
     """A metric of the finished runs, by seed."""
     values = {
-        seed: read_metric(metric, results)
+        seed: read_metric(metric, results if row is None else results.of_row(row))
         for seed, results in runs.seeds.items()
         if results.folder.is_finished()
     }
@@ -143,7 +143,8 @@ def _finished(metric: str, runs: Runs) -> dict[int, float]:
 
 
 def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
-    return _figure(cell, _finished(cell.metric, runs)) | {"run": runs.name}
+    values = _finished(cell.metric, runs, cell.row)
+    return _figure(cell, values) | {"run": runs.name}
 
 
 def _mean(cell: Cell, of: list[dict[str, Any]]) -> dict[str, Any]:
@@ -194,8 +195,9 @@ def _resources(runs: Runs) -> dict[str, Any]:
 
 
 def _groups(table: Table, cells: dict, runs: dict[str, Runs]) -> list[set[str]]:
-    """Names of the runs that are compared: in a sweep, those of a column."""
-    if not table.sweep:
+    """Names of the runs that are compared: with a sweep, or with a choice of files a
+    column, those of a column."""
+    if not (table.sweep or table.columns_apart):
         return [set(runs)]
     of_columns = []
     for column in table.columns:
@@ -239,7 +241,7 @@ def _conditions(
         "equal": {
             key: get(first, key)
             for key in CONDITIONS
-            if key not in varied and key not in sweep
+            if key not in varied and key not in sweep and get(first, key) is not None
         },
         "unequal": unequal,
         # the fingerprint tells data apart; folders may move

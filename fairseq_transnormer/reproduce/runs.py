@@ -127,6 +127,10 @@ class RunFolder:
         done = set(self.status()["steps_done"])
         return bool(done) and all(step.name in done for step in self.steps())
 
+    def _has_its_result(self) -> bool:
+        """Whether the training, or the measurement, is done; the rest reads it."""
+        return bool({"train", "measure"} & set(self.status()["steps_done"]))
+
     def exists(self) -> bool:
         """Whether a run was prepared here."""
         return (self.path / DESCRIPTION).exists()
@@ -136,7 +140,7 @@ class RunFolder:
 
         A run that has neither ended nor a checkpoint has nothing to lose.
         """
-        finished = "train" in self.status()["steps_done"]
+        finished = self._has_its_result()
         if not self.exists() or not (finished or any(self.checkpoints.glob("*.pt"))):
             return
         ignored = plan.machine_keys + (plan.layout_keys if finished else ())
@@ -164,7 +168,7 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         steps = [asdict(step) for step in self._all_steps(plan)]
-        if "train" in self.status()["steps_done"]:
+        if self._has_its_result():
             description = {**self.description(), "steps": steps}
         else:
             content = yaml.safe_dump(plan.configuration, sort_keys=False)

@@ -11,10 +11,11 @@ from .presets import Preset
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
-TABLE_KEYS |= {"sweep"}
+TABLE_KEYS |= {"sweep", "bubbles"}
 COLUMN_KEYS = {"config", "metric", "overrides", "ranked", "job", "mean_of", "seed"}
 ROW_KEYS = {"config", "overrides", "paper", "job"}
 FIGURE_KEYS = {"command", "each_row"}
+BUBBLE_KEYS = {"x", "y", "size"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ class Table:
         ranked: columns whose order is compared with the paper's.
         cells: one for each row and column.
         figure: what report draws besides.
+        sweep: of every cell.
+        columns_apart: whether columns choose configuration files of their own, so that
+            their runs are not to be alike.
+        bubbles: "x", "y" and "size" -> columns of a figure with a circle a row.
     """
 
     name: str
@@ -88,6 +93,8 @@ class Table:
     cells: list[Cell]
     figure: Figure | None
     sweep: dict[str, list] = field(default_factory=dict)
+    columns_apart: bool = False
+    bubbles: dict[str, str] = field(default_factory=dict)
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell in this row and column."""
@@ -202,7 +209,25 @@ def load_table(configs: Path, name: str) -> Table:
         cells=cells,
         figure=figure,
         sweep=_checked_sweep(path, content.get("sweep")),
+        columns_apart=any(
+            "." not in key
+            for each in columns.values()
+            for key in each.get("overrides") or {}
+        ),
+        bubbles=_checked_bubbles(path, content.get("bubbles"), columns),
     )
+
+
+def _checked_bubbles(path: Path, bubbles: Any, columns: dict) -> dict[str, str]:
+    if bubbles is None:
+        return {}
+    checked_mapping(f"{path}: bubbles", bubbles, BUBBLE_KEYS, BUBBLE_KEYS)
+    for axis, column in bubbles.items():
+        if column not in columns:
+            raise ReproduceError(
+                f"{path}: bubbles: {axis}={column!r}; allowed: {', '.join(columns)}"
+            )
+    return bubbles
 
 
 def _checked_sweep(path: Path, sweep: Any) -> dict[str, list]:
