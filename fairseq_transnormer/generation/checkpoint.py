@@ -11,10 +11,8 @@ from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 
 from .. import models
 from ..safe_loading import CheckpointError
+from ..subword_units import DICTIONARY, SENTENCEPIECE_MODEL
 from .errors import GenerationError
-
-DICTIONARY = "dict.txt"
-SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
 
 
 def load_language_model(
