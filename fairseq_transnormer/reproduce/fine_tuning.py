@@ -18,13 +18,13 @@ from .configurations import Configuration, compose
 from .corpora import LabelledText
 from .errors import ReproduceError
 from .jobs import (
+    HYDRA_OPTIONS,
     LAYOUT_KEYS,
     MACHINE_KEYS,
     PACKAGE,
     Conditions,
     HydraTrain,
     run_name,
-    training_command,
 )
 from .model_check import check_model
 from .runs import Plan, Step
@@ -98,8 +98,7 @@ class FineTune:
         start, needs = self._start(cell, conditions, name)
         configuration = self._configuration(cell, conditions, data, start)
         check_model(configuration["model"])
-        # the same options as fairseq-hydra-train's
-        command = [sys.executable, "-m", FINE_TUNING_RUN, *training_command()[1:]]
+        command = [sys.executable, "-m", FINE_TUNING_RUN, *HYDRA_OPTIONS]
         return Plan(
             name=name,
             configuration=configuration,

@@ -24,6 +24,11 @@ from .tables import Cell
 JOBS = Registry("job")
 PACKAGE = Path(__file__).resolve().parents[1]
 
+# of the command that trains in a run's folder
+HYDRA_OPTIONS = (
+    *("--config-dir", ".", "--config-name", "configuration"),
+    *("hydra.run.dir=.", "hydra.output_subdir=null"),
+)
 # What may change when a run goes on elsewhere.
 MACHINE_KEYS = (
     "common.cpu",
@@ -232,10 +237,7 @@ def training_command() -> list[str]:
         raise ReproduceError(
             "fairseq-hydra-train is not installed; README.md, Installation, says how"
         )
-    return [
-        command, "--config-dir", ".", "--config-name", "configuration",
-        "hydra.run.dir=.", "hydra.output_subdir=null",
-    ]  # fmt: skip
+    return [command, *HYDRA_OPTIONS]
 
 
 def _steps_after(cell: Cell, data: Path) -> list[Step]:
