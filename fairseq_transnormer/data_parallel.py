@@ -1,8 +1,8 @@
 """Any number of workers trains alike: what fairseq's data parallelism lacks for that.
 
 The batch of an update is counted and, if asked for, worked out; batches that only pad
-the end of an epoch weigh nothing; a run goes on with another number of workers; torchrun
-starts workers without GPUs. docs/distributed_training.md shows all of it.
+the end of an epoch weigh nothing; a run goes on with another number of workers, and
+torchrun can start them without GPUs. docs/distributed_training.md shows all of it.
 """
 
 import functools
@@ -119,7 +119,7 @@ def _leave_padding_out(train_step, trainer, samples, *arguments, **keywords):
     """Around trainer.py, train_step, which ignores all of a worker's batches of an
     update if the last is padding: their gradients count then, and their tokens do not.
 
-    Where the shards of a model are fetched in each pass, workers must make equally many.
+    Where each pass fetches the shards of the model, workers must make equally many.
     """
     if not trainer.is_fsdp:
         samples = [sample for sample in samples if sample] or samples[:1]
