@@ -41,12 +41,12 @@ def check_last_checkpoint(arch: str, save_dir: Path) -> None:
 
     T1 and T2 have the same parameters by name and shape: fairseq would go on.
     """
-    import torch
+    from .safe_loading import read_checkpoint
 
     last = save_dir / "checkpoint_last.pt"
     if not last.exists():
         return
-    state = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
+    state = read_checkpoint(last, mmap=True)
     found = (state.get("cfg") or {}).get("model", {}).get("_name", arch)
     if found != arch:
         raise ValueError(
