@@ -1,8 +1,8 @@
 """Any number of workers trains alike: what fairseq's data parallelism lacks for that.
 
 The batch of an update is counted and, if asked for, worked out; batches that only pad
-the end of an epoch weigh nothing; a run goes on with another number of workers, and
-torchrun can start them without GPUs. docs/distributed_training.md shows all of it.
+the end of an epoch weigh nothing; a run goes on in the batches that it began with, with
+any number of workers; and torchrun can start them without GPUs. docs/distributed_training.md shows all of it.
 """
 
 import functools
@@ -14,6 +14,7 @@ from typing import Any
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask
 
 from .update_layout import Layout, described, lay_out
 
@@ -30,6 +31,7 @@ def install() -> None:
     _wrap(checkpoint_utils, "load_checkpoint", _begin)
     _wrap(EpochBatchIterator, "state_dict", _say_of_how_many_workers)
     _wrap(EpochBatchIterator, "load_state_dict", _go_on_behind_other_workers)
+    _wrap(FairseqTask, "get_batch_iterator", _keep_to_the_batches_of_a_fresh_run)
     _wrap(distributed_utils, "_infer_torch_distributed_launch_init", _start_on_cpus)
 
 
@@ -169,6 +171,39 @@ def _go_on_behind_other_workers(load_state_dict, iterator, state):
             f" and {rest} come again" if rest else "",
         )
     return load_state_dict(iterator, {**state, "iterations_in_epoch": position})
+
+
+def _keep_to_the_batches_of_a_fresh_run(
+    get_batch_iterator,
+    task,
+    dataset,
+    *arguments,
+    epoch=1,
+    disable_iterator_cache=False,
+    update_epoch_batch_itr=False,
+    **keywords,
+):
+    """Around tasks/fairseq_task.py, which makes batches once and keeps them.
+
+    They are drawn by the epoch that a process begins with: a run that goes on in a later
+    epoch would have others (with language_modeling), and its position in them would
+    leave out some of the data and repeat some.
+    """
+    made_once = (
+        not disable_iterator_cache
+        and not update_epoch_batch_itr
+        and not getattr(task.cfg, "rebuild_batches", False)
+        and task.can_reuse_epoch_itr(dataset)
+    )
+    return get_batch_iterator(
+        task,
+        dataset,
+        *arguments,
+        epoch=1 if made_once else epoch,
+        disable_iterator_cache=disable_iterator_cache,
+        update_epoch_batch_itr=update_epoch_batch_itr,
+        **keywords,
+    )
 
 
 def _start_on_cpus(infer, training):

@@ -11,11 +11,13 @@ from tests.tiny_data import write_tiny_data
 
 from .trainings import Training
 
-# 115 lines of 21 tokens are 19 batches of 4 blocks of 32 tokens, and 11 lines are 2; as
-# whole lines in blocks of 48 they are 15 and 2
-LINES, VALID_LINES = 115, 11
-# 75 and 7 sentences are 19 and 2 batches of 4
+LINES, VALID_LINES = 115, 11  # of 21 tokens
 SENTENCES, VALID_SENTENCES = 75, 7
+# blocks of 32 tokens; whole lines in blocks of 48; sentences
+SEQUENCES_OF_TRAIN = {"alm": 76, "blm": 58, "fine_tuning": 75}
+SEQUENCES_OF_VALID = {"alm": 8, "blm": 6, "fine_tuning": 7}
+# of 4 sequences; of the validation 2
+BATCHES = {"alm": 19, "blm": 15, "fine_tuning": 19}
 
 
 @pytest.fixture(scope="session")

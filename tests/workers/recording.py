@@ -27,6 +27,7 @@ def record(file: Path) -> None:
                 "update": trainer.get_num_updates(),
                 "gnorm": None if grad_norm is None else float(grad_norm),
                 "sample_size": float(sample_size),
+                "batches": len(outputs),  # of one worker: of several they are summed
                 **sums,
             }
             with file.open("a") as stream:

@@ -9,8 +9,13 @@ import shutil
 import pytest
 import torch
 
-from .conftest import LINES, SENTENCES, VALID_LINES, VALID_SENTENCES
-from .trainings import BATCH, SEQUENCES, Training
+from .conftest import (
+    BATCHES,
+    SEQUENCES_OF_TRAIN,
+    SEQUENCES_OF_VALID,
+    VALID_LINES,
+)
+from .trainings import Training
 
 TASKS = ["alm", "blm", "fine_tuning"]
 COUNTS = ("sample_size", "ntokens", "nsentences", "ncorrect")
@@ -38,20 +43,13 @@ def test_workers_train_as_one(trained, task, workers):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_epochs_end_is_ragged(trained, task):
+def test_the_epochs_end_is_ragged_and_each_sequence_trained_on_once(trained, task):
     """3 batches are left: one of 4 workers has none, one of 2 has one of its two."""
-    sentences = [step["nsentences"] for step in trained(task, 1).updates().values()]
-    ragged = [n for n in sentences if n < SEQUENCES]
-    assert ragged and all(2 * BATCH < n <= 3 * BATCH for n in ragged)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_an_epoch_has_each_sequence_once(trained, task):
-    steps = [step["nsentences"] for step in trained(task, 4).updates().values()]
-    first_epoch = steps[: next(i for i, n in enumerate(steps) if n < SEQUENCES) + 1]
-    tokens = LINES * 21
-    of = {"alm": -(-tokens // 32), "blm": -(-LINES // 2), "fine_tuning": SENTENCES}
-    assert sum(first_epoch) == of[task]
+    batches = [step["batches"] for step in trained(task, 1).steps("train")]
+    updates = -(-BATCHES[task] // 4)
+    assert batches[:updates] == [4] * (updates - 1) + [3]
+    first_epoch = trained(task, 4).steps("train")[:updates]
+    assert sum(step["nsentences"] for step in first_epoch) == SEQUENCES_OF_TRAIN[task]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -60,13 +58,10 @@ def test_validation_counts_each_sequence_once(trained, task, workers):
     """2 batches: of 4 workers two have none."""
     found, one = trained(task, workers).validations(), trained(task, 1).validations()
     assert found.keys() == one.keys() and 12 in found
-    tokens = VALID_LINES * 21
-    sentences = {"alm": -(-tokens // 32), "blm": -(-VALID_LINES // 2)}
-    sentences["fine_tuning"] = VALID_SENTENCES
     for update, sums in found.items():
-        assert sums["nsentences"] == sentences[task]
+        assert sums["nsentences"] == SEQUENCES_OF_VALID[task]
         if task == "alm":
-            assert sums["ntokens"] == tokens
+            assert sums["ntokens"] == VALID_LINES * 21
         assert [sums[key] for key in COUNTS] == [one[update][key] for key in COUNTS]
         assert sums["loss"] == pytest.approx(one[update]["loss"], rel=1e-6)
 
@@ -78,8 +73,8 @@ def test_torchs_ddp_trains_as_one(trained, task):
     assert_same_training(run, trained(task, 1))
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_another_number_of_workers_goes_on(trained, text, tmp_path, workers):
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_workers_goes_on(trained, text, tmp_path, workers):
     """From update 8 of 2 workers, in the middle of the second epoch."""
     before = trained("alm", 2)
     run = Training(text, tmp_path, before.arch, workers, before.options, before.flags)
@@ -90,7 +85,8 @@ def test_another_number_of_workers_goes_on(trained, text, tmp_path, workers):
     assert run.run() == [0] * workers, run.log.read_text()
     assert list(run.updates()) == [9, 10, 11, 12]
     assert_same_training(run, trained("alm", 1))
-    assert f"{workers} workers go on where 2 were: 12 of 19" in run.log.read_text()
+    told = f"{workers} workers go on where 2 were: 12 of 19 batches of epoch 2 are done"
+    assert (told in run.log.read_text()) == (workers != 2)
 
 
 def test_the_log_says_what_an_update_is(trained):
