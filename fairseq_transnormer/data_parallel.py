@@ -2,7 +2,8 @@
 
 The batch of an update is counted and, if asked for, worked out; batches that only pad
 the end of an epoch weigh nothing; a run goes on in the batches that it began with, with
-any number of workers; and torchrun can start them without GPUs. docs/distributed_training.md shows all of it.
+any number of workers; torchrun can start workers without GPUs.
+docs/distributed_training.md shows all of it.
 """
 
 import functools
@@ -185,9 +186,9 @@ def _keep_to_the_batches_of_a_fresh_run(
 ):
     """Around tasks/fairseq_task.py, which makes batches once and keeps them.
 
-    They are drawn by the epoch that a process begins with: a run that goes on in a later
-    epoch would have others (with language_modeling), and its position in them would
-    leave out some of the data and repeat some.
+    They are drawn by the epoch that a process begins with: a run that goes on in a
+    later epoch would have others (with language_modeling), and its position in them
+    would leave out some of the data and repeat some.
     """
     made_once = (
         not disable_iterator_cache
