@@ -34,6 +34,7 @@ def apply() -> None:
     _restore_numpy_compat()
     _load_checkpoints_safely()
     _train_in_bf16_without_a_tpu()
+    _train_alike_on_any_number_of_workers()
 
 
 def _check_fairseq() -> None:
@@ -130,3 +131,10 @@ def _train_in_bf16_without_a_tpu() -> None:
 
     parse_args_and_arch.keeps_bf16_off_the_tpu = True
     options.parse_args_and_arch = parse_args_and_arch
+
+
+def _train_alike_on_any_number_of_workers() -> None:
+    """fairseq's data parallelism: see data_parallel."""
+    from . import data_parallel
+
+    data_parallel.install()
