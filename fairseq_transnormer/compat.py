@@ -36,6 +36,7 @@ def apply() -> None:
     _restore_numpy_compat()
     _allow_configuration_in_checkpoints()
     _train_in_bf16_without_a_tpu()
+    _survive_faults()
 
 
 def _check_fairseq() -> None:
@@ -144,3 +145,10 @@ def _train_in_bf16_without_a_tpu() -> None:
 
     parse_args_and_arch.keeps_bf16_off_the_tpu = True
     options.parse_args_and_arch = parse_args_and_arch
+
+
+def _survive_faults() -> None:
+    """Training dies of signals, full disks and damaged files: see fault_tolerance."""
+    from .fault_tolerance import training
+
+    training.install()

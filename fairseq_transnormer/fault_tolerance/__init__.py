@@ -1,0 +1,12 @@
+"""What training survives, and how it tells of what it does not.
+
+fairseq's own mechanisms do the work; what is missing in them is wrapped around them here.
+docs/fault_tolerance.md has the table of faults.
+
+stopping.py          SIGTERM: a checkpoint, then exit code 75
+checkpoint_files.py  written whole or not at all; is one whole; which one is gone on from
+saving.py            a full disk; weights and losses that are not numbers
+workers.py           workers that die or hang
+binary_data.py       truncated files of data
+training.py          where these enter fairseq-train
+"""
