@@ -7,13 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
+
 
 def is_whole(path: Path) -> bool:
     """Whether all of a checkpoint is as it was written, by its records' CRC-32.
 
-    ``torch.load`` does not look at them: a flipped bit would become a weight.
+    ``torch.load`` does not look at them: a flipped bit would become a weight. It is
+    stricter about headers than Python's zipfile, so its reader is asked, too.
     """
     try:
+        torch._C.PyTorchFileReader(os.fspath(path))
         with zipfile.ZipFile(path) as archive:
             records = archive.namelist()
             has_pickle = any(name.endswith("/data.pkl") for name in records)

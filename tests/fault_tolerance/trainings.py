@@ -17,7 +17,9 @@ from .accidents import ACCIDENTS
 
 SECONDS = 240  # a crowded machine, not a measured time
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.fault_tolerance.accidents", "fairseq_cli.train"])
+CONTEXT.set_forkserver_preload(
+    ["fairseq_cli.train", "fairseq_transnormer", "tests.fault_tolerance.accidents"]
+)
 
 
 def _train(arguments: list[str], log: str, accident: tuple | None) -> None:
@@ -64,7 +66,7 @@ class Training:
             arguments = self._arguments(rank, folder / f"{name}.meeting")
             happens = accident if rank == at_worker else None
             process = CONTEXT.Process(
-                target=_train, args=(arguments, str(log), happens), daemon=True
+                target=_train, args=(arguments, str(log), happens)
             )
             process.start()
             self.processes.append(process)
@@ -112,7 +114,7 @@ class Training:
         """Send a signal to all processes of a worker."""
         os.killpg(self.processes[worker].pid, number)
 
-    def kill(self, workers=None) -> None:
+    def kill(self) -> None:
         """SIGKILL to what is left."""
         for process in self.processes:
             if process.exitcode is None:
@@ -152,3 +154,10 @@ class Training:
 
     def updates_of(self, name: str = "checkpoint_last.pt") -> int:
         return self.state(name)["optimizer_history"][-1]["num_updates"]
+
+
+def line_with(text: str, part: str) -> str:
+    """The line that has ``part``, without time and logger."""
+    found = [line for line in text.splitlines() if part in line]
+    assert found, f"nothing says {part!r}:\n{text}"
+    return re.sub(r"^[\d: -]+\| \w+ \| [\w.]+ \| ", "", found[0])
