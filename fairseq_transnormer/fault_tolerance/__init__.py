@@ -6,6 +6,7 @@ docs/fault_tolerance.md has the table of faults.
 stopping.py          SIGTERM: a checkpoint, then exit code 75
 checkpoint_files.py  written whole or not at all; is one whole; which one is gone on from
 saving.py            a full disk; weights and losses that are not numbers
+mixed_precision.py   weights in float32, so that fp16 and bf16 go on exactly
 workers.py           workers that die or hang
 binary_data.py       truncated files of data
 training.py          where these enter fairseq-train

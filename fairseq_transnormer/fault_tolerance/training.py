@@ -7,7 +7,7 @@ from pathlib import Path
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
-from . import binary_data, saving, stopping, workers
+from . import binary_data, mixed_precision, saving, stopping, workers
 from .checkpoint_files import repair_last_checkpoint
 from .wrapping import wrap
 
@@ -22,6 +22,7 @@ def install() -> None:
     wrap(checkpoint_utils, "load_checkpoint", _begin)
     wrap(distributed_utils, "call_main", stopping.call_main)
     saving.install()
+    mixed_precision.install()
     workers.install()
     binary_data.install()
 

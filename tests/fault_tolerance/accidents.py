@@ -57,11 +57,12 @@ def killed_while_writing(name: str, number: int) -> None:
             self.file, self.left = file, 100_000
 
         def write(self, content):
-            self.left -= len(content)
-            if self.left < 0:
+            written = self.file.write(memoryview(content)[: self.left])
+            self.left -= written
+            if not self.left:
                 self.file.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return self.file.write(content)
+            return written
 
         def __getattr__(self, attribute):
             return getattr(self.file, attribute)

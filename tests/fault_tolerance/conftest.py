@@ -21,14 +21,14 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(data, tmp_path_factory):
-    """undisturbed(workers, **options): a finished run that nothing happened to."""
+    """undisturbed(workers, flags, **options): a whole run that nothing happened to."""
     runs = {}
 
-    def run(workers: int = 1, **options) -> Training:
-        key = (workers, *sorted(options.items()))
+    def run(workers: int = 1, flags: tuple[str, ...] = (), **options) -> Training:
+        key = (workers, flags, *sorted(options.items()))
         if key not in runs:
             folder = tmp_path_factory.mktemp("undisturbed") / "checkpoints"
-            runs[key] = Training(data, folder, workers, options)
+            runs[key] = Training(data, folder, workers, options, flags)
             assert runs[key].run() == [0] * workers, runs[key].text()
         return runs[key]
 
@@ -37,11 +37,12 @@ def undisturbed(data, tmp_path_factory):
 
 @pytest.fixture
 def training(data, tmp_path):
-    """training(workers, **options): a run in the test's folder, killed at its end."""
+    """training(workers, flags, **options): a run, killed when the test ends."""
     made = []
 
-    def make(workers: int = 1, **options) -> Training:
-        made.append(Training(data, tmp_path / "checkpoints", workers, options))
+    def make(workers: int = 1, flags: tuple[str, ...] = (), **options) -> Training:
+        folder = tmp_path / "checkpoints"
+        made.append(Training(data, folder, workers, options, flags))
         return made[-1]
 
     yield make
@@ -57,7 +58,7 @@ def goes_on(undisturbed):
     """
 
     def check(training: Training) -> int:
-        whole = undisturbed(training.workers, **training.options)
+        whole = undisturbed(training.workers, training.flags, **training.options)
         assert training.run() == [0] * training.workers, training.text()
         at, losses, expected = training.went_on_at(), training.losses(), whole.losses()
         assert losses == {n: expected[n] for n in range(at + 1, max(expected) + 1)}

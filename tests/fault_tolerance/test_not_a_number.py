@@ -1,7 +1,5 @@
 """Losses and weights that are not numbers: no run goes on with them."""
 
-import signal
-
 import pytest
 
 from .trainings import line_with
@@ -11,7 +9,7 @@ from .trainings import line_with
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_loss_that_is_nan_ends_the_run(training, goes_on, tell, precision, workers):
     """NaN gradients are not applied; the NaN is gone in the next attempt, here."""
-    run = training(workers, **({"bf16": ""} if precision == "bf16" else {}))
+    run = training(workers, () if precision == "fp32" else (f"--{precision}",))
     codes = run.run(("loss_is_nan", 13), at_worker=workers - 1)
     assert codes == [1] * workers, run.text()
     said = line_with(run.text(), "FloatingPointError: gradients are Nan/Inf")
@@ -22,19 +20,20 @@ def test_a_loss_that_is_nan_ends_the_run(training, goes_on, tell, precision, wor
 
 
 def test_fp16_skips_one_overflow_and_ends_at_many(training, tell):
-    run = training(fp16="")
+    run = training(1, ("--fp16",))
     assert run.run(("loss_is_nan", 13, 1)) == [0], run.text()
     said = line_with(run.text(), "gradient overflow detected, ignoring gradient")
     assert max(run.losses()) == 24
     tell("NaN loss of one batch in fp16", [0], 24, 24, said)
 
 
-def test_fp16_ends_when_every_batch_overflows(training, tell):
-    run = training(fp16="")
+def test_fp16_ends_when_every_batch_overflows(training, goes_on, tell):
+    run = training(1, ("--fp16",))
     codes = run.run(("loss_is_nan", 13, 1000))
     assert codes == [1], run.text()
     said = line_with(run.text(), "FloatingPointError: Minimum loss scale reached")
     assert max(run.losses()) == 12 and run.updates_of() == 8
+    assert goes_on(run) == 8
     tell("NaN loss of every batch in fp16", codes, 12, 8, said)
 
 

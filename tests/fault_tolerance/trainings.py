@@ -31,6 +31,9 @@ def _train(arguments: list[str], log: str, accident: tuple | None) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     sys.argv = ["fairseq-train", *arguments]
+    if "--fp16" in arguments:  # fairseq asks for a GPU's number and moves a zero there
+        torch.cuda.current_device = lambda: None
+        torch.Tensor.cuda = lambda tensor: tensor
     if accident:
         name, *details = accident
         ACCIDENTS[name](*details)
@@ -45,13 +48,15 @@ class Training:
         data: the folder of binary data.
         save_dir: checkpoints; logs and the workers' meeting place lie beside it.
         workers: how many.
-        options: further flags of fairseq-train.
+        options: further options of fairseq-train, with values.
+        flags: and those without.
     """
 
     data: Path
     save_dir: Path
     workers: int = 1
     options: dict = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
     _starts: int = 0
 
     def start(self, accident: tuple | None = None, at_worker: int = 0) -> None:
@@ -80,6 +85,7 @@ class Training:
         arguments = [
             str(self.data),
             *training_arguments("transnormer_t2_tiny", self.save_dir, **options),
+            *self.flags,
             *("--user-dir", str(USER_DIR), "--no-epoch-checkpoints", "--cpu"),
         ]
         if self.workers > 1:
