@@ -1,4 +1,4 @@
-"""Weights in float32 of fp16 and bf16 runs: part of the checkpoint, or a resume rounds."""
+"""fp16 and bf16: the weights in float32 are saved, so that no start rounds them."""
 
 import logging
 
@@ -35,7 +35,9 @@ def _with_weights(state_dict, optimizer):
     state = state_dict(optimizer)
     state[WEIGHTS] = [weights.detach() for weights in _weights(optimizer)]
     if optimizer.scaler is not None:
-        state[SCALER] = {each: getattr(optimizer.scaler, each) for each in SCALER_FIELDS}
+        state[SCALER] = {
+            each: getattr(optimizer.scaler, each) for each in SCALER_FIELDS
+        }
     return state
 
 
@@ -47,7 +49,9 @@ def _load_weights(load, optimizer, state_dict, optimizer_overrides=None):
     if saved is None:
         return
     if [each.shape for each in ours] != [each.shape for each in saved]:
-        logger.warning("another precision wrote this checkpoint: its weights are rounded")
+        logger.warning(
+            "fp32_weights of the checkpoint are of another size: rounded ones are used"
+        )
         return
     with torch.no_grad():
         for weights, loaded in zip(ours, saved, strict=True):

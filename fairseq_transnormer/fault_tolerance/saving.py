@@ -109,9 +109,9 @@ def _system_error(error: BaseException | None) -> OSError | None:
 def _fail(filename: str, cause: OSError) -> None:
     free = shutil.disk_usage(os.path.dirname(filename) or ".").free
     message = (
-        f"{filename} cannot be written: {cause.strerror}, {free / 1e6:.1f} MB are free. "
-        "Checkpoints written before are untouched; when there is room, the same command "
-        "goes on from the last one"
+        f"{filename} cannot be written: {cause.strerror}, {free / 1e6:.1f} MB are "
+        "free. Checkpoints written before are untouched; when there is room, the same "
+        "command goes on from the last one"
     )
     if os.path.basename(filename) == CRASH:  # the error that it was for comes next
         logger.error(message)

@@ -1,4 +1,4 @@
-"""SIGTERM, as Slurm and torchrun send it: a checkpoint, then an exit code of its own."""
+"""SIGTERM, as Slurm and torchrun send it: a checkpoint, then exit code 75."""
 
 import logging
 import os
@@ -15,10 +15,10 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from torch.multiprocessing.spawn import ProcessExitedException
 
+from .exit_code import MORE_TO_DO
+
 logger = logging.getLogger(__name__)
 
-# "temporary failure, try again" of sysexits.h, 75: the same command goes on
-MORE_TO_DO = os.EX_TEMPFAIL
 # Slurm's time limit and pre-emption; what sbatch --signal is often given; submitit's
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 # Slurm sends to every process and torchrun to its workers, too: one stop, two signals

@@ -1,4 +1,4 @@
-"""Workers that die or hang: the others end with a clear error, after a while at most."""
+"""Workers that die or hang: the others end, after a while at most, and say so."""
 
 import logging
 import re

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def wrap(owner: Any, name: str, around: Callable) -> None:
-    """Make ``owner.name(...)`` call ``around(original, ...)``; once, however often asked.
+    """Make ``owner.name(...)`` call ``around(original, ...)``; once, if asked again.
 
     Args:
         owner: a module or a class that has ``name``.

@@ -5,13 +5,12 @@ table as MODULE:CLASS.
 """
 
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..last_checkpoint import check_last_checkpoint, repair_last_checkpoint
+from ..last_checkpoint import check_last_checkpoint
 from .configurations import compose, get
 from .corpora import fingerprint
 from .errors import ReproduceError
@@ -165,30 +164,20 @@ def _conditions(conditions: Conditions, task: str, data: Path) -> dict[str, Any]
 
 
 def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
-    """Repair a half-written last checkpoint; refuse that of another architecture.
-
-    Raises:
-        ReproduceError: there is nothing to go on from, or it is another model's.
-    """
+    """Raise ReproduceError if the run would go on from another model's checkpoint."""
     arch = get(plan.configuration, "model._name")
-    if not folder.checkpoints.is_dir() or arch is None:
+    if not folder.checkpoints.is_dir() or arch is None or folder.is_finished():
         return
     try:
-        repair_last_checkpoint(folder.checkpoints)
         check_last_checkpoint(arch, folder.checkpoints)
     except ValueError as error:
         raise ReproduceError(str(error)) from error
 
 
 def _training_command() -> list[str]:
-    beside = Path(sys.executable).with_name("fairseq-hydra-train")
-    command = str(beside) if beside.exists() else shutil.which("fairseq-hydra-train")
-    if command is None:
-        raise ReproduceError(
-            "fairseq-hydra-train is not installed; README.md, Installation, says how"
-        )
     return [
-        command, "--config-dir", ".", "--config-name", "configuration",
+        sys.executable, "-m", "fairseq_transnormer.hydra_train",
+        "--config-dir", ".", "--config-name", "configuration",
         "hydra.run.dir=.", "hydra.output_subdir=null",
     ]  # fmt: skip
 

@@ -35,4 +35,3 @@ def test_a_full_disk(training, goes_on, tell, small_disk):
     at = goes_on(run)
     assert at == 8
     tell("full disk", codes, done, at, said)
-
