@@ -11,7 +11,7 @@ usage: scripts/$script [options] [-- fairseq-train flags]
 Trains on WikiText-103 with the values of the paper's Table 13, $total_batch sequences an
 update on any number of GPUs that divides them. The same command again goes on from the
 last checkpoint; keep --gpus and --batch-size, by which fairseq counts its way through
-the data.
+the data. On SIGTERM it writes a checkpoint and ends with exit code 75.
 
   --arch NAME        architecture (default: $default_arch)
   --data DIR         binary data with dict.txt, train and valid (default:
@@ -94,6 +94,8 @@ command=(
     --required-batch-size-multiple 1
     --save-dir "$save_dir" --save-interval-updates 1000 --keep-interval-updates 2
     --no-epoch-checkpoints --best-checkpoint-metric loss
+    # a worker that waits as long for another ends with an error
+    --heartbeat-timeout 600
     --seed 1 --log-format simple --log-interval 100
     "${extra[@]}"
 )

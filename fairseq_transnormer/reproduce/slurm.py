@@ -22,9 +22,9 @@ trap 'again=yes; limit=near; kill -TERM "$run"' USR1
 trap 'again=yes; kill -TERM "$run"' TERM
 again=yes
 while [ "$again" ]; do again=; wait "$run"; code=$?; done  # a trap ends a wait
-if [ "$limit" = near ] && {{ [ "$code" -eq 130 ] || [ "$code" -eq {more_to_do} ]; }}; then
-    scontrol requeue "$SLURM_JOB_ID"
-fi
+case $limit-$code in
+    near-130 | near-{more_to_do}) scontrol requeue "$SLURM_JOB_ID" ;;
+esac
 exit "$code"
 """
 
