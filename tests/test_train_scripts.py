@@ -253,6 +253,7 @@ def test_script_trains_and_goes_on(data, tmp_path):
     done = script("alm", *options, "--", *small, 2, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checkpoint_last.pt was damaged" in done.stdout
+    assert "going on from" in done.stdout
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt", done.stdout)
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 2

@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from ..fault_tolerance.exit_code import MORE_TO_DO
 from . import corpora, slurm
 from .arguments import ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
@@ -26,7 +27,8 @@ from .yaml_files import names_in
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code.
 
-    0: all is well; 1: a run failed; 2: a mistake in what was given; 130: interrupted.
+    0: all is well; 1: a run failed; 2: a mistake in what was given; 75: a run was
+    stopped by a signal of its own; 130: interrupted.
     """
     arguments = parser().parse_args(argv)
     commands = {
@@ -125,7 +127,7 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     ended = run_all(folders, slots, progress)
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
-    return 1 if ended["failed"] else 0
+    return _exit_code(ended)
 
 
 def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
@@ -292,5 +294,10 @@ def _execute(arguments: argparse.Namespace) -> int:
         raise ReproduceError(f"{folder.path}: no run was prepared in this folder")
     gpus = chosen_gpus(arguments.gpus)
     slots = [Slot(tuple(gpus))] if gpus else make_slots([], 1, None)
-    ended = run_all([folder], slots, Progress([folder], interval=60))
-    return 1 if ended["failed"] else 0
+    return _exit_code(run_all([folder], slots, Progress([folder], interval=60)))
+
+
+def _exit_code(ended: dict[str, list[RunFolder]]) -> int:
+    if ended["failed"]:
+        return 1
+    return MORE_TO_DO if ended["interrupted"] else 0

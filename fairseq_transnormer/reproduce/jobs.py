@@ -5,13 +5,12 @@ table as MODULE:CLASS.
 """
 
 import re
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..last_checkpoint import check_last_checkpoint, repair_last_checkpoint
+from ..last_checkpoint import check_last_checkpoint
 from .configurations import compose, get
 from .corpora import Corpus, Text
 from .errors import ReproduceError
@@ -215,29 +214,18 @@ def run_name(conditions: Conditions, parts: list[str]) -> str:
 
 
 def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
-    """Repair a half-written last checkpoint; refuse that of another architecture.
-
-    Raises:
-        ReproduceError: there is nothing to go on from, or it is another model's.
-    """
+    """Raise ReproduceError if the run would go on from another model's checkpoint."""
     arch = get(plan.configuration, "model._name")
-    if not folder.checkpoints.is_dir() or arch is None:
+    if not folder.checkpoints.is_dir() or arch is None or folder.is_finished():
         return
     try:
-        repair_last_checkpoint(folder.checkpoints)
         check_last_checkpoint(arch, folder.checkpoints)
     except ValueError as error:
         raise ReproduceError(str(error)) from error
 
 
 def training_command() -> list[str]:
-    beside = Path(sys.executable).with_name("fairseq-hydra-train")
-    command = str(beside) if beside.exists() else shutil.which("fairseq-hydra-train")
-    if command is None:
-        raise ReproduceError(
-            "fairseq-hydra-train is not installed; README.md, Installation, says how"
-        )
-    return [command, *HYDRA_OPTIONS]
+    return [sys.executable, "-m", "fairseq_transnormer.hydra_train", *HYDRA_OPTIONS]
 
 
 def _steps_after(cell: Cell, data: Path) -> list[Step]:
