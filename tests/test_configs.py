@@ -1,5 +1,6 @@
 """configs/ against Table 13 of the paper, and fairseq-hydra-train with them."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+from fairseq_transnormer.data_parallel import fill_the_update
 
 from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
@@ -28,6 +32,9 @@ BASELINES = {
     "cosformer": "cosformer",
 }
 RUNS = sorted(path.stem for path in (CONFIGS / "run").glob("*.yaml"))
+# of as many workers as are started
+OPEN_RUNS = ["cpu_torchrun", "slurm", "torchrun"]
+FIXED_RUNS = sorted(set(RUNS) - set(OPEN_RUNS))
 
 # Table 13: key, ALM, BLM. Where the paper contradicts itself the value is the one that
 # gives its own parameter counts (GLU dimensions, printed the other way round) or that
@@ -143,7 +150,7 @@ def test_a_baseline_is_its_architecture_trained_as_transnormer(name, task):
     assert sum(parts) == total == {"alm": 156_000_256, "blm": 124_696_665}[task]
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", FIXED_RUNS)
 @pytest.mark.parametrize("primary", ["alm_t1", "blm_t2"])
 def test_total_batch_is_the_same_on_any_number_of_gpus(primary, run):
     cfg = hydra_config(primary, f"run={run}")
@@ -151,6 +158,51 @@ def test_total_batch_is_the_same_on_any_number_of_gpus(primary, run):
     assert cfg.common.cpu == (run == "cpu")
     gpus = 1 if run == "cpu" else int(run.removeprefix("gpus"))
     assert cfg.distributed_training.distributed_world_size == gpus
+
+
+@pytest.mark.parametrize("run", OPEN_RUNS)
+@pytest.mark.parametrize("primary", ["alm_t2", "blm_t2"])
+def test_runs_of_any_number_of_workers_fill_the_update(primary, run, monkeypatch):
+    monkeypatch.setenv("RANK", "15")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    hydra = composed(primary).hydra
+    monkeypatch.setenv("SEQUENCES_PER_UPDATE", hydra.job.env_set.SEQUENCES_PER_UPDATE)
+    hydra_config.cache_clear()
+    cfg = hydra_config(primary, f"run={run}")
+    training = cfg.distributed_training
+    if run == "cpu_torchrun":
+        assert (training.distributed_rank, training.distributed_no_spawn) == (15, True)
+    if run != "slurm":
+        assert training.distributed_world_size == 16
+    fill_the_update(cfg, 16)
+    (update_freq,) = cfg.optimization.update_freq
+    total = 16 * cfg.dataset.batch_size * update_freq
+    assert total == TOTAL_BATCH[primary.split("_")[0]]
+
+
+@pytest.mark.parametrize(
+    ("machine", "fp16", "bf16", "backend"),
+    [
+        ("v100", True, False, "auto"),
+        ("a100", False, True, "triton"),
+        ("h100", False, True, "triton"),
+        ("cpu", False, False, "auto"),
+    ],
+)
+def test_machines(machine, fp16, bf16, backend):
+    cfg = hydra_config("blm_t1", f"+machine={machine}")
+    assert (cfg.common.fp16, cfg.common.bf16) == (fp16, bf16)
+    assert cfg.model.backend == backend
+    assert cfg.common.cpu == (machine == "cpu")
+
+
+def test_the_launcher_of_slurm_is_missed_only_where_it_is_chosen():
+    if importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher"):
+        launcher = composed("alm_t2", "+launcher=slurm").hydra.launcher
+        assert (launcher.gpus_per_node, launcher.tasks_per_node) == (8, 1)
+    else:
+        with pytest.raises(ConfigCompositionException, match="submitit_slurm"):
+            composed("alm_t2", "+launcher=slurm")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
@@ -290,9 +342,8 @@ def test_fine_tuning_is_the_papers(problem):
     assert found == PROBLEMS[problem]
     assert cfg.criterion._name == "sentence_prediction_metrics"
     assert cfg.task.regression_target == (problem == "stsb")
-    assert cfg.dataset.valid_subset == (
-        "valid,valid1" if problem == "mnli" else "valid"
-    )
+    subsets = {"mnli": "valid,valid1", "topics": "valid,test"}
+    assert cfg.dataset.valid_subset == subsets.get(problem, "valid")
     assert (
         cfg.optimization.max_epoch == 3 and cfg.checkpoint.finetune_from_model is None
     )

@@ -93,6 +93,14 @@ def _run(commands) -> None:
     _add_place(command)
     add("--rows", nargs="+", metavar="ROW", help="these rows only")
     add("--columns", nargs="+", metavar="COLUMN", help="these columns only")
+    add(
+        "--sweep",
+        nargs="+",
+        type=_setting,
+        default=[],
+        metavar="KEY=[VALUE,...]",
+        help="of a table's sweep these values only, as optimization.lr=[0.0003]",
+    )
     _add_running(command)
 
 
@@ -167,8 +175,9 @@ def _add_running(command: argparse.ArgumentParser) -> None:
         nargs="+",
         type=_setting,
         default=[],
-        metavar="KEY=VALUE",
-        help="change a value of every run, as optimization.max_update=500",
+        metavar="[TASK:]KEY=VALUE",
+        help="change a value of every run, as optimization.max_update=500, or of the "
+        "runs of a fairseq task, as masked_lm:optimization.max_update=500",
     )
     add("--slurm", action="store_true", help="submit each run by sbatch")
     add(

@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from ..fault_tolerance.exit_code import MORE_TO_DO
 from . import corpora, slurm
 from .arguments import ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
@@ -19,14 +20,15 @@ from .reporting import write_report
 from .results import seeds_of
 from .runs import Plan, RunFolder, merged
 from .scheduling import run_all
-from .tables import Cell, Table, chosen_cells, load_tables
+from .tables import Cell, Table, chosen_cells, load_tables, with_sweep_values
 from .yaml_files import names_in
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code.
 
-    0: all is well; 1: a run failed; 2: a mistake in what was given; 130: interrupted.
+    0: all is well; 1: a run failed; 2: a mistake in what was given; 75: a run was
+    stopped by a signal of its own; 130: interrupted.
     """
     arguments = parser().parse_args(argv)
     commands = {
@@ -94,16 +96,19 @@ def _run(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
     tables = load_tables(configs, arguments.tables, preset)
+    chosen = {k: v if isinstance(v, list) else [v] for k, v in arguments.sweep}
+    tables = with_sweep_values(tables, chosen)
     cells = chosen_cells(tables, arguments.rows, arguments.columns, preset.columns)
     return _run_cells(cells, arguments, preset)
 
 
 def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset) -> int:
-    cells = with_needs(cells)
     gpus_per_run, slots = _devices(arguments, preset)
     all_conditions = [
         _conditions(arguments, preset, seed, gpus_per_run) for seed in arguments.seeds
     ]
+    _check_settings(cells, all_conditions[0])
+    cells = with_needs(cells)
     data = {job_of(cell).data(cell, all_conditions[0]) for cell in cells}
     corpora.require(preset, data, ROOT, arguments.prepare)
     plans = merged(
@@ -122,7 +127,25 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     ended = run_all(folders, slots, progress)
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
-    return 1 if ended["failed"] else 0
+    return _exit_code(ended)
+
+
+def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
+    """Raise ReproduceError for --set of an unknown task, or of what a table sweeps."""
+    swept = {
+        (job_of(cell).data(cell, conditions).task, key)
+        for cell in cells
+        for key in cell.sweep
+    }
+    for given in conditions.overrides or {}:
+        task, colon, key = given.rpartition(":")
+        if colon:
+            conditions.preset.task(task)
+        if any(key == each and task in ("", of) for of, each in swept):
+            raise ReproduceError(
+                f"--set {given}: the table has values of its own to choose from; "
+                "--sweep (run) or --lr (finetune) takes some of them"
+            )
 
 
 def _finetune(arguments: argparse.Namespace) -> int:
@@ -271,5 +294,10 @@ def _execute(arguments: argparse.Namespace) -> int:
         raise ReproduceError(f"{folder.path}: no run was prepared in this folder")
     gpus = chosen_gpus(arguments.gpus)
     slots = [Slot(tuple(gpus))] if gpus else make_slots([], 1, None)
-    ended = run_all([folder], slots, Progress([folder], interval=60))
-    return 1 if ended["failed"] else 0
+    return _exit_code(run_all([folder], slots, Progress([folder], interval=60)))
+
+
+def _exit_code(ended: dict[str, list[RunFolder]]) -> int:
+    if ended["failed"]:
+        return 1
+    return MORE_TO_DO if ended["interrupted"] else 0

@@ -18,17 +18,17 @@ from .configurations import Configuration, compose
 from .corpora import LabelledText
 from .errors import ReproduceError
 from .jobs import (
+    HYDRA_OPTIONS,
     LAYOUT_KEYS,
     MACHINE_KEYS,
     PACKAGE,
     Conditions,
     HydraTrain,
     run_name,
-    training_command,
 )
 from .model_check import check_model
 from .runs import Plan, Step
-from .tables import Cell, Table
+from .tables import Cell, Table, plain
 from .yaml_files import names_in
 
 PRIMARY = "finetune"
@@ -59,7 +59,7 @@ class FineTune:
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """The configuration, the problem, what is overridden, and the seed."""
         parts = [
-            f"{key.removeprefix('model.')}={_plain(value)}"
+            f"{key.removeprefix('model.')}={plain(value)}"
             for key, value in sorted(cell.overrides.items())
         ]
         return run_name(conditions, [cell.config, *self._suffix(), *parts])
@@ -98,8 +98,7 @@ class FineTune:
         start, needs = self._start(cell, conditions, name)
         configuration = self._configuration(cell, conditions, data, start)
         check_model(configuration["model"])
-        # the same options as fairseq-hydra-train's
-        command = [sys.executable, "-m", FINE_TUNING_RUN, *training_command()[1:]]
+        command = [sys.executable, "-m", FINE_TUNING_RUN, *HYDRA_OPTIONS]
         return Plan(
             name=name,
             configuration=configuration,
@@ -112,7 +111,7 @@ class FineTune:
                 "preset": conditions.preset.name,
                 "configuration": cell.config,
                 "overrides": cell.overrides,
-                "further_overrides": conditions.overrides or {},
+                "further_overrides": conditions.overrides_of(TASK),
             },
             machine_keys=(*MACHINE_KEYS, CHECKPOINT),
             layout_keys=LAYOUT_KEYS,
@@ -137,14 +136,14 @@ class FineTune:
     def _model(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
         """The configuration of the pre-trained model."""
         (needed,) = FineTune.needs(self, cell)
+        task = compose(conditions.configs, cell.config, {})["task"]["_name"]
         further = {
             key: value
-            for key, value in (conditions.overrides or {}).items()
+            for key, value in conditions.overrides_of(task).items()
             if key.startswith("model.") and key.partition(".")[2] not in FREE_FIELDS
         }
         overrides = needed.overrides | further
         configuration = compose(conditions.configs, cell.config, overrides)
-        task = configuration["task"]["_name"]
         conditions.preset.scale(configuration["model"], task)
         return configuration["model"]
 
@@ -162,7 +161,7 @@ class FineTune:
             for key, value in conditions.preset.overrides.items()
             if key.startswith("common.")
         }
-        own = cell.overrides | (conditions.overrides or {})
+        own = cell.overrides | conditions.overrides_of(TASK)
         # the model's are for _model, but for those that a fine-tuning may choose
         given = {
             key: value
@@ -248,11 +247,6 @@ class FineTuneCheckpoint(FineTune):
 
     def _model(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
         return PretrainedCheckpoint.read(cell.overrides[CHECKPOINT]).model
-
-
-def _plain(value: Any) -> Any:
-    """A list of one value as that value: names are for people."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def checkpoint_table(

@@ -61,7 +61,7 @@ def main() -> int:
     except (OSError, ValueError) as error:
         print(f"fine_tuning_run: {error}", file=sys.stderr)
         return 2
-    from fairseq_cli.hydra_train import cli_main
+    from ..hydra_train import cli_main
 
     cli_main()
     slim(Path(CHECKPOINTS))

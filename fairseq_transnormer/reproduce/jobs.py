@@ -5,13 +5,12 @@ table as MODULE:CLASS.
 """
 
 import re
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..last_checkpoint import check_last_checkpoint, repair_last_checkpoint
+from ..last_checkpoint import check_last_checkpoint
 from .configurations import compose, get
 from .corpora import Corpus, Text
 from .errors import ReproduceError
@@ -24,6 +23,11 @@ from .tables import Cell
 JOBS = Registry("job")
 PACKAGE = Path(__file__).resolve().parents[1]
 
+# of the command that trains in a run's folder
+HYDRA_OPTIONS = (
+    *("--config-dir", ".", "--config-name", "configuration"),
+    *("hydra.run.dir=.", "hydra.output_subdir=null"),
+)
 # What may change when a run goes on elsewhere.
 MACHINE_KEYS = (
     "common.cpu",
@@ -48,7 +52,8 @@ class Conditions:
         seed: of the run.
         gpus: that each run takes; 0 trains on the CPU.
         data: fairseq task -> folder, instead of the preset's.
-        overrides: key -> value, on top of the preset's.
+        overrides: key, or TASK:KEY for the runs of one fairseq task, -> value; on top
+            of the preset's.
     """
 
     configs: Path
@@ -62,6 +67,15 @@ class Conditions:
     def of(self, seed: int) -> "Conditions":
         """The same with this seed."""
         return replace(self, seed=seed)
+
+    def overrides_of(self, task: str) -> dict[str, Any]:
+        """``overrides`` as far as they are for this fairseq task."""
+        found = {}
+        for key, value in (self.overrides or {}).items():
+            of, _, name = key.rpartition(":")
+            if of in ("", task):
+                found[name] = value
+        return found
 
     def data_folder(self, task: str) -> Path:
         """Where the data of this fairseq task are."""
@@ -140,7 +154,7 @@ class HydraTrain:
                 **self.preset_overrides(preset),
                 **preset.task(task).overrides,
                 **cell.overrides,
-                **(conditions.overrides or {}),
+                **conditions.overrides_of(task),
             },
         )
         preset.scale(configuration["model"], task)
@@ -157,7 +171,7 @@ class HydraTrain:
                 "preset": preset.name,
                 "configuration": cell.config,
                 "overrides": cell.overrides,
-                "further_overrides": conditions.overrides or {},
+                "further_overrides": conditions.overrides_of(task),
             },
             machine_keys=MACHINE_KEYS,
             layout_keys=LAYOUT_KEYS,
@@ -200,32 +214,18 @@ def run_name(conditions: Conditions, parts: list[str]) -> str:
 
 
 def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
-    """Repair a half-written last checkpoint; refuse that of another architecture.
-
-    Raises:
-        ReproduceError: there is nothing to go on from, or it is another model's.
-    """
+    """Raise ReproduceError if the run would go on from another model's checkpoint."""
     arch = get(plan.configuration, "model._name")
-    if not folder.checkpoints.is_dir() or arch is None:
+    if not folder.checkpoints.is_dir() or arch is None or folder.is_finished():
         return
     try:
-        repair_last_checkpoint(folder.checkpoints)
         check_last_checkpoint(arch, folder.checkpoints)
     except ValueError as error:
         raise ReproduceError(str(error)) from error
 
 
 def training_command() -> list[str]:
-    beside = Path(sys.executable).with_name("fairseq-hydra-train")
-    command = str(beside) if beside.exists() else shutil.which("fairseq-hydra-train")
-    if command is None:
-        raise ReproduceError(
-            "fairseq-hydra-train is not installed; README.md, Installation, says how"
-        )
-    return [
-        command, "--config-dir", ".", "--config-name", "configuration",
-        "hydra.run.dir=.", "hydra.output_subdir=null",
-    ]  # fmt: skip
+    return [sys.executable, "-m", "fairseq_transnormer.hydra_train", *HYDRA_OPTIONS]
 
 
 def _steps_after(cell: Cell, data: Path) -> list[Step]:

@@ -103,7 +103,7 @@ def selection(results: RunResults) -> float | None:
 
 @METRICS.register("accuracy")
 def accuracy(results: RunResults) -> float | None:
-    """Percent of valid, by ``criterions.metrics``; so are the three below."""
+    """Percent of valid, by ``criterions.metrics``; so are those below."""
     return results.at_best("valid", "accuracy")
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..update_layout import lay_out
 from .errors import ReproduceError
 from .yaml_files import checked_mapping, named_file, read_mapping
 
@@ -62,17 +63,14 @@ class TaskPreset:
         Raises:
             ReproduceError: the devices do not divide the update.
         """
-        sequences = self.sequences_per_update or configured
-        share, rest = divmod(sequences, devices)
-        if rest or not share:
-            raise ReproduceError(
-                f"--gpus-per-run {devices} does not divide an update's {sequences} "
-                "sequences"
+        try:
+            return lay_out(
+                self.sequences_per_update or configured,
+                devices,
+                most=self.sequences_per_device,
             )
-        batch = min(self.sequences_per_device, share)
-        while share % batch:
-            batch -= 1
-        return batch, share // batch
+        except ValueError as error:
+            raise ReproduceError(f"--gpus-per-run {devices}: {error}") from error
 
 
 @dataclass(frozen=True)

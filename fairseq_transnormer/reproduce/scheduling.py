@@ -23,14 +23,14 @@ def run_all(
     ran is marked as interrupted.
 
     Returns:
-        "finished" and "failed": the folders.
+        "finished", "interrupted" and "failed": the folders.
 
     Raises:
         KeyboardInterrupt: behind all that.
     """
     waiting, free = deque(folders), deque(slots)
     running: list[Execution] = []
-    ended: dict[str, list[RunFolder]] = {"finished": [], "failed": []}
+    ended = {"finished": [], "interrupted": [], "failed": []}
     with _sigterm_as_interrupt():
         try:
             while waiting or running:
@@ -43,7 +43,7 @@ def run_all(
                         running.remove(execution)
                         free.append(execution.slot)
                         _tell_end(execution, ended, progress)
-                over = len(ended["finished"]) + len(ended["failed"])
+                over = sum(map(len, ended.values()))
                 progress.line([each.folder for each in running], over)
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
@@ -92,7 +92,8 @@ def _start(folder, free, running, ended, progress) -> None:
 
 def _tell_end(execution: Execution, ended, progress: Progress) -> None:
     folder = execution.folder
-    progress.finished(folder)
+    if execution.state != "interrupted":
+        progress.finished(folder)
     ended[execution.state].append(folder)
     progress.tell(f"{execution.state:8} {folder.path}")
     if execution.state == "failed":

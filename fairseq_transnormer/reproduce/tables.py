@@ -1,6 +1,7 @@
 """The definition of a table: rows and columns of runs, and the paper's figures."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -125,12 +126,49 @@ def load_tables(
 
 def _with_shorter_sweeps(table: Table, count: int) -> Table:
     """The table with the first ``count`` values of each sweep."""
+    return _with_sweeps(table, lambda key, values: values[:count])
 
-    def shorter(sweep: dict[str, list]) -> dict[str, list]:
-        return {key: values[:count] for key, values in sweep.items()}
 
-    cells = [replace(cell, sweep=shorter(cell.sweep)) for cell in table.cells]
-    return replace(table, sweep=shorter(table.sweep), cells=cells)
+def with_sweep_values(tables: list[Table], chosen: dict[str, list]) -> list[Table]:
+    """The tables with these values of their sweeps only.
+
+    Args:
+        tables: that are to be run.
+        chosen: key -> values, a list of one written as its value.
+
+    Raises:
+        ReproduceError: no table sweeps over a key, or one has no such value.
+    """
+    for key, values in chosen.items():
+        known = [plain(v) for table in tables for v in table.sweep.get(key, [])]
+        for value in values:
+            if value not in known:
+                raise ReproduceError(
+                    f"--sweep {key}={value}; allowed: "
+                    f"{', '.join(map(str, dict.fromkeys(known))) or 'no such sweep'}"
+                )
+    return [
+        _with_sweeps(
+            table,
+            lambda key, values: [
+                v for v in values if key not in chosen or plain(v) in chosen[key]
+            ],
+        )
+        for table in tables
+    ]
+
+
+def _with_sweeps(table: Table, choose: Callable[[str, list], list]) -> Table:
+    def chosen(sweep: dict[str, list]) -> dict[str, list]:
+        return {key: choose(key, values) for key, values in sweep.items()}
+
+    cells = [replace(cell, sweep=chosen(cell.sweep)) for cell in table.cells]
+    return replace(table, sweep=chosen(table.sweep), cells=cells)
+
+
+def plain(value: Any) -> Any:
+    """A list of one value as that value: names are for people."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def load_table(configs: Path, name: str) -> Table:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fairseq_transnormer.classification import command_line as classification
 from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.fine_tuning import FineTune
-from fairseq_transnormer.reproduce.jobs import Conditions, with_needs
+from fairseq_transnormer.reproduce.jobs import Conditions, HydraTrain, with_needs
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.results import measure
 from fairseq_transnormer.reproduce.runs import RunFolder
@@ -139,6 +140,12 @@ def check_refusals(place, given, start, capsys):
     truncated.write_bytes(start.read_bytes()[:5000])
     assert "truncated" in refusal(["finetune", str(truncated), *given[2:]], capsys)
     assert "no such checkpoint" in refusal(["finetune", "none.pt", *given[2:]], capsys)
+    state = torch.load(start, weights_only=True)
+    state["cfg"]["task"]["_name"] = "language_modeling"
+    torch.save(state, place / "causal.pt")
+    assert "allowed: bidirectional models" in refusal(
+        ["finetune", str(place / "causal.pt"), *given[2:]], capsys
+    )
     checkpoint = PretrainedCheckpoint.read(start)
     other = checkpoint.model | {"block_size": 16, "dropout": 0.5}
     with pytest.raises(ValueError, match=r"model.block_size=64, here 16$"):
@@ -232,6 +239,55 @@ def test_what_a_preset_leaves_out():
     assert load_tables(CONFIGS, ["table5"], small)[0].sweep == {
         "optimization.lr": [[0.00001], [0.00003], [0.00006], [0.0001]]
     }
+
+
+def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
+    options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "few")]
+    arguments = ["run", "topics", *options, "--gpus", "none", "--dry-run", "--rows"]
+    arguments += ["T1", "--columns", "accuracy"]
+    some = ["--sweep", "optimization.lr=[0.0003,0.001]"]
+    some += ["--set", "masked_lm:optimization.lr=[0.5]"]
+    some += ["sentence_prediction:optimization.max_epoch=2"]
+    assert main([*arguments, *some]) == 0, capsys.readouterr()
+    found = capsys.readouterr().out.splitlines()
+    assert [line.split("lr=")[-1].split("/")[0] for line in found[1:]] == [
+        "0.0003", "0.001"
+    ]  # fmt: skip
+    table = load_table(CONFIGS, "topics")
+    preset = load_preset(CONFIGS, str(place / "tiny.yaml"))
+    overrides = {
+        "masked_lm:optimization.lr": [0.5],
+        "sentence_prediction:optimization.max_epoch": 2,
+    }
+    conditions = Conditions(CONFIGS, ROOT, preset, overrides=overrides)
+    (cell, *_) = table.cell("T1", "accuracy").candidates()
+    (needed,) = FineTune().needs(cell)
+    pretraining = HydraTrain().plan(needed, conditions).configuration["optimization"]
+    tuning = FineTune().plan(cell, conditions).configuration["optimization"]
+    assert pretraining["lr"] == [0.5] and pretraining["max_epoch"] == 0
+    assert tuning["lr"] == [0.00003] and tuning["max_update"] == 12
+
+    cases = {
+        "--sweep optimization.lr=0.5; allowed: 3e-05, 0.0001": [
+            "--sweep", "optimization.lr=0.5"
+        ],
+        "--sweep seed=1; allowed: no such sweep": ["--sweep", "seed=1"],
+        "--set optimization.lr: the table has": ["--set", "optimization.lr=[0.5]"],
+        "says nothing of the task 'mlm'": ["--set", "mlm:optimization.lr=[0.5]"],
+    }  # fmt: skip
+    for message, more in cases.items():
+        assert message in refusal([*arguments, *more], capsys)
+
+
+def test_the_script_says_what_it_wants():
+    script = ["bash", ROOT / "scripts/finetune_glue.sh"]
+    for arguments, code, message in (
+        (["--help"], 0, "usage: scripts/finetune_glue.sh CHECKPOINT PROBLEM..."),
+        ([], 2, "usage:"),
+        (["best.pt"], 2, "no problem given"),
+    ):
+        done = subprocess.run([*script, *arguments], capture_output=True, text=True)
+        assert done.returncode == code and message in done.stdout + done.stderr
 
 
 def test_the_folder_of_a_problem(tmp_path):

@@ -55,7 +55,7 @@ def test_the_paper_preset_keeps_each_tasks_batch(data):
         assert batch * gpus == sequences
         assert cfg["optimization"]["max_update"] == 50_000
         assert cfg["dataset"]["valid_subset"] == "valid,test"
-    with pytest.raises(ReproduceError, match="3 does not divide an update's 16"):
+    with pytest.raises(ReproduceError, match="3 workers do not divide the 16"):
         plan("table6", "TransNormer T1", "Text", data, gpus=3)
 
 
