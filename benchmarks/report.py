@@ -17,6 +17,7 @@ from . import (
     generation_cost_report,
     kernels_report,
     linear_attention_forms_report,
+    lra_speed_report,
     results,
     sampling_layer_report,
     training_step_report,
@@ -29,6 +30,7 @@ SECTIONS = {
     "generation_cost": generation_cost_report,
     "kernels": kernels_report,
     "linear_attention_forms": linear_attention_forms_report,
+    "lra_speed": lra_speed_report,
     "sampling_layer": sampling_layer_report,
     "training_step": training_step_report,
 }

@@ -35,6 +35,7 @@ def apply() -> None:
     _load_checkpoints_safely()
     _train_in_bf16_without_a_tpu()
     _train_alike_on_any_number_of_workers()
+    _survive_faults()
 
 
 def _check_fairseq() -> None:
@@ -138,3 +139,10 @@ def _train_alike_on_any_number_of_workers() -> None:
     from . import data_parallel
 
     data_parallel.install()
+
+
+def _survive_faults() -> None:
+    """Training dies of signals, full disks and damaged files: see fault_tolerance."""
+    from .fault_tolerance import training
+
+    training.install()

@@ -10,8 +10,13 @@ usage: scripts/$script [options] [-- fairseq-train flags]
 
 Trains on WikiText-103 with the values of the paper's Table 13, $total_batch sequences an
 update on any number of GPUs that divides them. The same command again goes on from the
+<<<<<<< HEAD
 last checkpoint, with as many GPUs as there are then; keep --batch-size, which cuts the
 data up. Several nodes: docs/distributed_training.md.
+=======
+last checkpoint; keep --gpus and --batch-size, by which fairseq counts its way through
+the data. On SIGTERM it writes a checkpoint and ends with exit code 75.
+>>>>>>> survival
 
   --arch NAME        architecture (default: $default_arch)
   --data DIR         binary data with dict.txt, train and valid (default:
@@ -140,6 +145,8 @@ command=(
     --required-batch-size-multiple 1
     --save-dir "$save_dir" --save-interval-updates 1000 --keep-interval-updates 2
     --no-epoch-checkpoints --best-checkpoint-metric loss
+    # a worker that waits as long for another ends with an error
+    --heartbeat-timeout 600
     --seed 1 --log-format simple --log-interval 100
     "${extra[@]}"
 )

@@ -253,6 +253,7 @@ def test_script_trains_and_goes_on(data, tmp_path):
     done = script("alm", *options, "--", *small, 2, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checkpoint_last.pt was damaged" in done.stdout
+    assert "going on from" in done.stdout
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt", done.stdout)
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 2
@@ -279,6 +280,47 @@ def test_more_gpus_than_there_are_is_an_error(before_training, monkeypatch):
     before_training.check_gpus(2)
     with pytest.raises(ValueError, match="--gpus 4: this machine has 2"):
         before_training.check_gpus(4)
+
+
+def test_the_arenas_script_trains_its_configuration(tmp_path):
+    """The data folder, GPUs and precision become overrides; those behind -- win."""
+    (tmp_path / "manifest.json").touch()
+    options = ["--data", tmp_path, "--gpus", 4, "--precision", "bf16"]
+    done = script(
+        "lra", "image", "ls", *options, "--dry-run", "--", "optimization.max_update=9"
+    )
+    assert done.returncode == 0, done.stderr
+    command, *words = shlex.split(done.stdout)
+    assert command == "fairseq-hydra-train"
+    folder = words[words.index("--config-dir") + 1]
+    assert Path(folder) == ROOT / "configs"
+    cfg = hydra_config(words[words.index("--config-name") + 1], *words[4:])
+    assert cfg.model._name == "lra_transformer_ls" and cfg.common.bf16
+    assert (cfg.task.arena, cfg.task.data) == ("image", str(tmp_path))
+    processes = cfg.distributed_training.distributed_world_size
+    assert (cfg.dataset.batch_size, processes) == (64, 4)
+    assert cfg.optimization.max_update == 9 and not cfg.common.cpu
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["image"], "TASK and SYSTEM are needed"),
+        (["images", "t1"], "no configs/lra/images.yaml; allowed tasks: image listops"),
+        (["text", "t3"], "no configs/model/lra_t3.yaml; allowed tasks"),
+        (["text", "t1", "--gpus", "3"], "--gpus 3 does not divide an update's 16"),
+        (["text", "t1", "--precision", "fp8"], "--precision fp8; allowed: bf16 fp16"),
+        (["text", "t1", "--data", "/none"], "--data /none has no manifest.json"),
+        (["text", "t1", "--updates", "3"], "unknown argument '--updates'"),
+    ],
+)
+def test_the_arenas_script_refuses_with_the_reason(tmp_path, words, message):
+    (tmp_path / "manifest.json").touch()
+    if "--data" not in words and len(words) > 1:
+        words = [*words[:2], "--data", tmp_path, *words[2:]]
+    done = script("lra", *words, "--dry-run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("train_lra.sh: ") and message in done.stderr
 
 
 def test_two_nodes_meet_and_train(data, tmp_path):

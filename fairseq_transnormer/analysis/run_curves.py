@@ -51,6 +51,7 @@ def plot_runs(runs: dict[str, dict[str, list[dict]]], target: Path) -> None:
         rows,
         columns,
         figsize=(4.6 * columns, 3.4 * rows + 0.6),
+        sharex=True,
         squeeze=False,
         layout="constrained",
     )
@@ -69,6 +70,7 @@ def plot_runs(runs: dict[str, dict[str, list[dict]]], target: Path) -> None:
             if key == "loss":
                 axes.plot(*series(run["valid"], "valid_loss"), "o:", color=colour, ms=3)
         axes.set(title=title, xlabel="update", ylabel=unit)
+        axes.tick_params(labelbottom=True)
         if logarithmic:
             axes.set_yscale("log")
         else:
