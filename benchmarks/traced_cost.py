@@ -1,8 +1,9 @@
-"""What a training step computes and moves, operation by operation, without computing it.
+"""What a training step computes and moves, operation by operation, without computing.
 
-The step runs on torch's meta device, where tensors have shapes and no data, so that the
-paper's sizes cost nothing. Counted is what torch's eager mode really does: operations of
-products of matrices, bytes that every kernel reads and writes, and bytes held at a time.
+The step runs on torch's meta device, where tensors have shapes and no data, so that
+the paper's sizes cost nothing. Counted is what torch's eager mode really does:
+operations of products of matrices, bytes that every kernel reads and writes, and bytes
+held at a time.
 """
 
 from __future__ import annotations
