@@ -73,9 +73,21 @@ _request = StopRequest()
 
 
 def _keep_from_data_loaders() -> None:
-    """A process that loads data ends with its trainer, not of a signal to all."""
-    if _request.is_noting():
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    """A process that loads data ends when its trainer says so, not of a signal to all.
+
+    Blocked signals are waited for by a thread, which can tell who sent them: Python
+    ends its children by SIGTERM and then waits for them.
+    """
+    if not _request.is_noting():
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
+
+
+def _end_with_the_trainer() -> None:
+    while signal.sigwaitinfo(SIGNALS).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
 os.register_at_fork(after_in_child=_keep_from_data_loaders)
