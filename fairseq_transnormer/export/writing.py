@@ -190,6 +190,8 @@ def _write(
         for name in (WEIGHTS, *units):
             manifest.files[name] = checksum(folder / name)
         manifest.write(folder)
+        # safetensors lets the owner alone read it
+        shutil.copymode(folder / MANIFEST, folder / WEIGHTS)
         load_exported(folder)
         os.rename(folder, dest)
     finally:

@@ -40,6 +40,8 @@ def fails(message, function, *arguments):
 def test_the_files(exported):
     names = sorted(path.name for path in (exported / "out").iterdir())
     assert names == ["config.json", "dict.txt", "model.safetensors"]
+    modes = {path.stat().st_mode for path in (exported / "out").iterdir()}
+    assert len(modes) == 1
     assert load_exported(exported / "out").vocabulary.symbols[4:6] == ["w0", "w1"]
 
 
