@@ -1,9 +1,8 @@
-"""What a training step computes and moves, operation by operation, without computing.
+"""What a training step computes and moves, kernel by kernel, without computing it.
 
-The step runs on torch's meta device, where tensors have shapes and no data, so that
-the paper's sizes cost nothing. Counted is what torch's eager mode really does:
-operations of products of matrices, bytes that every kernel reads and writes, and bytes
-held at a time.
+The step runs on torch's fake tensors, which have shapes and no data, so that the
+paper's sizes cost nothing. Counted is what torch's eager mode really does: operations
+of products of matrices, bytes that every kernel reads and writes, bytes held at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,11 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import (
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 
 class Kernel(NamedTuple):
@@ -60,10 +63,7 @@ class Trace(TorchDispatchMode):
         self._hold(made)
         if not made and not function._schema.is_mutable:
             return result
-        flops = 0.0
-        if function.overloadpacket in flop_registry:
-            count = flop_registry[function.overloadpacket]
-            flops = float(count(*args, **kwargs, out_val=result))
+        flops = _flops(function.overloadpacket, args, kwargs, result)
         moved = {_place(x): _bytes(x) for x in (*read, *written)}
         if function.overloadpacket is torch.ops.aten.embedding:
             moved[_place(read[0])] = _bytes(written[0])  # rows that are looked up
@@ -84,10 +84,24 @@ class Trace(TorchDispatchMode):
 
 
 def trace(call: Callable[[], object]) -> Trace:
-    """What ``call`` does with tensors on the meta device."""
+    """What ``call`` does, in a ``FakeTensorMode``."""
     with Trace() as counted:
         call()
     return counted
+
+
+def _flops(operation, args, kwargs, result) -> float:
+    if operation in flop_registry:
+        return float(flop_registry[operation](*args, **kwargs, out_val=result))
+    # flash attention on the CPU, which torch's counter does not know
+    if operation is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu:
+        shapes, causal = [x.shape for x in args[:3]], args[4]
+        return sdpa_flop_count(*shapes) / (1 + causal)
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    if operation is backward:
+        shapes, causal = [x.shape for x in args[:4]], args[7]
+        return sdpa_backward_flop_count(*shapes) / (1 + causal)
+    return 0.0
 
 
 def _tensors(values) -> list[Tensor]:

@@ -73,19 +73,16 @@ _request = StopRequest()
 
 
 def _keep_from_data_loaders() -> None:
-    """A process that loads data ends when its trainer says so, not of a signal to all.
-
-    Blocked signals are waited for by a thread, which can tell who sent them: Python
-    ends its children by SIGTERM and then waits for them.
-    """
-    if not _request.is_noting():
-        return
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
+    """A process that loads data ends with its trainer, not of a signal to all."""
+    if _request.is_noting() and hasattr(signal, "sigwaitinfo"):  # not on macOS
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        threading.Thread(target=_end_with_trainer, daemon=True).start()
 
 
-def _end_with_the_trainer() -> None:
-    while signal.sigwaitinfo(SIGNALS).si_pid != os.getppid():
+def _end_with_trainer() -> None:
+    """Of the signals that are blocked, obey the trainer's, which ends its loaders."""
+    trainer = os.getppid()
+    while signal.sigwaitinfo(SIGNALS).si_pid != trainer:
         pass
     os._exit(0)
 
