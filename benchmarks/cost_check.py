@@ -19,7 +19,7 @@ from .roofline import copy_bandwidth
 from .timing import seconds_of
 
 CPU = torch.device("cpu")
-FILE = results.FOLDER / "cost_model_cpu.json"
+FILE = results.FOLDER.parent / "cost_model" / "cpu.json"
 TOKENS = 2048
 SIZE = Model("alm", "T2", width=256, heads=8, layers=2, vocabulary=2000, length=512)
 POINTS = [

@@ -35,6 +35,9 @@ PAPER = [
         )
     ),
 ]
+# with a vocabulary that leaves something to see of the layers
+SMALL = ALM._replace(vocabulary=32768)
+SMALL_SOFTMAX = SMALL._replace(variant="softmax")
 A100 = MACHINES["A100"]
 
 
@@ -46,11 +49,10 @@ def text() -> str:
         "Growth with the length": growth(
             "length",
             (
-                Run(f"{v} {n}", ALM._replace(variant=v, length=n), 65536 // n, most, 1)
-                for v in ("T2", "softmax")
+                Run(f"{name} {n}", kind._replace(length=n), 8 * most, most, 1)
+                for name, kind in (("T2", SMALL), ("softmax", SMALL_SOFTMAX))
                 for n in (512, 2048, 8192, 32768)
-                for most in [max(1, 4096 // n)]
-                if 65536 // n >= 8
+                for most in [32768 // n]
             ),
         ),
         "Growth with the width": growth(

@@ -21,6 +21,13 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
+# operation -> argument of which only a few places are read
+LOOKED_UP = {
+    torch.ops.aten.embedding: 0,
+    torch.ops.aten.nll_loss_forward: 0,
+    torch.ops.aten.nll_loss_backward: 1,
+}
+
 
 class Kernel(NamedTuple):
     """One operation.
@@ -65,8 +72,9 @@ class Trace(TorchDispatchMode):
             return result
         flops = _flops(function.overloadpacket, args, kwargs, result)
         moved = {_place(x): _bytes(x) for x in (*read, *written)}
-        if function.overloadpacket is torch.ops.aten.embedding:
-            moved[_place(read[0])] = _bytes(written[0])  # rows that are looked up
+        looked_up = LOOKED_UP.get(function.overloadpacket)
+        if looked_up is not None:
+            moved[_place(args[looked_up])] = 0
         name = str(function.overloadpacket).removeprefix("aten.")
         self.kernels.append(Kernel(name, flops, sum(moved.values())))
         return result

@@ -29,7 +29,7 @@ ARCHITECTURES = {
 NOT_COMPARED = re.compile(r"task\.data$|checkpoint\.save_dir$|scoring(\.|$)")
 # What fairseq learns from Slurm, and a configuration from torchrun's environment.
 TOLD_BY_STARTER = re.compile(
-    r"distributed_training\.(distributed_(world_size|init_method|no_spawn))$"
+    r"(distributed_training|bmuf)\.distributed_(world_size|init_method|no_spawn)$"
 )
 
 
@@ -138,8 +138,8 @@ def test_started_by_others_they_train_the_same_too(
 def assert_same(flags, primary, *overrides, data, told_by_starter=False):
     """fairseq-train with ``flags`` trains what the configuration says."""
     by_script = flattened(command_line_config(flags))
-    hydra_config.cache_clear()  # the environment is in it
-    by_hydra = flattened(hydra_config(primary, *overrides))
+    # not from the cache: the environment is in it
+    by_hydra = flattened(hydra_config.__wrapped__(primary, *overrides))
     differences = {
         key: (by_script.get(key), by_hydra.get(key))
         for key in by_script.keys() | by_hydra.keys()

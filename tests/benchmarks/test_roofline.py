@@ -50,7 +50,7 @@ def test_least_bytes_of_a_step():
 def test_bandwidth_is_that_of_the_median_copy(monkeypatch):
     monkeypatch.setitem(roofline.BUFFER_BYTES, "cpu", 1000)
     seconds = iter([9, 9, *[0.5] * 11, *[2.0] * 9])
-    monkeypatch.setattr(roofline, "seconds_of", lambda call, device: next(seconds))
+    monkeypatch.setattr(roofline, "seconds_of", lambda *_: next(seconds))
     measured = roofline.copy_bandwidth(CPU)
     assert measured == {"bytes_per_second": 4000, "buffer_bytes": 1000, "copies": 20}
 
