@@ -8,4 +8,6 @@ import importlib.util
 __version__ = "0.1.0"
 
 if importlib.util.find_spec("fairseq") is not None:
+    from . import criterions as criterions
     from . import models as models
+    from . import optimizers as optimizers

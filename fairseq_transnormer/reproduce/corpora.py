@@ -40,10 +40,11 @@ def require(preset: Preset, folders: list[Path], root: Path, prepare: bool) -> N
     Raises:
         ReproduceError: data are missing, or a command failed.
     """
-    if not any(missing_files(folder) for folder in folders):
+    absent = [folder for folder in folders if missing_files(folder)]
+    if not absent:
         return
-    if preset.prepare and (prepare or preset.prepare_automatically):
-        for command in preset.prepare:
+    if prepare or preset.prepare_automatically:
+        for command in _commands(preset, absent, root):
             command = [sys.executable if word == "python" else word for word in command]
             print("preparing data:", " ".join(command), flush=True)
             if subprocess.run(command, cwd=root).returncode:
@@ -53,3 +54,14 @@ def require(preset: Preset, folders: list[Path], root: Path, prepare: bool) -> N
         if missing:
             how = "; --prepare makes it, or --data TASK=DIR names another folder"
             raise ReproduceError(f"data {folder}: no {', '.join(missing)}{how}")
+
+
+def _commands(preset: Preset, absent: list[Path], root: Path) -> list[list[str]]:
+    """The commands that make the folders, each once."""
+    own = {(root / each.data).resolve(): each.prepare for each in preset.tasks.values()}
+    commands: list[list[str]] = []
+    for folder in absent:
+        for command in own.get(folder) or preset.prepare:
+            if command not in commands:
+                commands.append(command)
+    return commands

@@ -140,13 +140,16 @@ class HydraTrain:
         )
 
     def _task(self, cell: Cell, conditions: Conditions) -> str:
+        """The entry of the preset's tasks that holds for the cell."""
+        if cell.conditions is not None:
+            return cell.conditions
         return compose(conditions.configs, cell.config, {})["task"]["_name"]
 
 
 def _conditions(conditions: Conditions, task: str, data: Path) -> dict[str, Any]:
     """The overrides that all rows have in common."""
     preset, of_task = conditions.preset, conditions.preset.task(task)
-    devices = max(1, conditions.gpus)
+    devices = of_task.devices(conditions.gpus)
     batch, update_freq = of_task.batches(devices)
     return {
         "common.user_dir": str(PACKAGE),

@@ -67,12 +67,34 @@ def valid_perplexity(results: RunResults) -> float | None:
 @METRICS.register("test_ppl")
 def test_perplexity(results: RunResults) -> float | None:
     """Perplexity on test, by fairseq's validation, of the best checkpoint on valid."""
-    if results.best is None:
-        return None
-    update = results.best["valid_num_updates"]
-    for record in results.records.get("test", ()):
-        if record["test_num_updates"] == update:
-            return float(record["test_ppl"])
+    return _on_test(results, "ppl")
+
+
+@METRICS.register("valid_loss")
+def valid_loss(results: RunResults) -> float | None:
+    """The criterion's loss on valid, in bits, at the best validation."""
+    return None if results.best is None else float(results.best["valid_loss"])
+
+
+@METRICS.register("test_loss")
+def test_loss(results: RunResults) -> float | None:
+    """The criterion's loss on test, in bits, of the best checkpoint on valid."""
+    return _on_test(results, "loss")
+
+
+@METRICS.register("test_accuracy")
+def test_accuracy(results: RunResults) -> float | None:
+    """Percentage of right predictions on test, of the best checkpoint on valid."""
+    share = _on_test(results, "accuracy")
+    return None if share is None else 100 * share
+
+
+@METRICS.register("updates_to_99")
+def updates_to_99(results: RunResults) -> float | None:
+    """Updates up to the first validation with 99 % of its predictions right."""
+    for record in results.records["valid"]:
+        if float(record["valid_accuracy"]) >= 0.99:
+            return float(record["valid_num_updates"])
     return None
 
 
@@ -137,3 +159,14 @@ def gradient_deviation(results: RunResults) -> float | None:
 
 def _training_attempts(results: RunResults) -> list[dict]:
     return [each for each in results.status["attempts"] if each["step"] == "train"]
+
+
+def _on_test(results: RunResults, name: str) -> float | None:
+    """What the test split's record of the best checkpoint's update has."""
+    if results.best is None:
+        return None
+    update = results.best["valid_num_updates"]
+    for record in results.records.get("test", ()):
+        if record["test_num_updates"] == update:
+            return float(record[f"test_{name}"])
+    return None

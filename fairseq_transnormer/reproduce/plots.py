@@ -5,20 +5,23 @@ from typing import Any
 
 from ..analysis.figures import pyplot, save
 
+CURVES = {
+    "valid_ppl": "validation perplexity",
+    "valid_loss": "validation loss (bits a symbol)",
+}
 LINES_A_STYLE = 10  # colours of matplotlib's cycle
 
 
 def plot_table(measured: dict[str, Any], target: Path) -> None:
     """Learning curves of all rows, and measured figures against the paper's."""
     plt = pyplot()
+    key = measured["curve"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
     for number, (name, curve) in enumerate(measured["curves"].items()):
         style = "-" if number < LINES_A_STYLE else "--"
         if curve["updates"]:
-            left.plot(
-                curve["updates"], curve["valid_ppl"], style, marker=".", label=name
-            )
-    left.set(xlabel="update", ylabel="validation perplexity", yscale="log")
+            left.plot(curve["updates"], curve[key], style, marker=".", label=name)
+    left.set(xlabel="update", ylabel=CURVES.get(key, key), yscale="log")
     left.set_title("Learning curves")
     _compare(measured, right)
     for axes in (left, right):

@@ -68,6 +68,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
         "title": table.title,
         "task": table.task,
         "columns": table.columns,
+        "curve": table.curve,
         "rows": {
             row: {column: cells[row, column] for column in table.columns}
             for row in table.rows
@@ -79,7 +80,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
         "conditions": _conditions(list(runs.values())),
         "curves": {
             f"{cell.row}{f' {cell.column}' if _many(table) else ''}": _curve(
-                runs[cells[cell.row, cell.column]["run"]]
+                runs[cells[cell.row, cell.column]["run"]], table.curve
             )
             for cell in (table.cells if _many(table) else _first_column(table))
         },
@@ -169,12 +170,12 @@ def _conditions(runs: list[Runs]) -> dict[str, Any]:
     }
 
 
-def _curve(runs: Runs) -> dict[str, list[float]]:
-    """Validation perplexity against updates, of the first seed."""
+def _curve(runs: Runs, key: str) -> dict[str, list[float]]:
+    """What the validation records have under ``key``, by updates, of the first seed."""
     for _, results in sorted(runs.seeds.items()):
         records = results.records["valid"]
         return {
             "updates": [int(each["valid_num_updates"]) for each in records],
-            "valid_ppl": [float(each["valid_ppl"]) for each in records],
+            key: [float(each[key]) for each in records],
         }
-    return {"updates": [], "valid_ppl": []}
+    return {"updates": [], key: []}

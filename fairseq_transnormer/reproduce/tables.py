@@ -8,6 +8,7 @@ from .errors import ReproduceError
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
+TABLE_KEYS |= {"conditions", "curve"}
 COLUMN_KEYS = {"config", "metric", "overrides", "ranked"}
 ROW_KEYS = {"config", "overrides", "paper", "job"}
 FIGURE_KEYS = {"command", "each_row"}
@@ -25,6 +26,8 @@ class Cell:
         metric: what is read; see ``metrics``.
         paper: the printed figure, None where there is none.
         after: name -> command to run behind the training.
+        conditions: the entry of a preset's tasks that holds for it; that of fairseq's
+            task where it is None.
     """
 
     row: str
@@ -35,6 +38,7 @@ class Cell:
     metric: str
     paper: float | None
     after: dict[str, list[str]]
+    conditions: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Table:
         ranked: columns whose order is compared with the paper's.
         cells: one for each row and column.
         figure: what report draws besides.
+        curve: what the learning curves are of; a key of the log's validation records.
     """
 
     name: str
@@ -65,6 +70,7 @@ class Table:
     ranked: list[str]
     cells: list[Cell]
     figure: Figure | None
+    curve: str = "valid_ppl"
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell in this row and column."""
@@ -125,6 +131,7 @@ def load_table(configs: Path, name: str) -> Table:
         ranked=[name for name, each in columns.items() if each.get("ranked", True)],
         cells=cells,
         figure=figure,
+        curve=content.get("curve", "valid_ppl"),
     )
 
 
@@ -158,6 +165,7 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
                 metric=values["metric"],
                 paper=printed,
                 after=content.get("after") or {},
+                conditions=content.get("conditions"),
             )
         )
     return cells
