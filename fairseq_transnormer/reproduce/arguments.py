@@ -103,8 +103,8 @@ def _run(commands) -> None:
         type=_pair,
         default=[],
         metavar="TASK=DIR",
-        help="data for a fairseq task (language_modeling, masked_lm), instead of the "
-        "preset's",
+        help="data for a fairseq task (language_modeling, masked_lm) or a table's "
+        "conditions (copy_task, digits), instead of the preset's",
     )
     add("--prepare", action="store_true", help="make missing data as the preset says")
     add(

@@ -93,7 +93,7 @@ def test_accuracy(results: RunResults) -> float | None:
 def updates_to_99(results: RunResults) -> float | None:
     """Updates up to the first validation with 99 % of its predictions right."""
     for record in results.records["valid"]:
-        if float(record["valid_accuracy"]) >= 0.99:
+        if float(record.get("valid_accuracy", 0)) >= 0.99:
             return float(record["valid_num_updates"])
     return None
 
@@ -167,6 +167,6 @@ def _on_test(results: RunResults, name: str) -> float | None:
         return None
     update = results.best["valid_num_updates"]
     for record in results.records.get("test", ()):
-        if record["test_num_updates"] == update:
+        if record["test_num_updates"] == update and f"test_{name}" in record:
             return float(record[f"test_{name}"])
     return None
