@@ -134,7 +134,7 @@ def test_curves_of_what_the_table_names(tmp_path):
     table = {
         "title": "Mine",
         "curve": "valid_loss",
-        "columns": {"loss": {"metric": "valid_loss"}},
+        "columns": {"loss": {"metric": "valid_loss", "ranked": False}},
         "rows": {"T2": {"config": "blm_t2"}},
     }
     path = tmp_path / "mine.yaml"
@@ -142,7 +142,10 @@ def test_curves_of_what_the_table_names(tmp_path):
     finished_run(tmp_path / "runs" / "smoke" / "blm_t2" / "seed1", CONFIGURATION, 7.0)
     options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
     assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
-    measured = json.loads((tmp_path / "out" / "smoke" / "mine.json").read_text())
+    folder = tmp_path / "out" / "smoke"
+    assert "Order of the rows" not in (folder / "mine.md").read_text()
+    assert "| [Mine](mine.md) | loss | 1 of 1 |" in (folder / "README.md").read_text()
+    measured = json.loads((folder / "mine.json").read_text())
     assert measured["curves"]["T2"] == {
         "updates": [1, 2, 3],
         "valid_loss": [12.0, 7.0, 8.0],
