@@ -27,7 +27,7 @@ def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> 
     figure, grid = plt.subplots(
         len(rows),
         1,
-        figsize=(1.6 + inch * count, inch * height / width * len(rows)),
+        figsize=(2.4 + inch * count, inch * height / width * len(rows)),
         squeeze=False,
         layout="constrained",
     )
