@@ -27,7 +27,7 @@ def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> 
     figure, grid = plt.subplots(
         len(rows),
         1,
-        figsize=(2.4 + inch * count, inch * height / width * len(rows)),
+        figsize=(2.0 + inch * count, inch * height / width * len(rows)),
         squeeze=False,
         layout="constrained",
     )
@@ -40,7 +40,8 @@ def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> 
         for i, picture in enumerate(np.ma.masked_array(pictures)):
             strip[:, i * (width + GAP) : i * (width + GAP) + width] = picture
         axes.imshow(strip, cmap=colours, vmin=0, vmax=levels - 1)
-        axes.set_ylabel(title, rotation=0, ha="right", va="center")
+        lines = title.replace(", ", ",\n")
+        axes.set_ylabel(lines, rotation=0, ha="right", va="center")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     save(figure, target)
