@@ -36,6 +36,8 @@ setup(
             "tiktoken",
             "tqdm",
         ],
+        "export": ["safetensors"],
+        "monitor": ["tensorboardX"],
         "plot": ["matplotlib"],
         "reproduce": ["matplotlib", "scipy", "pyyaml"],
         # CUDA builds of torch bring their Triton along

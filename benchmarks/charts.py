@@ -25,6 +25,7 @@ UNITS = {
     "perplexity": 1,
     "bits a token": 1,
     "tokens a second": 1,
+    "steps a second": 1,
     "images a second": 1,
 }
 # more lengths than this would write their labels over one another

@@ -7,5 +7,7 @@ LAUNCHED, GRAPH = "launched", "CUDA graph"
 STEP, PREFILL = "one token", "prefill"
 # training_step: one layer; the step of a model without and with its output layer
 LAYER, STACK, MODEL = "layer", "stack", "model"
+# lra_speed
+INFERENCE, TRAINING_STEP = "inference", "training"
 # training_step: the peers of TransNormer
 AS_SHIPPED, WITH_SDPA = "fairseq transformer_lm", "fairseq transformer_lm, SDPA"

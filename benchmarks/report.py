@@ -18,6 +18,7 @@ from . import (
     image_generation_report,
     kernels_report,
     linear_attention_forms_report,
+    lra_speed_report,
     results,
     sampling_layer_report,
     training_step_report,
@@ -31,6 +32,7 @@ SECTIONS = {
     "image_generation": image_generation_report,
     "kernels": kernels_report,
     "linear_attention_forms": linear_attention_forms_report,
+    "lra_speed": lra_speed_report,
     "sampling_layer": sampling_layer_report,
     "training_step": training_step_report,
 }

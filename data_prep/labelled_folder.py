@@ -23,7 +23,7 @@ from data_prep.parallel import map_batches
 from data_prep.report import REPORT, file_records, software
 from data_prep.staging import Staging, is_complete, write_json
 from data_prep.subword import Subword
-from data_prep.truncation import RULE, FittingEncoder
+from data_prep.truncation import RULE, PairEncoder, fitting
 from data_prep.verify import verify_folder
 
 COLUMNS = ("index", "text", "pair", "label")
@@ -174,11 +174,12 @@ def _write_inputs(
         for part in _inputs(problem)
     ]
     counts = {"examples": 0, "tokens": 0, "unknown": 0, "truncated": 0}
-    work = FittingEncoder(subword.encoder, subword.max_positions)
+    work = PairEncoder(subword.encoder)
     texts = ((example.text, example.pair) for example in examples)
     bar = tqdm(total=len(examples), unit=" examples", desc=name, disable=None)
     with bar:
-        for batch in map_batches(work, texts, workers):
+        for encoded in map_batches(work, texts, workers):
+            batch, truncated = fitting(encoded, subword.max_positions)
             columns = [batch.texts, batch.pairs] if batch.pairs else [batch.texts]
             for builder, column in zip(builders, columns, strict=True):
                 for ids in column:
@@ -188,7 +189,7 @@ def _write_inputs(
                     int((ids == UNKNOWN_ID).sum()) for ids in column
                 )
             counts["examples"] += len(batch.texts)
-            counts["truncated"] += batch.truncated
+            counts["truncated"] += truncated
             bar.update(len(batch.texts))
     for builder, part in zip(builders, _inputs(problem), strict=True):
         builder.finalize(str(folder / part / f"{name}.idx"))

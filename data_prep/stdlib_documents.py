@@ -8,7 +8,7 @@ import ast
 import importlib.util
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -53,6 +53,22 @@ def module_documents(stdlib: Path) -> dict[str, list[str]]:
             "was installed without them, run another one (python.org, pyenv, or the "
             "distribution's full package)"
         )
+    return documents
+
+
+def package_documents(stdlib: Path, packages: Sequence[str]) -> dict[str, list[str]]:
+    """Paragraphs by document: one for each file of these packages, as email/parser.py.
+
+    Raises InputError where a package has none.
+    """
+    documents: dict[str, list[str]] = defaultdict(list)
+    for package in packages:
+        for path in _source_files(stdlib / package):
+            name = path.relative_to(stdlib).as_posix()
+            for text in _documentation(path):
+                documents[name].extend(paragraphs(text))
+        if not any(name.startswith(f"{package}/") for name in documents):
+            raise InputError(f"{stdlib / package}: no Python source file with text")
     return documents
 
 

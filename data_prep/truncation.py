@@ -23,47 +23,40 @@ class EncodedBatch(NamedTuple):
 
     texts: list[np.ndarray]
     pairs: list[np.ndarray]
-    truncated: int
-
-
-def kept_lengths(text: int, pair: int, room: int) -> tuple[int, int]:
-    """How much of two texts of these lengths is kept, longest first.
-
-    The result is that of taking tokens from the longer one, one by one.
-    """
-    if text + pair <= room:
-        return text, pair
-    if text <= room // 2:
-        return text, room - text
-    if pair <= room // 2:
-        return room - pair, pair
-    return room - room // 2, room // 2
 
 
 @dataclass(frozen=True)
-class FittingEncoder:
-    """``encoder`` on texts or pairs, which come to have at most ``max_positions``."""
+class PairEncoder:
+    """``encoder`` on texts, or on both texts of pairs."""
 
     encoder: Callable[[list[str]], list[np.ndarray]]
-    max_positions: int
 
     def __call__(self, batch: list[tuple[str, str | None]]) -> EncodedBatch:
         """Ids of a batch whose pairs are all None or all texts."""
         texts = self.encoder([text for text, _ in batch])
         if batch[0][1] is None:
-            room = self.max_positions - len(("<s>", "</s>"))
-            kept = [min(len(ids) - 1, room) for ids in texts]
-            cut = [_cut(ids, length) for ids, length in zip(texts, kept, strict=True)]
-            return EncodedBatch(cut, [], _shorter(texts, cut))
-        pairs = self.encoder([pair for _, pair in batch])
-        room = self.max_positions - len(("<s>", "</s>", "</s>", "</s>"))
-        kept_texts, kept_pairs, truncated = [], [], 0
-        for text, pair in zip(texts, pairs, strict=True):
-            lengths = kept_lengths(len(text) - 1, len(pair) - 1, room)
-            kept_texts.append(_cut(text, lengths[0]))
-            kept_pairs.append(_cut(pair, lengths[1]))
-            truncated += sum(lengths) < len(text) + len(pair) - 2
-        return EncodedBatch(kept_texts, kept_pairs, truncated)
+            return EncodedBatch(texts, [])
+        return EncodedBatch(texts, self.encoder([pair for _, pair in batch]))
+
+
+def fitting(batch: EncodedBatch, max_positions: int) -> tuple[EncodedBatch, int]:
+    """The batch cut to ``max_positions`` an example, and how many examples were cut."""
+    # this imports fairseq, which a worker process, that only encodes, need not pay for
+    from fairseq_transnormer.truncation import kept_lengths
+
+    if not batch.pairs:
+        room = max_positions - len(("<s>", "</s>"))
+        texts = [_cut(ids, min(len(ids) - 1, room)) for ids in batch.texts]
+        truncated = sum(map(_is_shorter, texts, batch.texts))
+        return EncodedBatch(texts, []), truncated
+    room = max_positions - len(("<s>", "</s>", "</s>", "</s>"))
+    cut, truncated = EncodedBatch([], []), 0
+    for text, pair in zip(*batch, strict=True):
+        lengths = kept_lengths(len(text) - 1, len(pair) - 1, room)
+        cut.texts.append(_cut(text, lengths[0]))
+        cut.pairs.append(_cut(pair, lengths[1]))
+        truncated += sum(lengths) < len(text) + len(pair) - 2
+    return cut, truncated
 
 
 def _cut(ids: np.ndarray, length: int) -> np.ndarray:
@@ -72,5 +65,5 @@ def _cut(ids: np.ndarray, length: int) -> np.ndarray:
     return np.append(ids[:length], np.int32(EOS_ID))
 
 
-def _shorter(before: list[np.ndarray], after: list[np.ndarray]) -> int:
-    return sum(len(one) > len(other) for one, other in zip(before, after, strict=True))
+def _is_shorter(one: np.ndarray, other: np.ndarray) -> bool:
+    return len(one) < len(other)

@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-import argparse
-import collections
 import functools
 import importlib
 import importlib.util
 import logging
 import types
-import typing
 
 import numpy
-import torch
+
+from . import safe_loading
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +32,10 @@ def apply() -> None:
     """
     _check_fairseq()
     _restore_numpy_compat()
-    _allow_configuration_in_checkpoints()
+    _load_checkpoints_safely()
     _train_in_bf16_without_a_tpu()
+    _train_alike_on_any_number_of_workers()
+    _survive_faults()
 
 
 def _check_fairseq() -> None:
@@ -82,41 +82,29 @@ def _restore_numpy_compat() -> None:
         numpy.compat = types.SimpleNamespace(long=int)
 
 
-def _allow_configuration_in_checkpoints() -> None:
-    """fairseq/distributed/utils.py, _broadcast_object_slow: bare ``torch.load``.
+def _load_checkpoints_safely() -> None:
+    """fairseq/checkpoint_utils.py and distributed/utils.py: bare ``torch.load``.
 
-    Since torch 2.6 that refuses fairseq's configuration objects, so that resuming with
-    several workers fails. Naming these classes keeps torch's safe loading on for
-    everything else.
+    Before torch 2.6 it runs whatever a checkpoint says. Since then it refuses fairseq's
+    configuration objects, so that resuming with several workers fails.
     """
-    if not hasattr(torch.serialization, "add_safe_globals"):  # before torch 2.4
-        return
-    from fairseq.distributed.utils import _TensorPlaceholder
-    from omegaconf import DictConfig, ListConfig, base, nodes
+    from fairseq import checkpoint_utils
 
-    torch.serialization.add_safe_globals(
-        [
-            argparse.Namespace,
-            DictConfig,
-            ListConfig,
-            base.ContainerMetadata,
-            base.Metadata,
-            nodes.AnyNode,
-            nodes.BooleanNode,
-            nodes.FloatNode,
-            nodes.IntegerNode,
-            nodes.StringNode,
-            typing.Any,
-            dict,
-            list,
-            int,
-            set,
-            slice,
-            collections.defaultdict,
-            collections.OrderedDict,
-            _TensorPlaceholder,
-        ]
-    )
+    safe_loading.allow_fairseq_objects()
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    if getattr(load, "refuses_code", False):
+        return
+
+    @functools.wraps(load)
+    def load_checkpoint_to_cpu(path, *arguments, **keywords):
+        # a look without the tensors; files that are elsewhere have been fetched by then
+        safe_loading.read_checkpoint(
+            checkpoint_utils.PathManager.get_local_path(path), mmap=True
+        )
+        return load(path, *arguments, **keywords)
+
+    load_checkpoint_to_cpu.refuses_code = True
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 
 def _train_in_bf16_without_a_tpu() -> None:
@@ -144,3 +132,17 @@ def _train_in_bf16_without_a_tpu() -> None:
 
     parse_args_and_arch.keeps_bf16_off_the_tpu = True
     options.parse_args_and_arch = parse_args_and_arch
+
+
+def _train_alike_on_any_number_of_workers() -> None:
+    """fairseq's data parallelism: see data_parallel."""
+    from . import data_parallel
+
+    data_parallel.install()
+
+
+def _survive_faults() -> None:
+    """Training dies of signals, full disks and damaged files: see fault_tolerance."""
+    from .fault_tolerance import training
+
+    training.install()

@@ -1,8 +1,7 @@
 """What train.sh looks at before it starts fairseq-train.
 
 The architecture and the GPUs must be there, and a run that goes on must be of that
-architecture. A last checkpoint that a killed run left
-half written is replaced by the newest complete one, since fairseq would stop at it.
+architecture.
 """
 
 import argparse
@@ -61,20 +60,14 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.INFO)  # fairseq reports missing packages for speech
     sys.path.insert(0, str(ROOT))
-    from fairseq_transnormer.last_checkpoint import (
-        check_last_checkpoint,
-        repair_last_checkpoint,
-    )
+    from fairseq_transnormer.last_checkpoint import check_last_checkpoint
 
     try:
         check_gpus(arguments.gpus)
         check_architecture(arguments.arch, arguments.task)
-        copied = repair_last_checkpoint(arguments.save_dir)
         check_last_checkpoint(arguments.arch, arguments.save_dir)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    if copied is not None:
-        print(f"checkpoint_last.pt was damaged; going on from {copied}")
 
 
 if __name__ == "__main__":

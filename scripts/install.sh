@@ -36,6 +36,6 @@ pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 # torch first and by its exact version: what follows then asks for no other build.
 "${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
 "${pip[@]}" --constraint "$root/constraints.txt" --no-build-isolation \
-    --editable "$root[fairseq,data,plot,triton,dev]"
+    --editable "$root[fairseq,data,export,monitor,plot,triton,dev]"
 echo "$wanted" >"$stamp"
 echo "install.sh: installed into $venv" >&2

@@ -10,13 +10,23 @@ usage: scripts/$script [options] [-- fairseq-train flags]
 
 Trains on WikiText-103 with the values of the paper's Table 13, $total_batch sequences an
 update on any number of GPUs that divides them. The same command again goes on from the
+<<<<<<< HEAD
+last checkpoint, with as many GPUs as there are then; keep --batch-size, which cuts the
+data up. Several nodes: docs/distributed_training.md.
+=======
 last checkpoint; keep --gpus and --batch-size, by which fairseq counts its way through
-the data.
+the data. On SIGTERM it writes a checkpoint and ends with exit code 75.
+>>>>>>> survival
 
   --arch NAME        architecture (default: $default_arch)
   --data DIR         binary data with dict.txt, train and valid (default:
                      $default_data)
-  --gpus N           GPUs of this machine; 0 trains on the CPU (default: 8)
+  --gpus N           GPUs of each node; 0 trains on the CPU (default: 8)
+  --workers N        processes of each node, with --gpus 0 (default: 1)
+  --nodes N          machines (default: 1). In a step of Slurm with one task a node
+                     (scripts/slurm/train.sbatch) that is all; elsewhere start the same
+                     command on each of them with
+  --rendezvous H:P   one of them and a free port there, where they meet (torchrun)
   --batch-size N     sequences that one GPU takes at once: fewer need less memory, and
                      more batches are accumulated (default: $gpu_batch or fewer)
   --precision NAME   fp32 (the paper's), fp16 or bf16 (default: fp32)
@@ -34,14 +44,16 @@ fail() {
     exit 2
 }
 
-arch=$default_arch data=$default_data gpus=8 batch= precision=fp32 save_dir= dry_run=
+arch=$default_arch data=$default_data gpus=8 workers= nodes=1 rendezvous=
+batch= precision=fp32 save_dir= dry_run=
 extra=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help | -h) usage && exit 0 ;;
         --dry-run) dry_run=yes && shift && continue ;;
         --) shift && extra=("$@") && break ;;
-        --arch | --data | --gpus | --batch-size | --precision | --save-dir) ;;
+        --arch | --data | --gpus | --workers | --nodes | --rendezvous) ;;
+        --batch-size | --precision | --save-dir) ;;
         *) fail "unknown argument '$1'; --help lists them (fairseq-train's follow --)" ;;
     esac
     [ $# -ge 2 ] || fail "$1 needs a value"
@@ -49,6 +61,9 @@ while [ $# -gt 0 ]; do
         --arch) arch=$2 ;;
         --data) data=$2 ;;
         --gpus) gpus=$2 ;;
+        --workers) workers=$2 ;;
+        --nodes) nodes=$2 ;;
+        --rendezvous) rendezvous=$2 ;;
         --batch-size) batch=$2 ;;
         --precision) precision=$2 ;;
         --save-dir) save_dir=$2 ;;
@@ -58,6 +73,12 @@ done
 save_dir=${save_dir:-runs/$arch}
 
 [[ $gpus =~ ^(0|[1-9][0-9]{0,5})$ ]] || fail "--gpus $gpus; allowed: 0 (CPU), 1, 2, ..."
+[[ $workers =~ ^([1-9][0-9]{0,5})?$ ]] || fail "--workers $workers; allowed: 1, 2, ..."
+[[ $nodes =~ ^[1-9][0-9]{0,5}$ ]] || fail "--nodes $nodes; allowed: 1, 2, ..."
+[[ $rendezvous =~ ^([^:]+:[1-9][0-9]*)?$ ]] ||
+    fail "--rendezvous $rendezvous; allowed: HOST:PORT"
+[ -z "$workers" ] || [ "$gpus" = 0 ] ||
+    fail "--workers $workers with --gpus $gpus; allowed: --gpus 0, for the CPU"
 [[ $batch =~ ^([1-9][0-9]{0,5})?$ ]] || fail "--batch-size $batch; allowed: 1, 2, ..."
 case $precision in
     fp32) precision_flags=() ;;
@@ -71,20 +92,50 @@ for file in dict.txt train.bin train.idx valid.bin valid.idx; do
         fail "--data $data has no $file; data_prep/README.md says how to make the data"
 done
 
+# who starts the processes: fairseq alone, fairseq with what Slurm tells it, or torchrun
+per_node=$((gpus > 0 ? gpus : ${workers:-1}))
+processes=$((nodes * per_node))
+starter=fairseq
+if [ "$nodes" -gt 1 ] && [ "$gpus" -gt 0 ] && [ -z "$rendezvous" ] &&
+    [ "${SLURM_STEP_NUM_NODES:-}" = "$nodes" ] && [ "${SLURM_STEP_NUM_TASKS:-}" = "$nodes" ]
+then
+    starter=slurm
+elif [ "$nodes" -gt 1 ]; then
+    [ -n "$rendezvous" ] || fail "--nodes $nodes needs --rendezvous HOST:PORT, or a" \
+        "step of Slurm with $nodes tasks, one a node (scripts/slurm/train.sbatch)"
+    starter=torchrun
+elif [ "$gpus" -eq 0 ] && [ "$per_node" -gt 1 ]; then
+    starter=torchrun
+fi
+
+if [ -x "$root/.venv/bin/fairseq-train" ]; then PATH=$root/.venv/bin:$PATH; fi
+python=$(command -v python || command -v python3) || fail "there is no Python on the PATH"
+
 # total_batch = processes * batch * update_freq, exactly
-processes=$((gpus > 0 ? gpus : 1))
-[ $((total_batch % processes)) -eq 0 ] ||
-    fail "--gpus $gpus does not divide an update's $total_batch sequences"
-share=$((total_batch / processes))
-batch=${batch:-$((gpu_batch < share ? gpu_batch : share))}
-[ $((share % batch)) -eq 0 ] || fail "--batch-size $batch does not divide" \
-    "the $share sequences of an update that each of $processes processes takes"
-update_freq=$((share / batch))
+taken=(--most "$gpu_batch")
+[ -z "$batch" ] || taken=(--batch "$batch")
+layout=$("$python" "$root/fairseq_transnormer/update_layout.py" \
+    "$total_batch" "$processes" "${taken[@]}" 2>&1) ||
+    fail "--nodes $nodes, $per_node processes each: $layout"
+read -r batch update_freq <<<"$layout"
 
 device_flags=(--distributed-world-size "$processes")
 [ "$gpus" -gt 0 ] || device_flags+=(--cpu)
+launch=()
+case $starter in
+    slurm) device_flags+=(--distributed-port "${MASTER_PORT:-29500}") ;;
+    torchrun)
+        meeting=(--standalone)
+        [ "$nodes" -eq 1 ] || meeting=(--rdzv-backend c10d --rdzv-endpoint "$rendezvous"
+            --rdzv-id "$(basename "$save_dir")" --nnodes "$nodes")
+        launch=(torchrun "${meeting[@]}" --nproc-per-node "$per_node" --no-python)
+        # fairseq's pytorch_ddp wants GPUs
+        [ "$gpus" -gt 0 ] ||
+            device_flags+=(--distributed-backend gloo --ddp-backend legacy_ddp)
+        ;;
+esac
 command=(
-    fairseq-train "$data" --user-dir "$root/fairseq_transnormer" --arch "$arch"
+    "${launch[@]}" fairseq-train "$data" --user-dir "$root/fairseq_transnormer" --arch "$arch"
     "${task_flags[@]}"
     --optimizer adam --adam-betas '(0.9,0.98)' --weight-decay 0.01
     --lr 0.0005 --clip-norm 0
@@ -94,16 +145,23 @@ command=(
     --required-batch-size-multiple 1
     --save-dir "$save_dir" --save-interval-updates 1000 --keep-interval-updates 2
     --no-epoch-checkpoints --best-checkpoint-metric loss
+    # a worker that waits as long for another ends with an error
+    --heartbeat-timeout 600
     --seed 1 --log-format simple --log-interval 100
     "${extra[@]}"
 )
+echo "$script: an update: $total_batch sequences = $nodes x $per_node workers x $batch at" \
+    "once x $update_freq accumulated" >&2
 printf '%q ' "${command[@]}"
 echo
 [ -z "$dry_run" ] || exit 0
 
-[ ! -x "$root/.venv/bin/fairseq-train" ] || PATH=$root/.venv/bin:$PATH
 command -v fairseq-train >/dev/null ||
     fail "fairseq-train is not installed; scripts/install.sh installs it"
-python "$root/scripts/before_training.py" --task "$task" --arch "$arch" \
+"$python" "$root/scripts/before_training.py" --task "$task" --arch "$arch" \
     --gpus "$gpus" --save-dir "$save_dir" || exit
+# the plugin looks that so many processes were really started
+[[ " ${extra[*]} " == *" --batch-size "* || " ${extra[*]} " == *" --update-freq "* ]] ||
+    export SEQUENCES_PER_UPDATE=$total_batch
+[ "$gpus" -gt 0 ] || export CUDA_VISIBLE_DEVICES=
 exec "${command[@]}"

@@ -1,5 +1,6 @@
 """configs/ against Table 13 of the paper, and fairseq-hydra-train with them."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+from fairseq_transnormer.data_parallel import fill_the_update
 
 from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
@@ -28,6 +32,9 @@ BASELINES = {
     "cosformer": "cosformer",
 }
 RUNS = sorted(path.stem for path in (CONFIGS / "run").glob("*.yaml"))
+# of as many workers as are started
+OPEN_RUNS = ["cpu_torchrun", "slurm", "torchrun"]
+FIXED_RUNS = sorted(set(RUNS) - set(OPEN_RUNS))
 
 # Table 13: key, ALM, BLM. Where the paper contradicts itself the value is the one that
 # gives its own parameter counts (GLU dimensions, printed the other way round) or that
@@ -143,7 +150,7 @@ def test_a_baseline_is_its_architecture_trained_as_transnormer(name, task):
     assert sum(parts) == total == {"alm": 156_000_256, "blm": 124_696_665}[task]
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", FIXED_RUNS)
 @pytest.mark.parametrize("primary", ["alm_t1", "blm_t2"])
 def test_total_batch_is_the_same_on_any_number_of_gpus(primary, run):
     cfg = hydra_config(primary, f"run={run}")
@@ -151,6 +158,51 @@ def test_total_batch_is_the_same_on_any_number_of_gpus(primary, run):
     assert cfg.common.cpu == (run == "cpu")
     gpus = 1 if run == "cpu" else int(run.removeprefix("gpus"))
     assert cfg.distributed_training.distributed_world_size == gpus
+
+
+@pytest.mark.parametrize("run", OPEN_RUNS)
+@pytest.mark.parametrize("primary", ["alm_t2", "blm_t2"])
+def test_runs_of_any_number_of_workers_fill_the_update(primary, run, monkeypatch):
+    monkeypatch.setenv("RANK", "15")
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    hydra = composed(primary).hydra
+    monkeypatch.setenv("SEQUENCES_PER_UPDATE", hydra.job.env_set.SEQUENCES_PER_UPDATE)
+    hydra_config.cache_clear()
+    cfg = hydra_config(primary, f"run={run}")
+    training = cfg.distributed_training
+    if run == "cpu_torchrun":
+        assert (training.distributed_rank, training.distributed_no_spawn) == (15, True)
+    if run != "slurm":
+        assert training.distributed_world_size == 16
+    fill_the_update(cfg, 16)
+    (update_freq,) = cfg.optimization.update_freq
+    total = 16 * cfg.dataset.batch_size * update_freq
+    assert total == TOTAL_BATCH[primary.split("_")[0]]
+
+
+@pytest.mark.parametrize(
+    ("machine", "fp16", "bf16", "backend"),
+    [
+        ("v100", True, False, "auto"),
+        ("a100", False, True, "triton"),
+        ("h100", False, True, "triton"),
+        ("cpu", False, False, "auto"),
+    ],
+)
+def test_machines(machine, fp16, bf16, backend):
+    cfg = hydra_config("blm_t1", f"+machine={machine}")
+    assert (cfg.common.fp16, cfg.common.bf16) == (fp16, bf16)
+    assert cfg.model.backend == backend
+    assert cfg.common.cpu == (machine == "cpu")
+
+
+def test_the_launcher_of_slurm_is_missed_only_where_it_is_chosen():
+    if importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher"):
+        launcher = composed("alm_t2", "+launcher=slurm").hydra.launcher
+        assert (launcher.gpus_per_node, launcher.tasks_per_node) == (8, 1)
+    else:
+        with pytest.raises(ConfigCompositionException, match="submitit_slurm"):
+            composed("alm_t2", "+launcher=slurm")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
@@ -181,10 +233,13 @@ def test_overrides_reach_the_model():
 @pytest.mark.parametrize("primary", PRIMARIES)
 def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
     cfg = hydra_config(primary)
-    assert composed(primary).hydra.run.dir == f"runs/{primary}"
+    # of the arena, one for each task and system
+    own = "lra/listops/lra_transnormer_t2" if primary == "lra" else primary
+    assert composed(primary).hydra.run.dir == f"runs/{own}"
     assert cfg.checkpoint.restore_file == "checkpoint_last.pt"
     assert not Path(cfg.checkpoint.save_dir).is_absolute()
-    assert cfg.checkpoint.save_interval_updates > 0
+    # a fine-tuning is validated, and saved, at the end of an epoch only
+    assert (cfg.checkpoint.save_interval_updates > 0) == (primary != "finetune")
     assert cfg.checkpoint.no_epoch_checkpoints
 
 
@@ -254,3 +309,112 @@ def test_primaries_hold_a_defaults_list_only():
     for primary in PRIMARIES:
         text = OmegaConf.load(CONFIGS / f"{primary}.yaml")
         assert set(text) == {"defaults"} and text.defaults[0] == "_self_"
+
+
+PROBLEMS = {
+    # name: batch, classes, metric; the paper's seven columns and two more
+    "mnli": (32, 3, "accuracy"),
+    "qnli": (32, 2, "accuracy"),
+    "qqp": (32, 2, "accuracy"),
+    "sst2": (32, 2, "accuracy"),
+    "mrpc": (16, 2, "f1"),
+    "cola": (16, 2, "mcc"),
+    "rte": (16, 2, "accuracy"),
+    "stsb": (16, 1, "correlation"),
+    "own": (32, 2, "accuracy"),
+    "topics": (32, 2, "accuracy"),
+}
+
+
+def test_every_problem_has_a_configuration():
+    found = {path.stem for path in (CONFIGS / "classification").glob("*.yaml")}
+    assert found == set(PROBLEMS)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_fine_tuning_is_the_papers(problem):
+    cfg = hydra_config("finetune", f"classification={problem}")
+    found = (
+        cfg.dataset.batch_size,
+        cfg.task.num_classes,
+        cfg.checkpoint.best_checkpoint_metric,
+    )
+    assert found == PROBLEMS[problem]
+    assert cfg.criterion._name == "sentence_prediction_metrics"
+    assert cfg.task.regression_target == (problem == "stsb")
+    subsets = {"mnli": "valid,valid1", "topics": "valid,test"}
+    assert cfg.dataset.valid_subset == subsets.get(problem, "valid")
+    assert (
+        cfg.optimization.max_epoch == 3 and cfg.checkpoint.finetune_from_model is None
+    )
+    assert cfg.lr_scheduler._name == "polynomial_decay"
+    assert cfg.dataset.required_batch_size_multiple == 1
+
+
+# the specification's table: tokens, classes, batch, learning rate, warm-up
+ARENA = {
+    "text": (4096, 16, 1e-4, 80),
+    "listops": (2048, 32, 1e-4, 1000),
+    "retrieval": (4096, 16, 2e-4, 800),
+    "pathfinder": (1024, 128, 2e-4, 312),
+    "image": (1024, 256, 1e-4, 175),
+}
+LRA_SYSTEMS = sorted(path.stem for path in (CONFIGS / "model").glob("lra_*.yaml"))
+
+
+def test_every_task_of_the_arena_has_a_configuration():
+    assert {path.stem for path in (CONFIGS / "lra").glob("*.yaml")} == set(ARENA)
+
+
+@pytest.mark.parametrize("arena", ARENA)
+def test_the_arena_is_trained_as_in_appendix_e(arena):
+    cfg = hydra_config("lra", f"lra={arena}")
+    found = (
+        cfg.task.max_positions,
+        cfg.dataset.batch_size,
+        *cfg.optimization.lr,
+        cfg.lr_scheduler.warmup_updates,
+    )
+    assert found == ARENA[arena]
+    assert (cfg.task.arena, cfg.model.max_positions) == (arena, found[0])
+    assert cfg.task.data.endswith(f"data-bin/lra/{arena}")
+    assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == 50_000
+    assert batch(cfg) == cfg.dataset.batch_size
+    # AdamW, one cycle, values clipped and not the norm
+    assert (cfg.optimizer.adam_betas, cfg.optimizer.adam_eps) == ("(0.9,0.999)", 1e-6)
+    assert cfg.optimizer.weight_decay == 0 == cfg.optimization.clip_norm
+    assert (cfg.lr_scheduler._name, cfg.lr_scheduler.power) == ("polynomial_decay", 1)
+    assert cfg.lr_scheduler.end_learning_rate == 0 and cfg.task.clip_value == 1
+    # counted in updates; saving validates
+    every = cfg.dataset.validate_interval_updates
+    assert cfg.checkpoint.save_interval_updates == every
+    assert cfg.checkpoint.best_checkpoint_metric == "accuracy"
+    assert cfg.checkpoint.maximize_best_checkpoint_metric
+
+
+def test_every_system_of_the_arena_has_a_configuration():
+    named = {hydra_config("lra", f"model={each}").model._name for each in LRA_SYSTEMS}
+    registered = {name for name in MODEL_REGISTRY if name.startswith("lra_")}
+    assert named == {name for name in registered if not name.endswith("_tiny")}
+    assert len(named) == 16
+
+
+@pytest.mark.parametrize("system", LRA_SYSTEMS)
+def test_a_system_of_the_arena_is_its_architecture(system):
+    """Its values, and the count of parameters that its file works out."""
+    cfg = hydra_config("lra", f"model={system}")
+    name = cfg.model._name
+    defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[name])
+    defaults = OmegaConf.to_container(defaults, enum_to_str=True)
+    length = {"max_positions": 2048}
+    if name == "lra_linformer":
+        length["linformer_length"] = 2048
+    assert cfg.model == defaults | length | {"_name": name}
+    task = SimpleNamespace(vocabulary_size=15, num_classes=10, num_sequences=1)
+    model = MODEL_REGISTRY[name].build_model(cfg.model, task)
+    comment = (CONFIGS / "model" / f"{system}.yaml").read_text()
+    *parts, total = re.findall(r"^# .* ([\d,]+)$", comment, flags=re.M)
+    *parts, total = (int(part.replace(",", "")) for part in (*parts, total))
+    assert sum(parts) == total == sum(p.numel() for p in model.parameters())
+    # "a similar parameter size", but for Linformer's projections
+    assert total < 220_000 or name == "lra_linformer"

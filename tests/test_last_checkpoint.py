@@ -5,10 +5,8 @@ import os
 import pytest
 import torch
 
-from fairseq_transnormer.last_checkpoint import (
-    check_last_checkpoint,
-    repair_last_checkpoint,
-)
+from fairseq_transnormer.fault_tolerance.checkpoint_files import repair_last_checkpoint
+from fairseq_transnormer.last_checkpoint import check_last_checkpoint
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):

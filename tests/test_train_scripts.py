@@ -5,8 +5,10 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,10 @@ ARCHITECTURES = {
 }
 # Where the run lies, and what only translation reads.
 NOT_COMPARED = re.compile(r"task\.data$|checkpoint\.save_dir$|scoring(\.|$)")
+# What fairseq learns from Slurm, and a configuration from torchrun's environment.
+TOLD_BY_STARTER = re.compile(
+    r"distributed_training\.(distributed_(world_size|init_method|no_spawn))$"
+)
 
 
 def script(task: str, *arguments, **options) -> subprocess.CompletedProcess:
@@ -54,13 +60,13 @@ def before_training():
     return module
 
 
-def dry_run(task: str, *arguments) -> list[str]:
-    """The arguments that the script gives to fairseq-train."""
+def dry_run(task: str, *arguments, starter: str = "") -> list[str]:
+    """The arguments that the script gives to fairseq-train, behind its ``starter``."""
     done = script(task, "--dry-run", *arguments)
     assert done.returncode == 0, done.stderr
-    command, *flags = shlex.split(done.stdout)
-    assert command == "fairseq-train"
-    return flags
+    before, command, flags = done.stdout.partition("fairseq-train ")
+    assert (before.strip(), command) == (starter, "fairseq-train ")
+    return shlex.split(flags)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +92,65 @@ def test_script_and_configuration_train_the_same(data, primary, run, precision):
         *("--arch", ARCHITECTURES[primary], "--data", data),
         *("--gpus", gpus, "--precision", precision),
     )
+    assert_same(flags, primary, f"run={run}", f"precision={precision}", data=data)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "starter", "filled"),
+    [
+        (
+            "torchrun",
+            ["--nodes", "2", "--rendezvous", "node0:29400", "--gpus", "8"],
+            "torchrun --rdzv-backend c10d --rdzv-endpoint node0:29400 --rdzv-id "
+            "transnormer_t2 --nnodes 2 --nproc-per-node 8 --no-python",
+            "1",
+        ),
+        (
+            "cpu_torchrun",
+            ["--gpus", "0", "--workers", "4"],
+            "torchrun --standalone --nproc-per-node 4 --no-python",
+            "4",
+        ),
+        ("slurm", ["--nodes", "2", "--gpus", "8"], "", "1"),
+    ],
+)
+def test_started_by_others_they_train_the_same_too(
+    data, run, options, starter, filled, monkeypatch
+):
+    if run == "slurm":
+        monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
+        monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    flags = dry_run("alm", "--data", data, *options, starter=starter)
+    assert flag(flags, "--update-freq") == int(filled)
+    processes = flags[flags.index("--distributed-world-size") + 1]
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    monkeypatch.setenv("RANK", "0")
+    assert_same(
+        flags,
+        "alm_t2",
+        f"run={run}",
+        f"optimization.update_freq=[{filled}]",  # worked out when training starts
+        data=data,
+        told_by_starter=run != "torchrun",
+    )
+
+
+def assert_same(flags, primary, *overrides, data, told_by_starter=False):
+    """fairseq-train with ``flags`` trains what the configuration says."""
     by_script = flattened(command_line_config(flags))
-    by_hydra = flattened(hydra_config(primary, f"run={run}", f"precision={precision}"))
+    hydra_config.cache_clear()  # the environment is in it
+    by_hydra = flattened(hydra_config(primary, *overrides))
     differences = {
         key: (by_script.get(key), by_hydra.get(key))
         for key in by_script.keys() | by_hydra.keys()
-        if by_script.get(key) != by_hydra.get(key) and not NOT_COMPARED.match(key)
+        if by_script.get(key) != by_hydra.get(key)
+        and not NOT_COMPARED.match(key)
+        and not (told_by_starter and TOLD_BY_STARTER.match(key))
     }
     assert not differences
+    arch = ARCHITECTURES[primary]
     assert by_script["task.data"] == str(data)
-    assert by_script["checkpoint.save_dir"] == f"runs/{ARCHITECTURES[primary]}"
+    assert by_script["checkpoint.save_dir"] == f"runs/{arch}"
     assert len(by_script) > 200
 
 
@@ -107,6 +162,9 @@ def flag(flags: list[str], name: str) -> int:
     ("task", "options", "batch", "update_freq"),
     [
         ("alm", ["--gpus", 32], 4, 1),
+        ("alm", ["--nodes", 4, "--gpus", 8, "--rendezvous", "a:1"], 4, 1),
+        ("blm", ["--nodes", 2, "--gpus", 4, "--rendezvous", "a:1"], 32, 2),
+        ("blm", ["--gpus", 0, "--workers", 2], 32, 8),
         ("alm", ["--gpus", 128], 1, 1),
         ("alm", ["--gpus", 1, "--batch-size", 128], 128, 1),
         ("blm", ["--gpus", 8, "--batch-size", 16], 16, 4),
@@ -114,7 +172,10 @@ def flag(flags: list[str], name: str) -> int:
     ],
 )
 def test_batches_fill_the_update_exactly(data, task, options, batch, update_freq):
-    flags = dry_run(task, "--data", data, *options)
+    done = script(task, "--dry-run", "--data", data, *options)
+    assert done.returncode == 0, done.stderr
+    assert f"workers x {batch} at once x {update_freq} accumulated" in done.stderr
+    flags = shlex.split(done.stdout)
     assert flag(flags, "--batch-size") == batch
     assert flag(flags, "--update-freq") == update_freq
     processes = flag(flags, "--distributed-world-size")
@@ -124,10 +185,17 @@ def test_batches_fill_the_update_exactly(data, task, options, batch, update_freq
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--gpus", "3"], "--gpus 3 does not divide an update's 128 sequences"),
-        (["--gpus", "256"], "--gpus 256 does not divide"),
-        (["--batch-size", "3"], "--batch-size 3 does not divide the 16 sequences"),
-        (["--batch-size", "32"], "--batch-size 32 does not divide the 16 sequences"),
+        (["--gpus", "3"], "3 workers do not divide the 128 sequences"),
+        (["--gpus", "3"], "nearest that do: 2, 4"),
+        (["--gpus", "256"], "256 workers do not divide"),
+        (["--nodes", "3", "--rendezvous", "a:1"], "--nodes 3, 8 processes each: 24"),
+        (["--nodes", "3", "--rendezvous", "a:1"], "nearest that do: 16, 32"),
+        (["--nodes", "2"], "--nodes 2 needs --rendezvous HOST:PORT, or a step of"),
+        (["--nodes", "0"], "--nodes 0; allowed: 1, 2"),
+        (["--rendezvous", "host"], "--rendezvous host; allowed: HOST:PORT"),
+        (["--workers", "2"], "--workers 2 with --gpus 8; allowed: --gpus 0"),
+        (["--batch-size", "3"], "a batch of 3 does not divide the 16 sequences"),
+        (["--batch-size", "32"], "32 does not divide the 16 sequences"),
         (["--gpus", "two"], "--gpus two; allowed: 0 (CPU), 1, 2"),
         (["--gpus", "-1"], "--gpus -1; allowed"),
         (["--gpus", "08"], "--gpus 08; allowed"),
@@ -160,7 +228,8 @@ def test_missing_data_is_named(data, tmp_path):
 def test_help_names_every_option_and_the_defaults(task):
     done = script(task, "--help")
     assert done.returncode == 0
-    options = ["arch", "data", "gpus", "batch-size", "precision", "save-dir", "dry-run"]
+    options = ["arch", "data", "gpus", "workers", "nodes", "rendezvous"]
+    options += ["batch-size", "precision", "save-dir", "dry-run"]
     assert all(f"  --{option} " in done.stdout for option in options)
     arch = {"alm": "transnormer_t2", "blm": "roberta_transnormer_t2"}[task]
     assert f"(default: {arch})" in done.stdout
@@ -184,6 +253,7 @@ def test_script_trains_and_goes_on(data, tmp_path):
     done = script("alm", *options, "--", *small, 2, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checkpoint_last.pt was damaged" in done.stdout
+    assert "going on from" in done.stdout
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt", done.stdout)
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 2
@@ -210,3 +280,101 @@ def test_more_gpus_than_there_are_is_an_error(before_training, monkeypatch):
     before_training.check_gpus(2)
     with pytest.raises(ValueError, match="--gpus 4: this machine has 2"):
         before_training.check_gpus(4)
+
+
+def test_the_arenas_script_trains_its_configuration(tmp_path):
+    """The data folder, GPUs and precision become overrides; those behind -- win."""
+    (tmp_path / "manifest.json").touch()
+    options = ["--data", tmp_path, "--gpus", 4, "--precision", "bf16"]
+    done = script(
+        "lra", "image", "ls", *options, "--dry-run", "--", "optimization.max_update=9"
+    )
+    assert done.returncode == 0, done.stderr
+    command, *words = shlex.split(done.stdout)
+    assert command == "fairseq-hydra-train"
+    folder = words[words.index("--config-dir") + 1]
+    assert Path(folder) == ROOT / "configs"
+    cfg = hydra_config(words[words.index("--config-name") + 1], *words[4:])
+    assert cfg.model._name == "lra_transformer_ls" and cfg.common.bf16
+    assert (cfg.task.arena, cfg.task.data) == ("image", str(tmp_path))
+    processes = cfg.distributed_training.distributed_world_size
+    assert (cfg.dataset.batch_size, processes) == (64, 4)
+    assert cfg.optimization.max_update == 9 and not cfg.common.cpu
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["image"], "TASK and SYSTEM are needed"),
+        (["images", "t1"], "no configs/lra/images.yaml; allowed tasks: image listops"),
+        (["text", "t3"], "no configs/model/lra_t3.yaml; allowed tasks"),
+        (["text", "t1", "--gpus", "3"], "--gpus 3 does not divide an update's 16"),
+        (["text", "t1", "--precision", "fp8"], "--precision fp8; allowed: bf16 fp16"),
+        (["text", "t1", "--data", "/none"], "--data /none has no manifest.json"),
+        (["text", "t1", "--updates", "3"], "unknown argument '--updates'"),
+    ],
+)
+def test_the_arenas_script_refuses_with_the_reason(tmp_path, words, message):
+    (tmp_path / "manifest.json").touch()
+    if "--data" not in words and len(words) > 1:
+        words = [*words[:2], "--data", tmp_path, *words[2:]]
+    done = script("lra", *words, "--dry-run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("train_lra.sh: ") and message in done.stderr
+
+
+def test_two_nodes_meet_and_train(data, tmp_path):
+    """One command on each; the CPU's gloo stands in for the GPUs' NCCL."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    options = ["--nodes", 2, "--rendezvous", f"localhost:{port}", "--gpus", 0]
+    options += ["--arch", "transnormer_t2_tiny", "--data", data]
+    small = ["--tokens-per-sample", 16, "--max-update", 1]
+    with ThreadPoolExecutor() as nodes:
+        starts = [
+            nodes.submit(script, "alm", *options, "--", *small, cwd=tmp_path)
+            for _ in range(2)
+        ]
+        done = [start.result() for start in starts]
+    text = "".join(each.stdout + each.stderr for each in done)
+    assert [each.returncode for each in done] == [0, 0], text
+    told = "an update has 128 sequences: 2 workers x 8 at once x 8 accumulated"
+    assert text.count(told) == 1
+    assert "loaded 2" not in text and "num_updates: 1 >= max_update: 1" in text
+    assert (tmp_path / "runs" / "transnormer_t2_tiny" / "checkpoint_last.pt").exists()
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """slurm(exit_code, *arguments): train.sbatch where Slurm's commands are noted."""
+    notes = tmp_path / "notes"
+    for name in ("srun", "scontrol"):
+        command = tmp_path / "bin" / name
+        command.parent.mkdir(exist_ok=True)
+        code = "${EXIT_CODE}" if name == "srun" else "0"
+        command.write_text(f'#!/bin/bash\necho "{name} $*" >>{notes}\nexit {code}\n')
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    job = {"JOB_ID": "70123", "JOB_NUM_NODES": "2", "GPUS_ON_NODE": "4"}
+    for key, value in job.items():
+        monkeypatch.setenv(f"SLURM_{key}", value)
+
+    def run(exit_code: int, *arguments: str) -> tuple[int, list[str]]:
+        notes.write_text("")
+        done = subprocess.run(
+            ["bash", ROOT / "scripts" / "slurm" / "train.sbatch", *arguments],
+            env=os.environ | {"EXIT_CODE": str(exit_code)},
+        )
+        return done.returncode, notes.read_text().splitlines()
+
+    return run
+
+
+def test_a_job_of_slurm_is_queued_again_when_there_is_more_to_do(slurm):
+    train = "srun --wait=60 bash scripts/train_alm.sh --nodes 2 --gpus 4 --arch x"
+    again = "scontrol requeue 70123"
+    assert slurm(75, "alm", "--arch", "x") == (75, [train, again])
+    assert slurm(0, "alm", "--arch", "x") == (0, [train])
+    assert slurm(1, "alm", "--arch", "x") == (1, [train])
+    assert slurm(0, "glm") == (2, [])

@@ -9,6 +9,8 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 from torch import Tensor, nn
 
+from ..safe_loading import CheckpointError
+
 
 def load_trained_model(path: Path, data: Path) -> nn.Module:
     """The fairseq model of a checkpoint, on the CPU, in float32, in evaluation mode.
@@ -21,13 +23,14 @@ def load_trained_model(path: Path, data: Path) -> nn.Module:
         ValueError: there is no such file, or it is no checkpoint of a language model
             with this dictionary.
     """
-    if not path.is_file():
-        raise ValueError(f"{path}: no such checkpoint file")
     try:
+        # fairseq's loader is behind compat's check
         models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
             [str(path)], arg_overrides={"data": str(data)}
         )
-    # torch.load and fairseq raise what the mismatch happens to lead to
+    except CheckpointError:
+        raise
+    # fairseq raises what the mismatch happens to lead to
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ValueError(

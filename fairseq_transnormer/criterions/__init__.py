@@ -1,4 +1,11 @@
-"""fairseq criterions."""
+"""fairseq criterions; importing them registers them."""
 
-from .. import models as models  # the work-arounds for fairseq come first
-from . import partial_cross_entropy as partial_cross_entropy
+from .partial_cross_entropy import PartialCrossEntropy
+from .sentence_prediction import SentencePredictionMetricsCriterion
+from .sequence_classification import SequenceClassificationCriterion
+
+__all__ = [
+    "PartialCrossEntropy",
+    "SentencePredictionMetricsCriterion",
+    "SequenceClassificationCriterion",
+]

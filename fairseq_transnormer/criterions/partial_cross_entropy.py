@@ -34,7 +34,7 @@ class PartialCrossEntropy(FairseqCriterion):
     end never counts: training does not see it.
 
     ``loss`` is the mean of -log2 p over them, in training and in validation;
-    ``accuracy`` the share of them whose symbol is the likeliest.
+    ``accuracy`` the percentage of them whose symbol is the likeliest.
     """
 
     def __init__(self, task, behind: str | None):
@@ -87,7 +87,8 @@ class PartialCrossEntropy(FairseqCriterion):
         size = total("sample_size")
         bits = total("loss") / size / math.log(2)
         metrics.log_scalar("loss", bits, size, round=DECIMALS)
-        metrics.log_scalar("accuracy", total("right") / size, size, round=DECIMALS)
+        right = 100 * total("right") / size
+        metrics.log_scalar("accuracy", right, size, round=DECIMALS)
         metrics.log_derived(
             "ppl", lambda meters: utils.get_perplexity(meters["loss"].avg)
         )

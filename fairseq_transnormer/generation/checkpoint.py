@@ -10,10 +10,9 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 
 from .. import models
+from ..safe_loading import CheckpointError
+from ..subword_units import DICTIONARY, SENTENCEPIECE_MODEL
 from .errors import GenerationError
-
-DICTIONARY = "dict.txt"
-SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
 
 
 def load_language_model(
@@ -65,16 +64,14 @@ def load_language_model(
 
 
 def read_checkpoint(path: Path) -> dict:
-    """The checkpoint's content; raises GenerationError if it is none."""
-    if path.is_dir():
-        files = ", ".join(sorted(each.name for each in path.glob("*.pt"))) or "none"
-        raise GenerationError(f"{path}: a folder; give a checkpoint in it: {files}")
-    if not path.is_file():
-        raise GenerationError(f"{path}: no such checkpoint file")
+    """A checkpoint as fairseq upgrades it; raises GenerationError if it is none."""
     try:
+        # fairseq's loader is behind compat's check
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"]["model"], state["model"]
-    # torch.load raises what the damage happens to lead to
+    except CheckpointError as error:
+        raise GenerationError(str(error)) from error
+    # fairseq raises what the damage happens to lead to
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise GenerationError(f"{path}: not a fairseq checkpoint ({reason})") from error

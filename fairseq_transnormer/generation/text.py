@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from fairseq.hub_utils import GeneratorHubInterface
 
-BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
+from ..subword_units import decode_byte_pieces
+
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -33,7 +33,7 @@ class Detokenizer:
     def text(self, symbols: list[str]) -> str:
         """The text of a line's symbols."""
         text = self.hub.detokenize(self.hub.remove_bpe(" ".join(symbols)))
-        return BYTES.sub(_decode_bytes, text) if self.has_bytes else text
+        return decode_byte_pieces(text) if self.has_bytes else text
 
 
 class TextPieces:
@@ -65,8 +65,3 @@ class TextPieces:
         piece = text[self.printed :]
         self.printed += len(piece)
         return piece
-
-
-def _decode_bytes(match: re.Match) -> str:
-    digits = match[0].replace("<0x", "").replace(">", "")
-    return bytes.fromhex(digits).decode("utf-8", errors="replace")

@@ -10,9 +10,11 @@ from .masked_language_model import (  # noqa: E402
     TransNormerEncoder,
     TransNormerEncoderModel,
 )
+from .sequence_classifier import SequenceClassifierModel  # noqa: E402
 from .vanilla import VanillaEncoderModel, VanillaLanguageModel  # noqa: E402
 
 __all__ = [
+    "SequenceClassifierModel",
     "TransNormerDecoder",
     "TransNormerEncoder",
     "TransNormerEncoderModel",

@@ -10,14 +10,17 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderModel
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.roberta.model import RobertaClassificationHead
-from torch import nn
+from torch import Tensor, nn
 
+from ..modules.choices import choice
 from ..modules.config import BLM, T1, EncoderConfig
 from ..modules.masked_language_model import MaskedLanguageModel
 from ..modules.options import described
 from .variants import TINY, as_dataclass, register_variant
 
 logger = logging.getLogger(__name__)
+
+Pooling = choice("Pooling", ("first", "mean"), __name__)
 
 
 @dataclass
@@ -27,6 +30,11 @@ class ClassificationHeadConfig(FairseqDataclass):
     pooler_dropout: float = described(0.0, "dropout of the classification heads")
     pooler_activation_fn: str = described(
         "tanh", "activation of the classification heads"
+    )
+    pooling: Pooling = described(
+        Pooling("first"),
+        "what the classification heads see: the first token's features, or the mean "
+        "over all tokens that are no pads",
     )
     load_checkpoint_heads: bool = described(
         False, "add the classification heads that a checkpoint has"
@@ -80,12 +88,27 @@ class TransNormerEncoder(FairseqEncoder):
         return self._max_positions
 
 
+def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:
+    """The mean of the features of real tokens, summed in float32.
+
+    Args:
+        features: (B, N, C); what stands at other tokens does not matter.
+        real: bool (B, N); one in each row at least.
+
+    Returns:
+        (B, 1, C), which fairseq's heads take for a sentence of one token.
+    """
+    kept = features.float().masked_fill(~real.unsqueeze(-1), 0)
+    mean = kept.sum(1, keepdim=True) / real.sum(1)[:, None, None]
+    return mean.to(features.dtype)
+
+
 class TransNormerEncoderModel(FairseqEncoderModel):
     """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model."""
 
     def __init__(self, cfg, encoder: FairseqEncoder):
         super().__init__(encoder)
-        self.cfg = cfg
+        self.cfg, self.pooling = cfg, Pooling(cfg.pooling)
         self.classification_heads = nn.ModuleDict()
 
     @classmethod
@@ -110,6 +133,9 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             **kwargs,
         )
         if classification_head_name is not None:
+            if self.pooling == "mean":
+                real = src_tokens.ne(self.encoder.dictionary.pad())
+                x = mean_over_tokens(x, real)
             x = self.classification_heads[classification_head_name](x)
         return x, extra
 

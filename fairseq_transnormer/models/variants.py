@@ -11,6 +11,7 @@ from fairseq.models import register_model
 
 from ..modules.config import with_defaults
 from .gradient_recording import GradientRecordingOptions, RecordsGradients
+from .utilisation import LogsUtilisation, UtilisationOptions
 
 # For tests: what each variant has, small.
 TINY = {
@@ -25,7 +26,8 @@ TINY = {
 def register_variant(name: str, model: type, config: type, **defaults) -> None:
     """Make ``model`` known as ``name`` to ``--arch`` and to Hydra's ``model._name``.
 
-    Every variant can record its gradients (``gradient_recording``).
+    Every variant can record its gradients (``gradient_recording``) and logs how well it
+    uses the device (``utilisation``).
 
     Args:
         name: of the architecture.
@@ -37,11 +39,12 @@ def register_variant(name: str, model: type, config: type, **defaults) -> None:
     config = make_dataclass(
         config.__name__,
         [],
-        bases=(config, GradientRecordingOptions),
+        bases=(config, GradientRecordingOptions, UtilisationOptions),
         namespace={"__doc__": config.__doc__},
     )
     dataclass = with_defaults(config_name, config, model.__module__, **defaults)
-    variant = type(name, (RecordsGradients, model), {"__module__": model.__module__})
+    bases = (RecordsGradients, LogsUtilisation, model)
+    variant = type(name, bases, {"__module__": model.__module__})
     register_model(name, dataclass=dataclass)(variant)
     # pickle looks classes up by name
     module = sys.modules[model.__module__]

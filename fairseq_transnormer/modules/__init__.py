@@ -2,6 +2,9 @@
 
 from .attention import Attention
 from .config import (
+    ClassifierConfig,
+    ClassifierT1Config,
+    ClassifierT2Config,
     EncoderConfig,
     EncoderT1Config,
     EncoderT2Config,
@@ -26,6 +29,7 @@ from .registry import (
     register_layer,
     token_mixers,
 )
+from .sequence_classifier import SequenceClassifier
 
 __all__ = [
     "ATTENTIONS",
@@ -35,6 +39,9 @@ __all__ = [
     "LRPE",
     "Attention",
     "CausalLanguageModel",
+    "ClassifierConfig",
+    "ClassifierT1Config",
+    "ClassifierT2Config",
     "DiagAttention",
     "EncoderConfig",
     "EncoderT1Config",
@@ -49,6 +56,7 @@ __all__ = [
     "MaskedLanguageModelHead",
     "NormAttention",
     "RMSNorm",
+    "SequenceClassifier",
     "SimpleRMSNorm",
     "TransNormerLayer",
     "parse_attention_types",

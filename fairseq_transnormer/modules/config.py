@@ -114,6 +114,21 @@ class EncoderConfig(LayerConfig):
     )
 
 
+@dataclass
+class ClassifierConfig(LayerConfig):
+    """A classifier of whole sequences; with ``LRA``, the paper's Appendix E."""
+
+    positional_embedding: PositionalEmbeddingType = described(
+        PositionalEmbeddingType("learned"), "absolute positions"
+    )
+    max_positions: int = described(
+        4096, "longest input; rows of the learned positions", at_least=1
+    )
+    classifier_dim: int = described(
+        128, "width inside the classification head", at_least=1
+    )
+
+
 def with_defaults(name: str, base: type, module: str, **defaults) -> type:
     """A dataclass ``name`` of ``module``: ``base`` with other defaults."""
     known = {each.name: each for each in fields(base)}
@@ -143,6 +158,14 @@ BLM = {
     "norm_position": NormPosition("post"),
     "attention_dropout": 0.1,
 }
+# The Long-Range Arena's (Appendix E, and the Skyformer paper's set-up that it follows).
+LRA = {
+    "attention_types": "diag,norm",
+    "embed_dim": 64,
+    "num_heads": 2,
+    "ffn_dim": 85,
+    "attention_dropout": 0.1,
+}
 
 LanguageModelT1Config = with_defaults(
     "LanguageModelT1Config", LanguageModelConfig, __name__, **T1
@@ -152,3 +175,9 @@ LanguageModelT2Config = with_defaults(
 )
 EncoderT1Config = with_defaults("EncoderT1Config", EncoderConfig, __name__, **BLM, **T1)
 EncoderT2Config = with_defaults("EncoderT2Config", EncoderConfig, __name__, **BLM)
+ClassifierT1Config = with_defaults(
+    "ClassifierT1Config", ClassifierConfig, __name__, **LRA, **T1
+)
+ClassifierT2Config = with_defaults(
+    "ClassifierT2Config", ClassifierConfig, __name__, **LRA
+)

@@ -58,15 +58,19 @@ class LearnedPositions(nn.Embedding):
     Args:
         max_positions: longest input.
         embed_dim: width d.
-        padding_idx: as in RoBERTa, rows 0 ... padding_idx serve no position.
+        padding_idx: as in RoBERTa, rows 0 ... padding_idx serve no position; None:
+            each row serves one.
 
     Raises:
         ValueError: (in forward) a position is not below max_positions.
     """
 
-    def __init__(self, max_positions: int, embed_dim: int, padding_idx: int):
-        super().__init__(max_positions + padding_idx + 1, embed_dim, padding_idx)
-        self.max_positions, self.offset = max_positions, padding_idx + 1
+    def __init__(
+        self, max_positions: int, embed_dim: int, padding_idx: int | None = None
+    ):
+        offset = 0 if padding_idx is None else padding_idx + 1
+        super().__init__(max_positions + offset, embed_dim, padding_idx)
+        self.max_positions, self.offset = max_positions, offset
 
     def forward(self, positions: Tensor) -> Tensor:
         """int64 (...) -> (..., embed_dim)."""

@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     _run(commands)
     _status(commands)
     _report(commands)
+    _finetune(commands)
     _execute(commands)
     return main
 
@@ -45,19 +46,34 @@ def _add_tables(command: argparse.ArgumentParser, count: str = "+") -> None:
     command.add_argument("tables", nargs=count, metavar="TABLE", help=help_text)
 
 
-def _add_place(command: argparse.ArgumentParser) -> None:
+def _add_place(
+    command: argparse.ArgumentParser,
+    preset: str = "paper",
+    runs_dir: str = "runs/tables",
+) -> None:
     command.add_argument(
         "--preset",
-        default="paper",
+        default=preset,
         metavar="NAME",
-        help="a name in configs/presets/ or a path of a YAML file (default: paper)",
+        help="a name in configs/presets/ or a path of a YAML file (default: "
+        "%(default)s)",
     )
     command.add_argument(
         "--runs-dir",
         type=Path,
-        default=Path("runs/tables"),
+        default=Path(runs_dir),
         metavar="DIR",
-        help="where the runs are (default: runs/tables)",
+        help="where the runs are (default: %(default)s)",
+    )
+
+
+def _add_out(command: argparse.ArgumentParser, folder: str = "results/tables") -> None:
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path(folder),
+        metavar="DIR",
+        help="folder; the preset's name is added (default: %(default)s)",
     )
 
 
@@ -76,6 +92,53 @@ def _run(commands) -> None:
     _add_tables(command)
     _add_place(command)
     add("--rows", nargs="+", metavar="ROW", help="these rows only")
+    add("--columns", nargs="+", metavar="COLUMN", help="these columns only")
+    add(
+        "--sweep",
+        nargs="+",
+        type=_setting,
+        default=[],
+        metavar="KEY=[VALUE,...]",
+        help="of a table's sweep these values only, as optimization.lr=[0.0003]",
+    )
+    _add_running(command)
+
+
+def _finetune(commands) -> None:
+    command = _command(
+        commands,
+        "finetune",
+        "fine-tune a checkpoint on problems of GLUE or of yours, with a sweep over "
+        "learning rates; the same command again goes on; ends with a report",
+    )
+    add = command.add_argument
+    add("checkpoint", type=Path, help="of a bidirectional model, pre-trained")
+    add(
+        "problems",
+        nargs="+",
+        metavar="PROBLEM",
+        help="names in configs/classification/: mnli, qnli, ...; own is a folder of "
+        "yours",
+    )
+    add("--name", help="of the checkpoint in folders (default: its folder and file)")
+    add(
+        "--lr",
+        nargs="+",
+        type=float,
+        default=[1e-5, 3e-5, 6e-5, 1e-4],
+        metavar="RATE",
+        help="learning rates to choose from on the development set (default: the "
+        "paper's: 1e-5 3e-5 6e-5 1e-4)",
+    )
+    add("--pooling", choices=("first", "mean"), help="(default: the checkpoint's)")
+    _add_place(command, "finetune", "runs/finetune")
+    _add_out(command, "results/finetune")
+    _add_running(command)
+
+
+def _add_running(command: argparse.ArgumentParser) -> None:
+    """Options of what trains."""
+    add = command.add_argument
     add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
     add(
         "--gpus",
@@ -103,8 +166,9 @@ def _run(commands) -> None:
         type=_pair,
         default=[],
         metavar="TASK=DIR",
-        help="data for a fairseq task (language_modeling, masked_lm) or a table's "
-        "conditions (copy_task, digits), instead of the preset's",
+        help="data for a fairseq task (language_modeling, masked_lm, "
+        "sentence_prediction) or a table's conditions (copy_task, digits), instead of "
+        "the preset's",
     )
     add("--prepare", action="store_true", help="make missing data as the preset says")
     add(
@@ -112,8 +176,9 @@ def _run(commands) -> None:
         nargs="+",
         type=_setting,
         default=[],
-        metavar="KEY=VALUE",
-        help="change a value of every run, as optimization.max_update=500",
+        metavar="[TASK:]KEY=VALUE",
+        help="change a value of every run, as optimization.max_update=500, or of the "
+        "runs of a fairseq task, as masked_lm:optimization.max_update=500",
     )
     add("--slurm", action="store_true", help="submit each run by sbatch")
     add(
@@ -143,13 +208,7 @@ def _report(commands) -> None:
     command = _command(commands, "report", "write tables, plots and rank agreement")
     _add_tables(command, "*")
     _add_place(command)
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path("results/tables"),
-        metavar="DIR",
-        help="folder; the preset's name is added (default: results/tables)",
-    )
+    _add_out(command)
 
 
 def _execute(commands) -> None:

@@ -5,27 +5,30 @@ import shlex
 import sys
 from pathlib import Path
 
+from ..fault_tolerance.exit_code import MORE_TO_DO
 from . import corpora, slurm
 from .arguments import ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
-from .jobs import Conditions, check_checkpoints, job_of
+from .fine_tuning import checkpoint_table
+from .jobs import Conditions, check_checkpoints, job_of, with_needs
 from .markdown import number
-from .metrics import read_metric
+from .metrics import RunResults, read_metric
 from .presets import Preset, load_preset
 from .progress import Progress
 from .reporting import write_report
 from .results import seeds_of
 from .runs import Plan, RunFolder, merged
 from .scheduling import run_all
-from .tables import chosen_cells, load_tables
+from .tables import Cell, Table, chosen_cells, load_tables, with_sweep_values
 from .yaml_files import names_in
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code.
 
-    0: all is well; 1: a run failed; 2: a mistake in what was given; 130: interrupted.
+    0: all is well; 1: a run failed; 2: a mistake in what was given; 75: a run was
+    stopped by a signal of its own; 130: interrupted.
     """
     arguments = parser().parse_args(argv)
     commands = {
@@ -33,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         "run": _run,
         "status": _status,
         "report": _report,
+        "finetune": _finetune,
         "execute": _execute,
     }
     try:
@@ -91,15 +95,28 @@ def _conditions(
 def _run(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    cells = chosen_cells(load_tables(configs, arguments.tables), arguments.rows)
+    tables = load_tables(configs, arguments.tables, preset)
+    chosen = {k: v if isinstance(v, list) else [v] for k, v in arguments.sweep}
+    tables = with_sweep_values(tables, chosen)
+    cells = chosen_cells(tables, arguments.rows, arguments.columns, preset.columns)
+    return _run_cells(cells, arguments, preset)
+
+
+def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset) -> int:
     gpus_per_run, slots = _devices(arguments, preset)
     all_conditions = [
         _conditions(arguments, preset, seed, gpus_per_run) for seed in arguments.seeds
     ]
+    _check_settings(cells, all_conditions[0])
+    cells = with_needs(cells)
     data = {job_of(cell).data(cell, all_conditions[0]) for cell in cells}
-    corpora.require(preset, sorted(data), ROOT, arguments.prepare)
+    corpora.require(preset, data, ROOT, arguments.prepare)
     plans = merged(
-        [job_of(cell).plan(cell, each) for each in all_conditions for cell in cells]
+        [
+            job_of(cell).plan(cell, each if cell.seed is None else each.of(cell.seed))
+            for each in all_conditions
+            for cell in cells
+        ]
     )
     folders = _prepared(plans, arguments)
     if arguments.dry_run:
@@ -110,7 +127,43 @@ def _run(arguments: argparse.Namespace) -> int:
     ended = run_all(folders, slots, progress)
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
-    return 1 if ended["failed"] else 0
+    return _exit_code(ended)
+
+
+def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
+    """Raise ReproduceError for --set of an unknown task, or of what a table sweeps."""
+    swept = {
+        (job_of(cell).data(cell, conditions).task, key)
+        for cell in cells
+        for key in cell.sweep
+    }
+    for given in conditions.overrides or {}:
+        task, colon, key = given.rpartition(":")
+        if colon:
+            conditions.preset.task(task)
+        if any(key == each and task in ("", of) for of, each in swept):
+            raise ReproduceError(
+                f"--set {given}: the table has values of its own to choose from; "
+                "--sweep (run) or --lr (finetune) takes some of them"
+            )
+
+
+def _finetune(arguments: argparse.Namespace) -> int:
+    """Fine-tune the checkpoint and report, finished or not."""
+    configs = arguments.config_dir
+    preset = load_preset(configs, arguments.preset)
+    table = checkpoint_table(
+        configs,
+        arguments.checkpoint,
+        arguments.problems,
+        arguments.lr,
+        arguments.name,
+        arguments.pooling,
+    )
+    status = _run_cells(chosen_cells([table], None), arguments, preset)
+    if not (arguments.dry_run or arguments.slurm):
+        _write([table], arguments, preset)
+    return status
 
 
 def _devices(arguments: argparse.Namespace, preset: Preset) -> tuple[int, list[Slot]]:
@@ -156,18 +209,31 @@ def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolde
 
 
 def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:
+    jobs: dict[Path, str] = {}
     for folder in folders:
-        print(f"submitted {folder.path}: job {slurm.submit(folder, gpus, options)}")
+        unfinished = [each for each in folder.needs() if not each.is_finished()]
+        before = [
+            jobs.get(each.path) or each.status().get("slurm_job") for each in unfinished
+        ]
+        if None in before:
+            raise ReproduceError(
+                f"{folder.path} needs {unfinished[before.index(None)].path}, which is "
+                "neither finished nor submitted"
+            )
+        after = [f"--dependency=afterok:{':'.join(before)}"] if before else []
+        jobs[folder.path] = slurm.submit(folder, gpus, [*after, *options])
+        print(f"submitted {folder.path}: job {jobs[folder.path]}")
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
-    conditions = Conditions(configs, ROOT, load_preset(configs, arguments.preset))
-    for table in load_tables(configs, arguments.tables or ["all"]):
+    preset = load_preset(configs, arguments.preset)
+    conditions = Conditions(configs, ROOT, preset)
+    for table in load_tables(configs, arguments.tables or ["all"], preset):
         print(f"{table.name}: {table.title}")
         shown = set()
-        for cell in table.cells:
+        for cell in with_needs(chosen_cells([table], None, None, preset.columns)):
             runs = seeds_of(cell, conditions, arguments.runs_dir)
             if runs.name in shown:
                 continue
@@ -177,23 +243,36 @@ def _status(arguments: argparse.Namespace) -> int:
             for seed, results in runs.seeds.items():
                 total = results.folder.description()["updates"]
                 done = read_metric("updates", results) or 0
-                perplexity = number(read_metric("valid_ppl", results)) or "-"
+                name, figure = _best_validation(results)
                 print(
                     f"    {cell.row} ({runs.name}) seed {seed}: "
                     f"{results.status['state']}, {done:.0f}/{total} updates, "
-                    f"validation perplexity {perplexity}"
+                    f"validation {name} {number(figure) or '-'}"
                 )
     return 0
+
+
+def _best_validation(results: RunResults) -> tuple[str, float | None]:
+    """By what the best checkpoint is chosen; perplexity rather than the loss."""
+    name = results.selection[0]
+    if name == "loss":
+        return "perplexity", read_metric("valid_ppl", results)
+    return name, read_metric("selection", results)
 
 
 def _report(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    tables = load_tables(configs, arguments.tables or ["all"])
+    tables = load_tables(configs, arguments.tables or ["all"], preset)
+    _write(tables, arguments, preset)
+    return 0
+
+
+def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -> None:
     out = arguments.out / preset.name
     all_measured = write_report(
         tables,
-        Conditions(configs, ROOT, preset),
+        Conditions(arguments.config_dir, ROOT, preset),
         arguments.runs_dir,
         out,
         arguments.command_line,
@@ -207,7 +286,6 @@ def _report(arguments: argparse.Namespace) -> int:
                     f"{len(found['disagreements'])} pairs in another order"
                 )
     print(f"written: {out}")
-    return 0
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -216,5 +294,10 @@ def _execute(arguments: argparse.Namespace) -> int:
         raise ReproduceError(f"{folder.path}: no run was prepared in this folder")
     gpus = chosen_gpus(arguments.gpus)
     slots = [Slot(tuple(gpus))] if gpus else make_slots([], 1, None)
-    ended = run_all([folder], slots, Progress([folder], interval=60))
-    return 1 if ended["failed"] else 0
+    return _exit_code(run_all([folder], slots, Progress([folder], interval=60)))
+
+
+def _exit_code(ended: dict[str, list[RunFolder]]) -> int:
+    if ended["failed"]:
+        return 1
+    return MORE_TO_DO if ended["interrupted"] else 0

@@ -1,10 +1,15 @@
-"""The binarised text that runs train on: is it there, and is it the same as before."""
+"""The data that runs train on: are they there, and are they the same as before."""
 
 import hashlib
+import json
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..labelled_sequences import LabelledSequences, read_manifest
+from ..sentence_data import SentenceData
 from .errors import ReproduceError
 from .presets import Preset
 
@@ -12,56 +17,134 @@ SPLITS = ("train", "valid", "test")
 FILES = ["dict.txt", *(f"{s}.{kind}" for s in SPLITS for kind in ("bin", "idx"))]
 
 
-def missing_files(folder: Path) -> list[str]:
-    """Names of the files that a run needs and ``folder`` does not have."""
-    return [name for name in FILES if not (folder / name).is_file()]
+@dataclass(frozen=True)
+class Text:
+    """Binarised text for language models.
+
+    Attributes:
+        folder: where it is.
+        task: fairseq's, which the preset has commands for.
+    """
+
+    folder: Path
+    task: str
+
+    def fault(self) -> str | None:
+        """What is wrong with the folder; None if a run can use it."""
+        missing = [name for name in FILES if not (self.folder / name).is_file()]
+        return f"data {self.folder}: no {', '.join(missing)}" if missing else None
+
+    def fingerprint(self) -> str:
+        """Changes with the text: of the dictionary, the held-out splits, all sizes."""
+        digest = hashlib.sha256()
+        for name in FILES:
+            path = self.folder / name
+            digest.update(f"{name} {path.stat().st_size} ".encode())
+            if not name.startswith("train"):
+                digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
 
 
-def fingerprint(folder: Path) -> str:
-    """Changes with the text: of the dictionary, the held-out splits and all sizes."""
-    digest = hashlib.sha256()
-    for name in FILES:
-        path = folder / name
-        digest.update(f"{name} {path.stat().st_size} ".encode())
-        if not name.startswith("train"):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+@dataclass(frozen=True)
+class LabelledText:
+    """Labelled texts for ``sentence_prediction``.
+
+    Attributes:
+        folder: where they are.
+        task: fairseq's, which the preset has commands for.
+        problem: the name that the folder's report must have; None takes any.
+    """
+
+    folder: Path
+    task: str
+    problem: str | None = None
+
+    def fault(self) -> str | None:
+        """What is wrong with the folder; None if a run can use it."""
+        try:
+            found = SentenceData.read(self.folder).task
+        except ValueError as error:
+            return f"data {error}"
+        if self.problem not in (None, found):
+            return f"data {self.folder}: of {found!r}, allowed: {self.problem!r}"
+        return None
+
+    def fingerprint(self) -> str:
+        """Changes with what is in the folder."""
+        return SentenceData.read(self.folder).fingerprint()
 
 
-def require(preset: Preset, folders: list[Path], root: Path, prepare: bool) -> None:
+@dataclass(frozen=True)
+class LabelledTokens:
+    """Labelled sequences for ``long_range_arena``."""
+
+    folder: Path
+    task: str
+
+    def fault(self) -> str | None:
+        """What is wrong with the folder; None if a run can use it."""
+        try:
+            for split in SPLITS:
+                LabelledSequences(self.folder, split)
+        except ValueError as error:
+            return f"data {error}"
+        return None
+
+    def fingerprint(self) -> str:
+        """Changes with what is in the folder, by the checksums of its manifest."""
+        files = json.dumps(read_manifest(self.folder)["files"], sort_keys=True)
+        return hashlib.sha256(files.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class NoData:
+    """Of what needs none; ``folder`` is for the record."""
+
+    folder: Path
+    task: str = ""
+
+    def fault(self) -> None:
+        """Nothing can be wrong."""
+
+    def fingerprint(self) -> str:
+        """Always the same."""
+        return ""
+
+
+Corpus = Text | LabelledText | LabelledTokens | NoData
+
+
+def require(
+    preset: Preset, corpora: Iterable[Corpus], root: Path, prepare: bool
+) -> None:
     """See to it that the data are there.
 
     Args:
         preset: whose commands make them.
-        folders: that are needed.
+        corpora: that are needed.
         root: where the commands run.
         prepare: whether the user asked for it; some presets need not be asked.
 
     Raises:
         ReproduceError: data are missing, or a command failed.
     """
-    absent = [folder for folder in folders if missing_files(folder)]
-    if not absent:
+    corpora = sorted(corpora, key=lambda corpus: str(corpus.folder))
+    missing = {corpus.task for corpus in corpora if corpus.fault()}
+    if not missing:
         return
-    if prepare or preset.prepare_automatically:
-        for command in _commands(preset, absent, root):
+    tasks = [preset.task(name) for name in sorted(missing)]
+    alone = all(task.prepare_alone for task in tasks)
+    commands = [] if alone else list(preset.prepare)
+    for task in tasks:
+        commands += task.prepare
+    if commands and (prepare or preset.prepare_automatically):
+        for command in commands:
             command = [sys.executable if word == "python" else word for word in command]
             print("preparing data:", " ".join(command), flush=True)
             if subprocess.run(command, cwd=root).returncode:
                 raise ReproduceError(f"preparing data failed: {' '.join(command)}")
-    for folder in folders:
-        missing = missing_files(folder)
-        if missing:
+    for corpus in corpora:
+        fault = corpus.fault()
+        if fault:
             how = "; --prepare makes it, or --data TASK=DIR names another folder"
-            raise ReproduceError(f"data {folder}: no {', '.join(missing)}{how}")
-
-
-def _commands(preset: Preset, absent: list[Path], root: Path) -> list[list[str]]:
-    """The commands that make the folders, each once."""
-    own = {(root / each.data).resolve(): each.prepare for each in preset.tasks.values()}
-    commands: list[list[str]] = []
-    for folder in absent:
-        for command in own.get(folder) or preset.prepare:
-            if command not in commands:
-                commands.append(command)
-    return commands
+            raise ReproduceError(fault + how)

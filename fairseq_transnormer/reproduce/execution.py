@@ -5,6 +5,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..fault_tolerance.exit_code import MORE_TO_DO
 from .devices import Slot
 from .processes import LoggedProcess
 from .runs import RunFolder, Step
@@ -36,13 +37,13 @@ class Execution:
         self._start_next()
 
     def poll(self) -> str:
-        """The state: running, finished or failed."""
+        """The state: running, finished, interrupted (by a signal) or failed."""
         if self._process is None or self._process.poll() is None:
             return self.state
         code = self._process.exit_code
         self._end_attempt()
         if code:
-            return self._end("failed")
+            return self._end("interrupted" if code == MORE_TO_DO else "failed")
         self._status["steps_done"].append(self._pending.pop(0).name)
         self._start_next()
         return self.state

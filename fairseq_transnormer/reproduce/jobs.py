@@ -5,15 +5,14 @@ table as MODULE:CLASS.
 """
 
 import re
-import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..last_checkpoint import check_last_checkpoint, repair_last_checkpoint
+from ..last_checkpoint import check_last_checkpoint
 from .configurations import compose, get
-from .corpora import fingerprint
+from .corpora import Corpus, Text
 from .errors import ReproduceError
 from .model_check import check_model
 from .presets import Preset
@@ -24,6 +23,11 @@ from .tables import Cell
 JOBS = Registry("job")
 PACKAGE = Path(__file__).resolve().parents[1]
 
+# of the command that trains in a run's folder
+HYDRA_OPTIONS = (
+    *("--config-dir", ".", "--config-name", "configuration"),
+    *("hydra.run.dir=.", "hydra.output_subdir=null"),
+)
 # What may change when a run goes on elsewhere.
 MACHINE_KEYS = (
     "common.cpu",
@@ -48,7 +52,8 @@ class Conditions:
         seed: of the run.
         gpus: that each run takes; 0 trains on the CPU.
         data: fairseq task -> folder, instead of the preset's.
-        overrides: key -> value, on top of the preset's.
+        overrides: key, or TASK:KEY for the runs of one fairseq task, -> value; on top
+            of the preset's.
     """
 
     configs: Path
@@ -58,6 +63,19 @@ class Conditions:
     gpus: int = 0
     data: dict[str, str] | None = None
     overrides: dict[str, Any] | None = None
+
+    def of(self, seed: int) -> "Conditions":
+        """The same with this seed."""
+        return replace(self, seed=seed)
+
+    def overrides_of(self, task: str) -> dict[str, Any]:
+        """``overrides`` as far as they are for this fairseq task."""
+        found = {}
+        for key, value in (self.overrides or {}).items():
+            of, _, name = key.rpartition(":")
+            if of in ("", task):
+                found[name] = value
+        return found
 
     def data_folder(self, task: str) -> Path:
         """Where the data of this fairseq task are."""
@@ -71,8 +89,11 @@ class Job(Protocol):
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """Of the cell's run: cells of equal names share a run. Fast."""
 
-    def data(self, cell: Cell, conditions: Conditions) -> Path:
-        """The folder of data that the run needs."""
+    def data(self, cell: Cell, conditions: Conditions) -> Corpus:
+        """The data that the run needs."""
+
+    def needs(self, cell: Cell) -> list[Cell]:
+        """Cells whose runs must be finished before this one's."""
 
     def plan(self, cell: Cell, conditions: Conditions) -> Plan:
         """Everything about the run; raises ReproduceError for a mistake in it."""
@@ -81,6 +102,16 @@ class Job(Protocol):
 def job_of(cell: Cell) -> Job:
     """The job that runs this cell."""
     return JOBS.find(cell.job)()
+
+
+def with_needs(cells: list[Cell]) -> list[Cell]:
+    """One cell for each run: those of sweeps, and in front of each what it needs."""
+    return [
+        each
+        for cell in cells
+        for candidate in cell.candidates()
+        for each in [*with_needs(job_of(candidate).needs(candidate)), candidate]
+    ]
 
 
 @JOBS.register("hydra_train")
@@ -100,23 +131,30 @@ class HydraTrain:
             if "." not in key or get(plain, key) != value
         }
         parts = [f"{key}={value}" for key, value in changed.items()]
-        name = "+".join([cell.config, *parts]).replace(",", "-").replace("*", "x")
-        name = re.sub(r"[^\w.=+-]", "_", name)
-        return f"{conditions.preset.name}/{name}/seed{conditions.seed}"
+        return run_name(conditions, [cell.config, *parts])
 
-    def data(self, cell: Cell, conditions: Conditions) -> Path:
-        return conditions.data_folder(self._task(cell, conditions))
+    def data(self, cell: Cell, conditions: Conditions) -> Corpus:
+        task = self._task(cell, conditions)
+        return Text(conditions.data_folder(task), task)
+
+    def needs(self, cell: Cell) -> list[Cell]:
+        return []
 
     def plan(self, cell: Cell, conditions: Conditions) -> Plan:
         preset, task = conditions.preset, self._task(cell, conditions)
-        data = self.data(cell, conditions)
+        corpus = self.data(cell, conditions)
+        data = corpus.folder
+        chosen = {key: v for key, v in cell.overrides.items() if "." not in key}
+        plain = compose(conditions.configs, cell.config, chosen)
         configuration = compose(
             conditions.configs,
             cell.config,
             {
-                **_conditions(conditions, task, data),
+                **_conditions(conditions, task, data, plain["dataset"]["batch_size"]),
+                **self.preset_overrides(preset),
+                **preset.task(task).overrides,
                 **cell.overrides,
-                **(conditions.overrides or {}),
+                **conditions.overrides_of(task),
             },
         )
         preset.scale(configuration["model"], task)
@@ -125,19 +163,23 @@ class HydraTrain:
             name=self.name(cell, conditions),
             configuration=configuration,
             data=str(data),
-            data_fingerprint=fingerprint(data),
+            data_fingerprint=corpus.fingerprint(),
             seed=conditions.seed,
             updates=configuration["optimization"]["max_update"],
-            steps=[Step("train", _training_command()), *_steps_after(cell, data)],
+            steps=[Step("train", training_command()), *_steps_after(cell, data)],
             origin={
                 "preset": preset.name,
                 "configuration": cell.config,
                 "overrides": cell.overrides,
-                "further_overrides": conditions.overrides or {},
+                "further_overrides": conditions.overrides_of(task),
             },
             machine_keys=MACHINE_KEYS,
             layout_keys=LAYOUT_KEYS,
         )
+
+    def preset_overrides(self, preset: Preset) -> dict[str, Any]:
+        """What the preset changes in all tasks."""
+        return preset.overrides
 
     def _task(self, cell: Cell, conditions: Conditions) -> str:
         """The entry of the preset's tasks that holds for the cell."""
@@ -146,54 +188,47 @@ class HydraTrain:
         return compose(conditions.configs, cell.config, {})["task"]["_name"]
 
 
-def _conditions(conditions: Conditions, task: str, data: Path) -> dict[str, Any]:
+def _conditions(
+    conditions: Conditions, task: str, data: Path, configured_batch: int
+) -> dict[str, Any]:
     """The overrides that all rows have in common."""
-    preset, of_task = conditions.preset, conditions.preset.task(task)
+    of_task = conditions.preset.task(task)
     devices = of_task.devices(conditions.gpus)
-    batch, update_freq = of_task.batches(devices)
+    batch, update_freq = of_task.batches(devices, configured_batch)
     return {
         "common.user_dir": str(PACKAGE),
         "common.seed": conditions.seed,
         "common.cpu": conditions.gpus == 0,
         "distributed_training.distributed_world_size": devices,
         "dataset.batch_size": batch,
-        # test perplexity is that of the best checkpoint on valid
+        # figures on test are those of the best checkpoint on valid
         "dataset.valid_subset": "valid,test",
         "optimization.update_freq": [update_freq],
         "task.data": str(data),
         "checkpoint.save_dir": "checkpoints",
-        **preset.overrides,
-        **of_task.overrides,
     }
 
 
-def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
-    """Repair a half-written last checkpoint; refuse that of another architecture.
+def run_name(conditions: Conditions, parts: list[str]) -> str:
+    """The name of a run by what it is made of; fit for a folder."""
+    name = "+".join(parts).replace(",", "-").replace("*", "x")
+    name = re.sub(r"[^\w.=+-]", "_", name)
+    return f"{conditions.preset.name}/{name}/seed{conditions.seed}"
 
-    Raises:
-        ReproduceError: there is nothing to go on from, or it is another model's.
-    """
+
+def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
+    """Raise ReproduceError if the run would go on from another model's checkpoint."""
     arch = get(plan.configuration, "model._name")
-    if not folder.checkpoints.is_dir() or arch is None:
+    if not folder.checkpoints.is_dir() or arch is None or folder.is_finished():
         return
     try:
-        repair_last_checkpoint(folder.checkpoints)
         check_last_checkpoint(arch, folder.checkpoints)
     except ValueError as error:
         raise ReproduceError(str(error)) from error
 
 
-def _training_command() -> list[str]:
-    beside = Path(sys.executable).with_name("fairseq-hydra-train")
-    command = str(beside) if beside.exists() else shutil.which("fairseq-hydra-train")
-    if command is None:
-        raise ReproduceError(
-            "fairseq-hydra-train is not installed; README.md, Installation, says how"
-        )
-    return [
-        command, "--config-dir", ".", "--config-name", "configuration",
-        "hydra.run.dir=.", "hydra.output_subdir=null",
-    ]  # fmt: skip
+def training_command() -> list[str]:
+    return [sys.executable, "-m", "fairseq_transnormer.hydra_train", *HYDRA_OPTIONS]
 
 
 def _steps_after(cell: Cell, data: Path) -> list[Step]:

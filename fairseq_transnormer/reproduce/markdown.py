@@ -15,6 +15,7 @@ def table_page(measured: dict[str, Any]) -> str:
         _agreement(measured),
         f"![]({measured['table']}.png)",
         *(f"![]({image})" for image in measured["images"]),
+        _sweep(measured),
         "## Runs",
         _runs(measured),
         "## Conditions",
@@ -120,6 +121,28 @@ def _disagreement(pair: dict[str, Any]) -> str:
     )
 
 
+def _sweep(measured: dict[str, Any]) -> str:
+    """Every value of the sweep; the figure above is that of the marked one."""
+    if not measured["sweep"]:
+        return ""
+    keys = measured["sweep"]
+    lines = [
+        "## Sweep",
+        "",
+        f"| | | {' | '.join(keys)} | mean | seeds |",
+        "|---|---|" + "--:|" * len(keys) + "--:|---|",
+    ]
+    for row, cells in measured["rows"].items():
+        for column, cell in cells.items():
+            for each in cell.get("sweep", []):
+                values = " | ".join(str(each["values"][key]) for key in keys)
+                mean = number(each["measured"])
+                mean = f"**{mean}**" if mean and each["run"] == cell["run"] else mean
+                seeds = ", ".join(map(number, each["seeds"].values()))
+                lines.append(f"| {row} | {column} | {values} | {mean} | {seeds} |")
+    return "\n".join(lines)
+
+
 def _runs(measured: dict[str, Any]) -> str:
     lines = [
         "| run | seed | state | updates | parameters (M) | tokens/s "
@@ -152,10 +175,16 @@ def _conditions(measured: dict[str, Any]) -> str:
         lines.append(f"* {title}: {'; '.join(values)}")
     versions = sorted({f"{k} {v}" for run in found for k, v in run["versions"].items()})
     lines.append(f"* versions: {', '.join(versions)}")
-    lines.append(
-        "* test perplexity: fairseq's own validation on the test split, with the "
-        "training's tokens a sample, at the update of the best validation"
-    )
+    cells = [cell for row in measured["rows"].values() for cell in row.values()]
+    if any(cell["metric"] == "test_ppl" for cell in cells):
+        lines.append(
+            "* test perplexity: fairseq's own validation on the test split, with the "
+            "training's tokens a sample, at the update of the best validation"
+        )
+    for column in measured["columns"]:
+        of = cells[measured["columns"].index(column)].get("mean_of")
+        if of:
+            lines.append(f"* {column}: mean of {', '.join(of)}")
     for key, values in conditions["unequal"].items():
         shown = "; ".join(f"{name}: {value}" for name, value in values.items())
         lines.append(f"* **not equal**, `{key}`: {shown}")

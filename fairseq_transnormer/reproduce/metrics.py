@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from ..analysis.training_log import parse_training_log
+from .configurations import get
 from .registry import Registry
 from .runs import RunFolder
 
@@ -20,8 +21,12 @@ GIBIBYTE = 1024**3
 class RunResults:
     """What a run left in its folder, read once."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
+    def __init__(self, folder: RunFolder, row: str | None = None) -> None:
+        self.folder, self.row = folder, row
+
+    def of_row(self, row: str) -> "RunResults":
+        """The same for a row of a table, where rows share a run."""
+        return RunResults(self.folder, row)
 
     @cached_property
     def status(self) -> dict[str, Any]:
@@ -43,14 +48,34 @@ class RunResults:
         except ValueError:
             return {"train_inner": [], "valid": []}
 
+    @cached_property
+    def selection(self) -> tuple[str, int]:
+        """The metric that checkpoint_best.pt is chosen by, and 1 if more is better."""
+        configuration = self.folder.configuration()
+        name = get(configuration, "checkpoint.best_checkpoint_metric") or "loss"
+        maximize = get(configuration, "checkpoint.maximize_best_checkpoint_metric")
+        return name, 1 if maximize else -1
+
     @property
     def best(self) -> dict | None:
-        """The validation record of checkpoint_best.pt."""
-        return min(
-            self.records["valid"],
-            key=lambda record: float(record["valid_loss"]),
+        """The validation record of checkpoint_best.pt; of equal ones, the last."""
+        name, sign = self.selection
+        return max(
+            reversed(self.records["valid"]),
+            key=lambda record: sign * float(record[f"valid_{name}"]),
             default=None,
         )
+
+    def at_best(self, split: str, name: str) -> float | None:
+        """A metric of a split at the update of checkpoint_best.pt."""
+        if self.best is None:
+            return None
+        update = self.best["valid_num_updates"]
+        for record in self.records.get(split, ()):
+            if record[f"{split}_num_updates"] == update:
+                value = record.get(f"{split}_{name}")
+                return None if value is None else float(value)
+        return None
 
 
 def read_metric(name: str, results: RunResults) -> float | None:
@@ -67,35 +92,76 @@ def valid_perplexity(results: RunResults) -> float | None:
 @METRICS.register("test_ppl")
 def test_perplexity(results: RunResults) -> float | None:
     """Perplexity on test, by fairseq's validation, of the best checkpoint on valid."""
-    return _on_test(results, "ppl")
+    return results.at_best("test", "ppl")
 
 
 @METRICS.register("valid_loss")
 def valid_loss(results: RunResults) -> float | None:
-    """The criterion's loss on valid, in bits, at the best validation."""
-    return None if results.best is None else float(results.best["valid_loss"])
+    """The criterion's loss on valid, in bits, of the best checkpoint on valid."""
+    return results.at_best("valid", "loss")
 
 
 @METRICS.register("test_loss")
 def test_loss(results: RunResults) -> float | None:
     """The criterion's loss on test, in bits, of the best checkpoint on valid."""
-    return _on_test(results, "loss")
+    return results.at_best("test", "loss")
+
+
+@METRICS.register("selection")
+def selection(results: RunResults) -> float | None:
+    """What checkpoint_best.pt is chosen by, on valid; of a sweep, the best value."""
+    return results.at_best("valid", results.selection[0])
+
+
+@METRICS.register("accuracy")
+def accuracy(results: RunResults) -> float | None:
+    """Percent of valid, by ``criterions.metrics``; so are those below."""
+    return results.at_best("valid", "accuracy")
 
 
 @METRICS.register("test_accuracy")
 def test_accuracy(results: RunResults) -> float | None:
-    """Percentage of right predictions on test, of the best checkpoint on valid."""
-    share = _on_test(results, "accuracy")
-    return None if share is None else 100 * share
+    """Percent of test, of the best checkpoint on valid."""
+    return results.at_best("test", "accuracy")
 
 
 @METRICS.register("updates_to_99")
 def updates_to_99(results: RunResults) -> float | None:
     """Updates up to the first validation with 99 % of its predictions right."""
     for record in results.records["valid"]:
-        if float(record.get("valid_accuracy", 0)) >= 0.99:
+        if float(record.get("valid_accuracy", 0)) >= 99:
             return float(record["valid_num_updates"])
     return None
+
+
+@METRICS.register("mismatched_accuracy")
+def mismatched_accuracy(results: RunResults) -> float | None:
+    """Percent of valid1: MNLI's mismatched development set."""
+    return results.at_best("valid1", "accuracy")
+
+
+@METRICS.register("f1")
+def f1(results: RunResults) -> float | None:
+    """F1 of the positive class on valid."""
+    return results.at_best("valid", "f1")
+
+
+@METRICS.register("macro_f1")
+def macro_f1(results: RunResults) -> float | None:
+    """F1 on valid, averaged over more than two classes."""
+    return results.at_best("valid", "macro_f1")
+
+
+@METRICS.register("mcc")
+def matthews_correlation(results: RunResults) -> float | None:
+    """Matthews correlation coefficient on valid, times 100."""
+    return results.at_best("valid", "mcc")
+
+
+@METRICS.register("correlation")
+def correlation(results: RunResults) -> float | None:
+    """Mean of Pearson's and Spearman's coefficients on valid, times 100."""
+    return results.at_best("valid", "correlation")
 
 
 @METRICS.register("params_m")
@@ -139,6 +205,13 @@ def wall_seconds(results: RunResults) -> float | None:
     return sum(times) if times else None
 
 
+@METRICS.register("wall_minutes")
+def wall_minutes(results: RunResults) -> float | None:
+    """``wall_seconds`` in minutes."""
+    seconds = wall_seconds(results)
+    return None if seconds is None else seconds / 60
+
+
 @METRICS.register("updates")
 def updates(results: RunResults) -> float | None:
     """Updates so far."""
@@ -159,14 +232,3 @@ def gradient_deviation(results: RunResults) -> float | None:
 
 def _training_attempts(results: RunResults) -> list[dict]:
     return [each for each in results.status["attempts"] if each["step"] == "train"]
-
-
-def _on_test(results: RunResults, name: str) -> float | None:
-    """What the test split's record of the best checkpoint's update has."""
-    if results.best is None:
-        return None
-    update = results.best["valid_num_updates"]
-    for record in results.records.get("test", ()):
-        if record["test_num_updates"] == update and f"test_{name}" in record:
-            return float(record[f"test_{name}"])
-    return None

@@ -31,6 +31,8 @@ def _build(model: str) -> None:
 
     class Task(FairseqTask):
         source_dictionary = target_dictionary = _Dictionary()
+        # of a classifier's task
+        vocabulary_size, num_classes, num_sequences = FEW_WORDS, 2, 1
 
     configuration = OmegaConf.create(json.loads(model))
     try:

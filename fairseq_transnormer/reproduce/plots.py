@@ -10,6 +10,7 @@ CURVES = {
     "valid_loss": "validation loss (bits a symbol)",
 }
 LINES_A_STYLE = 10  # colours of matplotlib's cycle
+LARGEST_BUBBLE = 3000  # points^2
 
 
 def plot_table(measured: dict[str, Any], target: Path) -> None:
@@ -64,3 +65,72 @@ def _compare(measured: dict[str, Any], axes) -> None:
     axes.set_yticks(range(len(rows)), labels)
     axes.set(xlabel="measured", ylim=(-0.5, len(rows) - 0.5))
     axes.set_title("Measured, in the paper's order (its figures)")
+
+
+def plot_bubbles(
+    measured: dict[str, Any], columns: dict[str, str], target: Path
+) -> None:
+    """A circle a row: two columns are its place, a third is its area."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
+    points = {
+        row: [cells[columns[axis]]["measured"] for axis in ("x", "y", "size")]
+        for row, cells in measured["rows"].items()
+    }
+    points = {row: each for row, each in points.items() if None not in each}
+    largest = max((size for _, _, size in points.values()), default=1)
+    for number, (row, (x, y, size)) in enumerate(points.items()):
+        area = LARGEST_BUBBLE * size / largest
+        axes.scatter(x, y, area, color=f"C{number % LINES_A_STYLE}", alpha=0.5)
+        axes.annotate(row, (x, y), ha="center", va="center", fontsize="small")
+    axes.set(xlabel=columns["x"], ylabel=columns["y"])
+    axes.set_title(f"{measured['title']} (area: {columns['size']})")
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+    save(figure, target)
+
+
+def plot_sweep(measured: dict[str, Any], target: Path) -> None:
+    """For each column the figure of every value of the sweep, a line a row."""
+    plt = pyplot()
+    columns = [
+        column
+        for column in measured["columns"]
+        if any("sweep" in row[column] for row in measured["rows"].values())
+    ]
+    figure, panels = plt.subplots(
+        1,
+        len(columns),
+        figsize=(max(5, 3 * len(columns)), 4),
+        layout="constrained",
+        squeeze=False,
+    )
+    for axes, column in zip(panels[0], columns, strict=True):
+        for place, (row, cells) in enumerate(measured["rows"].items()):
+            points = [
+                (_swept(each), each["measured"], each["deviation"] or 0)
+                for each in cells[column].get("sweep", [])
+                if each["measured"] is not None
+            ]
+            if points:
+                labels, values, noise = zip(*points, strict=True)
+                style = "o-" if place < LINES_A_STYLE else "s--"
+                axes.errorbar(
+                    labels, values, yerr=noise, fmt=style, capsize=3, label=row
+                )
+        axes.set(title=column, xlabel=", ".join(measured["sweep"]))
+        axes.grid(alpha=0.3)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    if handles:
+        panels[0][0].legend(handles, labels, fontsize="small")
+    figure.suptitle(measured["title"])
+    save(figure, target)
+
+
+def _swept(each: dict[str, Any]) -> str:
+    """The values of a sweep as a label."""
+    values = (
+        value[0] if isinstance(value, list) and len(value) == 1 else value
+        for value in each["values"].values()
+    )
+    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)

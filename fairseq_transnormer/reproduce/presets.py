@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..update_layout import lay_out
 from .errors import ReproduceError
 from .yaml_files import checked_mapping, named_file, read_mapping
 
@@ -15,6 +16,10 @@ PRESET_KEYS = {
     "overrides",
     "prepare",
     "prepare_automatically",
+    "not_in_all",
+    "columns",
+    "sweep_values",
+    "speed",
 }
 TASK_KEYS = {
     "data",
@@ -25,6 +30,7 @@ TASK_KEYS = {
     "most_devices",
     "overrides",
     "prepare",
+    "prepare_alone",
 }
 
 
@@ -34,49 +40,69 @@ class TaskPreset:
 
     Attributes:
         data: folder of binarised text, relative to the repository.
-        sequences_per_update: of all devices and accumulated batches together.
+        sequences_per_update: of all devices and accumulated batches together; None
+            leaves it to the configuration.
         sequences_per_device: at most, at once.
         width: factor of the ``scaled`` fields.
         scaled: these fields, instead of the preset's.
         most_devices: of one run, however many GPUs it is given.
         overrides: key -> value.
-        prepare: commands that make the data, instead of the preset's.
+        prepare: commands that make the data, behind those of the preset.
+        prepare_alone: whether those of the preset are not needed for it.
     """
 
     data: str
-    sequences_per_update: int
     sequences_per_device: int
+    sequences_per_update: int | None = None
     width: float = 1.0
     scaled: list[str] | None = None
     most_devices: int | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     prepare: list[list[str]] = field(default_factory=list)
+    prepare_alone: bool = False
 
     def devices(self, gpus: int) -> int:
         """Processes of a run that is given ``gpus``; 0 are the CPU."""
         return max(1, min(gpus, self.most_devices or gpus))
 
-    def batches(self, devices: int) -> tuple[int, int]:
+    def batches(self, devices: int, configured: int) -> tuple[int, int]:
         """Sequences at once on each device, and batches that are accumulated.
+
+        Args:
+            devices: of the run.
+            configured: sequences of an update, where the preset leaves them to the
+                configuration.
 
         Raises:
             ReproduceError: the devices do not divide the update.
         """
-        share, rest = divmod(self.sequences_per_update, devices)
-        if rest or not share:
-            raise ReproduceError(
-                f"--gpus-per-run {devices} does not divide an update's "
-                f"{self.sequences_per_update} sequences"
+        try:
+            return lay_out(
+                self.sequences_per_update or configured,
+                devices,
+                most=self.sequences_per_device,
             )
-        batch = min(self.sequences_per_device, share)
-        while share % batch:
-            batch -= 1
-        return batch, share // batch
+        except ValueError as error:
+            raise ReproduceError(f"--gpus-per-run {devices}: {error}") from error
 
 
 @dataclass(frozen=True)
 class Preset:
-    """The conditions that all rows have in common."""
+    """The conditions that all rows have in common.
+
+    Attributes:
+        name, description: of the file, and what it says of itself.
+        gpus_per_run: that a run takes.
+        tasks: by fairseq's name.
+        scaled: fields of models that a task's width multiplies.
+        overrides: key -> value, of every run.
+        prepare: commands that make the data.
+        prepare_automatically: whether the user need not ask for that.
+        not_in_all: tables that "all" does not stand for; their data are others.
+        columns: table -> those that are run where none are asked for.
+        sweep_values: how many values of each sweep are tried; None tries all.
+        speed: options of ``benchmarks.lra_speed``, without the dashes.
+    """
 
     name: str
     description: str
@@ -86,6 +112,10 @@ class Preset:
     overrides: dict[str, Any]
     prepare: list[list[str]]
     prepare_automatically: bool
+    not_in_all: list[str] = field(default_factory=list)
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    sweep_values: int | None = None
+    speed: dict[str, Any] = field(default_factory=dict)
 
     def task(self, name: str) -> TaskPreset:
         """What the preset says of fairseq's task ``name``."""
@@ -113,7 +143,7 @@ def load_preset(configs: Path, name: str) -> Preset:
     """
     path = named_file(configs / "presets", name, "preset")
     content = read_mapping(path, PRESET_KEYS, {"tasks"})
-    needed = {"data", "sequences_per_update", "sequences_per_device"}
+    needed = {"data", "sequences_per_device"}
     tasks = {
         task: TaskPreset(**checked_mapping(f"{path}: {task}", each, TASK_KEYS, needed))
         for task, each in content["tasks"].items()
@@ -127,4 +157,8 @@ def load_preset(configs: Path, name: str) -> Preset:
         overrides=content.get("overrides") or {},
         prepare=content.get("prepare") or [],
         prepare_automatically=content.get("prepare_automatically", False),
+        not_in_all=content.get("not_in_all") or [],
+        columns=content.get("columns") or {},
+        sweep_values=content.get("sweep_values"),
+        speed=content.get("speed") or {},
     )

@@ -6,7 +6,8 @@ import subprocess
 import time
 from pathlib import Path
 
-KILL_AFTER_SECONDS = 10
+# an update, a checkpoint, and what else a training does behind SIGTERM
+KILL_AFTER_SECONDS = 90
 
 
 class LoggedProcess:
@@ -45,9 +46,11 @@ class LoggedProcess:
         """End the group: SIGTERM, and SIGKILL for what is left after a while."""
         self._signal(signal.SIGTERM)
         deadline = time.monotonic() + KILL_AFTER_SECONDS
-        while self.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self._signal(signal.SIGKILL)
+        try:
+            while self.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+        finally:  # a second Ctrl-C waits no longer
+            self._signal(signal.SIGKILL)
         if self.exit_code is None:
             _, status, usage = os.wait4(self.pid, 0)
             self._ended(status, usage)

@@ -10,7 +10,7 @@ from .errors import ReproduceError
 from .execution import log_tail
 from .jobs import Conditions, filled
 from .markdown import overview, table_page
-from .plots import plot_table
+from .plots import plot_bubbles, plot_sweep, plot_table
 from .results import measure
 from .runs import RunFolder
 from .tables import Table
@@ -41,6 +41,12 @@ def write_report(
         measured = measure(table, conditions, runs_dir)
         measured |= {"preset": conditions.preset.name, "command": command}
         measured["images"] = _figure(table, measured, runs_dir, out)
+        if table.sweep:
+            measured["images"].append(f"{table.name}_sweep.png")
+            plot_sweep(measured, out / measured["images"][-1])
+        if table.bubbles:
+            measured["images"].append(f"{table.name}_bubbles.png")
+            plot_bubbles(measured, table.bubbles, out / measured["images"][-1])
         (out / f"{table.name}.json").write_text(
             json.dumps(measured, indent=1) + "\n", encoding="utf-8"
         )

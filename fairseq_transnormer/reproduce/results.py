@@ -34,6 +34,7 @@ CONDITIONS = (
 )
 # keys that need not be equal in rows that are compared
 NOT_COMPARED = ("model.", "common.seed", "common.user_dir", "task.data")
+NOT_COMPARED += ("checkpoint.finetune_from_model",)
 
 
 @dataclass
@@ -60,9 +61,27 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
     runs: dict[str, Runs] = {}
     cells = {}
     for cell in table.cells:
-        found = seeds_of(cell, conditions, runs_dir)
-        found = runs.setdefault(found.name, found)
-        cells[cell.row, cell.column] = _cell(cell, found)
+        if cell.mean_of:
+            continue
+        candidates = {}
+        for candidate in cell.candidates():
+            found = seeds_of(candidate, conditions, runs_dir)
+            found = runs.setdefault(found.name, found)
+            candidates[found.name] = (candidate, found)
+        chosen = _best_of([found for _, found in candidates.values()])
+        cells[cell.row, cell.column] = _cell(cell, chosen)
+        if cell.sweep:
+            cells[cell.row, cell.column]["sweep"] = [
+                {
+                    "values": {key: candidate.overrides[key] for key in cell.sweep},
+                    **_cell(candidate, found),
+                }
+                for candidate, found in candidates.values()
+            ]
+    for cell in table.cells:
+        if cell.mean_of:
+            of = [cells[cell.row, column] for column in cell.mean_of]
+            cells[cell.row, cell.column] = _mean(cell, of)
     return {
         "table": table.name,
         "title": table.title,
@@ -77,32 +96,66 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
             column: _agreement(table, cells, column) for column in table.ranked
         },
         "runs": {name: _resources(each) for name, each in runs.items()},
-        "conditions": _conditions(list(runs.values())),
+        "sweep": list(table.sweep),
+        "conditions": _conditions(
+            list(runs.values()), _groups(table, cells, runs), list(table.sweep)
+        ),
         "curves": {
             f"{cell.row}{f' {cell.column}' if _many(table) else ''}": _curve(
                 runs[cells[cell.row, cell.column]["run"]], table.curve
             )
             for cell in (table.cells if _many(table) else _first_column(table))
+            if not cell.mean_of
         },
     }
 
 
 def _many(table: Table) -> bool:
     """Whether the columns of a table are different runs."""
-    return len({cell.config for cell in table.cells if cell.row == table.rows[0]}) > 1
+    first = [c for c in table.cells if c.row == table.rows[0] and not c.mean_of]
+    return len({cell.config for cell in first}) > 1
 
 
 def _first_column(table: Table) -> list[Cell]:
     return [cell for cell in table.cells if cell.column == table.columns[0]]
 
 
-def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
+def _best_of(candidates: list[Runs]) -> Runs:
+    """The value of a sweep that is best on valid, on average over the seeds."""
+
+    def merit(runs: Runs) -> float:
+        values = _finished("selection", runs, None).values()
+        if not values:
+            return float("-inf")
+        (sign,) = {results.selection[1] for results in runs.seeds.values()}
+        return sign * mean(values)
+
+    return candidates[0] if len(candidates) == 1 else max(candidates, key=merit)
+
+
+def _finished(metric: str, runs: Runs, row: str | None) -> dict[int, float]:
+    """A metric of the finished runs, by seed."""
     values = {
-        seed: read_metric(cell.metric, results)
+        seed: read_metric(metric, results if row is None else results.of_row(row))
         for seed, results in runs.seeds.items()
         if results.folder.is_finished()
     }
-    values = {seed: value for seed, value in values.items() if value is not None}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
+    values = _finished(cell.metric, runs, cell.row)
+    return _figure(cell, values) | {"run": runs.name}
+
+
+def _mean(cell: Cell, of: list[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of cells, for the seeds that all of them have."""
+    seeds = set.intersection(*(set(each["seeds"]) for each in of))
+    values = {seed: mean(each["seeds"][seed] for each in of) for seed in sorted(seeds)}
+    return _figure(cell, values) | {"run": None, "mean_of": list(cell.mean_of)}
+
+
+def _figure(cell: Cell, values: dict[int, float]) -> dict[str, Any]:
     average = mean(values.values()) if values else None
     difference = None
     if average is not None and cell.paper is not None:
@@ -114,7 +167,6 @@ def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
         "deviation": stdev(values.values()) if len(values) > 1 else None,
         "seeds": values,
         "difference": difference,
-        "run": runs.name,
     }
 
 
@@ -143,8 +195,25 @@ def _resources(runs: Runs) -> dict[str, Any]:
     }
 
 
-def _conditions(runs: list[Runs]) -> dict[str, Any]:
-    """What the runs have in common, and every value in which they differ."""
+def _groups(table: Table, cells: dict, runs: dict[str, Runs]) -> list[set[str]]:
+    """Names of the runs that are compared: with a sweep, or with a choice of files a
+    column, those of a column."""
+    if not (table.sweep or table.columns_apart):
+        return [set(runs)]
+    of_columns = []
+    for column in table.columns:
+        found = [cells[row, column] for row in table.rows]
+        names = {each["run"] for cell in found for each in cell.get("sweep", [cell])}
+        of_columns.append(names - {None})
+    return of_columns
+
+
+def _conditions(
+    runs: list[Runs], groups: list[set[str]], sweep: list[str]
+) -> dict[str, Any]:
+    """What the runs have in common, and every value in which compared ones differ."""
+    # a swept value may stand in several sections, as the learning rate does
+    swept = {key.rpartition(".")[2] for key in sweep}
     configurations, data = {}, set()
     for each in runs:
         for seed, results in each.seeds.items():
@@ -154,15 +223,27 @@ def _conditions(runs: list[Runs]) -> dict[str, Any]:
             data.add((description["data"], description["data_fingerprint"]))
     flat = {name: flattened(each) for name, each in configurations.items()}
     unequal: dict[str, dict[str, Any]] = {}
+    varied = set()
     for key in dict.fromkeys(key for each in flat.values() for key in each):
-        if key.startswith(NOT_COMPARED):
+        if key.startswith(NOT_COMPARED) or key.rpartition(".")[2] in swept:
             continue
-        values = {name: each.get(key) for name, each in flat.items()}
-        if len({str(value) for value in values.values()}) > 1:
-            unequal[key] = values
+        for group in groups:
+            values = {
+                name: each.get(key)
+                for name, each in flat.items()
+                if name.rpartition("/")[0] in group
+            }
+            if len({str(value) for value in values.values()}) > 1:
+                unequal.setdefault(key, {}).update(values)
+        if len({str(each.get(key)) for each in flat.values()}) > 1:
+            varied.add(key)
     first = next(iter(configurations.values()), {})
     return {
-        "equal": {key: get(first, key) for key in CONDITIONS if key not in unequal},
+        "equal": {
+            key: get(first, key)
+            for key in CONDITIONS
+            if key not in varied and key not in sweep and get(first, key) is not None
+        },
         "unequal": unequal,
         # the fingerprint tells data apart; folders may move
         "data": [f"{Path(folder).name} ({mark})" for folder, mark in sorted(data)],
@@ -173,7 +254,7 @@ def _conditions(runs: list[Runs]) -> dict[str, Any]:
 def _curve(runs: Runs, key: str) -> dict[str, list[float]]:
     """What the validation records have under ``key``, by updates, of the first seed."""
     for _, results in sorted(runs.seeds.items()):
-        records = results.records["valid"]
+        records = [each for each in results.records["valid"] if key in each]
         return {
             "updates": [int(each["valid_num_updates"]) for each in records],
             key: [float(each[key]) for each in records],

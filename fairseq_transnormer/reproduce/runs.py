@@ -58,6 +58,7 @@ class Plan:
         machine_keys: keys of the configuration, or sections with a dot behind them,
             in which a run may be gone on with on another machine.
         layout_keys: keys that must stay as they are until the run is finished.
+        needs: names of the runs that must be finished before this one.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Plan:
     origin: dict[str, Any] = field(default_factory=dict)
     machine_keys: tuple[str, ...] = ()
     layout_keys: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 class RunFolder:
@@ -98,6 +100,11 @@ class RunFolder:
         """The run's commands."""
         return [Step(**each) for each in self.description()["steps"]]
 
+    def needs(self) -> list["RunFolder"]:
+        """The runs that must be finished before this one."""
+        found = self.description().get("needs", [])
+        return [RunFolder(Path(os.path.normpath(self.path / each))) for each in found]
+
     def status(self) -> dict[str, Any]:
         """status.json, or that of a run that has never started.
 
@@ -120,6 +127,10 @@ class RunFolder:
         done = set(self.status()["steps_done"])
         return bool(done) and all(step.name in done for step in self.steps())
 
+    def _has_its_result(self) -> bool:
+        """Whether the training, or the measurement, is done; the rest reads it."""
+        return bool({"train", "measure"} & set(self.status()["steps_done"]))
+
     def exists(self) -> bool:
         """Whether a run was prepared here."""
         return (self.path / DESCRIPTION).exists()
@@ -129,7 +140,7 @@ class RunFolder:
 
         A run that has neither ended nor a checkpoint has nothing to lose.
         """
-        finished = "train" in self.status()["steps_done"]
+        finished = self._has_its_result()
         if not self.exists() or not (finished or any(self.checkpoints.glob("*.pt"))):
             return
         ignored = plan.machine_keys + (plan.layout_keys if finished else ())
@@ -157,7 +168,7 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         steps = [asdict(step) for step in self._all_steps(plan)]
-        if "train" in self.status()["steps_done"]:
+        if self._has_its_result():
             description = {**self.description(), "steps": steps}
         else:
             content = yaml.safe_dump(plan.configuration, sort_keys=False)
@@ -169,6 +180,7 @@ class RunFolder:
                 "data_fingerprint": plan.data_fingerprint,
                 "seed": plan.seed,
                 "updates": plan.updates,
+                "needs": [os.path.relpath(each, plan.name) for each in plan.needs],
                 "steps": steps,
             }
         self._write(DESCRIPTION, json.dumps(description, indent=1) + "\n")

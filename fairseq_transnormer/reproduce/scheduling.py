@@ -23,25 +23,27 @@ def run_all(
     ran is marked as interrupted.
 
     Returns:
-        "finished" and "failed": the folders.
+        "finished", "interrupted" and "failed": the folders.
 
     Raises:
         KeyboardInterrupt: behind all that.
     """
     waiting, free = deque(folders), deque(slots)
     running: list[Execution] = []
-    ended: dict[str, list[RunFolder]] = {"finished": [], "failed": []}
+    ended = {"finished": [], "interrupted": [], "failed": []}
     with _sigterm_as_interrupt():
         try:
             while waiting or running:
-                while waiting and free:
-                    _start(waiting.popleft(), free, running, ended, progress)
+                while free and (
+                    folder := _next_ready(waiting, running, ended, progress)
+                ):
+                    _start(folder, free, running, ended, progress)
                 for execution in list(running):
                     if execution.poll() != "running":
                         running.remove(execution)
                         free.append(execution.slot)
                         _tell_end(execution, ended, progress)
-                over = len(ended["finished"]) + len(ended["failed"])
+                over = sum(map(len, ended.values()))
                 progress.line([each.folder for each in running], over)
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
@@ -50,6 +52,30 @@ def run_all(
                 execution.stop()
             raise
     return ended
+
+
+def _next_ready(waiting, running, ended, progress) -> RunFolder | None:
+    """Take the first run whose needs are finished; drop those that never will be."""
+    ours = {each.path for each in waiting} | {each.folder.path for each in running}
+    for folder in list(waiting):
+        unfinished = [each for each in folder.needs() if not each.is_finished()]
+        if not unfinished:
+            waiting.remove(folder)
+            return folder
+        hopeless = [
+            each
+            for each in unfinished
+            if each.path not in ours and each.status()["state"] != "running"
+        ]
+        if hopeless:
+            waiting.remove(folder)
+            progress.finished(folder)
+            ended["failed"].append(folder)
+            progress.tell(
+                f"failed   {folder.path}: it needs {hopeless[0].path}, which is not "
+                "finished"
+            )
+    return None
 
 
 def _start(folder, free, running, ended, progress) -> None:
@@ -66,7 +92,8 @@ def _start(folder, free, running, ended, progress) -> None:
 
 def _tell_end(execution: Execution, ended, progress: Progress) -> None:
     folder = execution.folder
-    progress.finished(folder)
+    if execution.state != "interrupted":
+        progress.finished(folder)
     ended[execution.state].append(folder)
     progress.tell(f"{execution.state:8} {folder.path}")
     if execution.state == "failed":

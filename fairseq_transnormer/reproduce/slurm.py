@@ -5,13 +5,28 @@ import shutil
 import subprocess
 import sys
 
+from ..fault_tolerance.exit_code import MORE_TO_DO
 from .errors import ReproduceError
 from .runs import RunFolder
 from .versions import ROOT
 
 SCRIPT = "job.sbatch"
-# behind this signal a run has as long to be marked as interrupted
-SECONDS_BEFORE_THE_LIMIT = 60
+# behind this signal a run has as long to write a checkpoint
+SECONDS_BEFORE_THE_LIMIT = 120
+# exec would leave nobody to requeue; scancel sends no SIGUSR1, and a job that is
+# pre-empted is requeued by Slurm
+RUN_AND_REQUEUE = """\
+{command} &
+run=$!
+trap 'again=yes; limit=near; kill -TERM "$run"' USR1
+trap 'again=yes; kill -TERM "$run"' TERM
+again=yes
+while [ "$again" ]; do again=; wait "$run"; code=$?; done  # a trap ends a wait
+case $limit-$code in
+    near-130 | near-{more_to_do}) scontrol requeue "$SLURM_JOB_ID" ;;
+esac
+exit "$code"
+"""
 
 
 def require_slurm() -> None:
@@ -39,20 +54,23 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
         options: of sbatch, such as "--partition=gpu"; they win over ours.
     """
     name = "-".join(folder.path.parts[-2:])
+    command = (
+        f"{shlex.quote(sys.executable)} -m fairseq_transnormer.reproduce execute"
+        f" {shlex.quote(str(folder.path))} --gpus {'auto' if gpus else 'none'}"
+    )
     lines = [
         "#!/bin/bash",
         f"#SBATCH --job-name={name}",
         f"#SBATCH --output={folder.path / 'slurm-%j.log'}",
         "#SBATCH --open-mode=append",
         "#SBATCH --requeue",
-        f"#SBATCH --signal=B:TERM@{SECONDS_BEFORE_THE_LIMIT}",
+        f"#SBATCH --signal=B:USR1@{SECONDS_BEFORE_THE_LIMIT}",
         *([f"#SBATCH --gres=gpu:{gpus}"] if gpus else []),
         *(f"#SBATCH {option}" for option in options),
         f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}",
-        f"exec {shlex.quote(sys.executable)} -m fairseq_transnormer.reproduce execute"
-        f" {shlex.quote(str(folder.path))} --gpus {'auto' if gpus else 'none'}",
+        RUN_AND_REQUEUE.format(command=command, more_to_do=MORE_TO_DO),
     ]
-    text = "\n".join(lines) + "\n"
+    text = "\n".join(lines)
     (folder.path / SCRIPT).write_text(text, encoding="utf-8")
     return text
 

@@ -1,17 +1,21 @@
 """The definition of a table: rows and columns of runs, and the paper's figures."""
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .errors import ReproduceError
+from .presets import Preset
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
-TABLE_KEYS |= {"conditions", "curve"}
-COLUMN_KEYS = {"config", "metric", "overrides", "ranked"}
+TABLE_KEYS |= {"sweep", "bubbles", "conditions", "curve"}
+COLUMN_KEYS = {"config", "metric", "overrides", "ranked", "job", "mean_of", "seed"}
 ROW_KEYS = {"config", "overrides", "paper", "job"}
 FIGURE_KEYS = {"command", "each_row"}
+BUBBLE_KEYS = {"x", "y", "size"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,9 @@ class Cell:
         metric: what is read; see ``metrics``.
         paper: the printed figure, None where there is none.
         after: name -> command to run behind the training.
+        sweep: key -> values; the figure is that of the best value of all.
+        mean_of: columns of the same row; the figure is their mean and has no run.
+        seed: the only one that it is run with; None leaves them to the call.
         conditions: the entry of a preset's tasks that holds for it; that of fairseq's
             task where it is None.
     """
@@ -38,7 +45,22 @@ class Cell:
     metric: str
     paper: float | None
     after: dict[str, list[str]]
+    sweep: dict[str, list] = field(default_factory=dict)
+    mean_of: tuple[str, ...] = ()
+    seed: int | None = None
     conditions: str | None = None
+
+    def candidates(self) -> list["Cell"]:
+        """A cell of one run for each value of the sweep; itself if there is none."""
+        keys = list(self.sweep)
+        return [
+            replace(
+                self,
+                overrides=self.overrides | dict(zip(keys, values, strict=True)),
+                sweep={},
+            )
+            for values in itertools.product(*self.sweep.values())
+        ]
 
 
 @dataclass(frozen=True)
@@ -59,6 +81,10 @@ class Table:
         ranked: columns whose order is compared with the paper's.
         cells: one for each row and column.
         figure: what report draws besides.
+        sweep: of every cell.
+        columns_apart: whether columns choose configuration files of their own, so that
+            their runs are not to be alike.
+        bubbles: "x", "y" and "size" -> columns of a figure with a circle a row.
         curve: what the learning curves are of; a key of the log's validation records.
     """
 
@@ -70,6 +96,9 @@ class Table:
     ranked: list[str]
     cells: list[Cell]
     figure: Figure | None
+    sweep: dict[str, list] = field(default_factory=dict)
+    columns_apart: bool = False
+    bubbles: dict[str, str] = field(default_factory=dict)
     curve: str = "valid_ppl"
 
     def cell(self, row: str, column: str) -> Cell:
@@ -83,15 +112,68 @@ def table_names(configs: Path) -> list[str]:
     return names_in(configs / "tables")
 
 
-def load_tables(configs: Path, names: list[str]) -> list[Table]:
-    """The tables of these names; "all" stands for every one.
+def load_tables(
+    configs: Path, names: list[str], preset: Preset | None = None
+) -> list[Table]:
+    """The tables of these names; "all" stands for every one that the preset has.
 
     Raises:
         ReproduceError: a name is unknown or a file is not as it should be.
     """
     if "all" in names:
-        names = table_names(configs)
-    return [load_table(configs, name) for name in dict.fromkeys(names)]
+        without = preset.not_in_all if preset else []
+        names = [name for name in table_names(configs) if name not in without]
+    tables = [load_table(configs, name) for name in dict.fromkeys(names)]
+    if preset and preset.sweep_values:
+        tables = [_with_shorter_sweeps(each, preset.sweep_values) for each in tables]
+    return tables
+
+
+def _with_shorter_sweeps(table: Table, count: int) -> Table:
+    """The table with the first ``count`` values of each sweep."""
+    return _with_sweeps(table, lambda key, values: values[:count])
+
+
+def with_sweep_values(tables: list[Table], chosen: dict[str, list]) -> list[Table]:
+    """The tables with these values of their sweeps only.
+
+    Args:
+        tables: that are to be run.
+        chosen: key -> values, a list of one written as its value.
+
+    Raises:
+        ReproduceError: no table sweeps over a key, or one has no such value.
+    """
+    for key, values in chosen.items():
+        known = [plain(v) for table in tables for v in table.sweep.get(key, [])]
+        for value in values:
+            if value not in known:
+                raise ReproduceError(
+                    f"--sweep {key}={value}; allowed: "
+                    f"{', '.join(map(str, dict.fromkeys(known))) or 'no such sweep'}"
+                )
+    return [
+        _with_sweeps(
+            table,
+            lambda key, values: [
+                v for v in values if key not in chosen or plain(v) in chosen[key]
+            ],
+        )
+        for table in tables
+    ]
+
+
+def _with_sweeps(table: Table, choose: Callable[[str, list], list]) -> Table:
+    def chosen(sweep: dict[str, list]) -> dict[str, list]:
+        return {key: choose(key, values) for key, values in sweep.items()}
+
+    cells = [replace(cell, sweep=chosen(cell.sweep)) for cell in table.cells]
+    return replace(table, sweep=chosen(table.sweep), cells=cells)
+
+
+def plain(value: Any) -> Any:
+    """A list of one value as that value: names are for people."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def load_table(configs: Path, name: str) -> Table:
@@ -131,8 +213,38 @@ def load_table(configs: Path, name: str) -> Table:
         ranked=[name for name, each in columns.items() if each.get("ranked", True)],
         cells=cells,
         figure=figure,
+        sweep=_checked_sweep(path, content.get("sweep")),
+        columns_apart=any(
+            "." not in key
+            for each in columns.values()
+            for key in each.get("overrides") or {}
+        ),
+        bubbles=_checked_bubbles(path, content.get("bubbles"), columns),
         curve=content.get("curve", "valid_ppl"),
     )
+
+
+def _checked_bubbles(path: Path, bubbles: Any, columns: dict) -> dict[str, str]:
+    if bubbles is None:
+        return {}
+    checked_mapping(f"{path}: bubbles", bubbles, BUBBLE_KEYS, BUBBLE_KEYS)
+    for axis, column in bubbles.items():
+        if column not in columns:
+            raise ReproduceError(
+                f"{path}: bubbles: {axis}={column!r}; allowed: {', '.join(columns)}"
+            )
+    return bubbles
+
+
+def _checked_sweep(path: Path, sweep: Any) -> dict[str, list]:
+    sweep = {} if sweep is None else sweep
+    if not isinstance(sweep, dict) or not all(
+        isinstance(values, list) and values for values in sweep.values()
+    ):
+        raise ReproduceError(
+            f"{path}: sweep={sweep!r}; allowed: a key of the configuration -> a list"
+        )
+    return sweep
 
 
 def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Cell]:
@@ -144,6 +256,9 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
         )
     cells = []
     for (column, values), printed in zip(columns.items(), paper, strict=True):
+        if "mean_of" in values:
+            cells.append(_mean(path, columns, row, column, printed))
+            continue
         config = definition.get("config", values.get("config"))
         for key, value in (("config", config), ("metric", values.get("metric"))):
             if not value:
@@ -159,29 +274,60 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
             Cell(
                 row=row,
                 column=column,
-                job=definition.get("job", content.get("job", "hydra_train")),
+                job=values.get(
+                    "job", definition.get("job", content.get("job", "hydra_train"))
+                ),
                 config=config,
                 overrides=overrides,
                 metric=values["metric"],
                 paper=printed,
                 after=content.get("after") or {},
+                sweep={} if "job" in values else content.get("sweep") or {},
+                seed=values.get("seed"),
                 conditions=content.get("conditions"),
             )
         )
     return cells
 
 
-def chosen_cells(tables: list[Table], rows: list[str] | None) -> list[Cell]:
-    """The cells of these tables, of these rows only if any are given.
+def _mean(path, columns, row: str, column: str, printed: float | None) -> Cell:
+    names = columns[column]["mean_of"]
+    known = [name for name, each in columns.items() if "mean_of" not in each]
+    if not isinstance(names, list) or not names or not set(names) <= set(known):
+        raise ReproduceError(
+            f"{path}: column {column}: mean_of={names!r}; allowed: a list of "
+            f"{', '.join(known)}"
+        )
+    return Cell(row, column, "", "", {}, "mean", printed, {}, mean_of=tuple(names))
+
+
+def chosen_cells(
+    tables: list[Table],
+    rows: list[str] | None,
+    columns: list[str] | None = None,
+    usual_columns: dict[str, list[str]] | None = None,
+) -> list[Cell]:
+    """The cells of these tables that have runs, of these rows and columns only.
+
+    Without columns they are, of a table, its ``usual_columns`` if it is named there.
 
     Raises:
-        ReproduceError: no table has a row of that name.
+        ReproduceError: no table has a row or a column of that name.
     """
-    known = {row for table in tables for row in table.rows}
-    for row in rows or ():
-        if row not in known:
-            names = ", ".join(repr(each) for table in tables for each in table.rows)
-            raise ReproduceError(f"--rows {row!r} is not known; allowed: {names}")
+    for option, chosen in (("rows", rows), ("columns", columns)):
+        known = [name for table in tables for name in getattr(table, option)]
+        for name in chosen or ():
+            if name not in known:
+                raise ReproduceError(
+                    f"--{option} {name!r} is not known; allowed: "
+                    f"{', '.join(map(repr, dict.fromkeys(known)))}"
+                )
+    usual = usual_columns or {}
     return [
-        cell for table in tables for cell in table.cells if not rows or cell.row in rows
+        cell
+        for table in tables
+        for cell in table.cells
+        if not cell.mean_of
+        and (not rows or cell.row in rows)
+        and cell.column in (columns or usual.get(table.name) or table.columns)
     ]

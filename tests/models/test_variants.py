@@ -49,6 +49,7 @@ OTHER = {
     "pooler_activation_fn": "relu",
     "max_target_positions": 77,
     "gradient_statistics": "gradients.jsonl",
+    "peak_tflops": 123.5,
 }
 
 

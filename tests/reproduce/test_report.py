@@ -118,7 +118,7 @@ def test_losses_and_shares_of_right_predictions(tmp_path):
     assert read_metric("updates_to_99", results) is None
     log = tmp_path / "run" / "train.log"
     with log.open("a") as file:
-        for update, right in ((4, "0.5"), (5, "0.991"), (6, "0.9995")):
+        for update, right in ((4, "50"), (5, "99.1"), (6, "99.95")):
             for kind in ("valid", "test"):
                 record = {"loss": str(1 / update), "accuracy": right, "ppl": "1"}
                 record = {f"{kind}_{k}": v for k, v in record.items()}

@@ -34,7 +34,11 @@ def test_all_are_run_and_a_failed_one_stops_no_other(tmp_path):
         prepared(tmp_path, "last"),
     ]
     ended, told = run(folders)
-    assert ended == {"finished": [folders[0], folders[2]], "failed": [folders[1]]}
+    assert ended == {
+        "finished": [folders[0], folders[2]],
+        "interrupted": [],
+        "failed": [folders[1]],
+    }
     assert [folder.status()["state"] for folder in folders] == [
         "finished", "failed", "finished",
     ]  # fmt: skip
@@ -163,3 +167,12 @@ def test_slots(monkeypatch):
     assert slots[0].environment()["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(ReproduceError, match="takes 8 GPUs and 2 are there"):
         make_slots([0, 1], 8, None)
+
+
+def test_a_run_that_stops_by_itself_is_gone_on_with(tmp_path, capsys):
+    """Exit code 75: training was sent a signal that the runner was not."""
+    steps = [Step("train", [sys.executable, "-c", "raise SystemExit(75)"])]
+    folder = prepared(tmp_path, "run", steps=steps)
+    assert main(["execute", str(folder.path), "--gpus", "none"]) == 75
+    assert folder.status()["state"] == "interrupted"
+    assert "interrupted" in capsys.readouterr().out

@@ -1,15 +1,20 @@
 """sbatch scripts, with a stand-in for Slurm that runs them."""
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fairseq_transnormer.reproduce import slurm
+from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
+from fairseq_transnormer.reproduce.runs import RunFolder, Step
 
-from .stand_in import prepared
+from .stand_in import plan, prepared
 
 
 @pytest.fixture
@@ -35,14 +40,56 @@ def test_the_script_is_complete(tmp_path):
     assert lines[0] == "#!/bin/bash"
     for line in ("--gres=gpu:2", "--partition=gpu", "--time=10:00", "--requeue"):
         assert f"#SBATCH {line}" in lines
-    assert lines[-1].startswith(f"exec {sys.executable} -m fairseq_transnormer")
-    assert f"execute '{folder.path}' --gpus auto" in lines[-1]
+    assert "#SBATCH --signal=B:USR1@120" in lines
+    (command,) = (line for line in lines if line.endswith(" &"))
+    assert command.startswith(f"{sys.executable} -m fairseq_transnormer.reproduce")
+    assert f"execute '{folder.path}' --gpus auto" in command
     assert "--gres" not in slurm.write_script(folder, 0, [])
 
 
 def test_a_submitted_run_is_run(tmp_path, cluster):
     folder = prepared(tmp_path, "run")
     assert slurm.submit(folder, 0, []) == "7"
+    assert folder.status()["state"] == "finished"
+
+
+STOPS_ONCE = """
+import os, signal, sys, time
+if os.path.exists("checkpoint"):
+    sys.exit()
+signal.signal(signal.SIGTERM, lambda *_: (open("checkpoint", "w"), sys.exit(75)))
+open("started", "w").close()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "requeued"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)]
+)
+def test_a_job_near_its_limit_saves_and_is_requeued(
+    tmp_path, cluster, number, requeued
+):
+    """Of a stand-in for training: the script, the runner in it, and Slurm's signal."""
+    (cluster / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/requeued\n')
+    (cluster / "scontrol").chmod(0o755)
+    folder = RunFolder(tmp_path / "run")
+    folder.prepare(plan("run", [Step("train", [sys.executable, "-c", STOPS_ONCE])]))
+    slurm.write_script(folder, 0, [])
+    start = ["bash", str(folder.path / slurm.SCRIPT)]
+    job = subprocess.Popen(start, env=os.environ | {"SLURM_JOB_ID": "7"})
+    deadline = time.monotonic() + 200
+    while not (folder.path / "started").exists():
+        assert job.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    job.send_signal(number)
+    assert job.wait(60) == 130
+    assert folder.status()["state"] == "interrupted"
+    assert folder.status()["attempts"][0]["exit_code"] == os.EX_TEMPFAIL
+    if requeued:
+        assert (tmp_path / "requeued").read_text() == "requeue 7\n"
+    else:
+        assert not (tmp_path / "requeued").exists()
+    assert main(["execute", str(folder.path), "--gpus", "none"]) == 0
     assert folder.status()["state"] == "finished"
 
 

@@ -1,0 +1,110 @@
+"""Perplexity of what needs no attention: the frequency of tokens, and of pairs.
+
+    python -m fairseq_transnormer.analysis.frequency_baselines DATA --tokens 102400
+
+A language model is at the unigram's perplexity as long as it looks at nothing, and a
+causal one at the bigram's as long as it looks at the current token alone, which it can
+do without any attention. Models that stand there have not begun to use their attention,
+and their order says nothing about it.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+
+
+def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float]:
+    """Perplexities of ``text`` under frequencies counted in ``train``.
+
+    The unigram is p(b) = (n(b) + 1/2) / (N + size/2); the bigram is drawn to it where
+    a token is rare: p(b | a) = (n(a, b) + 5 p(b)) / (n(a) + 5).
+
+    Args:
+        train: token ids, (N,).
+        text: token ids, (M,), M >= 2; the first one is predicted by neither.
+        size: of the dictionary, above every id.
+
+    Returns:
+        "unigram" and "bigram", per token.
+
+    Raises:
+        ValueError: one of the two has fewer than 2 tokens.
+    """
+    for name, ids in (("train", train), ("text", text)):
+        if len(ids) < 2:
+            raise ValueError(f"{name} has {len(ids)} tokens; allowed: 2 or more")
+    single = (np.bincount(train, minlength=size) + 0.5) / (len(train) + size / 2)
+    pairs, counts = np.unique(train[:-1] * size + train[1:], return_counts=True)
+    seen = np.bincount(train[:-1], minlength=size)
+    before, after = text[:-1], text[1:]
+    wanted = before * size + after
+    place = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
+    found = np.where(pairs[place] == wanted, counts[place], 0)
+    pair = (found + 5 * single[after]) / (seen[before] + 5)
+    return {
+        "unigram": float(np.exp(-np.log(single[after]).mean())),
+        "bigram": float(np.exp(-np.log(pair).mean())),
+    }
+
+
+def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
+    """All ids of a split of binarised text, int64 (N,), and the dictionary's size.
+
+    Raises:
+        ValueError: the folder lacks the split or its dictionary.
+    """
+    for name in ("dict.txt", f"{split}.bin", f"{split}.idx"):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has no {name}")
+    from fairseq.data import Dictionary
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    lines = MMapIndexedDataset(str(folder / split))
+    ids = np.concatenate([lines[i].numpy() for i in range(len(lines))])
+    return ids.astype(np.int64), len(Dictionary.load(str(folder / "dict.txt")))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path, help="folder of binarised text")
+    parser.add_argument("--split", default="valid", help="that is predicted (valid)")
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        help="only so many, the first ones",
+    )
+    parser.add_argument(
+        "--train-tokens", type=int, help="only the first ones of train are counted"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    options = parser.parse_args(argv)
+    logging.disable(logging.INFO)
+    try:
+        train, size = token_ids(options.data, "train")
+        text, _ = token_ids(options.data, options.split)
+        train, text = train[: options.train_tokens], text[: options.tokens]
+        found = baselines(train, text, size)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    record = found | {
+        "split": options.split,
+        "tokens": len(text),
+        "train_tokens": len(train),
+        "dictionary": size,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    for name, value in found.items():
+        print(f"{name:8} {value:8.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

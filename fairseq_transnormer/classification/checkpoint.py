@@ -1,0 +1,74 @@
+"""A fine-tuned checkpoint with its task and the folder of its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils, tasks
+
+from ..pretrained_checkpoint import PretrainedCheckpoint
+from ..sentence_data import SentenceData
+from .errors import ClassificationError
+
+TASK = "sentence_prediction"
+
+
+def load_fine_tuned(
+    path: str | Path, data: str | Path | None = None
+) -> tuple[Any, Any, SentenceData]:
+    """Load a checkpoint, on the CPU.
+
+    Args:
+        path: the checkpoint file.
+        data: folder of the problem; by default that of the fine-tuning.
+
+    Returns:
+        the model in evaluation, fairseq's task, and the data.
+
+    Raises:
+        ClassificationError: a file is missing or not what it should be.
+    """
+    path = Path(path)
+    try:
+        checkpoint = PretrainedCheckpoint.read(path)
+        found = SentenceData.read(data or checkpoint.data)
+        if checkpoint.vocabulary != found.vocabulary:
+            checkpoint.check_data(found)
+    except ValueError as error:
+        raise ClassificationError(str(error)) from error
+    state = checkpoint_utils.load_checkpoint_to_cpu(
+        str(path), {"data": str(found.folder)}
+    )
+    cfg = state["cfg"]
+    if cfg.task._name != TASK:
+        raise ClassificationError(
+            f"{path}: a checkpoint of the task {cfg.task._name}, not fine-tuned; "
+            "scripts/finetune_glue.sh does that"
+        )
+    _check_head(path, cfg, state["model"], found)
+    task = tasks.setup_task(cfg.task)
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(path)], task=task, state=state
+    )
+    return model.eval(), task, found
+
+
+def _check_head(path: Path, cfg, weights: dict, data: SentenceData) -> None:
+    name = cfg.task.classification_head_name
+    weight: torch.Tensor | None = weights.get(
+        f"classification_heads.{name}.out_proj.weight"
+    )
+    if weight is None:
+        raise ClassificationError(f"{path}: no classification head {name!r} in it")
+    if len(weight) != data.num_classes or cfg.task.num_classes != data.num_classes:
+        labels = "one number" if data.is_regression else f"{len(data.labels)} labels"
+        raise ClassificationError(
+            f"{path}: a head with {len(weight)} outputs; {data.folder} has {labels}"
+        )
+    if bool(cfg.task.regression_target) != data.is_regression:
+        raise ClassificationError(
+            f"{path}: regression_target={cfg.task.regression_target}; {data.folder} "
+            f"has regression={data.is_regression}"
+        )

@@ -1,0 +1,157 @@
+"""Labels for texts, and for the prepared splits of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..sentence_data import SentenceData
+from .checkpoint import load_fine_tuned
+from .encoding import TextEncoder
+from .errors import ClassificationError
+
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of a text.
+
+    Attributes:
+        label: the likeliest one; None of a regression.
+        probabilities: by label; empty of a regression.
+        score: of a regression, on the scale of its labels; else None.
+    """
+
+    label: str | None
+    probabilities: dict[str, float]
+    score: float | None = None
+
+
+class TextClassifier:
+    """A fine-tuned model with the subword units and labels of its data.
+
+    Args:
+        model: with a classification head.
+        task: fairseq's ``sentence_prediction``.
+        data: that it was fine-tuned on.
+    """
+
+    def __init__(self, model, task, data: SentenceData, folders: Sequence[Path] = ()):
+        self.model, self.task, self.data = model, task, data
+        self.dictionary = task.source_dictionary
+        self.head = task.cfg.classification_head_name
+        self.encode = TextEncoder(
+            [data.folder, data.folder / "input0", *folders],
+            self.dictionary,
+            min(data.max_positions, task.max_positions()),
+        )
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: str | Path,
+        data: str | Path | None = None,
+        device: str | torch.device | None = None,
+    ) -> TextClassifier:
+        """Load a fine-tuned checkpoint.
+
+        Args:
+            path: the checkpoint file.
+            data: folder of the problem with report.json, dictionaries and subword
+                files; by default that of the fine-tuning.
+            device: where to run; by default "cuda" if there is one, else "cpu".
+
+        Raises:
+            ClassificationError: a file is missing or not what it should be.
+        """
+        model, task, found = load_fine_tuned(path, data)
+        if device is None:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        return cls(model.to(device), task, found, [Path(path).parent])
+
+    def classify(self, texts: Sequence[Text], batch_size: int = 32) -> list[Prediction]:
+        """Predictions in the order of the texts.
+
+        Args:
+            texts: each a string, or two strings where the problem is about pairs.
+            batch_size: texts that run together, those of like length at a time; it
+                changes no prediction.
+
+        Raises:
+            ClassificationError: a text is empty, or no pair where it must be one.
+        """
+        rows = [self._encoded(i, text) for i, text in enumerate(texts, 1)]
+        return self._predictions(self.outputs(rows, batch_size))
+
+    def classify_split(self, split: str, batch_size: int = 32) -> list[Prediction]:
+        """Predictions for a split of the data, in its order."""
+        return self._predictions(self.outputs(self.rows_of(split), batch_size))
+
+    def rows_of(self, split: str) -> list[Tensor]:
+        """The token ids of each example of a split.
+
+        Raises:
+            ClassificationError: the data have no such split.
+        """
+        if split not in self.data.splits:
+            raise ClassificationError(
+                f"split {split!r}; {self.data.folder} has {', '.join(self.data.splits)}"
+            )
+        dataset = self.task.load_dataset(split)
+        return [dataset[i]["net_input.src_tokens"] for i in range(len(dataset))]
+
+    @torch.no_grad()
+    def outputs(self, rows: Sequence[Tensor], batch_size: int = 32) -> Tensor:
+        """float32 (examples, outputs of the head), on the CPU."""
+        if batch_size < 1:
+            raise ClassificationError(f"batch_size={batch_size}; allowed: at least 1")
+        found = torch.empty(len(rows), self.data.num_classes)
+        for numbers in _batches(rows, batch_size):
+            batch = torch.nn.utils.rnn.pad_sequence(
+                [torch.as_tensor(rows[i]).long() for i in numbers],
+                batch_first=True,
+                padding_value=self.dictionary.pad(),
+            )
+            device = next(self.model.parameters()).device
+            scores, _ = self.model(
+                batch.to(device),
+                features_only=True,
+                classification_head_name=self.head,
+            )
+            found[numbers] = scores.float().cpu()
+        return found
+
+    def _encoded(self, number: int, text: Text) -> Tensor:
+        parts = (text,) if isinstance(text, str) else tuple(text)
+        wanted = 2 if self.data.is_pairs else 1
+        if len(parts) != wanted:
+            raise ClassificationError(
+                f"text {number} has {len(parts)} parts; {self.data.task} takes {wanted}"
+            )
+        if not all(part.strip() for part in parts):
+            raise ClassificationError(f"text {number} is empty")
+        return torch.tensor(self.encode(*parts))
+
+    def _predictions(self, outputs: Tensor) -> list[Prediction]:
+        if self.data.is_regression:
+            scale = self.data.target_scale
+            return [Prediction(None, {}, row[0] * scale) for row in outputs.tolist()]
+        labels = self.data.labels
+        return [
+            Prediction(labels[best], dict(zip(labels, row, strict=True)))
+            for best, row in zip(
+                outputs.argmax(-1).tolist(), outputs.softmax(-1).tolist(), strict=True
+            )
+        ]
+
+
+def _batches(rows: Sequence[Tensor], batch_size: int) -> Iterator[list[int]]:
+    """Numbers of rows, the shortest first."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]

@@ -1,0 +1,135 @@
+"""Label texts with a fine-tuned model, evaluate it, or write GLUE submission files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+from .classifier import Text, TextClassifier
+from .errors import ClassificationError
+from .evaluation import evaluate
+from .submission import write_submission
+
+# texts that are read before the first label is printed
+TEXTS_AT_ONCE = 1024
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status, 2 if what was given does not do."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    try:
+        _run(args)
+    except ClassificationError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_transnormer.classification",
+        description=__doc__,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--path", required=True, help="fine-tuned checkpoint")
+    add(
+        "--data",
+        metavar="DIR",
+        help="folder of the problem (default: that of the fine-tuning)",
+    )
+    add("--device", help="(default: cuda if there is one, else cpu)")
+    add("--batch-size", type=int, default=32, help="texts at once (default: 32)")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--text",
+        nargs="+",
+        action="append",
+        metavar="TEXT",
+        help="a text, or the two of a pair; may be given several times",
+    )
+    what.add_argument(
+        "--input",
+        metavar="FILE",
+        help="a text a line, with a tab between those of a pair; -: stdin",
+    )
+    what.add_argument(
+        "--evaluate", metavar="SPLIT", help="print the metrics of a labelled split"
+    )
+    what.add_argument(
+        "--submission", type=Path, metavar="DIR", help="write GLUE's test predictions"
+    )
+    add(
+        "--dump-predictions",
+        type=Path,
+        metavar="FILE",
+        help="with --evaluate: every label, prediction and probability as a table",
+    )
+    add(
+        "--positive-class",
+        type=int,
+        default=1,
+        help="with --evaluate: number of the class that F1 is about (default: 1)",
+    )
+    add("--json", action="store_true", help="print an object a text")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> None:
+    if args.dump_predictions is not None and args.evaluate is None:
+        raise ClassificationError("--dump-predictions: allowed with --evaluate only")
+    classifier = TextClassifier.from_checkpoint(args.path, args.data, args.device)
+    if args.submission is not None:
+        for path in write_submission(classifier, args.submission, args.batch_size):
+            print(path)
+    elif args.evaluate is not None:
+        found = evaluate(
+            classifier,
+            args.evaluate,
+            args.dump_predictions,
+            args.batch_size,
+            args.positive_class,
+        )
+        print(json.dumps(found))
+    else:
+        _label(classifier, args)
+
+
+def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
+    texts = _texts(args, classifier.data.is_pairs)
+    while group := list(islice(texts, TEXTS_AT_ONCE)):
+        for found in classifier.classify(group, args.batch_size):
+            if args.json:
+                print(json.dumps(asdict(found), ensure_ascii=False))
+            elif found.label is None:
+                print(f"{found.score:.4f}")
+            else:
+                print(f"{found.label}\t{found.probabilities[found.label]:.4f}")
+        sys.stdout.flush()
+
+
+def _texts(args: argparse.Namespace, is_pairs: bool) -> Iterator[Text]:
+    if args.text is not None:
+        yield from (each[0] if len(each) == 1 else tuple(each) for each in args.text)
+        return
+    try:
+        opened = (
+            nullcontext(sys.stdin)
+            if args.input == "-"
+            else open(args.input, encoding="utf-8")
+        )
+        with opened as lines:
+            for line in lines:
+                line = line.rstrip("\r\n")
+                yield tuple(line.split("\t")) if is_pairs else line
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClassificationError(f"--input {args.input}: {error}") from error

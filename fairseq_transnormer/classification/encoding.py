@@ -1,0 +1,72 @@
+"""From texts to the tokens that the model was fine-tuned on.
+
+A single text is ``<s> text </s>``, a pair ``<s> text </s> </s> pair </s>``. What does
+not fit is cut, longest first: tokens are taken from the end of the longer text, of the
+second if both are equally long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fairseq.data import Dictionary
+from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
+from fairseq.data.encoders.sentencepiece_bpe import (
+    SentencepieceBPE,
+    SentencepieceConfig,
+)
+from fairseq.tokenizer import tokenize_line
+
+from ..truncation import kept_lengths
+from .errors import ClassificationError
+
+SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
+GPT2_FILES = ("encoder.json", "vocab.bpe")
+
+
+class TextEncoder:
+    """Texts to ids of a dictionary.
+
+    Args:
+        folders: where the subword files may be, in this order; without any, words are
+            the units.
+        dictionary: of the model.
+        max_positions: tokens of an input at most, special ones counted.
+    """
+
+    def __init__(self, folders: list[Path], dictionary: Dictionary, max_positions: int):
+        self.dictionary, self.max_positions = dictionary, max_positions
+        self._units = _subword_units(folders)
+
+    def __call__(self, text: str, pair: str | None = None) -> list[int]:
+        """Ids of a text or a pair, special ones included."""
+        first = self._ids(text)
+        bos, eos = self.dictionary.bos(), self.dictionary.eos()
+        if pair is None:
+            return [bos, *first[: self.max_positions - 2], eos]
+        second = self._ids(pair)
+        kept = kept_lengths(len(first), len(second), self.max_positions - 4)
+        return [bos, *first[: kept[0]], eos, eos, *second[: kept[1]], eos]
+
+    def _ids(self, text: str) -> list[int]:
+        units = tokenize_line(self._units(text.strip()))
+        return [self.dictionary.index(unit) for unit in units]
+
+
+def _subword_units(folders: list[Path]) -> Callable[[str], str]:
+    for folder in folders:
+        model = folder / SENTENCEPIECE_MODEL
+        if model.is_file():
+            config = SentencepieceConfig(sentencepiece_model=str(model))
+            return SentencepieceBPE(config).encode
+        found = [folder / name for name in GPT2_FILES if (folder / name).is_file()]
+        if len(found) == 1:
+            raise ClassificationError(
+                f"{folder}: {found[0].name} without the other of {GPT2_FILES}"
+            )
+        if found:
+            encoder, merges = map(str, found)
+            config = GPT2BPEConfig(gpt2_encoder_json=encoder, gpt2_vocab_bpe=merges)
+            return GPT2BPE(config).encode
+    return lambda text: text

@@ -1,0 +1,61 @@
+"""Predictions for a labelled split beside its labels: a table and metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..criterions import metrics
+from .classifier import TextClassifier
+from .errors import ClassificationError
+
+COLUMNS = ("example", "label", "prediction")
+
+
+def evaluate(
+    classifier: TextClassifier,
+    split: str,
+    table: Path | None = None,
+    batch_size: int = 32,
+    positive_class: int = 1,
+) -> dict[str, float]:
+    """Metrics of a split, and every prediction.
+
+    Args:
+        classifier: to evaluate.
+        split: with labels.
+        table: file to write ``example``, ``label``, ``prediction`` and a column for
+            each label's probability to, set apart by tabs.
+        batch_size: examples that run together.
+        positive_class: number of the class that F1 is about.
+    """
+    predictions = classifier.classify_split(split, batch_size)
+    data = classifier.data
+    dataset = classifier.task.dataset(split)
+    if len(dataset) and "target" not in dataset[0]:
+        raise ClassificationError(f"split {split!r} of {data.folder} has no labels")
+    truth = [np.asarray(dataset[i]["target"]).item() for i in range(len(dataset))]
+    if data.is_regression:
+        scores = [each.score for each in predictions]
+        truth = [value * data.target_scale for value in truth]
+        shown = list(zip(truth, scores, strict=True))
+        found = metrics.of_scores(np.array(scores), np.array(truth))
+    else:
+        numbers = [data.labels.index(each.label) for each in predictions]
+        confusion = np.zeros((len(data.labels), len(data.labels)))
+        np.add.at(confusion, (truth, numbers), 1)
+        shown = [
+            (data.labels[t], each.label, *each.probabilities.values())
+            for t, each in zip(truth, predictions, strict=True)
+        ]
+        found = metrics.of_classes(confusion, positive_class)
+    if table is not None:
+        rows = [(*COLUMNS, *data.labels)]
+        rows += [(i, *each) for i, each in enumerate(shown)]
+        text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+        table.parent.mkdir(parents=True, exist_ok=True)
+        part = table.with_name(table.name + ".part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(table)
+    return found

@@ -1,0 +1,93 @@
+"""Files for gluebenchmark.com: names and labels as its server takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..sentence_data import SentenceData
+from .classifier import Prediction, TextClassifier
+from .errors import ClassificationError
+
+# problem -> split -> file
+FILES = {
+    "cola": {"test": "CoLA.tsv"},
+    "mnli": {"test": "MNLI-m.tsv", "test1": "MNLI-mm.tsv"},
+    "mrpc": {"test": "MRPC.tsv"},
+    "qnli": {"test": "QNLI.tsv"},
+    "qqp": {"test": "QQP.tsv"},
+    "rte": {"test": "RTE.tsv"},
+    "sst2": {"test": "SST-2.tsv"},
+    "stsb": {"test": "STS-B.tsv"},
+}
+# the server takes these as they are
+NAMES = {
+    "mnli": {"entailment", "neutral", "contradiction"},
+    "qnli": {"entailment", "not_entailment"},
+    "rte": {"entailment", "not_entailment"},
+}
+# of the others it takes the number of the class; the hub's data have names for them
+NUMBERED = {
+    "cola": {"unacceptable": "0", "acceptable": "1"},
+    "mrpc": {"not_equivalent": "0", "equivalent": "1"},
+    "qqp": {"not_duplicate": "0", "duplicate": "1"},
+    "sst2": {"negative": "0", "positive": "1"},
+}
+STSB_RANGE = (0.0, 5.0)
+
+
+def task_key(name: str) -> str:
+    """ "SST-2" -> "sst2": a problem's name without case and signs."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def write_submission(
+    classifier: TextClassifier, folder: Path, batch_size: int = 32
+) -> list[Path]:
+    """Write the files of the classifier's problem; returns their paths.
+
+    Raises:
+        ClassificationError: it is no problem of GLUE, its labels are not GLUE's, or a
+            test split is missing.
+    """
+    task = task_key(classifier.data.task)
+    if task not in FILES:
+        raise ClassificationError(
+            f"task {classifier.data.task!r} has no submission; allowed: "
+            f"{', '.join(FILES)}"
+        )
+    _check_labels(task, classifier.data)
+    found = {
+        name: classifier.classify_split(split, batch_size)
+        for split, name in FILES[task].items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, predictions in found.items():
+        shown = (_text(task, each) for each in predictions)
+        lines = [f"{i}\t{text}\n" for i, text in enumerate(shown)]
+        part = folder / f"{name}.part"
+        part.write_text("index\tprediction\n" + "".join(lines), encoding="utf-8")
+        part.replace(folder / name)
+    return [folder / name for name in found]
+
+
+def _check_labels(task: str, data: SentenceData) -> None:
+    labels = set(data.labels)
+    allowed = [NAMES[task]] if task in NAMES else [{"0", "1"}]
+    if task in NUMBERED:
+        allowed.append(set(NUMBERED[task]))
+    if (task == "stsb") != data.is_regression or (
+        not data.is_regression and labels not in allowed
+    ):
+        found = "numbers" if data.is_regression else ", ".join(data.labels)
+        names = " or ".join(", ".join(sorted(each)) for each in allowed)
+        raise ClassificationError(
+            f"{data.folder}: labels {found}; allowed for {task}: "
+            f"{'numbers' if task == 'stsb' else names}"
+        )
+
+
+def _text(task: str, prediction: Prediction) -> str:
+    if prediction.score is None:
+        return NUMBERED.get(task, {}).get(prediction.label, prediction.label)
+    low, high = STSB_RANGE
+    return f"{min(max(prediction.score, low), high):.3f}"

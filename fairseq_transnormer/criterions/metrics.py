@@ -1,0 +1,57 @@
+"""Metrics of predictions, by scikit-learn and scipy, in percent."""
+
+import numpy as np
+
+
+def of_classes(confusion: np.ndarray, positive_class: int = 1) -> dict[str, float]:
+    """Metrics of a classification.
+
+    They are scikit-learn's on one weighted example a cell of the confusion matrix,
+    which equals its figure on the single predictions.
+
+    Args:
+        confusion: (classes, classes), how many examples of each class (row) were
+            predicted to be of each class (column).
+        positive_class: that of ``f1``.
+
+    Returns:
+        ``accuracy``, ``mcc`` (Matthews correlation coefficient, also of many classes),
+        and ``f1`` of two classes or ``macro_f1`` of more; 0 where a metric has no
+        value, as in scikit-learn.
+    """
+    from sklearn import metrics
+
+    truth, predicted = (each.ravel() for each in np.indices(confusion.shape))
+    weights = np.asarray(confusion, dtype=np.float64).ravel()
+    names = ("accuracy", "mcc", "f1" if len(confusion) == 2 else "macro_f1")
+    if not weights.sum():
+        return dict.fromkeys(names, 0.0)
+    cells = {"y_true": truth, "y_pred": predicted, "sample_weight": weights}
+    f1 = metrics.f1_score(
+        **cells,
+        labels=[positive_class] if len(confusion) == 2 else None,
+        average="macro",
+        zero_division=0.0,
+    )
+    values = (metrics.accuracy_score(**cells), metrics.matthews_corrcoef(**cells), f1)
+    return {name: 100 * float(value) for name, value in zip(names, values, strict=True)}
+
+
+def of_scores(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Metrics of a regression.
+
+    Args:
+        predicted, truth: (examples,).
+
+    Returns:
+        ``pearson`` and ``spearman`` (correlation coefficients) and ``correlation``,
+        their mean; 0 where one side is constant.
+    """
+    from scipy import stats
+
+    values = {"pearson": 0.0, "spearman": 0.0}
+    if len(truth) > 1 and np.ptp(predicted) > 0 and np.ptp(truth) > 0:
+        values["pearson"] = 100 * float(stats.pearsonr(predicted, truth)[0])
+        values["spearman"] = 100 * float(stats.spearmanr(predicted, truth)[0])
+    values["correlation"] = (values["pearson"] + values["spearman"]) / 2
+    return values

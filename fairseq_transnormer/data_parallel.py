@@ -1,0 +1,220 @@
+"""Any number of workers trains alike: what fairseq's data parallelism lacks for that.
+
+The batch of an update is counted and, if asked for, worked out; batches that only pad
+the end of an epoch weigh nothing; a run goes on in the batches that it began with, with
+any number of workers; torchrun can start workers without GPUs.
+docs/distributed_training.md shows all of it.
+"""
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask
+
+from .update_layout import Layout, described, lay_out
+
+logger = logging.getLogger(__name__)
+
+# sequences of an update: the environment carries it, since fairseq has no option for it
+SEQUENCES = "SEQUENCES_PER_UPDATE"
+# value of update_freq that stands for: whatever fills the update
+WORKED_OUT = [0]
+
+
+def install() -> None:
+    """Put everything around fairseq's functions; training begins in the first."""
+    _wrap(checkpoint_utils, "load_checkpoint", _begin)
+    _wrap(EpochBatchIterator, "state_dict", _say_of_how_many_workers)
+    _wrap(EpochBatchIterator, "load_state_dict", _go_on_behind_other_workers)
+    _wrap(FairseqTask, "get_batch_iterator", _keep_to_the_batches_of_a_fresh_run)
+    _wrap(distributed_utils, "_infer_torch_distributed_launch_init", _start_on_cpus)
+
+
+def _wrap(owner: Any, name: str, around: Callable) -> None:
+    """Make ``owner.name(...)`` call ``around(original, ...)``; once only."""
+    original = getattr(owner, name)
+    if getattr(original, "trains_workers_alike", False):
+        return
+
+    @functools.wraps(original)
+    def wrapped(*arguments, **keywords):
+        return around(original, *arguments, **keywords)
+
+    wrapped.trains_workers_alike = True
+    setattr(owner, name, wrapped)
+
+
+def _begin(load_checkpoint, cfg, trainer, **keywords):
+    """Around checkpoint_utils.py, load_checkpoint, which training begins with."""
+    fill_the_update(trainer.cfg, trainer.data_parallel_world_size)
+    _wrap(type(trainer), "train_step", _leave_padding_out)
+    return load_checkpoint(cfg, trainer, **keywords)
+
+
+def fill_the_update(cfg, workers: int) -> None:
+    """Work ``update_freq`` out where it is [0], and look that an update is as declared.
+
+    Args:
+        cfg: fairseq's configuration; its batch_size and update_freq are set.
+        workers: that really train, which Slurm or torchrun may have decided.
+
+    Raises:
+        ValueError: the sequences of an update cannot be, or are not, those that
+            SEQUENCES_PER_UPDATE declares.
+    """
+    dataset, optimization = cfg.dataset, cfg.optimization
+    wanted = _declared()
+    work_out = list(optimization.update_freq) == WORKED_OUT
+    if wanted is None and work_out:
+        raise ValueError(
+            f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; allowed: "
+            "the sequences of an update there, or the batches to accumulate here"
+        )
+    if dataset.batch_size is None or dataset.max_tokens is not None:
+        if wanted is not None:
+            raise ValueError(
+                f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed "
+                f"number of sequences; allowed with {SEQUENCES}={wanted}: "
+                "dataset.batch_size alone"
+            )
+        return
+    if work_out:
+        layout = lay_out(wanted, workers, most=dataset.batch_size)
+        dataset.batch_size, optimization.update_freq = (
+            layout.batch,
+            [layout.update_freq],
+        )
+    for update_freq in optimization.update_freq:
+        layout = Layout(dataset.batch_size, update_freq)
+        sequences = workers * layout.batch * layout.update_freq
+        told = described(sequences, workers, layout)
+        if wanted not in (None, sequences):
+            raise ValueError(f"{told}; {_instead(wanted, workers, layout.batch)}")
+        logger.info(told)
+
+
+def _declared() -> int | None:
+    text = os.environ.get(SEQUENCES, "")
+    if text and (not text.isdecimal() or int(text) == 0):
+        raise ValueError(f"{SEQUENCES}={text}; allowed: 1, 2, ... or nothing")
+    return int(text) if text else None
+
+
+def _instead(wanted: int, workers: int, batch: int) -> str:
+    try:
+        update_freq = lay_out(wanted, workers, batch=batch).update_freq
+        allowed = f"optimization.update_freq=[{update_freq}]"
+    except ValueError as error:
+        allowed = f"others ({error})"
+    return (
+        f"{SEQUENCES} is {wanted}; allowed: {allowed}, or an empty {SEQUENCES} for any "
+        "number"
+    )
+
+
+def _leave_padding_out(train_step, trainer, samples, *arguments, **keywords):
+    """Around trainer.py, train_step, which ignores all of a worker's batches of an
+    update if the last is padding: their gradients count then, and their tokens do not.
+
+    Where each pass fetches the shards of the model, workers must make equally many.
+    """
+    if not trainer.is_fsdp:
+        samples = [sample for sample in samples if sample] or samples[:1]
+    return train_step(trainer, samples, *arguments, **keywords)
+
+
+def _say_of_how_many_workers(state_dict, iterator):
+    """Around data/iterators.py, state_dict: a position is that of a worker's share."""
+    return {
+        **state_dict(iterator),
+        "workers": iterator.num_shards,
+        "batches_in_epoch": len(iterator.frozen_batches),
+    }
+
+
+def _go_on_behind_other_workers(load_state_dict, iterator, state):
+    """Around load_state_dict: with another number of workers another position.
+
+    An update takes the same batches, in whatever shares. With another batch size the
+    batches are others, and the same part of the epoch counts as done.
+    """
+    position, workers = state.get("iterations_in_epoch", 0), state.get("workers")
+    if not position or workers is None:
+        return load_state_dict(iterator, state)
+    iterator.epoch = state["epoch"]
+    batches, before = len(iterator.frozen_batches), state["batches_in_epoch"]
+    done = position * workers
+    if batches != before:
+        done = done * batches // before
+        logger.warning(
+            "the epoch has %d batches, and had %d when the checkpoint was written "
+            "(dataset.batch_size or the data have changed): of epoch %d some sequences "
+            "come again and others do not",
+            batches,
+            before,
+            iterator.epoch,
+        )
+    position, rest = divmod(done, iterator.num_shards)
+    if workers != iterator.num_shards:
+        logger.info(
+            "%d workers go on where %d were: %d of %d batches of epoch %d are done%s",
+            iterator.num_shards,
+            workers,
+            done - rest,
+            batches,
+            iterator.epoch,
+            f" and {rest} come again" if rest else "",
+        )
+    return load_state_dict(iterator, {**state, "iterations_in_epoch": position})
+
+
+def _keep_to_the_batches_of_a_fresh_run(
+    get_batch_iterator,
+    task,
+    dataset,
+    *arguments,
+    epoch=1,
+    disable_iterator_cache=False,
+    update_epoch_batch_itr=False,
+    **keywords,
+):
+    """Around tasks/fairseq_task.py, which makes batches once and keeps them.
+
+    They are drawn by the epoch that a process begins with: a run that goes on in a
+    later epoch would have others (with language_modeling), and its position in them
+    would leave out some of the data and repeat some.
+    """
+    made_once = (
+        not disable_iterator_cache
+        and not update_epoch_batch_itr
+        and not getattr(task.cfg, "rebuild_batches", False)
+        and task.can_reuse_epoch_itr(dataset)
+    )
+    return get_batch_iterator(
+        task,
+        dataset,
+        *arguments,
+        epoch=1 if made_once else epoch,
+        disable_iterator_cache=disable_iterator_cache,
+        update_epoch_batch_itr=update_epoch_batch_itr,
+        **keywords,
+    )
+
+
+def _start_on_cpus(infer, training):
+    """Around distributed/utils.py, which divides by the number of GPUs."""
+    import torch
+
+    if torch.cuda.device_count():
+        return infer(training)
+    training.distributed_init_method = "env://"
+    training.distributed_world_size = int(os.environ["WORLD_SIZE"])
+    training.distributed_rank = int(os.environ["RANK"])
+    training.device_id = 0
+    training.distributed_no_spawn = True

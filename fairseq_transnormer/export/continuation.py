@@ -1,0 +1,87 @@
+"""Continues tokens in plain PyTorch: prompts in one pass, then state by state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..modules import CausalLanguageModel
+from .errors import ExportError
+
+
+@torch.no_grad()
+def continue_tokens(
+    model: CausalLanguageModel,
+    tokens: Tensor,
+    *,
+    end: int,
+    pad: int,
+    max_new_tokens: int = 128,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+) -> Tensor:
+    """Append tokens to rows, the likeliest ones or drawn ones.
+
+    Args:
+        model: in evaluation.
+        tokens: int64 (B, N), without pads.
+        end: the token behind which a row is not continued.
+        pad: is never chosen; fills rows that have ended.
+        max_new_tokens: most tokens that are appended.
+        temperature: divides the logits of drawn tokens.
+        top_k: draw from the k likeliest tokens.
+        top_p: draw from the likeliest tokens that together have this probability.
+        seed: of what is drawn. With none of ``top_k``, ``top_p`` and ``seed`` nothing
+            is drawn: each token is the likeliest one.
+
+    Returns:
+        int64 (B, N + M), M up to ``max_new_tokens``.
+
+    Raises:
+        ExportError: a setting is not allowed.
+    """
+    _check(max_new_tokens=max_new_tokens, top_k=top_k, temperature=temperature)
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ExportError(f"top_p={top_p}; allowed: more than 0, up to 1")
+    random = None
+    if not top_k is top_p is seed is None:
+        random = torch.Generator(tokens.device)
+        random.manual_seed(seed) if seed is not None else random.seed()
+    written, unread, states = [tokens], tokens, None
+    ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    for _ in range(max_new_tokens):
+        features, states = model.features(unread, states, return_states=True)
+        logits = model.output(features[:, -1]).float()
+        logits[:, pad] = -torch.inf
+        if random is None:
+            chosen = logits.argmax(-1, keepdim=True)
+        else:
+            chosen = _draw(logits / temperature, top_k, top_p, random)
+        unread = chosen
+        written.append(chosen.masked_fill(ended[:, None], pad))
+        ended |= chosen[:, 0] == end
+        if ended.all():
+            break
+    return torch.cat(written, 1)
+
+
+def _draw(
+    logits: Tensor, top_k: int | None, top_p: float | None, random: torch.Generator
+) -> Tensor:
+    """(B, V) -> (B, 1)."""
+    ranked, order = logits.sort(dim=-1, descending=True)
+    probabilities = ranked.softmax(-1)
+    if top_k is not None:
+        probabilities[:, top_k:] = 0
+    if top_p is not None:
+        before = probabilities.cumsum(-1) - probabilities
+        probabilities[before >= top_p] = 0
+    return order.gather(1, probabilities.multinomial(1, generator=random))
+
+
+def _check(**at_least_or_above: float | None) -> None:
+    for name, value in at_least_or_above.items():
+        if value is not None and not value > 0:
+            raise ExportError(f"{name}={value}; allowed: more than 0")

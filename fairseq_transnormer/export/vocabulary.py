@@ -1,0 +1,79 @@
+"""fairseq's dict.txt and subword units without fairseq."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..subword_units import decode_byte_pieces
+from .errors import ExportError
+
+# fairseq puts these in front of every dictionary
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+MASK = "<mask>"
+UNK = SPECIAL.index("<unk>")
+
+
+@dataclass
+class Vocabulary:
+    """Symbols and their numbers.
+
+    Attributes:
+        symbols: of tokens 0, 1, ...
+        sentencepiece_model: makes pieces of text; None: words are symbols.
+        has_gpt2_units: symbols are numbers of GPT-2's units, which need fairseq.
+    """
+
+    symbols: list[str]
+    sentencepiece_model: Path | None = None
+    has_gpt2_units: bool = False
+
+    def __post_init__(self):
+        self.numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
+        self._processor = None
+
+    @classmethod
+    def read(cls, dictionary: Path, *units, **kinds) -> Vocabulary:
+        """Read dict.txt: "SYMBOL COUNT" a line, and what fairseq appends to it."""
+        lines = dictionary.read_text(encoding="utf-8").splitlines()
+        symbols = list(SPECIAL)
+        for line in lines:
+            symbol, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
+            if not symbol or not count.isdigit():
+                raise ExportError(f"{dictionary}: {line!r}; allowed: SYMBOL COUNT")
+            symbols.append(symbol)
+        return cls(symbols, *units, **kinds)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a line; unknown symbols are <unk>."""
+        if self.has_gpt2_units:
+            raise ExportError(
+                "GPT-2's units are encoded by fairseq or tiktoken only; here: tokens"
+            )
+        words = text.split()
+        if self.sentencepiece_model is not None:
+            words = self._sentencepiece().encode(text, out_type=str)
+        return [self.numbers.get(word, UNK) for word in words]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens, without special ones but for <unk>."""
+        hidden = set(range(UNK))
+        names = [self.symbols[token] for token in tokens if token not in hidden]
+        if self.sentencepiece_model is None:
+            return " ".join(names)
+        text = "".join(names).replace("\N{LOWER ONE EIGHTH BLOCK}", " ").strip()
+        return decode_byte_pieces(text)
+
+    def _sentencepiece(self):
+        if self._processor is None:
+            try:
+                from sentencepiece import SentencePieceProcessor
+            except ImportError as error:
+                raise ExportError(
+                    "sentencepiece is not installed: pip install sentencepiece"
+                ) from error
+            self._processor = SentencePieceProcessor(
+                model_file=str(self.sentencepiece_model)
+            )
+        return self._processor

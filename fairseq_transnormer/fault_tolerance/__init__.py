@@ -1,0 +1,13 @@
+"""What training survives, and how it tells of what it does not.
+
+fairseq's own mechanisms do the work; what they lack is wrapped around them here.
+docs/fault_tolerance.md has the table of faults.
+
+stopping.py          SIGTERM: a checkpoint, then exit code 75
+checkpoint_files.py  written whole or not at all; whole or not; which one goes on
+saving.py            a full disk; weights and losses that are not numbers
+mixed_precision.py   weights in float32, so that fp16 and bf16 go on exactly
+workers.py           workers that die or hang
+binary_data.py       truncated files of data
+training.py          where these enter fairseq-train
+"""

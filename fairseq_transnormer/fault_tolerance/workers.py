@@ -1,0 +1,82 @@
+"""Workers that die or hang: the others end, after a while at most, and say so."""
+
+import logging
+import re
+import signal
+from datetime import timedelta
+
+import torch
+from fairseq.distributed import DistributedTimeoutWrapper
+from fairseq.models import distributed_fairseq_model
+from torch.distributed import distributed_c10d
+
+logger = logging.getLogger(__name__)
+
+# what gloo's errors say; NCCL's have a class of their own
+DIED = re.compile(r"Connection (closed|reset) by peer|Broken pipe|Socket", re.I)
+HUNG = re.compile(r"timed? ?out", re.I)
+
+
+class Heartbeat(DistributedTimeoutWrapper):
+    """--heartbeat-timeout with an end that is one.
+
+    fairseq sends SIGINT, of which a process does not die while it waits for another in
+    gloo or NCCL, and which ``torch.multiprocessing.spawn`` takes for success. Where the
+    process group's own timeout, the same number of seconds, has not ended the process
+    after twice that time, SIGKILL does.
+    """
+
+    def __init__(self, module, timeout: int) -> None:
+        super().__init__(module, 2 * timeout, signal.SIGKILL)
+
+    def stop_timeout(self) -> None:
+        """Called at the end of training, where fairseq waits for the whole timeout."""
+        self._terminated = True
+
+
+def install() -> None:
+    """Put ``Heartbeat`` in the place of fairseq's class."""
+    distributed_fairseq_model.DistributedTimeoutWrapper = Heartbeat
+
+
+def limit_waiting(trainer) -> None:
+    """Let workers wait for each other for --heartbeat-timeout seconds at most.
+
+    Otherwise torch's own limits hold: 10 minutes with NCCL, 30 with gloo.
+    """
+    seconds = trainer.cfg.distributed_training.heartbeat_timeout
+    if seconds <= 0 or trainer.data_parallel_world_size == 1 or trainer.tpu:
+        return
+    for group in {
+        distributed_c10d._get_default_group(),
+        trainer.data_parallel_process_group,
+    }:
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+
+
+def tell_of_a_lost_worker(train, cfg, trainer, task, epoch_itr):
+    """Around fairseq_cli/train.py, train."""
+    try:
+        return train(cfg, trainer, task, epoch_itr)
+    except RuntimeError as error:
+        what = _what_happened(error)
+        if trainer.data_parallel_world_size > 1 and what:
+            logger.error(
+                "worker %d of %d ends behind update %d: another worker %s. The same "
+                "command goes on from the last checkpoint in %s",
+                trainer.data_parallel_rank,
+                trainer.data_parallel_world_size,
+                trainer.get_num_updates(),
+                what,
+                cfg.checkpoint.save_dir,
+            )
+        raise
+
+
+def _what_happened(error: RuntimeError) -> str | None:
+    text = str(error)
+    if HUNG.search(text):
+        return "has not answered in time: it hangs, or is slower than the limit"
+    if DIED.search(text) or isinstance(error, torch.distributed.DistBackendError):
+        return "has died; its own log says of what"
+    return None

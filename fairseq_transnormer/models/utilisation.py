@@ -1,0 +1,159 @@
+"""Peak memory and model FLOPs utilisation in fairseq's training log.
+
+``gb_peak``: GiB at most that torch held on the GPU since the update before, or on the
+CPU that the process has ever had. ``mfu``: model FLOPs a second (tokens a second times
+``model_flops``) over what the devices can do, from 0 to 1; it is there where the
+device's peak is known or ``peak_tflops`` gives it, and where all sequences have the
+task's ``tokens_per_sample`` (``language_modeling``, ``masked_lm``).
+"""
+
+import logging
+import resource
+import sys
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from fairseq.distributed.utils import get_data_parallel_world_size
+from fairseq.logging import metrics
+from fairseq.modules import MultiheadAttention
+from torch import nn
+
+from ..modules.model_flops import (
+    MIXING_FLOPS,
+    TRAINING_OVER_FORWARD,
+    layer_flops,
+    output_flops,
+)
+from ..modules.options import described
+from ..ops.triton_ops.support import tf32_is_allowed
+
+logger = logging.getLogger(__name__)
+
+# vanilla on fairseq's modules
+MIXING_FLOPS[MultiheadAttention] = lambda m, n: 4 * n * m.embed_dim
+
+# part of the name of a GPU -> TFLOP/s of dense products in 16 bits (V100: float16
+# only), TF32 and float32, by NVIDIA's data sheets; the first that fits counts
+PEAK_TFLOPS = {
+    "H100 PCIe": (756, 378, 51),
+    "H100 NVL": (835, 418, 60),
+    "H100": (989, 494, 67),
+    "H200": (989, 494, 67),
+    "A100": (312, 156, 19.5),
+    "V100": (125, 15.7, 15.7),
+}
+
+
+@dataclass
+class UtilisationOptions:
+    """What the utilisation is measured against."""
+
+    peak_tflops: Optional[float] = described(  # noqa: UP045 (read by fairseq)
+        None,
+        "TFLOP/s that one device can do, for mfu in the log; by default that of its "
+        "data sheet, where it is a V100, A100, H100 or H200",
+    )
+
+
+class LogsUtilisation:
+    """Mixin of fairseq models: logs ``gb_peak`` and, if it is known, ``mfu``."""
+
+    utilisation = None
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build the model; its training with ``task`` is measured."""
+        model = super().build_model(cfg, task)
+        peak = getattr(cfg, "peak_tflops", None)
+        if peak is not None and not peak > 0:
+            raise ValueError(f"peak_tflops={peak}; allowed: above 0")
+        model.utilisation = Utilisation(training_flops(model, task), peak)
+        return model
+
+    def set_num_updates(self, num_updates):
+        """fairseq calls this in front of each forward pass of training."""
+        super().set_num_updates(num_updates)
+        if self.utilisation is not None:
+            self.utilisation.log(next(self.parameters()))
+
+
+class Utilisation:
+    """Logs what fairseq does not.
+
+    Args:
+        flops: model FLOPs of training, a token; None if they are not counted.
+        peak_tflops: of one device; None: of its data sheet.
+    """
+
+    def __init__(self, flops: float | None, peak_tflops: float | None):
+        self.flops, self.peak_tflops = flops, peak_tflops
+
+    def log(self, parameter: nn.Parameter) -> None:
+        """Add the two to the meters that are logged.
+
+        parameter: of the model, for device and dtype.
+        """
+        metrics.log_derived("gb_peak", self._peak_memory, priority=1510)
+        peak = self.peak_tflops or known_peak(parameter)
+        if self.flops is None or peak is None:
+            return
+        possible = peak * 1e12 * get_data_parallel_world_size() / self.flops
+
+        def share(meters) -> float:
+            # there are no tokens yet where each update so far overflowed
+            speed = float(meters["wps"].avg) if "wps" in meters else 0.0
+            return round(speed / possible, 4)
+
+        metrics.log_derived("mfu", share, priority=91)
+
+    @staticmethod
+    def _peak_memory(meters) -> float:
+        if "gb_free" in meters:  # fairseq's: what the GPU has, less the peak
+            total = torch.cuda.get_device_properties(0).total_memory / 1024**3
+            return round(total - meters["gb_free"].val, 2)
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return round(peak / 1024**3, 2)
+
+
+def training_flops(model: nn.Module, task) -> float | None:
+    """Model FLOPs of training ``model`` for ``task``, a token, or None."""
+    settings = getattr(task, "cfg", None) or getattr(task, "args", None)
+    length = getattr(settings, "tokens_per_sample", None)
+    if not isinstance(length, int):
+        return None
+    bidirectional = not hasattr(model, "decoder")
+    part = model.encoder if bidirectional else model.decoder
+    predicted = getattr(settings, "mask_prob", 1.0) if bidirectional else 1.0
+    if hasattr(part, "sentence_encoder"):  # fairseq's RoBERTa
+        part = part.sentence_encoder
+    plain = getattr(part, "model", None)
+    if isinstance(plain, nn.Module):
+        layers = plain.stack
+    else:  # vanilla
+        plain, layers = part, part.layers
+    vocab_size, embed_dim = plain.embed_tokens.weight.shape
+    try:
+        forward = layer_flops(layers, length) + output_flops(
+            embed_dim, vocab_size, dense=bidirectional, predicted=predicted
+        )
+    except ValueError as error:
+        logger.info("no mfu in the log: %s", error)
+        return None
+    return TRAINING_OVER_FORWARD * forward
+
+
+def known_peak(parameter: torch.Tensor) -> float | None:
+    """TFLOP/s of a parameter's device in its dtype by the data sheet, or None."""
+    if parameter.device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(parameter.device)
+    for part, (half, tf32, single) in PEAK_TFLOPS.items():
+        if part in name:
+            if parameter.dtype == torch.float32:
+                return tf32 if tf32_is_allowed() else single
+            # a V100 has no units for bfloat16
+            unknown = part == "V100" and parameter.dtype == torch.bfloat16
+            return None if unknown else half
+    return None

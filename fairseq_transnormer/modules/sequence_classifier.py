@@ -1,0 +1,107 @@
+"""A classifier of sequences, or of pairs of them, in plain PyTorch (Appendix E)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..ops.precision import accumulation_dtype
+from .config import ClassifierConfig
+from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
+from .layers import LayerStack
+
+EMBEDDING_STD = 0.02
+
+
+class SequenceClassifier(nn.Module):
+    """Token and position embedding, bidirectional layers, mean, two linear layers.
+
+    x = dropout(E[t] + P[position]); layers; f = mean over the real tokens;
+    logits = W2 relu(W1 f). For pairs one encoder reads both sequences, and the head
+    sees [a, b, a * b, a - b].
+
+    Args:
+        config: e.g. ``ClassifierT2Config()``, the paper's T2 for the Long-Range Arena.
+        vocabulary: token ids.
+        classes: outputs.
+        sequences: of an example, 1 or 2.
+
+    Raises:
+        ValueError: a value of the configuration does not fit; the field is named.
+    """
+
+    def __init__(
+        self,
+        config: ClassifierConfig,
+        vocabulary: int,
+        classes: int,
+        sequences: int = 1,
+    ):
+        super().__init__()
+        if sequences not in (1, 2):
+            raise ValueError(f"sequences={sequences}; allowed: 1, 2")
+        self.sequences, self.dropout = sequences, config.dropout
+        # every id is a token, 0 as well: no padding index
+        self.embed_tokens = nn.Embedding(vocabulary, config.embed_dim)
+        self.embed_positions = None
+        if config.positional_embedding == "learned":
+            self.embed_positions = LearnedPositions(
+                config.max_positions, config.embed_dim
+            )
+        elif config.positional_embedding == "sinusoidal":
+            self.embed_positions = SinusoidalPositions(config.embed_dim, -1)
+        for module in (self.embed_tokens, self.embed_positions):
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=EMBEDDING_STD)
+        self.stack = LayerStack(config, causal=False)
+        width = config.embed_dim * (1 if sequences == 1 else 4)
+        self.head = nn.Sequential(
+            nn.Linear(width, config.classifier_dim),
+            nn.ReLU(),
+            nn.Linear(config.classifier_dim, classes),
+        )
+
+    def features(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """The mean of a sequence's real tokens behind all layers.
+
+        Args:
+            tokens: int64 (B, N); what stands behind a row's end does not matter.
+            lengths: int64 (B,), the real tokens of each row, 1 or more.
+
+        Returns:
+            (B, embed_dim).
+
+        Raises:
+            ValueError: N is more than the positions or an attention allow.
+        """
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        pads = positions >= lengths[:, None]
+        mask = pads if pads.any() else None
+        x = self.embed_tokens(tokens)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
+        x = F.dropout(x, self.dropout, self.training)
+        x = self.stack(x, mask)
+        # a sum over thousands of tokens: not in half precision
+        total = x.masked_fill(pads[..., None], 0).sum(
+            1, dtype=accumulation_dtype(x.dtype)
+        )
+        return (total / lengths[:, None]).to(x.dtype)
+
+    def forward(self, tokens: tuple[Tensor, ...], lengths: tuple[Tensor, ...]):
+        """Logits.
+
+        Args:
+            tokens: int64 (B, N), for each of an example's sequences.
+            lengths: int64 (B,), likewise.
+
+        Returns:
+            (B, classes).
+        """
+        pooled = [self.features(*each) for each in zip(tokens, lengths, strict=True)]
+        if self.sequences == 2:
+            a, b = pooled
+            pooled = [torch.cat((a, b, a * b, a - b), dim=-1)]
+        (x,) = pooled
+        return self.head(x)

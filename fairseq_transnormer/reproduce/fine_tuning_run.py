@@ -1,0 +1,72 @@
+"""One fine-tuning in the folder of its run: checked, trained, its best weights kept.
+
+python -m fairseq_transnormer.reproduce.fine_tuning_run [fairseq-hydra-train's OPTIONS]
+
+One process does all of it: to import fairseq takes longer than to check, and a sweep
+has hundreds of runs. Exit code 2: checkpoint or data do not fit, nothing was trained.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import yaml
+
+from ..pretrained_checkpoint import PretrainedCheckpoint
+from ..sentence_data import SentenceData
+from .runs import CONFIGURATION
+
+CHECKPOINTS = "checkpoints"
+BEST = "checkpoint_best.pt"
+
+
+def check(configuration: dict) -> None:
+    """Raise ValueError unless a fine-tuning can start as it is configured."""
+    data = SentenceData.read(configuration["task"]["data"])
+    num_classes = configuration["task"]["num_classes"]
+    if num_classes != data.num_classes:
+        raise ValueError(
+            f"num_classes={num_classes}; allowed with {data.folder}: {data.num_classes}"
+        )
+    start = configuration["checkpoint"]["finetune_from_model"]
+    if start is not None:
+        checkpoint = PretrainedCheckpoint.read(start)
+        checkpoint.check_data(data)
+        checkpoint.check_model(configuration["model"])
+
+
+def slim(folder: Path) -> None:
+    """Keep ``checkpoint_best.pt``, without the optimizer's state, and nothing else.
+
+    A sweep leaves hundreds of checkpoints, two thirds of each the optimizer's state.
+    """
+    import torch
+
+    best = folder / BEST
+    state = torch.load(best, map_location="cpu", weights_only=True)
+    if state.get("last_optimizer_state") is not None:
+        state["last_optimizer_state"] = None
+        part = best.with_name(BEST + ".part")
+        torch.save(state, part)
+        os.replace(part, best)
+    for path in folder.glob("checkpoint*.pt"):
+        if path != best:
+            path.unlink()
+
+
+def main() -> int:
+    """Command line; the exit status."""
+    try:
+        check(yaml.safe_load(Path(CONFIGURATION).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        print(f"fine_tuning_run: {error}", file=sys.stderr)
+        return 2
+    from ..hydra_train import cli_main
+
+    cli_main()
+    slim(Path(CHECKPOINTS))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Long-Range Arena: a kind of job for Table 6 and one for Table 7.
+
+A cell of Table 6 names its task by ``lra`` among its overrides (a file of configs/lra/)
+and its system by ``model``. Table 7 is one run for all systems: its rows read their
+figures from that run's measurements.
+"""
+
+import json
+import sys
+from functools import partial
+from statistics import median
+from typing import Any
+
+from .corpora import LabelledTokens, NoData
+from .jobs import Conditions, HydraTrain, run_name
+from .metrics import GIBIBYTE, METRICS, RunResults
+from .presets import Preset
+from .runs import Plan, Step
+from .tables import Cell
+
+TASK = "long_range_arena"
+ARENA = "lra"
+# the benchmark's file in the run's folder
+SPEED = "speed/lra_speed.json"
+VANILLA, WITH_SDPA = "Transformer", "Transformer, SDPA"
+PHASES = {"infer": "inference", "train": "training"}
+THOUSANDS = (1, 2, 3, 4, 5, 8, 16)
+
+
+class Arena(HydraTrain):
+    """Training on one of the five tasks."""
+
+    def data(self, cell: Cell, conditions: Conditions) -> LabelledTokens:
+        """The task's folder in that of all tasks."""
+        folder = conditions.data_folder(TASK) / cell.overrides[ARENA]
+        return LabelledTokens(folder, TASK)
+
+    def preset_overrides(self, preset: Preset) -> dict[str, Any]:
+        """What does not concern models of text."""
+        return {
+            key: value
+            for key, value in preset.overrides.items()
+            if key.startswith("common.")
+        }
+
+
+class Speed:
+    """Speed and memory of all systems, measured in turns by one process."""
+
+    def name(self, cell: Cell, conditions: Conditions) -> str:
+        return run_name(conditions, ["lra_speed"])
+
+    def data(self, cell: Cell, conditions: Conditions) -> NoData:
+        return NoData(conditions.root)
+
+    def needs(self, cell: Cell) -> list[Cell]:
+        return []
+
+    def plan(self, cell: Cell, conditions: Conditions) -> Plan:
+        device = "cuda" if conditions.gpus else "cpu"
+        of_preset = conditions.preset.speed
+        options = {
+            **{key: v for key, v in of_preset.items() if key not in ("cpu", "cuda")},
+            **of_preset.get(device, {}),
+        }
+        words = [
+            word
+            for name, value in options.items()
+            for word in (f"--{name}", *(value if isinstance(value, list) else [value]))
+        ]
+        measure = [sys.executable, "-m", "benchmarks.lra_speed"]
+        folder = SPEED.partition("/")[0]
+        return Plan(
+            name=self.name(cell, conditions),
+            configuration={"device": device, **options},
+            data=str(conditions.root),
+            data_fingerprint="",
+            seed=conditions.seed,
+            updates=1,
+            steps=[
+                Step("measure", [*measure, "--device", device, "--output", SPEED]
+                     + [str(word) for word in words]),
+                # tables of its own: ratios to both vanilla transformers
+                Step("report", [sys.executable, "-m", "benchmarks.report",
+                                "--folder", folder]),
+            ],
+            origin={"preset": conditions.preset.name},
+        )  # fmt: skip
+
+
+def _measurement(results: RunResults, row: str | None, phase: str, length: int) -> dict:
+    """A row of the benchmark; empty where it was left out or ran out of memory."""
+    path = results.folder.path / SPEED
+    if not path.exists():
+        return {}
+    for each in json.loads(path.read_text(encoding="utf-8"))["measurements"]:
+        if (each["contestant"], each["phase"], each["length"]) == (row, phase, length):
+            return each if "seconds" in each else {}
+    return {}
+
+
+def steps_per_second(
+    results: RunResults, phase: str, length: int, row: str | None = None
+) -> float | None:
+    """Median over the samples."""
+    found = _measurement(results, row or results.row, phase, length)
+    return 1 / median(found["seconds"]) if found else None
+
+
+def times_as_fast(
+    results: RunResults, phase: str, length: int, than: str
+) -> float | None:
+    """Steps per second over those of another row."""
+    ours = steps_per_second(results, phase, length)
+    other = steps_per_second(results, phase, length, than)
+    return ours / other if ours and other else None
+
+
+def memory(results: RunResults, phase: str, length: int) -> float | None:
+    """Peak of a step beyond weights and the optimizer's sums, in GiB."""
+    found = _measurement(results, results.row, phase, length)
+    return found["peak_bytes"] / GIBIBYTE if found else None
+
+
+for short, phase in PHASES.items():
+    for thousand in THOUSANDS:
+        where = {"phase": phase, "length": 1024 * thousand}
+        name = f"{short}_{thousand}K"
+        METRICS.register(name)(partial(steps_per_second, **where))
+        METRICS.register(f"{name}_memory")(partial(memory, **where))
+        for than, label in ((VANILLA, "vanilla"), (WITH_SDPA, "sdpa")):
+            METRICS.register(f"{name}_over_{label}")(
+                partial(times_as_fast, **where, than=than)
+            )

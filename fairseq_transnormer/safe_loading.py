@@ -1,0 +1,176 @@
+"""Reads checkpoints without running code that is in them: the one way that all use.
+
+A checkpoint is a pickle, and a pickle can call any function. torch's safe loading
+(``weights_only=True``) lets through tensors, plain containers and what it is told of.
+fairseq's own commands load the same way: ``compat`` puts ``read_checkpoint`` in front
+of fairseq's loader. docs/checkpoints.md says what this does not reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import pickle
+import re
+import typing
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+# what fairseq never evaluates: names of files, where text in brackets is no call
+NAMES_OF_FILES = ("data", "dir", "file", "path", "project", "_model", "prefix", "repo")
+
+
+class CheckpointError(ValueError):
+    """A file is no checkpoint that can be loaded; the message says why."""
+
+
+def read_checkpoint(path: str | Path, *, mmap: bool = False) -> dict[str, Any]:
+    """What is in a checkpoint, on the CPU, as it was saved.
+
+    Args:
+        path: the file.
+        mmap: leave the tensors on the disk until they are used.
+
+    Raises:
+        CheckpointError: there is no such file; it is damaged; it holds objects other
+            than those of fairseq's checkpoints, or settings that call functions.
+            Nothing of it has been run.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = ", ".join(sorted(each.name for each in path.glob("*.pt"))) or "none"
+        raise CheckpointError(f"{path}: a folder; give a checkpoint in it: {files}")
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such checkpoint file")
+    allow_fairseq_objects()
+    try:
+        state = torch.load(
+            path,
+            map_location="cpu",
+            weights_only=True,
+            mmap=mmap and zipfile.is_zipfile(path),
+        )
+    # torch.load raises what the damage happens to lead to
+    except Exception as error:
+        raise CheckpointError(f"{path}: {_reason(error)}") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(
+            f"{path}: not a fairseq checkpoint (a {type(state).__name__})"
+        )
+    _refuse_calls(path, state)
+    return state
+
+
+def allow_fairseq_objects() -> None:
+    """Name to torch the objects that fairseq's checkpoints hold besides tensors.
+
+    None of them does anything when it is made. torch's list counts for the process.
+    """
+    if hasattr(torch.serialization, "add_safe_globals"):  # since torch 2.4
+        torch.serialization.add_safe_globals(
+            [*_OWN_OBJECTS, *_numpy_numbers(), *_configuration_objects()]
+        )
+
+
+# models and optimizers that fairseq configures by argparse keep their Namespace
+_OWN_OBJECTS = (argparse.Namespace, collections.OrderedDict, collections.defaultdict)
+
+
+def _numpy_numbers() -> list:
+    """Best scores that numpy or scipy computed: correlations of sentence_prediction."""
+    core = getattr(numpy, "_core", None) or numpy.core
+    kinds = {type(numpy.dtype(name)) for name in ("float32", "float64", "int64")}
+    return [core.multiarray.scalar, numpy.dtype, *kinds]
+
+
+def _configuration_objects() -> list:
+    """What one worker sends to the others when several resume: a DictConfig.
+
+    Files have plain dicts in its place, but for those of fairseq before 1.0.
+    """
+    try:
+        from fairseq.distributed.utils import _TensorPlaceholder
+        from omegaconf import DictConfig, ListConfig, base, nodes
+    except ImportError:
+        return []
+    return [
+        DictConfig,
+        ListConfig,
+        base.ContainerMetadata,
+        base.Metadata,
+        nodes.AnyNode,
+        nodes.BooleanNode,
+        nodes.FloatNode,
+        nodes.IntegerNode,
+        nodes.StringNode,
+        typing.Any,
+        dict,
+        list,
+        int,
+        set,
+        slice,
+        _TensorPlaceholder,
+    ]
+
+
+def _reason(error: Exception) -> str:
+    # what torch says in front of this is how to load the file unsafely
+    text = str(error).rpartition("WeightsUnpickler error: ")[2].strip()
+    found = re.search(r"GLOBAL (\w[\w.]*)", text)
+    if isinstance(error, pickle.UnpicklingError) and found:
+        return (
+            f"refused, since it asks for {found[1]}; allowed: tensors, plain "
+            "containers and the objects of fairseq's configuration. Nothing in the "
+            "file has been run"
+        )
+    detail = re.split(r"\n|\. ", text)[0] or type(error).__name__
+    return f"not a fairseq checkpoint, or damaged ({detail[:200]})"
+
+
+def _refuse_calls(path: Path, state: dict) -> None:
+    """fairseq evaluates some settings, such as ``conv_feature_layers``, as Python."""
+    for kind in ("cfg", "args"):
+        for name, text in _texts(state.get(kind), kind):
+            # fairseq saves what interpolations resolve to
+            if "${" in text or (
+                not name.endswith(NAMES_OF_FILES) and _calls_a_function(text)
+            ):
+                raise CheckpointError(
+                    f"{path}: refused, since {name}={text[:80]!r} is no plain value "
+                    "and fairseq may evaluate it; allowed: settings without calls of "
+                    "functions and without ${...}. Nothing in the file has been run"
+                )
+
+
+def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Each text in a configuration, with its dotted name."""
+    if type(value).__module__.startswith("omegaconf."):
+        from omegaconf import OmegaConf
+
+        value = OmegaConf.to_container(value)
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, argparse.Namespace):
+        yield from _texts(vars(value), name)
+    elif isinstance(value, dict):
+        for key, inside in value.items():
+            yield from _texts(inside, f"{name}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for inside in value:
+            yield from _texts(inside, name)
+
+
+def _calls_a_function(text: str) -> bool:
+    if "(" not in text:
+        return False
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.Call) for node in ast.walk(tree))

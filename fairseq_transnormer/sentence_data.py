@@ -1,0 +1,136 @@
+"""A folder of labelled texts, as data_prep makes it for ``sentence_prediction``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+REPORT = "report.json"
+DICTIONARY = "input0/dict.txt"
+# the number of fairseq's special symbols in front of every dictionary
+SPECIAL_SYMBOLS = 4
+
+
+@dataclass(frozen=True)
+class SentenceData:
+    """What the folder's report.json says.
+
+    Attributes:
+        folder: with input0, input1 (pairs only), label, report.json and SPLIT.tsv.
+        task: name of the problem.
+        labels: of the classes, in the order of their numbers; none of a regression.
+        splits: name -> number of examples.
+        is_regression: the label is a number.
+        target_scale: what the numbers were divided by.
+        max_positions: no example has more tokens, special ones counted.
+    """
+
+    folder: Path
+    task: str
+    labels: list[str]
+    splits: dict[str, int]
+    is_regression: bool
+    target_scale: float
+    max_positions: int
+
+    @classmethod
+    def read(cls, folder: Path | str) -> SentenceData:
+        """Read the report.
+
+        Raises:
+            ValueError: there is none, it is damaged, or a file is missing.
+        """
+        folder = Path(folder)
+        path = folder / REPORT
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+            data = cls(
+                folder=folder,
+                task=report["task"],
+                labels=[str(label) for label in report["labels"]],
+                splits={name: int(n) for name, n in report["splits"].items()},
+                is_regression=bool(report["regression"]),
+                target_scale=float(report.get("target_scale", 1.0)),
+                max_positions=int(report["max_positions"]),
+            )
+        except OSError as error:
+            raise ValueError(
+                f"{path}: {error.strerror}; allowed: a folder that data_prep.glue or "
+                "data_prep.classification made"
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: damaged ({error!r})") from error
+        missing = data.missing_files()
+        if missing:
+            raise ValueError(f"{folder}: no {', '.join(missing)}")
+        return data
+
+    @property
+    def num_classes(self) -> int:
+        """Outputs of a classification head."""
+        return 1 if self.is_regression else len(self.labels)
+
+    @property
+    def is_pairs(self) -> bool:
+        """Whether an example is two texts."""
+        return (self.folder / "input1").is_dir()
+
+    @cached_property
+    def symbols(self) -> list[str]:
+        """The entries of the texts' dictionary file."""
+        text = (self.folder / DICTIONARY).read_text(encoding="utf-8")
+        return [line.rpartition(" ")[0] for line in text.split("\n") if line]
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding of a model for these data, ``<mask>`` counted."""
+        return SPECIAL_SYMBOLS + len(self.symbols) + ("<mask>" not in self.symbols)
+
+    def missing_files(self) -> list[str]:
+        """Files that the report speaks of and that are not there."""
+        inputs = ("input0", "input1") if self.is_pairs else ("input0",)
+        names = [DICTIONARY]
+        for split in self.splits:
+            names += [f"{part}/{split}.{k}" for part in inputs for k in ("bin", "idx")]
+            if split.startswith("test"):
+                continue
+            if self.is_regression:
+                names.append(f"label/{split}.label")
+            else:
+                names += [f"label/{split}.{kind}" for kind in ("bin", "idx")]
+        if not self.is_regression:
+            names.append("label/dict.txt")
+        return [name for name in names if not (self.folder / name).is_file()]
+
+    def fingerprint(self) -> str:
+        """Changes with the dictionary, the labels and the examples."""
+        digest = hashlib.sha256()
+        said = (self.labels, self.splits, self.max_positions, self.target_scale)
+        digest.update(json.dumps(said).encode())
+        digest.update((self.folder / DICTIONARY).read_bytes())
+        for path in sorted(self.folder.glob("*/*.*")):
+            name = path.relative_to(self.folder)
+            digest.update(f"{name} {path.stat().st_size} ".encode())
+            if "train" not in path.stem:
+                digest.update(path.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+def updates_of_training(
+    examples: int, batch_size: int, devices: int, update_freq: int, epochs: int
+) -> int:
+    """Updates that fairseq makes of so many epochs.
+
+    Args:
+        examples: of the train split.
+        batch_size: examples of a device at once.
+        devices: that share the batches.
+        update_freq: batches that are accumulated.
+        epochs: how often the train split is gone through.
+    """
+    batches = -(-examples // batch_size)
+    of_a_device = -(-batches // devices)
+    return epochs * -(-of_a_device // update_freq)

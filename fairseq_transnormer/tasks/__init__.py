@@ -1,0 +1,5 @@
+"""fairseq tasks; importing them registers them."""
+
+from .long_range_arena import LongRangeArenaTask
+
+__all__ = ["LongRangeArenaTask"]

@@ -1,0 +1,78 @@
+"""Labelled sequences as fairseq batches them: rows of like length together."""
+
+import numpy as np
+from fairseq.data import FairseqDataset
+
+from ..labelled_sequences import Example, LabelledSequences, collate
+
+
+class BucketedSequences(FairseqDataset):
+    """``LabelledSequences`` behind fairseq's interface.
+
+    Examples are put in order by length, in steps of ``bucket_length`` tokens; an
+    example of two sequences counts as long as its longer one. Among examples of one
+    bucket the order is drawn anew each epoch where ``shuffle`` is set, so that batches
+    are not the same ones again.
+
+    Args:
+        examples: the split.
+        bucket_length: tokens.
+        shuffle: for training.
+    """
+
+    def __init__(self, examples: LabelledSequences, bucket_length: int, shuffle: bool):
+        self.examples, self.bucket_length = examples, bucket_length
+        self.shuffle, self.epoch = shuffle, 1
+        # of each example; fairseq reads this name
+        self.sizes = examples.lengths.max(axis=1)
+
+    def __len__(self):
+        return len(self.examples)
+
+    def __getitem__(self, index) -> tuple[int, Example]:
+        return int(index), self.examples[int(index)]
+
+    def collater(self, samples):
+        """A batch; empty for a worker that has none left.
+
+        ``net_input`` has ``tokens``, int64 (B, N), and ``lengths``, int64 (B,), a tuple
+        with one for each of an example's sequences; ``target`` is int64 (B,).
+        """
+        if not samples:
+            return {}
+        ids, examples = zip(*samples, strict=True)
+        batch = collate(examples)
+        return {
+            "id": np.array(ids),
+            "net_input": {"tokens": batch.tokens, "lengths": batch.lengths},
+            "target": batch.labels,
+            "ntokens": int(sum(lengths.sum() for lengths in batch.lengths)),
+            "nsentences": len(ids),
+        }
+
+    def num_tokens(self, index):
+        return self.sizes[index]
+
+    def num_tokens_vec(self, indices):
+        return self.sizes[indices]
+
+    def size(self, index):
+        return self.sizes[index]
+
+    def ordered_indices(self):
+        """All indices in the order that batches are cut from."""
+        # fairseq has seeded numpy, alike on all workers
+        order = np.arange(len(self))
+        if self.shuffle:
+            seed = (np.random.randint(2**31 - 1), self.epoch)
+            order = np.random.default_rng(seed).permutation(order)
+        buckets = -(-self.sizes[order] // self.bucket_length)
+        return order[np.argsort(buckets, kind="stable")]
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self):
+        """Whether batches stay the same ones."""
+        return not self.shuffle
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch

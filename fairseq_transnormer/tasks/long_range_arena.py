@@ -1,0 +1,99 @@
+"""``long_range_arena``: a class for a sequence, or for a pair of sequences."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import MISSING
+
+from ..labelled_sequences import LabelledSequences, read_manifest
+from ..modules.choices import choice
+from ..modules.options import described
+from .bucketed_sequences import BucketedSequences
+from .gradient_values import clip_gradient_values
+
+ARENAS = ("text", "listops", "retrieval", "pathfinder", "image")
+Arena = choice("Arena", ("any", *ARENAS), __name__)
+
+
+@dataclass
+class LongRangeArenaConfig(FairseqDataclass):
+    """The data, how they are batched, and how gradients are clipped."""
+
+    data: str = described(MISSING, "folder that python -m data_prep.lra has made")
+    arena: Arena = described(
+        Arena("any"), "refuse a folder that is not of this task of the arena"
+    )
+    max_positions: int = described(4096, "longest sequence", at_least=1)
+    bucket_length: int = described(
+        128, "batches are made of examples whose lengths differ by less", at_least=1
+    )
+    clip_value: float = described(
+        1.0, "limit of each number of the gradient; 0: none", at_least=0
+    )
+
+
+@register_task("long_range_arena", dataclass=LongRangeArenaConfig)
+class LongRangeArenaTask(FairseqTask):
+    """Classification of bytes, symbols or pixels.
+
+    Attributes:
+        vocabulary_size, num_classes, num_sequences: of the folder's examples.
+    """
+
+    def __init__(self, cfg: LongRangeArenaConfig, manifest: dict):
+        super().__init__(cfg)
+        self.vocabulary_size = manifest["vocabulary"]
+        self.num_classes = manifest["classes"]
+        self.num_sequences = manifest["sequences"]
+
+    @classmethod
+    def setup_task(cls, cfg: LongRangeArenaConfig, **kwargs):
+        """Look at the folder.
+
+        Raises:
+            ValueError: it is of another kind, or has longer sequences.
+        """
+        manifest = read_manifest(cfg.data)
+        found, expected = manifest["settings"].get("data"), str(cfg.arena)
+        if expected not in ("any", found):
+            raise ValueError(
+                f"{Path(cfg.data)}: data of {found!r}; allowed with "
+                f"arena={expected}: data of {expected!r}"
+            )
+        longest = max(split["longest"] for split in manifest["splits"].values())
+        if longest > cfg.max_positions:
+            raise ValueError(
+                f"max_positions={cfg.max_positions}; allowed for {Path(cfg.data)}: "
+                f"from {longest}, its longest sequence"
+            )
+        return cls(cfg, manifest)
+
+    def load_dataset(self, split, **kwargs):
+        """Map a split into memory; that of training is shuffled."""
+        self.datasets[split] = BucketedSequences(
+            LabelledSequences(self.cfg.data, split),
+            self.cfg.bucket_length,
+            shuffle=split == "train",
+        )
+
+    def optimizer_step(self, optimizer, model, update_num):
+        """Step with gradients whose values are clipped."""
+        if self.cfg.clip_value:
+            clip_gradient_values(optimizer, self.cfg.clip_value)
+        super().optimizer_step(optimizer, model=model, update_num=update_num)
+
+    def max_positions(self):
+        """Longest sequence."""
+        return self.cfg.max_positions
+
+    @property
+    def source_dictionary(self):
+        """None: tokens are numbers."""
+        return None
+
+    @property
+    def target_dictionary(self):
+        """None: labels are numbers."""
+        return None

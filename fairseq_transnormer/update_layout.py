@@ -1,0 +1,93 @@
+"""An update's sequences shared among workers: what each takes at once, and how often.
+
+    sequences = workers * batch * update_freq
+
+exactly: the total batch decides what a run learns, and is the paper's on any number of
+workers. Imports nothing but Python, so that scripts/train.sh can ask it in a moment.
+"""
+
+import argparse
+from typing import NamedTuple
+
+
+class Layout(NamedTuple):
+    """What each worker does for an update.
+
+    Attributes:
+        batch: sequences that it takes at once.
+        update_freq: such batches, accumulated.
+    """
+
+    batch: int
+    update_freq: int
+
+
+def lay_out(
+    sequences: int, workers: int, most: int | None = None, batch: int | None = None
+) -> Layout:
+    """Share ``sequences`` among ``workers``.
+
+    Args:
+        sequences: of an update.
+        workers: processes with a GPU each, or on the CPU, of all nodes together.
+        most: sequences that a worker can take at once; the layout has the most of
+            these that divide its share.
+        batch: sequences that a worker shall take at once, instead of ``most``.
+
+    Raises:
+        ValueError: the workers, or ``batch``, do not divide; the nearest numbers that
+            do are named.
+    """
+    if sequences % workers:
+        raise ValueError(
+            f"{workers} workers do not divide the {sequences} sequences of an update; "
+            f"nearest that do: {_nearest(sequences, workers)}"
+        )
+    share = sequences // workers
+    if batch is None:
+        batch = max(n for n in _divisors(share) if n <= (most or share))
+    elif share % batch:
+        raise ValueError(
+            f"a batch of {batch} does not divide the {share} sequences of an update "
+            f"that each of {workers} workers takes; nearest that do: "
+            f"{_nearest(share, batch)}"
+        )
+    return Layout(batch, share // batch)
+
+
+def described(sequences: int, workers: int, layout: Layout) -> str:
+    """For a log: how an update comes about."""
+    return (
+        f"an update has {sequences} sequences: {workers} workers x {layout.batch} at "
+        f"once x {layout.update_freq} accumulated"
+    )
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _nearest(number: int, wanted: int) -> str:
+    divisors = _divisors(number)
+    below = [n for n in divisors if n < wanted][-1:]
+    above = [n for n in divisors if n > wanted][:1]
+    return ", ".join(map(str, below + above))
+
+
+def main() -> None:
+    """Print the batch and the update_freq, or end with 2 and the reason."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sequences", type=int)
+    parser.add_argument("workers", type=int)
+    taken = parser.add_mutually_exclusive_group()
+    taken.add_argument("--most", type=int)
+    taken.add_argument("--batch", type=int)
+    given = parser.parse_args()
+    try:
+        print(*lay_out(given.sequences, given.workers, given.most, given.batch))
+    except ValueError as error:
+        parser.exit(2, f"{error}\n")
+
+
+if __name__ == "__main__":
+    main()

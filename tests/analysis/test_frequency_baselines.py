@@ -1,0 +1,63 @@
+import json
+
+import numpy as np
+import pytest
+
+from fairseq_transnormer.analysis import frequency_baselines
+from fairseq_transnormer.analysis.frequency_baselines import baselines, token_ids
+
+from ..tiny_data import write_tiny_data
+
+
+def test_equals_the_definition_counted_token_by_token():
+    numbers = np.random.default_rng(0)
+    train, text, size = numbers.integers(0, 9, 500), numbers.integers(0, 11, 80), 11
+    train, text = list(train), list(text)
+    single, pair = [], []
+    for before, after in zip(text, text[1:], strict=False):
+        p = (train.count(after) + 0.5) / (len(train) + size / 2)
+        together = sum(
+            both == (before, after) for both in zip(train, train[1:], strict=False)
+        )
+        single.append(p)
+        pair.append((together + 5 * p) / (train[:-1].count(before) + 5))
+    found = baselines(np.array(train), np.array(text), size)
+    assert found["unigram"] == pytest.approx(np.prod(single) ** (-1 / len(single)))
+    assert found["bigram"] == pytest.approx(np.prod(pair) ** (-1 / len(pair)))
+
+
+def test_probabilities_sum_to_one():
+    """The perplexity of a text with every token once is the size, if all are alike."""
+    size = 7
+    every = np.arange(size)
+    found = baselines(np.tile(every, 30), np.append(every, 0), size)
+    assert found["unigram"] == pytest.approx(size, rel=1e-12)
+    assert found["bigram"] == pytest.approx(1 / ((30 + 5 / 7) / 35), rel=0.02)
+
+
+def test_command_reads_binarised_text(tmp_path, capsys):
+    data = write_tiny_data(tmp_path / "data")
+    ids, size = token_ids(data, "valid")
+    assert len(ids) == 30 * 21 and size == 64
+    target = tmp_path / "found.json"
+    assert frequency_baselines.main([str(data), "--json", str(target)]) == 0
+    record = json.loads(target.read_text())
+    assert record["tokens"] == len(ids)
+    # words are drawn evenly: neither knows more than where a line of 20 ends
+    assert 50 < record["unigram"] < 64
+    assert f"{record['bigram']:.2f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--split", "test"], "has no test.bin"),
+        (["--tokens", "1"], "text has 1 tokens"),
+    ],
+)
+def test_what_cannot_be_counted_is_named(tmp_path, capsys, arguments, message):
+    data = write_tiny_data(tmp_path / "data")
+    with pytest.raises(SystemExit) as stopped:
+        frequency_baselines.main([str(data), *arguments])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err

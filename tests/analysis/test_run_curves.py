@@ -1,0 +1,69 @@
+"""Runs side by side: what is drawn, printed and refused."""
+
+import pytest
+
+from fairseq_transnormer.analysis import run_curves
+from fairseq_transnormer.analysis.figures import pyplot
+
+from .logs import line, training_log
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Figures as they are when they are saved."""
+    drawn = []
+
+    def keep(figure, target):
+        drawn.append(figure)
+        figure.savefig(target, dpi=50)
+
+    monkeypatch.setattr(run_curves, "save", keep)
+    yield drawn
+    pyplot().close("all")
+
+
+def test_runs_side_by_side(tmp_path, figures, capsys):
+    one, two = tmp_path / "one.log", tmp_path / "two" / "train.log"
+    one.write_text(training_log([(10, 5.0), (20, 4.0)], [(20, 9.0)]))
+    two.parent.mkdir()
+    record = {"epoch": 1, "loss": 3.5, "wps": 7, "gnorm": 0.5, "gb_peak": 1.5}
+    two.write_text(line("train_inner", record | {"mfu": 0.25, "num_updates": 5}))
+    target = tmp_path / "runs.png"
+    arguments = [f"one={one}", f"two={two.parent}", "--plot", str(target)]
+    assert run_curves.main(arguments) == 0
+    assert target.read_bytes().startswith(b"\x89PNG")
+    out = capsys.readouterr().out.splitlines()
+    assert out[2:] == [
+        "| one | 20 | 4.0 | 100.5 | - | - | - |",
+        "| two | 5 | 3.5 | 7 | 0.5 | 1.5 | 0.25 |",
+    ]
+    panels = [axes for axes in figures[0].axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == [
+        title for title, _, _ in run_curves.PANELS.values()
+    ]
+    lines = {each.get_label(): each for each in panels[0].lines}
+    assert lines["one"].get_xydata().tolist() == [[10, 5], [20, 4]]
+    assert panels[0].lines[1].get_xydata().tolist() == [[20, 2]]
+    assert panels[3].lines[1].get_xydata().tolist() == [[5, 1.5]]
+
+
+def test_panels_without_values_are_left_out(tmp_path, figures):
+    log = tmp_path / "train.log"
+    log.write_text(training_log([(10, 5.0)]))
+    assert run_curves.main([str(log), "--plot", str(tmp_path / "runs.png")]) == 0
+    assert len([axes for axes in figures[0].axes if axes.get_title()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        (["none.log"], "none.log"),
+        (["a=empty.log"], "no training records"),
+        (["a=empty.log", "a=none.log"], "'a' names two files"),
+    ],
+)
+def test_what_is_refused(runs, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.log").touch()
+    assert run_curves.main([*runs, "--plot", "runs.png"]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "runs.png").exists()

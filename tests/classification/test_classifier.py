@@ -1,0 +1,178 @@
+"""Labels for texts: by the model's outputs, whatever runs in the same batch."""
+
+import io
+import json
+import sys
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.options import get_training_parser, parse_args_and_arch
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.classification import ClassificationError, TextClassifier
+from fairseq_transnormer.classification.command_line import main
+from fairseq_transnormer.classification.encoding import TextEncoder
+
+from .problems import dictionary, write_problem
+
+TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
+
+
+def saved(folder, data, classes=2, task="sentence_prediction", pooling="first"):
+    """A checkpoint of a tiny model with random weights, as fairseq-train writes it."""
+    arguments = [
+        str(data), "--user-dir", "fairseq_transnormer", "--task", task,
+        "--arch", "roberta_transnormer_t2_tiny", "--optimizer", "adam",
+        "--pooling", pooling,
+    ]  # fmt: skip
+    if task == "sentence_prediction":
+        arguments += ["--num-classes", str(classes), "--init-token", "0"]
+        arguments += ["--separator-token", "2"]
+        arguments += ["--criterion", "sentence_prediction_metrics"]
+        arguments += ["--regression-target"] if classes == 1 else []
+    else:
+        arguments += ["--criterion", "masked_lm"]
+    cfg = convert_namespace_to_omegaconf(
+        parse_args_and_arch(get_training_parser(), arguments)
+    )
+    torch.manual_seed(0)
+    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    state = {
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "args": None,
+        "model": model.state_dict(),
+        "optimizer_history": [
+            {"optimizer_name": "x", "lr_scheduler_state": {}, "num_updates": 1}
+        ],
+        "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": None},
+    }
+    path = folder / "checkpoint_best.pt"
+    checkpoint_utils.torch_persistent_save(state, str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("single")
+    return saved(folder, write_problem(folder / "data"))
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_a_text_alone_and_among_others(tmp_path, pooling):
+    path = saved(tmp_path, write_problem(tmp_path / "data"), pooling=pooling)
+    classifier = TextClassifier.from_checkpoint(path, device="cpu")
+    rows = [torch.tensor(classifier.encode(text)) for text in TEXTS]
+    logits = classifier.outputs(rows)
+    assert all(torch.pdist(logits) > 0.001)
+    for row, expected in zip(rows, logits, strict=True):
+        torch.testing.assert_close(
+            classifier.outputs([row])[0], expected, rtol=1e-5, atol=1e-6
+        )
+    together = classifier.classify(TEXTS)
+    for text, expected in zip(TEXTS, together, strict=True):
+        (alone,) = classifier.classify([text])
+        assert alone.label == expected.label
+        assert alone.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
+        tokens = torch.tensor([classifier.encode(text)])
+        scores, _ = classifier.model(
+            tokens, classification_head_name="sentence_classification_head"
+        )
+        label = ["no", "yes"][scores[0].argmax()]
+        assert (label, alone.probabilities[label]) == (
+            alone.label, pytest.approx(scores[0].softmax(-1).max().item(), abs=1e-5)
+        )  # fmt: skip
+
+
+def test_tokens_are_those_of_the_prepared_data(single):
+    classifier = TextClassifier.from_checkpoint(single, device="cpu")
+    words = classifier.dictionary
+    for row in classifier.rows_of("test"):
+        text = words.string(row[1:])
+        assert classifier.encode(text) == row.tolist()
+
+
+def test_pairs_and_what_does_not_fit():
+    words = dictionary()
+    encode = TextEncoder([], words, 12)
+    ids = encode("w0 w1 w2 w3 w4 w5", "w6 w7 w8")
+    assert words.string(ids, extra_symbols_to_ignore={}) == "w0 w1 w2 w3 w4 w6 w7 w8"
+    assert [ids[0], ids[6], ids[7], ids[-1]] == [0, 2, 2, 2] and len(ids) == 12
+    assert len(encode(" ".join(["w1"] * 50))) == 12
+
+
+def test_regression_is_on_the_scale_of_its_labels(tmp_path):
+    data = write_problem(tmp_path / "data", labels=(), pairs=True, task="STS-B")
+    classifier = TextClassifier.from_checkpoint(saved(tmp_path, data, 1), device="cpu")
+    (found,) = classifier.classify([("w1 w2", "w3")])
+    output = classifier.outputs([torch.tensor(classifier.encode("w1 w2", "w3"))])
+    assert found.label is None and found.score == pytest.approx(5 * output.item())
+    with pytest.raises(ClassificationError, match="text 1 has 1 parts; STS-B takes 2"):
+        classifier.classify(["w1"])
+
+
+def test_command_line(single, capsys, monkeypatch):
+    arguments = ["--path", str(single), "--device", "cpu"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(TEXTS) + "\n"))
+    assert main([*arguments, "--input", "-", "--json", "--batch-size", "2"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    classifier = TextClassifier.from_checkpoint(single, device="cpu")
+    labels = [each.label for each in classifier.classify(TEXTS)]
+    assert [line["label"] for line in lines] == labels
+    assert sum(lines[0]["probabilities"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "first"),
+    [
+        ("MRPC", ("not_equivalent", "equivalent"), {"0", "1"}),
+        ("QNLI", ("entailment", "not_entailment"), {"entailment", "not_entailment"}),
+    ],
+)
+def test_submissions(tmp_path, capsys, task, labels, first):
+    data = write_problem(tmp_path / "data", labels, task=task, pairs=True)
+    path = str(saved(tmp_path, data))
+    out = tmp_path / "out"
+    assert main(["--path", path, "--submission", str(out)]) == 0
+    (file,) = out.iterdir()
+    rows = [line.split("\t") for line in file.read_text().splitlines()]
+    assert file.name == f"{task}.tsv" and rows[0] == ["index", "prediction"]
+    assert [row[0] for row in rows[1:]] == list("01234")
+    assert {row[1] for row in rows[1:]} <= first
+
+
+def error_of(arguments, capsys) -> str:
+    capsys.readouterr()
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
+    path = str(single)
+    three = write_problem(tmp_path / "three", ("a", "b", "c"))
+    pre_trained = saved(tmp_path, single.parent / "data/input0", task="masked_lm")
+    half = tmp_path / "half.pt"
+    half.write_bytes(single.read_bytes()[:4000])
+    cases = [
+        (["--path", "no.pt", "--text", "x"], "no such checkpoint"),
+        (["--path", str(half), "--text", "x"], "truncated"),
+        (["--path", path, "--data", str(tmp_path), "--text", "x"], "report.json"),
+        (
+            ["--path", path, "--data", str(three), "--text", "x"],
+            "a head with 2",
+        ),
+        (["--path", path, "--text", " "], "text 1 is empty"),
+        (["--path", path, "--text", "a", "b"], "text 1 has 2 parts; own takes 1"),
+        (["--path", path, "--evaluate", "dev"], "has train, valid, test"),
+        (["--path", path, "--submission", str(tmp_path)], "task 'own' has no subm"),
+        (["--path", path, "--input", "/no/such"], "--input /no/such"),
+        (
+            ["--path", str(pre_trained), "--data", str(three), "--text", "x"],
+            "not fine-tuned",
+        ),
+    ]
+    for arguments, message in cases:
+        assert message in error_of(arguments, capsys), arguments

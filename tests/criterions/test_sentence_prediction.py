@@ -1,0 +1,170 @@
+"""The criterion's sums: over batches, over workers, and in fairseq's own validation."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.logging import metrics
+from scipy import stats
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+from fairseq_transnormer.criterions.sentence_prediction import (
+    SentencePredictionMetricsConfig,
+    SentencePredictionMetricsCriterion,
+)
+from tests.classification.problems import write_problem
+
+ROOT = Path(__file__).parents[2]
+
+
+class Scores(torch.nn.Module):
+    """A model whose outputs are given: one row a sample's id."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, ids, features_only, classification_head_name):
+        return self.outputs[ids], None
+
+
+def criterion(classes, examples, **options):
+    task = SimpleNamespace(
+        cfg=SimpleNamespace(num_classes=classes), datasets={"valid": range(examples)}
+    )
+    return SentencePredictionMetricsCriterion(
+        SentencePredictionMetricsConfig(**options), task
+    )
+
+
+def validated(made, outputs, targets, sizes, workers=1):
+    """What is logged of batches of these sizes, summed over workers first."""
+    model, start, logged = Scores(outputs).eval(), 0, []
+    for size in sizes:
+        ids = torch.arange(start, start + size)
+        sample = {"id": ids, "net_input": {"ids": ids}, "target": targets[ids]}
+        logged.append(made(model, sample | {"ntokens": 3 * size})[2])
+        start += size
+    assert start == len(targets)
+    with metrics.aggregate(new_root=True) as found:
+        for i in range(0, len(logged), workers):
+            group = logged[i : i + workers]
+            # as fairseq sums them over workers, key by key
+            made.reduce_metrics([{k: sum(g[k] for g in group) for k in group[0]}])
+        return found.get_smoothed_values()
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize(("sizes", "workers"), [([37], 1), ([8] * 4 + [5], 1)])
+def test_metrics_do_not_depend_on_batches(classes, sizes, workers):
+    outputs, targets = torch.randn(37, classes), torch.randint(classes, (37,))
+    found = validated(criterion(classes, 37), outputs, targets, sizes, workers)
+    predicted = outputs.argmax(1)
+    assert found["accuracy"] == pytest.approx(
+        100 * (predicted == targets).double().mean().item()
+    )
+    assert found["mcc"] == pytest.approx(100 * matthews_corrcoef(targets, predicted))
+    name, average = ("f1", "binary") if classes == 2 else ("macro_f1", "macro")
+    expected = 100 * f1_score(targets, predicted, average=average)
+    assert found[name] == pytest.approx(expected)
+    loss = F.cross_entropy(outputs, targets).item() / np.log(2)
+    assert found["loss"] == pytest.approx(loss, abs=1e-5)
+    assert not {"_confusion", "_scores"} & set(found)
+
+
+def test_workers_are_summed():
+    outputs, targets = torch.randn(40, 2), torch.randint(2, (40,))
+    made = criterion(2, 40, positive_class=0)
+    apart = validated(made, outputs, targets, [10] * 4)
+    together = validated(made, outputs, targets, [10] * 4, workers=2)
+    assert together == pytest.approx(apart)
+    expected = 100 * f1_score(targets, outputs.argmax(1), pos_label=0)
+    assert together["f1"] == pytest.approx(expected)
+
+
+def test_scores():
+    outputs, targets = torch.randn(23, 1), torch.randint(6, (23,)).float()
+    made = criterion(1, 23, regression_target=True)
+    found = validated(made, outputs, targets, [7, 7, 7, 2])
+    values = outputs[:, 0]
+    assert found["pearson"] == pytest.approx(
+        100 * stats.pearsonr(values, targets).statistic, rel=1e-5
+    )
+    assert found["spearman"] == pytest.approx(
+        100 * stats.spearmanr(values, targets).statistic, rel=1e-5
+    )
+    assert found["loss"] == pytest.approx(F.mse_loss(values, targets).item(), abs=1e-5)
+
+
+def test_a_label_beyond_the_head_is_told():
+    with pytest.raises(ValueError, match="number 2; allowed: 0 to 1"):
+        validated(criterion(2, 3), torch.randn(3, 2), torch.tensor([0, 2, 1]), [3])
+    with pytest.raises(ValueError, match="positive_class=2; allowed: 0 to 1"):
+        criterion(2, 3, positive_class=2)
+    with pytest.raises(ValueError, match="num_classes=2; allowed with scores: 1"):
+        criterion(2, 3, regression_target=True)
+
+
+def command(data, save_dir, *more):
+    return [
+        sys.executable, "-m", "fairseq_cli.train", str(data), "--user-dir",
+        str(ROOT / "fairseq_transnormer"), "--task", "sentence_prediction",
+        "--criterion", "sentence_prediction_metrics", "--arch",
+        "roberta_transnormer_t2_tiny", "--num-classes", "2", "--init-token", "0",
+        "--batch-size-valid", "5", "--batch-size", "8", "--optimizer", "adam",
+        "--lr", "0.01", "--max-update", "2", "--save-dir", str(save_dir),
+        "--required-batch-size-multiple", "1", "--cpu", "--log-format", "json",
+        "--best-checkpoint-metric", "mcc", "--maximize-best-checkpoint-metric",
+        "--num-workers", "0", *more,
+    ]  # fmt: skip
+
+
+def test_two_workers_log_what_scikit_learn_says(tmp_path):
+    """Real gloo processes; 5 batches, the last of one example, so one has none then."""
+    from fairseq_transnormer.classification.command_line import main
+
+    data = write_problem(tmp_path / "data")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [
+        subprocess.Popen(
+            command(
+                data, tmp_path / "out", "--distributed-world-size", "2",
+                "--distributed-rank", str(rank), "--distributed-init-method",
+                f"tcp://127.0.0.1:{port}", "--distributed-no-spawn",
+                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
+            ),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    output = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], output[0][-3000:]
+    records = re.findall(r"\| valid \| (\{.*\})", "".join(output))
+    logged = json.loads(records[-1])
+
+    table = tmp_path / "predictions.tsv"
+    checkpoint = str(tmp_path / "out/checkpoint_last.pt")
+    arguments = ["--path", checkpoint, "--evaluate", "valid"]
+    assert main([*arguments, "--dump-predictions", str(table)]) == 0
+    rows = [line.split("\t") for line in table.read_text().splitlines()[1:]]
+    truth, predicted = ([row[i] for row in rows] for i in (1, 2))
+    assert len(rows) == 21
+    expected = {
+        "accuracy": np.mean(np.array(truth) == np.array(predicted)),
+        "f1": f1_score(truth, predicted, pos_label="yes", zero_division=0.0),
+        "mcc": matthews_corrcoef(truth, predicted),
+    }
+    for name, value in expected.items():
+        assert float(logged[f"valid_{name}"]) == pytest.approx(100 * value, rel=1e-5)

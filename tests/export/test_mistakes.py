@@ -1,0 +1,181 @@
+"""What cannot be exported or loaded is refused in one clear sentence."""
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+import torch
+
+from fairseq_transnormer.export import ExportError, load_exported
+from fairseq_transnormer.export.command_line import main
+from fairseq_transnormer.export.writing import export_checkpoint
+from tests.models.building import dictionary
+
+from .checkpoints import write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A checkpoint, and its export with a dictionary."""
+    root = tmp_path_factory.mktemp("good")
+    dictionary().save(str(root / "dict.txt"))
+    write_checkpoint(root / "model.pt", "transnormer_t1_tiny")
+    export_checkpoint(root / "model.pt", root / "out")
+    return root
+
+
+@pytest.fixture
+def copy(exported, tmp_path):
+    return shutil.copytree(exported / "out", tmp_path / "copy")
+
+
+def fails(message, function, *arguments):
+    with pytest.raises(ExportError) as error:
+        function(*arguments)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_files(exported):
+    names = sorted(path.name for path in (exported / "out").iterdir())
+    assert names == ["config.json", "dict.txt", "model.safetensors"]
+    assert load_exported(exported / "out").vocabulary.symbols[4:6] == ["w0", "w1"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "dict.txt"])
+def test_missing_truncated_and_changed_files(name, copy):
+    path = copy / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    fails(f"{name}: ", load_exported, copy)
+    if name != "config.json":
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        fails("truncated or changed", load_exported, copy)
+    path.unlink()
+    fails(f"{name}: missing", load_exported, copy)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "no export of this package"),
+        ({"format_version": 2}, "format_version=2; allowed: 1"),
+        ({"rotary": 1}, "unknown rotary"),
+        ({"kind": "both"}, "kind='both'; allowed: causal, bidirectional"),
+        ({"vocab_size": "30"}, "vocab_size='30'; allowed: int"),
+        ({"vocab_size": 31}, "embed_tokens.weight has the shape (30, 32)"),
+        ({"special_tokens": {"pad": 1}}, "lack bos"),
+        ({"files": {"../x": ""}}, "files=['../x']; allowed: model.safetensors"),
+        ({"config": {"rotary": 1}}, "unknown config.rotary"),
+        ({"config": {"embed_dim": 33}}, "num_heads=2; allowed: divisors"),
+        ({"config": {"embed_dim": "32"}}, "config.embed_dim='32'; allowed: int"),
+        ({"config": {"block_size": 0}}, "config.block_size=0; allowed: at least 1"),
+        (
+            {"config": {"diag_activation": "x"}},
+            "config.diag_activation='x'; allowed: softmax",
+        ),
+        (
+            {"config": {"attention_types": "diag"}},
+            "has unknown tensors: stack.layers.1",
+        ),
+    ],
+)
+def test_config_that_does_not_do(change, message, copy):
+    path = copy / "config.json"
+    content = json.loads(path.read_text())
+    for name, value in change.items():
+        if name == "config":
+            value = content["config"] | value
+        content[name] = value
+    path.write_text(json.dumps(content))
+    fails(message, load_exported, copy)
+
+
+def test_fields_that_are_not_there(copy):
+    path = copy / "config.json"
+    content = json.loads(path.read_text())
+    del content["kind"]
+    path.write_text(json.dumps(content))
+    fails("lacks kind", load_exported, copy)
+
+
+def test_an_existing_folder_is_kept(exported, tmp_path):
+    (tmp_path / "mine").mkdir()
+    fails("exists; give", export_checkpoint, exported / "model.pt", tmp_path / "mine")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+@pytest.mark.parametrize(
+    "name", ["vanilla_transformer_tiny", "roberta_vanilla_transformer_tiny"]
+)
+def test_fairseqs_own_layers(name, tmp_path):
+    write_checkpoint(tmp_path / "model.pt", name)
+    message = f"a checkpoint of {name!r}, whose layers are fairseq's own"
+    fails(message, export_checkpoint, tmp_path / "model.pt", tmp_path / "out")
+
+
+def test_a_failure_leaves_nothing_behind(exported, tmp_path, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    message = "cannot be written ([Errno 28] No space left on device)"
+    fails(message, export_checkpoint, exported / "model.pt", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_malicious_and_damaged_checkpoints(exported, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    torch.save({"cfg": Payload(), "model": {}}, tmp_path / "malicious.pt")
+    (tmp_path / "cut.pt").write_bytes((exported / "model.pt").read_bytes()[:999])
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "weights.pt")
+    for name, message in (
+        ("malicious", "refused, since it asks for "),
+        ("cut", "not a fairseq checkpoint, or damaged"),
+        ("weights", "not a checkpoint of fairseq-train"),
+        ("none", "no such checkpoint file"),
+    ):
+        path = tmp_path / f"{name}.pt"
+        fails(f"{path}: {message}", export_checkpoint, path, tmp_path / "out")
+    assert not (tmp_path / "made").exists() and not (tmp_path / "out").exists()
+
+
+def test_dictionary_of_other_data(exported, tmp_path):
+    dictionary(5).save(str(tmp_path / "dict.txt"))
+    arguments = exported / "model.pt", tmp_path / "out"
+    fails("9 entries", export_checkpoint, *arguments, tmp_path)
+    fails("no dict.txt in", export_checkpoint, *arguments, tmp_path / "none")
+
+
+def test_a_folder_of_data_that_is_gone_is_a_note(tmp_path, capsys):
+    write_checkpoint(tmp_path / "model.pt", "roberta_transnormer_t2_tiny", "/gone")
+    arguments = [str(tmp_path / "model.pt"), "--dest", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert "note: no dict.txt in /gone" in capsys.readouterr().err
+    exported = load_exported(tmp_path / "out")
+    fails("is bidirectional", exported.continue_text, "a word")
+    assert main(arguments) == 2
+    assert "out exists" in capsys.readouterr().err
+
+
+def test_settings(exported):
+    loaded = load_exported(exported / "out")
+    for settings, message in (
+        ({"top_k": 0}, "top_k=0; allowed: more than 0"),
+        ({"top_p": 1.5}, "top_p=1.5; allowed"),
+        ({"temperature": 0}, "temperature=0"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+    ):
+        fails(message, lambda: loaded.continue_text("w1", **settings))  # noqa: B023
+
+
+def test_without_safetensors(exported, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    fails("safetensors is not installed: pip", load_exported, exported / "out")
+    arguments = exported / "model.pt", tmp_path / "out"
+    fails("safetensors is not installed: pip", export_checkpoint, *arguments)

@@ -1,0 +1,41 @@
+"""A training of a classifier learns; its checkpoint has the logged accuracy."""
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from data_prep.lra_stand_ins import main as make_stand_ins
+from fairseq_transnormer.labelled_sequences import LabelledSequences, collate
+
+
+def test_training_learns_and_its_checkpoint_comes_back(fairseq_tool, tmp_path):
+    """Which of two letters there are more of: far above chance in 120 updates."""
+    folder = tmp_path / "data"
+    small = ["--counts", "512", "61", "64", "--longest", "60"]
+    assert make_stand_ins(["--dest", str(folder), *small]) == 0
+    flags = {
+        "task": "long_range_arena", "arena": "text", "max-positions": 64,
+        "criterion": "sequence_classification", "arch": "lra_transnormer_t2_tiny",
+        "optimizer": "adam", "adam-betas": "(0.9,0.999)", "lr": 0.003,
+        "lr-scheduler": "polynomial_decay", "total-num-update": 120,
+        "warmup-updates": 10, "max-update": 120, "batch-size": 16, "seed": 1,
+        "save-dir": tmp_path, "num-workers": 0, "log-format": "json",
+        "required-batch-size-multiple": 1, "best-checkpoint-metric": "accuracy",
+        "save-interval-updates": 60,
+    }  # fmt: skip
+    words = [str(x) for key, value in flags.items() for x in (f"--{key}", value)]
+    words += ["--maximize-best-checkpoint-metric", "--no-epoch-checkpoints", "--cpu"]
+    fairseq_tool("train", folder / "text", *words)
+    best = tmp_path / "checkpoint_best.pt"
+    logged = torch.load(best, weights_only=False)["extra_state"]["best"]
+    assert logged > 85
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(best)])
+    assert type(model).__name__ == "lra_transnormer_t2_tiny"
+    # 61 examples in batches of 16, and of other sizes here: the same figure
+    valid, correct = LabelledSequences(folder / "text", "valid"), 0
+    model.eval()
+    for start in range(0, 61, 7):
+        batch = collate([valid[i] for i in range(start, min(start + 7, 61))])
+        predicted = model(batch.tokens, batch.lengths).argmax(1)
+        correct += (predicted == batch.labels).sum().item()
+    assert logged == pytest.approx(100 * correct / 61, abs=1e-4)

@@ -1,0 +1,102 @@
+"""Undisturbed runs to compare with, and the table of what faults did."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.tiny_data import write_tiny_data
+
+from .trainings import Training
+
+FAULTS = []
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory) -> Path:
+    return write_tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(data, tmp_path_factory):
+    """undisturbed(workers, flags, **options): a whole run that nothing happened to."""
+    runs = {}
+
+    def run(workers: int = 1, flags: tuple[str, ...] = (), **options) -> Training:
+        key = (workers, flags, *sorted(options.items()))
+        if key not in runs:
+            folder = tmp_path_factory.mktemp("undisturbed") / "checkpoints"
+            runs[key] = Training(data, folder, workers, options, flags)
+            assert runs[key].run() == [0] * workers, runs[key].text()
+        return runs[key]
+
+    return run
+
+
+@pytest.fixture
+def training(data, tmp_path):
+    """training(workers, flags, **options): a run, killed when the test ends."""
+    made = []
+
+    def make(workers: int = 1, flags: tuple[str, ...] = (), **options) -> Training:
+        folder = tmp_path / "checkpoints"
+        made.append(Training(data, folder, workers, options, flags))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()
+
+
+@pytest.fixture
+def goes_on(undisturbed):
+    """goes_on(training): started again, it gives what the undisturbed run gave.
+
+    Returns the update that it went on from.
+    """
+
+    def check(training: Training) -> int:
+        whole = undisturbed(training.workers, training.flags, **training.options)
+        assert training.run() == [0] * training.workers, training.text()
+        at, losses, expected = training.went_on_at(), training.losses(), whole.losses()
+        assert losses == {n: expected[n] for n in range(at + 1, max(expected) + 1)}
+        for update, loss in training.validations().items():
+            assert loss == whole.validations()[update]
+        ours, theirs = training.state(), whole.state()
+        assert all(
+            torch.equal(ours["model"][name], theirs["model"][name])
+            for name in theirs["model"]
+        )
+        return at
+
+    return check
+
+
+@pytest.fixture
+def tell():
+    """tell(...): a row for the table of faults."""
+
+    def add(fault: str, exit_codes: list[int], done: int, went_on_at: int, said: str):
+        FAULTS.append(
+            {
+                "fault": fault,
+                "exit_codes": exit_codes,
+                "updates_done": done,
+                "went_on_at": went_on_at,
+                "updates_lost": max(0, done - went_on_at),
+                "said": said,
+            }
+        )
+
+    return add
+
+
+def pytest_sessionfinish(session):
+    """FAULTS_JSON=FILE keeps the table; docs/fault_tolerance.md shows it."""
+    if os.environ.get("FAULTS_JSON") and FAULTS:
+        content = {"save_interval_updates": 8, "faults": FAULTS}
+        Path(os.environ["FAULTS_JSON"]).write_text(
+            json.dumps(content, indent=1) + "\n", encoding="utf-8"
+        )

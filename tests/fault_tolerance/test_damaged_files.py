@@ -1,0 +1,108 @@
+"""Damaged checkpoints give way to whole ones; damaged data stop a run at its start."""
+
+import io
+import random
+import shutil
+
+import pytest
+import torch
+
+from fairseq_transnormer.fault_tolerance.checkpoint_files import is_whole
+
+from .trainings import line_with
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def flip(path):
+    """Flip a bit in the middle, where the weights are; torch.load does not notice."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    torch.load(path, weights_only=True)
+
+
+@pytest.fixture
+def interrupted(training, undisturbed):
+    """interrupted(workers): a run that stands at update 16, with that of 8, too."""
+
+    def make(workers=1):
+        run = training(workers)
+        undisturbed(workers)
+        codes = run.run(("killed_while_writing", "checkpoint_last.pt", 3))
+        assert codes[0] != 0 and run.updates_of() == 16
+        return run
+
+    return make
+
+
+@pytest.mark.parametrize("damage", [cut, flip])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_last_checkpoint(interrupted, goes_on, tell, damage, workers):
+    run = interrupted(workers)
+    for name in ("checkpoint_1_24", "checkpoint_best", "checkpoint_last"):
+        damage(run.save_dir / f"{name}.pt")
+    at = goes_on(run)
+    said = line_with(run.text(), "checkpoint_last.pt was damaged")
+    assert at == 16 and "checkpoint_1_16.pt, the newest" in said
+    assert (run.save_dir / "checkpoint_last.pt.damaged").exists()
+    how = {cut: "1,000 bytes cut off", flip: "one bit flipped"}[damage]
+    if workers == 1:
+        tell(f"the last, best and newest checkpoint: {how}", [0], 24, at, said)
+
+
+def test_no_whole_checkpoint_is_an_error(interrupted, tell):
+    run = interrupted()
+    for path in run.save_dir.glob("*.pt"):
+        flip(path)
+    codes = run.run()
+    assert codes == [1]
+    said = line_with(run.text(), "has no complete checkpoint")
+    assert said.startswith("ValueError: ") and not run.losses()
+    assert (run.save_dir / "checkpoint_last.pt").exists()
+    tell("every checkpoint: one bit flipped", codes, 24, 0, said)
+
+
+def test_wherever_a_bit_flips_it_is_seen_or_does_no_harm(tmp_path):
+    state = {"weights": torch.randn(50), "name": "model", "steps": [1, 2, 3]}
+    buffer, path = io.BytesIO(), tmp_path / "checkpoint.pt"
+    torch.save(state, buffer)
+    whole, chance, seen = buffer.getvalue(), random.Random(0), 0
+    path.write_bytes(whole)
+    assert is_whole(path)
+    for _ in range(400):
+        content = bytearray(whole)
+        content[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        if is_whole(path):
+            loaded = torch.load(path, weights_only=True)
+            assert torch.equal(loaded.pop("weights"), state["weights"])
+            assert loaded == {"name": "model", "steps": [1, 2, 3]}
+        else:
+            seen += 1
+    assert seen > 100
+    for length in range(0, len(whole), 97):
+        path.write_bytes(whole[:length])
+        assert not is_whole(path)
+
+
+@pytest.mark.parametrize("suffix", ["bin", "idx"])
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_truncated_shard_stops_the_start(
+    training, data, tmp_path, tell, suffix, shard
+):
+    folders = [tmp_path / "shard0", tmp_path / "shard1"]
+    for folder in folders:
+        shutil.copytree(data, folder)
+    path = folders[shard] / f"train.{suffix}"
+    path.write_bytes(path.read_bytes()[:-100])
+    run = training()
+    run.data = ":".join(map(str, folders))
+    codes = run.run()
+    assert codes == [1] and not run.losses()
+    said = line_with(run.text(), f"{path} has ")
+    assert said.startswith("ValueError: ") and "truncated or damaged" in said
+    if shard:
+        tell(f"the second shard's train.{suffix} truncated", codes, 0, 0, said)

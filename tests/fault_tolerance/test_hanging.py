@@ -1,0 +1,20 @@
+"""A worker that hangs: the other ends after --heartbeat-timeout and says why."""
+
+import signal
+
+from .accidents import WAITING
+from .trainings import line_with
+
+
+def test_a_stopped_worker(training, goes_on, tell):
+    run = training(2, heartbeat_timeout=5)
+    run.start(("wait_before", 14, "/no/gate"), at_worker=1)
+    run.wait_for(WAITING, 1)
+    run.send(signal.SIGSTOP, 1)
+    run.processes[0].join(100)
+    run.send(signal.SIGKILL, 1)  # as a launcher does when a worker has failed
+    codes = run.wait()
+    assert codes == [1, -signal.SIGKILL], run.text()
+    said = line_with(run.text(), "ends behind update 13: another worker has not")
+    assert goes_on(run) == 8
+    tell("SIGSTOP of one worker of two, --heartbeat-timeout 5", codes, 13, 8, said)

@@ -1,0 +1,357 @@
+"""Pre-training, fine-tuning behind it, a report and labels, by the real commands."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from fairseq_transnormer.classification import command_line as classification
+from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
+from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.fine_tuning import FineTune
+from fairseq_transnormer.reproduce.jobs import Conditions, HydraTrain, with_needs
+from fairseq_transnormer.reproduce.presets import load_preset
+from fairseq_transnormer.reproduce.results import measure
+from fairseq_transnormer.reproduce.runs import RunFolder
+from fairseq_transnormer.reproduce.scheduling import run_all
+from fairseq_transnormer.reproduce.tables import chosen_cells, load_table, load_tables
+from fairseq_transnormer.sentence_data import SentenceData, updates_of_training
+from tests.classification.problems import WORDS, dictionary, write_problem
+from tests.tiny_data import write_tiny_data
+
+from .stand_in import finished_run, plan
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs"
+JOB = "fairseq_transnormer.reproduce.fine_tuning:FineTune"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Data for both trainings, a preset and a table of one row."""
+    folder = tmp_path_factory.mktemp("place")
+    text = write_tiny_data(folder / "text", words=WORDS)
+    dictionary().save(str(text / "dict.txt"))
+    for kind in ("bin", "idx"):
+        shutil.copy(text / f"valid.{kind}", text / f"test.{kind}")
+    write_problem(folder / "problem")
+    preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
+    preset["tasks"]["masked_lm"]["data"] = str(text)
+    preset["tasks"]["sentence_prediction"] = {
+        "data": str(folder / "problem"),
+        "sequences_per_device": 8,
+        "sequences_per_update": 8,
+    }
+    preset["overrides"] |= {"common.log_interval": 1, "task.tokens_per_sample": 64}
+    del preset["sweep_values"]
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(preset))
+    own = {"classification": "own"}
+    table = {
+        "title": "One",
+        "job": JOB,
+        "sweep": {"optimization.lr": [[0.01]]},
+        "columns": {
+            "accuracy": {"metric": "accuracy", "overrides": own},
+            "mcc": {"metric": "mcc", "overrides": own},
+            "AVG": {"mean_of": ["accuracy", "mcc"]},
+            "params_m": {"metric": "params_m", "job": "hydra_train", "seed": 1},
+        },
+        "rows": {"T2": {"config": "blm_t2", "paper": [90.0, 50.0, 70.0, None]}},
+    }
+    (folder / "one.yaml").write_text(yaml.safe_dump(table, sort_keys=False))
+    return folder
+
+
+def test_from_pre_training_to_labels(place, capsys):
+    options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "runs")]
+    arguments = ["run", str(place / "one.yaml"), *options, "--gpus", "none"]
+    assert main(arguments) == 0, capsys.readouterr()
+    assert "2 runs, 2 to do" in capsys.readouterr().out
+    folder = place / "runs/tiny/blm_t2+classification=own+optimization.lr=0.01/seed1"
+    cfg = RunFolder(folder).configuration()
+    # 48 examples, 8 an update, 3 epochs; 6 % of that
+    assert cfg["optimization"]["max_update"] == 18
+    assert cfg["lr_scheduler"]["warmup_updates"] == 1
+    assert cfg["task"]["num_classes"] == 2
+    assert "loading pretrained model from" in (folder / "train.log").read_text()
+    # behind the training, the best weights are all that is left
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == [
+        "checkpoint_best.pt"
+    ]
+    best = folder / "checkpoints/checkpoint_best.pt"
+    assert torch.load(best, weights_only=True)["last_optimizer_state"] is None
+    assert main(arguments) == 0
+    assert "2 runs, 0 to do" in capsys.readouterr().out
+
+    assert main(["report", *arguments[1:6], "--out", str(place / "out")]) == 0
+    measured = json.loads((place / "out/tiny/one.json").read_text())
+    cells = measured["rows"]["T2"]
+    expected = (cells["accuracy"]["measured"] + cells["mcc"]["measured"]) / 2
+    assert cells["AVG"]["measured"] == pytest.approx(expected)
+    assert cells["AVG"]["difference"] == pytest.approx(expected - 70)
+    assert cells["params_m"]["measured"] > 0
+    assert (place / "out/tiny/one_sweep.png").stat().st_size > 5_000
+
+    capsys.readouterr()
+    evaluation = ["--path", str(best), "--evaluate", "valid"]
+    assert classification.main(evaluation) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accuracy"] == pytest.approx(cells["accuracy"]["measured"], rel=1e-5)
+    assert classification.main(["--path", str(best), "--text", "w1 w2 w3 w4"]) == 0
+    label, probability = capsys.readouterr().out.split()
+    assert label in ("no", "yes") and 0.5 <= float(probability) <= 1
+
+    # the same start under the command for a checkpoint that is there
+    start = place / "runs/tiny/blm_t2/seed1/checkpoints/checkpoint_best.pt"
+    given = ["finetune", str(start), "own", *options, "--gpus", "none", "--dry-run"]
+    assert main(given) == 0
+    assert capsys.readouterr().out.count("new ") == 4
+    check_refusals(place, given, start, capsys)
+
+
+def refusal(arguments, capsys) -> str:
+    capsys.readouterr()
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def check_refusals(place, given, start, capsys):
+    """What does not fit the checkpoint is told before anything is touched."""
+    words = dictionary()
+    words.add_symbol("one more")
+    cases = {
+        "entries with the special ones; allowed for": {"words": words},
+        "texts of up to 600 tokens": {"max_positions": 600},
+    }
+    for number, (message, changes) in enumerate(cases.items()):
+        data = write_problem(place / f"other{number}", **changes)
+        more = ["--data", f"sentence_prediction={data}"]
+        assert message in refusal([*given, *more], capsys)
+    assert "'mrcp' is not known; allowed: cola," in refusal(
+        [*given[:2], "mrcp", *given[3:]], capsys
+    )
+    truncated = place / "truncated.pt"
+    truncated.write_bytes(start.read_bytes()[:5000])
+    assert "truncated" in refusal(["finetune", str(truncated), *given[2:]], capsys)
+    assert "no such checkpoint" in refusal(["finetune", "none.pt", *given[2:]], capsys)
+    state = torch.load(start, weights_only=True)
+    state["cfg"]["task"]["_name"] = "language_modeling"
+    torch.save(state, place / "causal.pt")
+    assert "allowed: bidirectional models" in refusal(
+        ["finetune", str(place / "causal.pt"), *given[2:]], capsys
+    )
+    checkpoint = PretrainedCheckpoint.read(start)
+    other = checkpoint.model | {"block_size": 16, "dropout": 0.5}
+    with pytest.raises(ValueError, match=r"model.block_size=64, here 16$"):
+        checkpoint.check_model(other)
+    broken = write_problem(place / "broken")
+    (broken / "label/valid.bin").unlink()
+    more = ["--data", f"sentence_prediction={broken}"]
+    assert "no label/valid.bin" in refusal([*given, *more], capsys)
+
+
+@pytest.mark.parametrize(
+    ("examples", "batch", "devices", "accumulated", "expected"),
+    # the paper's: MNLI, MRPC and CoLA on one GPU; MRPC on four; accumulated
+    [
+        (392_702, 32, 1, 1, 36_816),
+        (3_668, 16, 1, 1, 690),
+        (8_551, 16, 1, 1, 1_605),
+        (3_668, 4, 4, 1, 690),
+        (3_668, 4, 1, 4, 690),
+    ],
+)
+def test_updates_are_those_of_three_epochs(
+    examples, batch, devices, accumulated, expected
+):
+    assert updates_of_training(examples, batch, devices, accumulated, 3) == expected
+
+
+def test_table_5_is_the_papers():
+    table = load_table(CONFIGS, "table5")
+    for row in table.rows:
+        *printed, average, _ = (table.cell(row, c).paper for c in table.columns)
+        # what did not converge counts nothing
+        mean = sum(each or 0 for each in printed) / 7
+        assert mean == pytest.approx(average, abs=0.01)
+    cells = with_needs(chosen_cells([table], ["TransNormer T2"]))
+    conditions = Conditions(CONFIGS, ROOT, load_preset(CONFIGS, "paper"))
+    tuned = [c for c in cells if "classification" in c.overrides]
+    names = {FineTune().name(c, conditions) for c in tuned}
+    # both columns of MNLI share their runs
+    assert len(tuned) == 28 and len(names) == 24
+    assert [c.seed for c in cells if c.job == "hydra_train"] == [1] * 29
+
+
+def test_the_best_value_of_a_sweep_is_chosen_on_valid(tmp_path):
+    """By the mean over the seeds, and by the matched set for the mismatched one."""
+    table = load_table(CONFIGS, "table5")
+    conditions = Conditions(CONFIGS, ROOT, load_preset(CONFIGS, "smoke"))
+    figures = {
+        0.00001: [(60, 99), (62, 99)],
+        0.00003: [(70, 50), (80, 60)],
+        0.00006: [(90, 40), (10, 40)],
+    }
+    for cell in table.cell("TransNormer T2", "MNLI-m").candidates():
+        (rate,) = cell.overrides["optimization.lr"]
+        for seed, (matched, other) in enumerate(figures.get(rate, []), 1):
+            name = FineTune().name(cell, conditions.of(seed))
+            finished_run(tmp_path / name, classified(rate, seed), 7.0, seed)
+            record = {"valid_accuracy": matched, "valid_num_updates": 3}
+            second = {"valid1_accuracy": other, "valid1_num_updates": 3}
+            log = '[2026][train_inner][INFO] - {"num_updates": "3", "wps": "1"}\n'
+            log += f"[2026][valid][INFO] - {json.dumps(record)}\n"
+            log += f"[2026][valid1][INFO] - {json.dumps(second)}\n"
+            (tmp_path / name / "train.log").write_text(log)
+    measured = measure(table, conditions, tmp_path)
+    cells = measured["rows"]["TransNormer T2"]
+    assert cells["MNLI-m"]["measured"] == 75 and cells["MNLI-mm"]["measured"] == 55
+    assert [each["measured"] for each in cells["MNLI-m"]["sweep"]] == [61, 75, 50, None]
+    assert cells["AVG"]["measured"] is None
+    assert measured["conditions"]["unequal"] == {}
+
+
+def test_what_a_preset_leaves_out():
+    """smoke has one learning rate and two problems; small has no data for GLUE."""
+    smoke = load_preset(CONFIGS, "smoke")
+    (table,) = load_tables(CONFIGS, ["table5"], smoke)
+    cells = chosen_cells([table], ["TransNormer T2"], None, smoke.columns)
+    tuned = [each for cell in cells for each in cell.candidates() if cell.sweep]
+    rates = {each.overrides["optimization.lr"][0] for each in tuned}
+    assert [each.column for each in tuned] == ["MNLI-m", "MNLI-mm", "CoLA"]
+    assert rates == {0.00001} and table.sweep == {"optimization.lr": [[0.00001]]}
+    assert len(chosen_cells([table], ["TransNormer T2"], ["QQP"], smoke.columns)) == 1
+
+    def names(preset):
+        tables = load_tables(CONFIGS, ["all"], load_preset(CONFIGS, preset))
+        return {table.name for table in tables}
+
+    assert {"table5", "topics"} <= names("smoke")
+    assert names("smoke") - names("small") == {"table5"}
+    assert names("smoke") - names("paper") == {"topics"}
+    small = load_preset(CONFIGS, "small")
+    assert load_tables(CONFIGS, ["table5"], small)[0].sweep == {
+        "optimization.lr": [[0.00001], [0.00003], [0.00006], [0.0001]]
+    }
+
+
+def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
+    options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "few")]
+    arguments = ["run", "topics", *options, "--gpus", "none", "--dry-run", "--rows"]
+    arguments += ["T1", "--columns", "accuracy"]
+    some = ["--sweep", "optimization.lr=[0.0003,0.001]"]
+    some += ["--set", "masked_lm:optimization.lr=[0.5]"]
+    some += ["sentence_prediction:optimization.max_epoch=2"]
+    assert main([*arguments, *some]) == 0, capsys.readouterr()
+    found = capsys.readouterr().out.splitlines()
+    assert [line.split("lr=")[-1].split("/")[0] for line in found[1:]] == [
+        "0.0003", "0.001"
+    ]  # fmt: skip
+    table = load_table(CONFIGS, "topics")
+    preset = load_preset(CONFIGS, str(place / "tiny.yaml"))
+    overrides = {
+        "masked_lm:optimization.lr": [0.5],
+        "sentence_prediction:optimization.max_epoch": 2,
+    }
+    conditions = Conditions(CONFIGS, ROOT, preset, overrides=overrides)
+    (cell, *_) = table.cell("T1", "accuracy").candidates()
+    (needed,) = FineTune().needs(cell)
+    pretraining = HydraTrain().plan(needed, conditions).configuration["optimization"]
+    tuning = FineTune().plan(cell, conditions).configuration["optimization"]
+    assert pretraining["lr"] == [0.5] and pretraining["max_epoch"] == 0
+    assert tuning["lr"] == [0.00003] and tuning["max_update"] == 12
+
+    cases = {
+        "--sweep optimization.lr=0.5; allowed: 3e-05, 0.0001": [
+            "--sweep", "optimization.lr=0.5"
+        ],
+        "--sweep seed=1; allowed: no such sweep": ["--sweep", "seed=1"],
+        "--set optimization.lr: the table has": ["--set", "optimization.lr=[0.5]"],
+        "says nothing of the task 'mlm'": ["--set", "mlm:optimization.lr=[0.5]"],
+    }  # fmt: skip
+    for message, more in cases.items():
+        assert message in refusal([*arguments, *more], capsys)
+
+
+def test_the_script_says_what_it_wants():
+    script = ["bash", ROOT / "scripts/finetune_glue.sh"]
+    for arguments, code, message in (
+        (["--help"], 0, "usage: scripts/finetune_glue.sh CHECKPOINT PROBLEM..."),
+        ([], 2, "usage:"),
+        (["best.pt"], 2, "no problem given"),
+    ):
+        done = subprocess.run([*script, *arguments], capture_output=True, text=True)
+        assert done.returncode == code and message in done.stdout + done.stderr
+
+
+def test_the_folder_of_a_problem(tmp_path):
+    """In that of all problems, or that folder itself; of GLUE's, never another's."""
+    (topics,) = load_tables(CONFIGS, ["topics"])
+    (table5,) = load_tables(CONFIGS, ["table5"])
+
+    def corpus(table, row, column):
+        preset = load_preset(CONFIGS, "paper")
+        data = {"sentence_prediction": str(tmp_path)}
+        conditions = Conditions(CONFIGS, ROOT, preset, data=data)
+        return FineTune().data(table.cell(row, column), conditions)
+
+    of_all = corpus(table5, "LS", "SST-2")
+    assert of_all.folder == tmp_path / "SST-2" and "No such file" in of_all.fault()
+    write_problem(tmp_path)
+    assert corpus(topics, "T1", "accuracy").folder == tmp_path
+    assert corpus(topics, "T1", "accuracy").fault() is None
+    assert corpus(table5, "LS", "SST-2").fault().endswith("of 'own', allowed: 'SST-2'")
+    write_problem(tmp_path / "SST-2", task="SST-2")
+    write_problem(tmp_path / "topics", task="topics")
+    assert corpus(table5, "LS", "SST-2").fault() is None
+    assert corpus(topics, "T1", "accuracy").folder == tmp_path / "topics"
+
+
+def classified(rate, seed):
+    return {
+        "model": {"_name": "x"},
+        "optimization": {"lr": [rate], "max_update": 3},
+        "common": {"seed": seed},
+        "checkpoint": {
+            "best_checkpoint_metric": "accuracy",
+            "maximize_best_checkpoint_metric": True,
+        },
+    }
+
+
+def test_a_run_waits_for_what_it_needs(tmp_path):
+    from fairseq_transnormer.reproduce.devices import Slot
+    from fairseq_transnormer.reproduce.progress import Progress
+
+    def prepare(name, needs=(), **options):
+        made = plan(name, **options)
+        made.needs = needs
+        folder = RunFolder(tmp_path / name)
+        folder.prepare(made)
+        return folder
+
+    late = prepare("late/seed1", ("early/seed1",))
+    lost = prepare("lost/seed1", ("broken/seed1",))
+    early = prepare("early/seed1", seconds=0.2)
+    broken = prepare("broken/seed1", fail_at=1)
+    told = []
+    folders = [late, lost, early, broken]
+    ended = run_all(folders, [Slot()] * 4, Progress(folders, 60, told.append))
+    assert ended["finished"] == [early, late]
+    assert {folder.path.parent.name for folder in ended["failed"]} == {"broken", "lost"}
+    assert any("it needs" in line and "broken" in line for line in told)
+    assert not (lost.path / "train.log").exists()
+
+
+def test_data_without_a_report_are_told(tmp_path):
+    with pytest.raises(ValueError, match="allowed: a folder that data_prep"):
+        SentenceData.read(tmp_path)
+    (tmp_path / "report.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        SentenceData.read(tmp_path)

@@ -1,0 +1,177 @@
+"""Tables 6 and 7 and Figure 1: plans of their runs, and their figures."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from data_prep.lra_stand_ins import main as make_stand_ins
+from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.errors import ReproduceError
+from fairseq_transnormer.reproduce.jobs import Conditions, job_of
+from fairseq_transnormer.reproduce.presets import load_preset
+from fairseq_transnormer.reproduce.runs import RunFolder
+from fairseq_transnormer.reproduce.tables import chosen_cells, load_table
+
+from .stand_in import plan as stand_in_plan
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+TABLES = {name: load_table(CONFIGS, name) for name in ("table6", "table7", "figure1")}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    dest = tmp_path_factory.mktemp("lra")
+    assert make_stand_ins(["--dest", str(dest)]) == 0
+    return dest
+
+
+def conditions(data, preset="paper", **options):
+    loaded = load_preset(CONFIGS, preset)
+    return Conditions(
+        CONFIGS, CONFIGS.parent, loaded, data={"long_range_arena": data}, **options
+    )
+
+
+def plan(table, row, column, *arguments, **options):
+    cell = TABLES[table].cell(row, column)
+    return job_of(cell).plan(cell, conditions(*arguments, **options))
+
+
+# tests/test_configs.py builds the others
+@pytest.mark.parametrize("row", ["FLASH-quad", "1+elu", "TransNormer T2"])
+def test_a_system_composes_and_builds(row, data):
+    made = plan("table6", row, "Retrieval", data)
+    assert made.data == str(data / "retrieval")
+    assert made.configuration["task"]["data"] == made.data
+    assert made.configuration["model"]["embed_dim"] == 64
+
+
+def test_the_paper_preset_keeps_each_tasks_batch(data):
+    for column, gpus, sequences in (("Text", 8, 16), ("Image", 4, 256)):
+        cfg = plan("table6", "TransNormer T1", column, data, gpus=gpus).configuration
+        batch = cfg["dataset"]["batch_size"] * cfg["optimization"]["update_freq"][0]
+        assert batch * gpus == sequences
+        assert cfg["optimization"]["max_update"] == 50_000
+        assert cfg["dataset"]["valid_subset"] == "valid,test"
+    with pytest.raises(ReproduceError, match="3 workers do not divide the 16"):
+        plan("table6", "TransNormer T1", "Text", data, gpus=3)
+
+
+def test_smoke_changes_the_arena_alone_as_its_task_says(data):
+    cfg = plan("table6", "FLASH", "Text", data, "smoke").configuration
+    assert cfg["dataset"]["batch_size"] == 4 and cfg["model"]["embed_dim"] == 64
+    assert cfg["optimization"]["lr"] == [1e-4]  # of the task, not that of texts
+    assert "tokens_per_sample" not in cfg["task"]
+
+
+def test_a_folder_that_is_not_there_is_a_fault(data, tmp_path):
+    cell = TABLES["table6"].cell("LS", "Text")
+    assert job_of(cell).data(cell, conditions(data)).fault() is None
+    corpus = job_of(cell).data(cell, conditions(tmp_path))
+    assert "text/manifest.json: cannot be read" in corpus.fault()
+    one, other = (
+        job_of(cell).data(cell, conditions(data)).fingerprint()
+        for cell in (cell, TABLES["table6"].cell("LS", "Image"))
+    )
+    assert one != other
+
+
+def test_figure_1_shares_the_runs_of_the_tables(data):
+    def names(table, columns):
+        cells = [TABLES[table].cell("cosFormer", column) for column in columns]
+        return [job_of(cell).name(cell, conditions(data)) for cell in cells]
+
+    tasks = ["Text", "ListOps", "Retrieval", "Pathfinder", "Image"]
+    assert names("figure1", tasks) == names("table6", tasks)
+    assert len(set(names("table6", tasks))) == 5
+    assert names("figure1", ["steps/s", "GiB"]) == names("table7", ["train_1K"]) * 2
+
+
+@pytest.mark.parametrize(
+    ("preset", "tasks"), [("smoke", ["ListOps"]), ("small", ["ListOps", "Pathfinder"])]
+)
+def test_presets_without_downloads_run_every_system(preset, tasks):
+    usual = load_preset(CONFIGS, preset).columns
+    cells = chosen_cells([TABLES["table6"]], None, None, usual)
+    found = [(cell.row, cell.column) for cell in cells]
+    assert found == [(row, task) for row in TABLES["table6"].rows for task in tasks]
+    # Figure 1 asks for no other training
+    cells = chosen_cells([TABLES["figure1"]], None, None, usual)
+    assert {cell.column for cell in cells} == {*tasks, "steps/s", "GiB"}
+
+
+def test_the_measurement_is_one_run_for_all_rows(data):
+    table = TABLES["table7"]
+    plans = {
+        job_of(cell).plan(cell, conditions(data, "smoke")).name for cell in table.cells
+    }
+    assert plans == {"smoke/lra_speed/seed1"}
+    made = plan("table7", "LS", "train_1K", data, "smoke")
+    words = " ".join(made.steps[0].command)
+    assert "benchmarks.lra_speed --device cpu" in words
+    assert "--lengths 1024 --threads 1" in words
+    assert "--device cuda" in " ".join(
+        plan("table7", "LS", "train_1K", data, gpus=1).steps[0].command
+    )
+
+
+def finished_measurement(folder: Path, rows: list[dict]) -> None:
+    run = RunFolder(folder)
+    made = stand_in_plan(folder.name)
+    made.configuration = {"device": "cpu"}
+    made.steps[0] = type(made.steps[0])("measure", ["true"])
+    run.prepare(made)
+    (folder / "speed").mkdir()
+    (folder / "speed" / "lra_speed.json").write_text(
+        json.dumps({"measurements": rows}), encoding="utf-8"
+    )
+    attempt = {"step": "measure", "started": 0.0, "ended": 9.0, "exit_code": 0}
+    attempt |= {"device": "CPU", "machine": "here", "commit": "abc", "versions": {}}
+    run.write_status(
+        {"state": "finished", "steps_done": ["measure"], "attempts": [attempt]}
+    )
+
+
+def measured_row(name, seconds, peak, length=2048, phase="training"):
+    row = {"contestant": name, "phase": phase, "length": length, "batch": 1}
+    return row | {"seconds": seconds, "peak_bytes": peak}
+
+
+def test_figures_are_read_from_the_rows_of_one_measurement(tmp_path):
+    folder = tmp_path / "runs" / "smoke" / "lra_speed" / "seed1"
+    out_of_memory = {"contestant": "LS", "phase": "training", "length": 2048}
+    finished_measurement(
+        folder,
+        [
+            measured_row("Transformer", [2.0, 4.0, 8.0], 2**31),
+            measured_row("Transformer, SDPA", [1.0], 2**30),
+            measured_row("TransNormer T2", [0.5, 0.25, 0.125], 2**28),
+            measured_row("TransNormer T2", [0.1], 2**20, phase="inference"),
+            out_of_memory | {"batch": 1, "skipped": "out of memory: 48 GiB"},
+        ],
+    )
+    out = tmp_path / "results"
+    places = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
+    assert main(["report", "table7", "figure1", *places, "--out", str(out)]) == 0
+    table = json.loads((out / "smoke" / "table7.json").read_text())["rows"]
+    figures = {c: cell["measured"] for c, cell in table["TransNormer T2"].items()}
+    assert (figures["train_2K"], figures["infer_2K"]) == (4.0, 10.0)
+    assert (figures["x train_2K"], figures["x SDPA train_2K"]) == (16.0, 4.0)
+    assert figures["GiB train_2K"] == 0.25 and figures["train_16K"] is None
+    assert table["LS"]["train_2K"]["measured"] is None
+    assert table["Transformer"]["train_2K"]["measured"] == 0.25
+    figure = json.loads((out / "smoke" / "figure1.json").read_text())
+    assert figure["rows"]["TransNormer T2"]["steps/s"]["measured"] == 4.0
+    assert figure["images"] == ["figure1_bubbles.png"]
+    assert (out / "smoke" / "figure1_bubbles.png").stat().st_size > 5000
+
+
+def test_a_wrong_bubble_is_told(tmp_path):
+    text = yaml.safe_load((CONFIGS / "tables" / "figure1.yaml").read_text())
+    text["bubbles"]["y"] = "MEAN"
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(text))
+    with pytest.raises(ReproduceError, match="bubbles: y='MEAN'; allowed: .*ListOps"):
+        load_table(CONFIGS, str(path))

@@ -1,0 +1,61 @@
+"""The task: folders it takes and refuses, and its step."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from data_prep.lra_stand_ins import main
+from fairseq_transnormer.tasks.long_range_arena import (
+    LongRangeArenaConfig,
+    LongRangeArenaTask,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    dest = tmp_path_factory.mktemp("lra")
+    small = ["--counts", "8", "4", "4", "--longest", "60"]
+    assert main(["--dest", str(dest), *small]) == 0
+    return dest
+
+
+def setup(folder, **values):
+    return LongRangeArenaTask.setup_task(
+        LongRangeArenaConfig(data=str(folder), **values)
+    )
+
+
+def test_a_folder_says_what_its_examples_are(folder):
+    for name, sequences, classes in (("text", 1, 2), ("retrieval", 2, 2)):
+        task = setup(folder / name, arena=name)
+        found = (task.vocabulary_size, task.num_classes, task.num_sequences)
+        assert found == (256, classes, sequences)
+    assert setup(folder / "image").num_classes == 10
+
+
+def test_other_folders_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match="data of 'text'; allowed with arena=listops"):
+        setup(folder / "text", arena="listops")
+    with pytest.raises(ValueError, match="manifest.json.*data_prep.lra makes it"):
+        setup(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": "other"}')
+    with pytest.raises(ValueError, match="format 'other'; allowed"):
+        setup(tmp_path)
+    with pytest.raises(ValueError, match=r"max_positions=20; allowed for .*: from \d+"):
+        setup(folder / "text", max_positions=20)
+    with pytest.raises(ValueError, match="split='dev' of .*; allowed: train"):
+        setup(folder / "text").load_dataset("dev")
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1.0, 1.0), (0.0, 5.0)])
+def test_the_step_clips_values(folder, limit, expected):
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.tensor([5.0])
+    seen = []
+    optimizer = SimpleNamespace(
+        optimizer=torch.optim.SGD([parameter]),
+        step=lambda: seen.append(parameter.grad.item()),
+    )
+    setup(folder / "text", clip_value=limit).optimizer_step(optimizer, None, 0)
+    assert seen == [expected]

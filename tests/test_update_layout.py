@@ -1,0 +1,110 @@
+"""How many sequences a worker takes, and that training looks whether it is so."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from fairseq_transnormer import update_layout
+from fairseq_transnormer.data_parallel import fill_the_update
+from fairseq_transnormer.update_layout import lay_out
+
+
+def test_a_layout_fills_the_update_with_batches_that_fit():
+    for sequences in (96, 128, 512):
+        for workers in range(1, sequences + 1):
+            if sequences % workers:
+                continue
+            for most in (1, 3, 8, 1000):
+                batch, update_freq = lay_out(sequences, workers, most=most)
+                assert workers * batch * update_freq == sequences
+                assert batch <= most
+                share = sequences // workers
+                assert not any(share % n == 0 for n in range(batch + 1, most + 1))
+
+
+def test_a_batch_that_is_asked_for_is_taken():
+    assert lay_out(512, 8, batch=16) == (16, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((128, 6), "6 workers do not divide the 128 sequences.*do: 4, 8"),
+        ((128, 300), "300 workers do not divide.*nearest that do: 128$"),
+        ((96, 8, None, 5), "a batch of 5 does not divide the 12 .* do: 4, 6"),
+    ],
+)
+def test_refusals_name_the_nearest(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        lay_out(*arguments)
+
+
+def test_it_runs_without_torch():
+    command = [sys.executable, "-S", update_layout.__file__]
+    done = subprocess.run([*command, "128", "16", "--most", "8"], capture_output=True)
+    assert done.stdout == b"8 1\n"
+    done = subprocess.run([*command, "128", "3"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("3 workers do not divide")
+
+
+def configuration(batch_size=8, update_freq=(0,), max_tokens=None):
+    return OmegaConf.create(
+        {
+            "dataset": {"batch_size": batch_size, "max_tokens": max_tokens},
+            "optimization": {"update_freq": list(update_freq)},
+        }
+    )
+
+
+@pytest.fixture
+def declared(monkeypatch):
+    """declared(text): the environment says so many sequences."""
+    return lambda text: monkeypatch.setenv("SEQUENCES_PER_UPDATE", text)
+
+
+def test_the_accumulation_is_worked_out_and_told(declared, caplog):
+    declared("128")
+    cfg = configuration()
+    with caplog.at_level(logging.INFO):
+        fill_the_update(cfg, 32)
+    assert (cfg.dataset.batch_size, cfg.optimization.update_freq) == (4, [1])
+    assert "128 sequences: 32 workers x 4 at once x 1 accumulated" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sequences", "options", "workers", "message"),
+    [
+        ("", {}, 2, r"update_freq=\[0\]: SEQUENCES_PER_UPDATE is not set"),
+        ("128", {}, 3, "3 workers do not divide the 128 sequences"),
+        (
+            "128",
+            {"update_freq": [2]},
+            4,
+            r"an update has 64 sequences: 4 workers x 8 at once x 2 accumulated; "
+            r"SEQUENCES_PER_UPDATE is 128; allowed: optimization.update_freq=\[4\]",
+        ),
+        ("128", {"update_freq": [16, 2]}, 1, "an update has 16 sequences"),
+        ("128", {"update_freq": [2], "batch_size": 3}, 4, "nearest that do: 2, 4"),
+        ("128", {"max_tokens": 4096}, 4, "max_tokens=4096: an update has no fixed"),
+        ("many", {"update_freq": [2]}, 4, "SEQUENCES_PER_UPDATE=many; allowed: 1, 2"),
+    ],
+)
+def test_an_update_that_is_not_as_declared_is_refused(
+    declared, sequences, options, workers, message
+):
+    declared(sequences)
+    with pytest.raises(ValueError, match=message):
+        fill_the_update(configuration(**options), workers)
+
+
+@pytest.mark.parametrize("options", [{"update_freq": [2]}, {"batch_size": None}])
+def test_what_is_not_declared_is_left_alone(declared, options):
+    declared("")
+    cfg = configuration(**{"update_freq": [3], "max_tokens": 4096} | options)
+    before = cfg.copy()
+    fill_the_update(cfg, 4)
+    assert cfg == before

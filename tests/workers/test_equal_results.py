@@ -1,0 +1,103 @@
+"""1, 2 and 4 workers train alike on the same update: real processes, gloo, float32.
+
+What is summed in another order differs by rounding: 1e-6 relative in losses. Dropout is
+off: workers that share an update draw other masks than one that accumulates it.
+"""
+
+import shutil
+
+import pytest
+import torch
+
+from .conftest import (
+    BATCHES,
+    SEQUENCES_OF_TRAIN,
+    SEQUENCES_OF_VALID,
+    VALID_LINES,
+)
+from .trainings import Training
+
+TASKS = ["alm", "blm", "fine_tuning"]
+COUNTS = ("sample_size", "ntokens", "nsentences", "ncorrect")
+
+
+def assert_same_training(run: Training, one: Training) -> None:
+    """Losses, counts and gradient norms of the updates that ``run`` made; weights."""
+    expected = one.updates()
+    for update, step in run.updates().items():
+        same = {key: step[key] for key in COUNTS}
+        assert same == {key: expected[update][key] for key in COUNTS}, update
+        assert step["loss"] == pytest.approx(expected[update]["loss"], rel=1e-6)
+        assert step["gnorm"] == pytest.approx(expected[update]["gnorm"], rel=1e-5)
+    theirs = one.weights()
+    for name, weight in run.weights().items():
+        assert (weight - theirs[name]).abs().max() < 1e-5, name
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("task", TASKS)
+def test_workers_train_as_one(trained, task, workers):
+    run, one = trained(task, workers), trained(task, 1)
+    assert list(run.updates()) == list(range(1, 13))
+    assert_same_training(run, one)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_epochs_end_is_ragged_and_each_sequence_trained_on_once(trained, task):
+    """3 batches are left: one of 4 workers has none, one of 2 has one of its two."""
+    batches = [step["batches"] for step in trained(task, 1).steps("train")]
+    updates = -(-BATCHES[task] // 4)
+    assert batches[:updates] == [4] * (updates - 1) + [3]
+    first_epoch = trained(task, 4).steps("train")[:updates]
+    assert sum(step["nsentences"] for step in first_epoch) == SEQUENCES_OF_TRAIN[task]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("task", TASKS)
+def test_validation_counts_each_sequence_once(trained, task, workers):
+    """2 batches: of 4 workers two have none."""
+    found, one = trained(task, workers).validations(), trained(task, 1).validations()
+    assert found.keys() == one.keys() and 12 in found
+    for update, sums in found.items():
+        assert sums["nsentences"] == SEQUENCES_OF_VALID[task]
+        if task == "alm":
+            assert sums["ntokens"] == VALID_LINES * 21
+        assert [sums[key] for key in COUNTS] == [one[update][key] for key in COUNTS]
+        assert sums["loss"] == pytest.approx(one[update]["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("task", ["alm", "blm"])
+def test_torchs_ddp_trains_as_one(trained, task):
+    """fairseq's default, which overlaps the exchange with the backward pass."""
+    run = trained(task, 2, ddp_backend="pytorch_ddp")
+    assert_same_training(run, trained(task, 1))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_workers_goes_on(trained, text, tmp_path, workers):
+    """From update 8 of 2 workers, in the middle of the second epoch."""
+    before = trained("alm", 2)
+    run = Training(text, tmp_path, before.arch, workers, before.options, before.flags)
+    run.save_dir.mkdir()
+    shutil.copy(
+        before.save_dir / "checkpoint_2_8.pt", run.save_dir / "checkpoint_last.pt"
+    )
+    assert run.run() == [0] * workers, run.log.read_text()
+    assert list(run.updates()) == [9, 10, 11, 12]
+    assert_same_training(run, trained("alm", 1))
+    told = f"{workers} workers go on where 2 were: 12 of 19 batches of epoch 2 are done"
+    assert (told in run.log.read_text()) == (workers != 2)
+
+
+def test_the_log_says_what_an_update_is(trained):
+    log = trained("alm", 2).log.read_text()
+    told = "an update has 16 sequences: 2 workers x 4 at once x 2 accumulated"
+    assert log.count(told) == 1
+
+
+def test_weights_have_moved(trained):
+    """Else all of the above would say nothing."""
+    run = trained("alm", 1)
+    first = torch.load(run.save_dir / "checkpoint_2_8.pt", weights_only=True)["model"]
+    weights = run.weights()
+    assert any((weights[name] - first[name]).abs().max() > 1e-3 for name in first)
