@@ -14,13 +14,14 @@ BUFFER_BYTES = {"cuda": 2**30, "cpu": 2**28}
 COPIES = 20
 
 
-def copy_bandwidth(device: torch.device) -> dict[str, object]:
+def copy_bandwidth(device: torch.device, clock: str = "wall") -> dict[str, object]:
     """Bytes a second, read and written, of copying a buffer: the median copy."""
     size = BUFFER_BYTES[device.type]
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     samples = [
-        seconds_of(lambda: target.copy_(source), device) for _ in range(COPIES + 2)
+        seconds_of(lambda: target.copy_(source), device, clock)
+        for _ in range(COPIES + 2)
     ]
     return {
         "bytes_per_second": 2 * size / statistics.median(samples[2:]),

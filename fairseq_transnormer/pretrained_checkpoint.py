@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .safe_loading import read_checkpoint
 from .sentence_data import DICTIONARY, SentenceData
 
 # what a fine-tuning may change: no weight's shape or meaning depends on it
@@ -16,6 +17,7 @@ FREE_FIELDS = {
     "pooler_dropout",
     "pooler_activation_fn",
     "pooling",
+    "peak_tflops",
     "load_checkpoint_heads",
     "checkpoint_activations",
     "backend",
@@ -47,26 +49,12 @@ class PretrainedCheckpoint:
         Raises:
             ValueError: it is missing or damaged, or no bidirectional model of fairseq.
         """
-        import torch
-
-        from . import models  # noqa: F401 (lets torch read fairseq's configurations)
-
-        path = Path(path)
-        if path.is_dir():
-            files = ", ".join(sorted(each.name for each in path.glob("*.pt"))) or "none"
-            raise ValueError(f"{path}: a folder; give a checkpoint in it: {files}")
-        if not path.is_file():
-            raise ValueError(f"{path}: no such checkpoint file")
+        state = read_checkpoint(path, mmap=True)
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             model, task = dict(state["cfg"]["model"]), state["cfg"]["task"]
             weights, task_name = state["model"], task["_name"]
-        # torch raises what the damage happens to lead to
-        except Exception as error:
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            raise ValueError(
-                f"{path}: truncated, or no checkpoint of fairseq ({reason})"
-            ) from error
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: no checkpoint of fairseq ({error!r})") from error
         # what checkpoints from before the field do
         model.setdefault("pooling", "first")
         if task_name not in PRETRAINING_TASKS:

@@ -41,7 +41,7 @@ fail() {
 case ${1:-} in
     --help | -h) usage && exit 0 ;;
 esac
-[ $# -ge 2 ] || fail "TASK and SYSTEM are needed; --help lists them"
+[[ $# -ge 2 && $1 != -* && $2 != -* ]] || fail "TASK and SYSTEM are needed; --help lists them"
 task=$1 system=$2
 shift 2
 for pair in "lra/$task" "model/lra_$system"; do

@@ -25,8 +25,9 @@ def load_trained_model(path: Path, data: Path) -> nn.Module:
     """
     try:
         # fairseq's loader is behind compat's check
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), {"data": str(data)})
         models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], arg_overrides={"data": str(data)}
+            [str(path)], state=state
         )
     except CheckpointError:
         raise

@@ -92,9 +92,8 @@ def _kind(checkpoint: Path, architecture: str | None) -> str:
     ):
         return "bidirectional"
     raise ExportError(
-        f"{checkpoint}: a checkpoint of {architecture!r}, whose layers are fairseq's "
-        "own; allowed are the models that this package has in plain PyTorch: "
-        "architectures with attention_types"
+        f"{checkpoint}: a checkpoint of {architecture!r}; allowed: the language models "
+        "that this package has in plain PyTorch, which are those with attention_types"
     )
 
 
@@ -190,6 +189,8 @@ def _write(
         for name in (WEIGHTS, *units):
             manifest.files[name] = checksum(folder / name)
         manifest.write(folder)
+        # safetensors lets the owner alone read it
+        shutil.copymode(folder / MANIFEST, folder / WEIGHTS)
         load_exported(folder)
         os.rename(folder, dest)
     finally:

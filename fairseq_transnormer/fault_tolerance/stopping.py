@@ -74,8 +74,17 @@ _request = StopRequest()
 
 def _keep_from_data_loaders() -> None:
     """A process that loads data ends with its trainer, not of a signal to all."""
-    if _request.is_noting():
+    if _request.is_noting() and hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        threading.Thread(target=_end_with_trainer, daemon=True).start()
+
+
+def _end_with_trainer() -> None:
+    """Of the signals that are blocked, obey the trainer's, which ends its loaders."""
+    trainer = os.getppid()
+    while signal.sigwaitinfo(SIGNALS).si_pid != trainer:
+        pass
+    os._exit(0)
 
 
 os.register_at_fork(after_in_child=_keep_from_data_loaders)

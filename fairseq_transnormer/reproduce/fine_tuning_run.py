@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from ..pretrained_checkpoint import PretrainedCheckpoint
+from ..safe_loading import read_checkpoint
 from ..sentence_data import SentenceData
 from .runs import CONFIGURATION
 
@@ -43,7 +44,7 @@ def slim(folder: Path) -> None:
     import torch
 
     best = folder / BEST
-    state = torch.load(best, map_location="cpu", weights_only=True)
+    state = read_checkpoint(best)
     if state.get("last_optimizer_state") is not None:
         state["last_optimizer_state"] = None
         part = best.with_name(BEST + ".part")

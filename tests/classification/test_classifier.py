@@ -158,7 +158,7 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
     half.write_bytes(single.read_bytes()[:4000])
     cases = [
         (["--path", "no.pt", "--text", "x"], "no such checkpoint"),
-        (["--path", str(half), "--text", "x"], "truncated"),
+        (["--path", str(half), "--text", "x"], "damaged"),
         (["--path", path, "--data", str(tmp_path), "--text", "x"], "report.json"),
         (
             ["--path", path, "--data", str(three), "--text", "x"],

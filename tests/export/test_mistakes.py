@@ -40,6 +40,8 @@ def fails(message, function, *arguments):
 def test_the_files(exported):
     names = sorted(path.name for path in (exported / "out").iterdir())
     assert names == ["config.json", "dict.txt", "model.safetensors"]
+    modes = {path.stat().st_mode for path in (exported / "out").iterdir()}
+    assert len(modes) == 1
     assert load_exported(exported / "out").vocabulary.symbols[4:6] == ["w0", "w1"]
 
 
@@ -111,7 +113,7 @@ def test_an_existing_folder_is_kept(exported, tmp_path):
 )
 def test_fairseqs_own_layers(name, tmp_path):
     write_checkpoint(tmp_path / "model.pt", name)
-    message = f"a checkpoint of {name!r}, whose layers are fairseq's own"
+    message = f"a checkpoint of {name!r}; allowed: the language models"
     fails(message, export_checkpoint, tmp_path / "model.pt", tmp_path / "out")
 
 

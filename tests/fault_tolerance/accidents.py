@@ -118,3 +118,16 @@ def weights_become_nan(number: int) -> None:
         trainer.optimizer.step = spoiled
 
     before_update(number, spoil)
+
+
+@accident
+def no_limit_on_waiting(watchdog: str) -> None:
+    """The process group's timeout does not hold; "fairseq": nor does our watchdog."""
+    from fairseq.distributed import DistributedTimeoutWrapper
+    from fairseq.models import distributed_fairseq_model
+
+    from fairseq_transnormer.fault_tolerance import workers
+
+    workers.limit_waiting = lambda trainer: None
+    if watchdog == "fairseq":
+        distributed_fairseq_model.DistributedTimeoutWrapper = DistributedTimeoutWrapper

@@ -18,3 +18,15 @@ def test_a_stopped_worker(training, goes_on, tell):
     said = line_with(run.text(), "ends behind update 13: another worker has not")
     assert goes_on(run) == 8
     tell("SIGSTOP of one worker of two, --heartbeat-timeout 5", codes, 13, 8, said)
+
+
+def test_the_watchdog_ends_what_the_limit_does_not(training):
+    run = training(2, heartbeat_timeout=3, max_update=100_000)
+    run.start(("no_limit_on_waiting", "ours"), at_worker=0)
+    run.wait_for('"num_updates": "9"')
+    run.send(signal.SIGSTOP, 1)
+    run.processes[0].join(100)
+    run.send(signal.SIGKILL, 1)
+    codes = run.wait()
+    assert codes == [-signal.SIGKILL] * 2, run.text()
+    line_with(run.text(), "Killing job for not making progress in 6 seconds")

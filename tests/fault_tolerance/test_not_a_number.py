@@ -16,7 +16,7 @@ def test_a_loss_that_is_nan_ends_the_run(training, goes_on, tell, precision, wor
     assert "detected in output of" in run.text()  # NanDetector names a module
     assert max(run.losses()) == 12 and run.updates_of() == 8
     assert goes_on(run) == 8
-    tell(f"NaN loss of {workers} worker(s) in {precision}", codes, 12, 8, said)
+    tell(f"NaN loss of one of {workers} in {precision}", codes, 12, 8, said)
 
 
 def test_fp16_skips_one_overflow_and_ends_at_many(training, tell):
@@ -37,11 +37,19 @@ def test_fp16_ends_when_every_batch_overflows(training, goes_on, tell):
     tell("NaN loss of every batch in fp16", codes, 12, 8, said)
 
 
-def test_weights_that_are_nan_are_not_saved(training, goes_on, tell):
-    run = training()
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "the validation loss is nan behind update 16"),
+        (("--disable-validation",), "weights are NaN or infinite behind update 16"),
+    ],
+)
+def test_weights_that_are_nan_are_not_saved(training, goes_on, tell, flags, message):
+    run = training(1, flags)
     codes = run.run(("weights_become_nan", 16))
     assert codes == [1], run.text()
-    said = line_with(run.text(), "is nan behind update 16")
+    said = line_with(run.text(), message)
     assert run.updates_of() == 8
     assert goes_on(run) == 8
-    tell("weights become NaN at the update of a checkpoint", codes, 16, 8, said)
+    how = "".join(flags) or "with validation"
+    tell(f"weights become NaN at a checkpoint's update, {how}", codes, 16, 8, said)

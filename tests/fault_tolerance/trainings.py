@@ -166,4 +166,4 @@ def line_with(text: str, part: str) -> str:
     """The line that has ``part``, without time and logger."""
     found = [line for line in text.splitlines() if part in line]
     assert found, f"nothing says {part!r}:\n{text}"
-    return re.sub(r"^[\d: -]+\| \w+ \| [\w.]+ \| ", "", found[0])
+    return re.sub(r"^([\d: -]+\| \w+ \| [\w.]+ \| |\w+:[\w.]+:)", "", found[0])

@@ -138,7 +138,7 @@ def check_refusals(place, given, start, capsys):
     )
     truncated = place / "truncated.pt"
     truncated.write_bytes(start.read_bytes()[:5000])
-    assert "truncated" in refusal(["finetune", str(truncated), *given[2:]], capsys)
+    assert "damaged" in refusal(["finetune", str(truncated), *given[2:]], capsys)
     assert "no such checkpoint" in refusal(["finetune", "none.pt", *given[2:]], capsys)
     state = torch.load(start, weights_only=True)
     state["cfg"]["task"]["_name"] = "language_modeling"

@@ -65,7 +65,8 @@ def trained(text, labelled, tmp_path_factory):
             labelled,
             "roberta_transnormer_t2_tiny",
             no_dropout
-            | {"task": "sentence_prediction", "criterion": "sentence_prediction"}
+            | {"task": "sentence_prediction"}
+            | {"criterion": "sentence_prediction_metrics"}
             | {"num-classes": 2, "init-token": 0, "separator-token": 2}
             | {"max-positions": 64, "tokens-per-sample": None},
         ),

@@ -20,7 +20,7 @@ def record(file: Path) -> None:
         if trainer.data_parallel_rank == 0:
             sums = {
                 key: sum(float(each.get(key, 0)) for each in outputs)
-                for key in ("loss", "ntokens", "nsentences", "ncorrect")
+                for key in ("loss", "ntokens", "nsentences", "correct")
             }
             step = {
                 "kind": "valid" if grad_norm is None else "train",

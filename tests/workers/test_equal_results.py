@@ -18,7 +18,7 @@ from .conftest import (
 from .trainings import Training
 
 TASKS = ["alm", "blm", "fine_tuning"]
-COUNTS = ("sample_size", "ntokens", "nsentences", "ncorrect")
+COUNTS = ("sample_size", "ntokens", "nsentences", "correct")
 
 
 def assert_same_training(run: Training, one: Training) -> None:
@@ -64,6 +64,14 @@ def test_validation_counts_each_sequence_once(trained, task, workers):
             assert sums["ntokens"] == VALID_LINES * 21
         assert [sums[key] for key in COUNTS] == [one[update][key] for key in COUNTS]
         assert sums["loss"] == pytest.approx(one[update]["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_log_has_the_same_validation(trained, task):
+    """Perplexity, accuracy, Matthews' correlation, F1, rounded as fairseq does."""
+    one, two, four = (trained(task, workers).metrics() for workers in (1, 2, 4))
+    assert len(one) >= 2 and one == two == four
+    assert task != "fine_tuning" or {"valid_accuracy", "valid_mcc"} <= set(one[0])
 
 
 @pytest.mark.parametrize("task", ["alm", "blm"])

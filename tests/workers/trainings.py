@@ -6,6 +6,7 @@ The processes are forked off one that has imported fairseq.
 import json
 import multiprocessing
 import os
+import re
 import socket
 import sys
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from tests.fairseq_tools.conftest import USER_DIR, training_arguments
+from tests.fairseq_tools.conftest import USER_DIR, logged, training_arguments
 
 SECONDS = 240  # a crowded machine, not a measured time
 SEQUENCES = 16  # of an update
@@ -127,9 +128,17 @@ class Training:
         sums: dict[int, dict[str, float]] = {}
         for step in self.steps("valid"):
             total = sums.setdefault(step["update"], {})
-            for key in ("loss", "sample_size", "ntokens", "nsentences", "ncorrect"):
+            for key in ("loss", "sample_size", "ntokens", "nsentences", "correct"):
                 total[key] = total.get(key, 0) + step[key]
         return sums
+
+    def metrics(self) -> list[dict[str, str]]:
+        """What fairseq logs of the validations, but for speed and sizes of steps."""
+        timed = re.compile("valid_(wps|wpb|bsz|wall|gb_peak|mfu)")
+        return [
+            {key: each for key, each in record.items() if not timed.match(key)}
+            for record in logged(self.log.read_text(), "valid")
+        ]
 
     def weights(self) -> dict[str, torch.Tensor]:
         last = self.save_dir / "checkpoint_last.pt"
