@@ -31,6 +31,7 @@ setup(
             "datasets",
             "pillow",
             "pyarrow",
+            "scikit-learn",
             "sentencepiece",
             "tiktoken",
             "tqdm",

@@ -26,6 +26,7 @@ UNITS = {
     "bits a token": 1,
     "tokens a second": 1,
     "steps a second": 1,
+    "images a second": 1,
 }
 # more lengths than this would write their labels over one another
 MOST_TICKS = 6

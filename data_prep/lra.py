@@ -23,6 +23,7 @@ from data_prep.arguments import (
     positive_int,
 )
 from data_prep.checksum import sha256_of
+from data_prep.dataset_rows import Rows, hub_rows, local_rows
 from data_prep.errors import InputError, run_command
 from data_prep.generated_examples import (
     Generator,
@@ -154,10 +155,10 @@ def _generated(
     return _recipe(settings, examples, vocabulary, classes, counts=counts)
 
 
-def _rows(options: argparse.Namespace) -> lra_hub.Rows:
+def _rows(options: argparse.Namespace) -> Rows:
     if options.from_dir:
-        return lra_hub.local_rows(options.from_dir)
-    return lra_hub.hub_rows(HUB_NAMES[options.data])
+        return local_rows(options.from_dir)
+    return hub_rows(HUB_NAMES[options.data])
 
 
 def _release_files(folder: Path, names: dict[str, str]) -> dict[str, Path]:

@@ -10,4 +10,5 @@ __version__ = "0.1.0"
 if importlib.util.find_spec("fairseq") is not None:
     from . import models as models  # isort: skip (applies the work-arounds first)
     from . import criterions as criterions
+    from . import optimizers as optimizers
     from . import tasks as tasks

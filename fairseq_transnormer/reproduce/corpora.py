@@ -132,9 +132,11 @@ def require(
     missing = {corpus.task for corpus in corpora if corpus.fault()}
     if not missing:
         return
-    commands = list(preset.prepare)
-    for task in sorted(missing):
-        commands += preset.task(task).prepare
+    tasks = [preset.task(name) for name in sorted(missing)]
+    alone = all(task.prepare_alone for task in tasks)
+    commands = [] if alone else list(preset.prepare)
+    for task in tasks:
+        commands += task.prepare
     if commands and (prepare or preset.prepare_automatically):
         for command in commands:
             command = [sys.executable if word == "python" else word for word in command]

@@ -182,6 +182,9 @@ class HydraTrain:
         return preset.overrides
 
     def _task(self, cell: Cell, conditions: Conditions) -> str:
+        """The entry of the preset's tasks that holds for the cell."""
+        if cell.conditions is not None:
+            return cell.conditions
         return compose(conditions.configs, cell.config, {})["task"]["_name"]
 
 
@@ -189,8 +192,8 @@ def _conditions(
     conditions: Conditions, task: str, data: Path, configured_batch: int
 ) -> dict[str, Any]:
     """The overrides that all rows have in common."""
-    devices = max(1, conditions.gpus)
     of_task = conditions.preset.task(task)
+    devices = of_task.devices(conditions.gpus)
     batch, update_freq = of_task.batches(devices, configured_batch)
     return {
         "common.user_dir": str(PACKAGE),

@@ -11,7 +11,7 @@ def table_page(measured: dict[str, Any]) -> str:
         f"# {measured['title']}",
         measured["task"],
         _figures(measured),
-        "## Order of the rows",
+        "## Order of the rows" if measured["agreement"] else "",
         _agreement(measured),
         f"![]({measured['table']}.png)",
         *(f"![]({image})" for image in measured["images"]),
@@ -37,7 +37,9 @@ def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str
         "|---|---|--:|--:|--:|--:|",
     ]
     for measured in tables:
-        for column, found in measured["agreement"].items():
+        # a table without an order to compare has its first column's figures
+        agreement = measured["agreement"] or {measured["columns"][0]: None}
+        for column, found in agreement.items():
             cells = [row[column] for row in measured["rows"].values()]
             there = sum(cell["measured"] is not None for cell in cells)
             correlations = (

@@ -95,6 +95,18 @@ def test_perplexity(results: RunResults) -> float | None:
     return results.at_best("test", "ppl")
 
 
+@METRICS.register("valid_loss")
+def valid_loss(results: RunResults) -> float | None:
+    """The criterion's loss on valid, in bits, of the best checkpoint on valid."""
+    return results.at_best("valid", "loss")
+
+
+@METRICS.register("test_loss")
+def test_loss(results: RunResults) -> float | None:
+    """The criterion's loss on test, in bits, of the best checkpoint on valid."""
+    return results.at_best("test", "loss")
+
+
 @METRICS.register("selection")
 def selection(results: RunResults) -> float | None:
     """What checkpoint_best.pt is chosen by, on valid; of a sweep, the best value."""
@@ -111,6 +123,15 @@ def accuracy(results: RunResults) -> float | None:
 def test_accuracy(results: RunResults) -> float | None:
     """Percent of test, of the best checkpoint on valid."""
     return results.at_best("test", "accuracy")
+
+
+@METRICS.register("updates_to_99")
+def updates_to_99(results: RunResults) -> float | None:
+    """Updates up to the first validation with 99 % of its predictions right."""
+    for record in results.records["valid"]:
+        if float(record.get("valid_accuracy", 0)) >= 99:
+            return float(record["valid_num_updates"])
+    return None
 
 
 @METRICS.register("mismatched_accuracy")

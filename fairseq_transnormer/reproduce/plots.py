@@ -5,6 +5,10 @@ from typing import Any
 
 from ..analysis.figures import pyplot, save
 
+CURVES = {
+    "valid_ppl": "validation perplexity",
+    "valid_loss": "validation loss (bits a symbol)",
+}
 LINES_A_STYLE = 10  # colours of matplotlib's cycle
 LARGEST_BUBBLE = 3000  # points^2
 
@@ -12,17 +16,22 @@ LARGEST_BUBBLE = 3000  # points^2
 def plot_table(measured: dict[str, Any], target: Path) -> None:
     """Learning curves of all rows, and measured figures against the paper's."""
     plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
+    key = measured["curve"]
+    # without columns to compare there are curves only
+    count = 2 if measured["agreement"] else 1
+    figure, axes_of = plt.subplots(
+        1, count, figsize=(6.5 * count, 5), squeeze=False, layout="constrained"
+    )
+    left = axes_of[0, 0]
     for number, (name, curve) in enumerate(measured["curves"].items()):
         style = "-" if number < LINES_A_STYLE else "--"
         if curve["updates"]:
-            left.plot(
-                curve["updates"], curve["valid_ppl"], style, marker=".", label=name
-            )
-    left.set(xlabel="update", ylabel="validation perplexity", yscale="log")
+            left.plot(curve["updates"], curve[key], style, marker=".", label=name)
+    left.set(xlabel="update", ylabel=CURVES.get(key, key), yscale="log")
     left.set_title("Learning curves")
-    _compare(measured, right)
-    for axes in (left, right):
+    for right in axes_of[0, 1:]:
+        _compare(measured, right)
+    for axes in axes_of[0]:
         axes.grid(alpha=0.3, which="both")
         if axes.get_legend_handles_labels()[1]:
             axes.legend(fontsize="small")

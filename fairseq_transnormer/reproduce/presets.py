@@ -26,14 +26,17 @@ TASK_KEYS = {
     "sequences_per_update",
     "sequences_per_device",
     "width",
+    "scaled",
+    "most_devices",
     "overrides",
     "prepare",
+    "prepare_alone",
 }
 
 
 @dataclass(frozen=True)
 class TaskPreset:
-    """What a preset says of one fairseq task.
+    """What a preset says of one fairseq task, or of tables that name their own entry.
 
     Attributes:
         data: folder of binarised text, relative to the repository.
@@ -41,16 +44,26 @@ class TaskPreset:
             leaves it to the configuration.
         sequences_per_device: at most, at once.
         width: factor of the ``scaled`` fields.
+        scaled: these fields, instead of the preset's.
+        most_devices: of one run, however many GPUs it is given.
         overrides: key -> value.
         prepare: commands that make the data, behind those of the preset.
+        prepare_alone: whether those of the preset are not needed for it.
     """
 
     data: str
     sequences_per_device: int
     sequences_per_update: int | None = None
     width: float = 1.0
+    scaled: list[str] | None = None
+    most_devices: int | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     prepare: list[list[str]] = field(default_factory=list)
+    prepare_alone: bool = False
+
+    def devices(self, gpus: int) -> int:
+        """Processes of a run that is given ``gpus``; 0 are the CPU."""
+        return max(1, min(gpus, self.most_devices or gpus))
 
     def batches(self, devices: int, configured: int) -> tuple[int, int]:
         """Sequences at once on each device, and batches that are accumulated.
@@ -115,10 +128,11 @@ class Preset:
 
     def scale(self, model: dict[str, Any], task: str) -> None:
         """Multiply the widths in a model's configuration, rounding down, 1 at least."""
-        width = self.task(task).width
-        for name in self.scaled if width != 1 else ():
+        of_task = self.task(task)
+        scaled = self.scaled if of_task.scaled is None else of_task.scaled
+        for name in scaled if of_task.width != 1 else ():
             if name in model:
-                model[name] = max(1, int(model[name] * width))
+                model[name] = max(1, int(model[name] * of_task.width))
 
 
 def load_preset(configs: Path, name: str) -> Preset:

@@ -87,6 +87,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
         "title": table.title,
         "task": table.task,
         "columns": table.columns,
+        "curve": table.curve,
         "rows": {
             row: {column: cells[row, column] for column in table.columns}
             for row in table.rows
@@ -101,7 +102,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
         ),
         "curves": {
             f"{cell.row}{f' {cell.column}' if _many(table) else ''}": _curve(
-                runs[cells[cell.row, cell.column]["run"]]
+                runs[cells[cell.row, cell.column]["run"]], table.curve
             )
             for cell in (table.cells if _many(table) else _first_column(table))
             if not cell.mean_of
@@ -250,12 +251,12 @@ def _conditions(
     }
 
 
-def _curve(runs: Runs) -> dict[str, list[float]]:
-    """Validation perplexity against updates, of the first seed."""
+def _curve(runs: Runs, key: str) -> dict[str, list[float]]:
+    """What the validation records have under ``key``, by updates, of the first seed."""
     for _, results in sorted(runs.seeds.items()):
-        records = [each for each in results.records["valid"] if "valid_ppl" in each]
+        records = [each for each in results.records["valid"] if key in each]
         return {
             "updates": [int(each["valid_num_updates"]) for each in records],
-            "valid_ppl": [float(each["valid_ppl"]) for each in records],
+            key: [float(each[key]) for each in records],
         }
-    return {"updates": [], "valid_ppl": []}
+    return {"updates": [], key: []}

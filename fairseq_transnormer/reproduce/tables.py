@@ -11,7 +11,7 @@ from .presets import Preset
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
-TABLE_KEYS |= {"sweep", "bubbles"}
+TABLE_KEYS |= {"sweep", "bubbles", "conditions", "curve"}
 COLUMN_KEYS = {"config", "metric", "overrides", "ranked", "job", "mean_of", "seed"}
 ROW_KEYS = {"config", "overrides", "paper", "job"}
 FIGURE_KEYS = {"command", "each_row"}
@@ -33,6 +33,8 @@ class Cell:
         sweep: key -> values; the figure is that of the best value of all.
         mean_of: columns of the same row; the figure is their mean and has no run.
         seed: the only one that it is run with; None leaves them to the call.
+        conditions: the entry of a preset's tasks that holds for it; that of fairseq's
+            task where it is None.
     """
 
     row: str
@@ -46,6 +48,7 @@ class Cell:
     sweep: dict[str, list] = field(default_factory=dict)
     mean_of: tuple[str, ...] = ()
     seed: int | None = None
+    conditions: str | None = None
 
     def candidates(self) -> list["Cell"]:
         """A cell of one run for each value of the sweep; itself if there is none."""
@@ -82,6 +85,7 @@ class Table:
         columns_apart: whether columns choose configuration files of their own, so that
             their runs are not to be alike.
         bubbles: "x", "y" and "size" -> columns of a figure with a circle a row.
+        curve: what the learning curves are of; a key of the log's validation records.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Table:
     sweep: dict[str, list] = field(default_factory=dict)
     columns_apart: bool = False
     bubbles: dict[str, str] = field(default_factory=dict)
+    curve: str = "valid_ppl"
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell in this row and column."""
@@ -215,6 +220,7 @@ def load_table(configs: Path, name: str) -> Table:
             for key in each.get("overrides") or {}
         ),
         bubbles=_checked_bubbles(path, content.get("bubbles"), columns),
+        curve=content.get("curve", "valid_ppl"),
     )
 
 
@@ -278,6 +284,7 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
                 after=content.get("after") or {},
                 sweep={} if "job" in values else content.get("sweep") or {},
                 seed=values.get("seed"),
+                conditions=content.get("conditions"),
             )
         )
     return cells

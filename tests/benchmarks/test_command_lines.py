@@ -10,6 +10,7 @@ import torch
 from benchmarks import (
     chunk_sizes,
     generation_cost,
+    image_generation,
     kernels,
     linear_attention_forms,
     report,
@@ -142,6 +143,24 @@ def test_generation_cost(tmp_path):
         "TransNormer T2",
         "fairseq transformer_lm",
     }
+
+
+def test_image_generation(tmp_path):
+    sizes = "--sides 2 3 --images 2 --levels 5 --width 16 --heads 2 --layers 2"
+    written = run(image_generation, f"{QUICK} {sizes}", tmp_path / "i.json")
+    rows = {(r["contestant"], r["context"]): r for r in written["measurements"]}
+    assert len(rows) == 6 * 2 and set(written["settings"]["parameters"]) == {
+        "TransNormer T2", "1+elu", "vanilla"
+    }  # fmt: skip
+    for system in ("TransNormer T2", "1+elu"):
+        kept = [rows[f"{system}, constant state", n]["kept_bytes"] for n in (4, 9)]
+        assert kept[0] == kept[1] > 0
+    # a key and a value of 16 float32 for each of 2 layers and 5 more tokens, and a flag
+    cached = [rows["vanilla, key-value cache", n]["kept_bytes"] for n in (4, 9)]
+    assert cached[1] - cached[0] >= 5 * 2 * 2 * 16 * 4
+    assert report.main(["--folder", str(tmp_path)]) is None
+    page = (tmp_path / "README.md").read_text()
+    assert "| 1+elu, constant state | " in page and "| vanilla, recomputed | 1x" in page
 
 
 def test_linear_attention_forms(tmp_path):

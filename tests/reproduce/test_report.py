@@ -108,6 +108,50 @@ def test_metrics_are_those_of_the_best_checkpoint(tmp_path):
     assert read_metric("updates", results) == 2
 
 
+def test_losses_and_shares_of_right_predictions(tmp_path):
+    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
+    results = RunResults(RunFolder(tmp_path / "run"))
+    assert (read_metric("valid_loss", results), read_metric("test_loss", results)) == (
+        7.0, 7.0
+    )  # fmt: skip
+    assert read_metric("test_accuracy", results) is None
+    assert read_metric("updates_to_99", results) is None
+    log = tmp_path / "run" / "train.log"
+    with log.open("a") as file:
+        for update, right in ((4, "50"), (5, "99.1"), (6, "99.95")):
+            for kind in ("valid", "test"):
+                record = {"loss": str(1 / update), "accuracy": right, "ppl": "1"}
+                record = {f"{kind}_{k}": v for k, v in record.items()}
+                record[f"{kind}_num_updates"] = str(update)
+                file.write(f"[2026][{kind}][INFO] - {json.dumps(record)}\n")
+    results = RunResults(RunFolder(tmp_path / "run"))
+    assert read_metric("updates_to_99", results) == 5
+    assert read_metric("test_accuracy", results) == pytest.approx(99.95)
+    assert read_metric("test_loss", results) == pytest.approx(1 / 6)
+
+
+def test_curves_of_what_the_table_names(tmp_path):
+    table = {
+        "title": "Mine",
+        "curve": "valid_loss",
+        "columns": {"loss": {"metric": "valid_loss", "ranked": False}},
+        "rows": {"T2": {"config": "blm_t2"}},
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(table))
+    finished_run(tmp_path / "runs" / "smoke" / "blm_t2" / "seed1", CONFIGURATION, 7.0)
+    options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
+    assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
+    folder = tmp_path / "out" / "smoke"
+    assert "Order of the rows" not in (folder / "mine.md").read_text()
+    assert "| [Mine](mine.md) | loss | 1 of 1 |" in (folder / "README.md").read_text()
+    measured = json.loads((folder / "mine.json").read_text())
+    assert measured["curves"]["T2"] == {
+        "updates": [1, 2, 3],
+        "valid_loss": [12.0, 7.0, 8.0],
+    }
+
+
 def test_memory_of_a_gpu_is_what_was_least_free(tmp_path):
     finished_run(tmp_path / "run", CONFIGURATION, 7.0)
     log = tmp_path / "run" / "train.log"

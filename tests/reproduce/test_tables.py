@@ -1,9 +1,12 @@
 """The tables of configs/: their figures, and that every row composes and builds."""
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fairseq_transnormer.reproduce import corpora
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS
@@ -31,8 +34,8 @@ def data(tmp_path_factory):
 
 
 def conditions(data, preset="smoke", **options) -> Conditions:
-    tasks = dict.fromkeys(("language_modeling", "masked_lm"), str(data))
     loaded = load_preset(CONFIGS, preset)
+    tasks = dict.fromkeys(loaded.tasks, str(data))
     return Conditions(CONFIGS, CONFIGS.parent, loaded, data=tasks, **options)
 
 
@@ -52,7 +55,8 @@ def test_every_row_composes_and_builds(cell, data):
     assert METRICS.find(cell.metric)
     for key, value in cell.overrides.items():
         name = key.removeprefix("model.")
-        if name not in load_preset(CONFIGS, "smoke").scaled:
+        # a key without a dot chooses a file
+        if "." in key and name not in load_preset(CONFIGS, "smoke").scaled:
             assert plan.configuration["model"][name] == value
 
 
@@ -112,6 +116,66 @@ def test_small_scales_every_width_alike_and_nothing_else(data):
     assert {"embed_dim", "num_heads", "ffn_dim"} <= set(changed)
     assert set(changed) <= set(load_preset(CONFIGS, "small").scaled)
     assert all(small == large // 12 for large, small in changed.values())
+
+
+def test_a_table_may_have_conditions_of_its_own(data):
+    """Those of "Transformers are RNNs", as far as the paper prints them."""
+    layers = {"Softmax": 4, "1+elu": 4, "NormAttention": 4, "TransNormer T2": 4}
+    plans = {
+        row: plan_of("copy_task", row, "test_loss", data, "paper") for row in layers
+    }
+    for row, plan in plans.items():
+        cfg = plan.configuration
+        model = cfg["model"]
+        kinds = model.get("attention_types", "softmax*4")
+        counts = [int(n) for n in re.findall(r"\*(\d+)", kinds)]
+        assert sum(counts) == model.get("num_layers", 4) == layers[row]
+        assert (model["num_heads"], cfg["dataset"]["batch_size"]) == (8, 64)
+        assert cfg["optimizer"]["_name"] == "radam"
+        assert cfg["optimization"]["lr"] == cfg["lr_scheduler"]["lr"] == [1e-3]
+        decay = cfg["lr_scheduler"]
+        assert (decay["lr_deacy_period"], decay["min_lr"]) == (3000, 1e-4)
+        assert cfg["criterion"] == {"_name": "partial_cross_entropy", "behind": "|"}
+    images = plan_of("digits", "1+elu", "test_bits", data, "paper", gpus=8)
+    cfg = images.configuration
+    # 10 images an update, which 8 devices cannot share
+    assert cfg["distributed_training"]["distributed_world_size"] == 2
+    assert cfg["dataset"]["batch_size"] == 5
+    assert cfg["model"]["attention_types"] == "linear*8"
+    assert (cfg["model"]["embed_dim"], cfg["model"]["ffn_dim"]) == (256, 1024)
+    assert cfg["criterion"]["behind"] is None
+    assert cfg["optimization"]["lr"] == [1e-4]
+
+
+def test_conditions_of_its_own_have_their_own_scaled_fields(data):
+    model = plan_of("digits", "TransNormer T2", "test_bits", data, "small")
+    model = model.configuration["model"]
+    assert (model["embed_dim"], model["ffn_dim"], model["block_size"]) == (64, 170, 16)
+    plan = plan_of("table4", "TransNormer T2", "valid_ppl", data, "small")
+    assert plan.configuration["model"]["block_size"] == 64
+
+
+def test_only_the_missing_data_are_made(tmp_path, monkeypatch):
+    preset = load_preset(CONFIGS, "smoke")
+    ran = []
+
+    def run(command, cwd):
+        ran.append(command[2])
+        folder = tmp_path / command[command.index("--dest") + 1]
+        folder.mkdir(parents=True)
+        for name in corpora.FILES:
+            (folder / name).touch()
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(corpora.subprocess, "run", run)
+    needed = [
+        corpora.Text(tmp_path / preset.task(name).data, name)
+        for name in ("digits", "copy_task")
+    ]
+    corpora.require(preset, needed, tmp_path, prepare=False)
+    assert ran == ["data_prep.copy_task", "data_prep.digits"]
+    corpora.require(preset, needed, tmp_path, prepare=False)
+    assert len(ran) == 2
 
 
 def test_seed_and_settings_reach_the_configuration(data):

@@ -1,0 +1,101 @@
+"""Makes the copy task of "Transformers are RNNs" (section 4.1.1).
+
+A line is a series of symbols, the separator and the same series again, as in
+3 1 4 | 3 1 4. Lengths are uniform in SHORTEST ... LONGEST, each symbol is drawn evenly
+and independently. The seed gives the same lines on every machine.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.arguments import add_destination, command_parser, positive_int
+from data_prep.binary_folder import Recipe, Split, prepare_folder
+from data_prep.corpus import SPLITS
+from data_prep.encoders import WordEncoder
+from data_prep.errors import InputError, run_command
+from data_prep.fairseq_format import symbol_dictionary
+
+SEPARATOR = "|"
+COUNTS = (100_000, 1000, 1000)
+
+
+def lines(
+    count: int, symbols: int, shortest: int, longest: int, seed: list[int]
+) -> Iterator[str]:
+    """``count`` lines; equal arguments give equal ones."""
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        length = random.integers(shortest, longest + 1)
+        series = " ".join(map(str, random.integers(0, symbols, length)))
+        yield f"{series} {SEPARATOR} {series}"
+
+
+def _recipe(options: argparse.Namespace) -> Recipe:
+    if options.shortest > options.longest:
+        raise InputError(
+            f"--shortest {options.shortest}; allowed: up to --longest {options.longest}"
+        )
+    law = {
+        "symbols": options.symbols,
+        "shortest": options.shortest,
+        "longest": options.longest,
+    }
+    counts = dict(zip(SPLITS, options.counts, strict=True))
+    splits = [
+        Split(
+            split,
+            lambda number=number, split=split: lines(
+                counts[split], **law, seed=[options.seed, number]
+            ),
+            counts[split],
+        )
+        for number, split in enumerate(SPLITS)
+    ]
+
+    def write_dictionary(folder: Path) -> None:
+        symbols = [*map(str, range(options.symbols)), SEPARATOR]
+        symbol_dictionary(symbols).save(str(folder / "dict.txt"))
+
+    return Recipe(
+        settings={"data": "copy_task", "seed": options.seed, "counts": counts} | law,
+        splits=splits,
+        tokenizer_files=[],
+        prepare_tokenizer=write_dictionary,
+        encoder=lambda folder, dictionary: WordEncoder(dictionary.indices),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("copy_task", __doc__)
+    add_destination(parser)
+    add = parser.add_argument
+    numbers = {"type": positive_int, "metavar": "N"}
+    add("--symbols", default=10, help="different ones (default: 10)", **numbers)
+    add("--shortest", default=1, help="series, in symbols (default: 1)", **numbers)
+    add("--longest", default=128, help="series, in symbols (default: 128)", **numbers)
+    add("--seed", default=1, help="(default: 1)", **numbers)
+    add(
+        "--counts",
+        type=positive_int,
+        nargs=3,
+        default=COUNTS,
+        metavar=("TRAIN", "VALID", "TEST"),
+        help="lines of each split (default: %(default)s)",
+    )
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    prepare_folder(
+        options.dest, _recipe(options), workers=1, overwrite=options.overwrite
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

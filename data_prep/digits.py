@@ -1,0 +1,98 @@
+"""Prepares pictures of digits as sequences of pixels, for autoregressive models.
+
+A line is a picture row by row; a pixel's symbol is its level. By default the 1,797
+pictures that come with scikit-learn, 8 x 8 of 17 levels, 1,257 for train, 180 for valid
+and 360 for test. --source mnist is MNIST, 28 x 28 of 256 levels, from the Hugging Face
+hub or --from-dir; the last 5,000 pictures of its train split are valid.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.arguments import add_destination, command_parser, positive_int
+from data_prep.binary_folder import Recipe, Split, prepare_folder
+from data_prep.corpus import SPLITS
+from data_prep.digit_pictures import Digits, mnist_digits, sklearn_digits
+from data_prep.encoders import WordEncoder
+from data_prep.errors import InputError, run_command
+from data_prep.fairseq_format import symbol_dictionary
+from data_prep.picture_sheet import write_sheet
+
+SOURCES = ("sklearn", "mnist")
+PICTURES_SHOWN = 32
+
+
+def _digits(options: argparse.Namespace) -> Digits:
+    if options.source == "mnist":
+        return mnist_digits(options.from_dir)
+    if options.from_dir:
+        raise InputError(f"--from-dir {options.from_dir}; allowed: with --source mnist")
+    return sklearn_digits(options.seed)
+
+
+def _recipe(digits: Digits) -> Recipe:
+    def lines(split: str) -> Iterator[str]:
+        for picture in digits.pictures(split):
+            yield " ".join(map(str, picture.ravel().tolist()))
+
+    def write_dictionary(folder: Path) -> None:
+        levels = map(str, range(digits.levels))
+        symbol_dictionary(levels).save(str(folder / "dict.txt"))
+
+    size = {"height": digits.height, "width": digits.width, "levels": digits.levels}
+    return Recipe(
+        settings={"data": "digits"} | size | digits.identity,
+        splits=[Split(split, lambda split=split: lines(split)) for split in SPLITS],
+        tokenizer_files=[],
+        prepare_tokenizer=write_dictionary,
+        encoder=lambda folder, dictionary: WordEncoder(dictionary.indices),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("digits", __doc__)
+    add_destination(parser)
+    add = parser.add_argument
+    add("--source", choices=SOURCES, default=SOURCES[0], help="(default: sklearn)")
+    add(
+        "--from-dir",
+        type=Path,
+        metavar="SRC",
+        help="mnist: the four original files (.gz or not), a data set saved with "
+        "save_to_disk, or the hub's parquet files",
+    )
+    add(
+        "--seed",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="sklearn: of the splits (default: 1)",
+    )
+    add(
+        "--pictures",
+        type=Path,
+        metavar="FILE.png",
+        help="also write a sheet of the first pictures of train",
+    )
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    digits = _digits(options)
+    prepare_folder(
+        options.dest, _recipe(digits), workers=1, overwrite=options.overwrite
+    )
+    if options.pictures:
+        shown = digits.pictures("train")[:PICTURES_SHOWN]
+        grey = (shown.astype(int) * 255 // (digits.levels - 1)).astype(np.uint8)
+        write_sheet(grey, np.zeros(len(grey), int), options.pictures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Cross entropy of a part of a sequence: of a copy, or of an image's pixels."""
+
+import math
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from ..modules.options import described
+
+# the loss of a task that is learnt goes to 0, and fairseq's 3 decimals with it
+DECIMALS = 6
+
+
+@dataclass
+class PartialCrossEntropyConfig(FairseqDataclass):
+    """What counts."""
+
+    behind: Optional[str] = described(  # noqa: UP045 (read by fairseq)
+        None, "symbol behind which targets count; all of a line by default"
+    )
+
+
+@register_criterion("partial_cross_entropy", dataclass=PartialCrossEntropyConfig)
+class PartialCrossEntropy(FairseqCriterion):
+    """Cross entropy of the targets that count, of one line a sample.
+
+    These are the symbols of the line, behind the first ``behind`` if one is named. Its
+    end never counts: training does not see it.
+
+    ``loss`` is the mean of -log2 p over them, in training and in validation;
+    ``accuracy`` the percentage of them whose symbol is the likeliest.
+    """
+
+    def __init__(self, task, behind: str | None):
+        super().__init__(task)
+        dictionary = task.target_dictionary
+        self.eos, self.separator = dictionary.eos(), None
+        if behind is not None:
+            if behind not in dictionary:
+                raise ValueError(
+                    f"behind={behind!r}; allowed: symbols of the dictionary"
+                )
+            self.separator = dictionary.index(behind)
+
+    def counted(self, target: Tensor) -> Tensor:
+        """int64 (B, N) -> bool (B, N): which targets count."""
+        counted = target.ne(self.padding_idx) & target.ne(self.eos)
+        if self.separator is not None:
+            separators = target.eq(self.separator).long()
+            counted &= separators.cumsum(1) > separators
+        return counted
+
+    def forward(self, model, sample, reduce=True):
+        """Loss in nats, the number of targets that count, and what is logged."""
+        net_output = model(**sample["net_input"])
+        log_probs = model.get_normalized_probs(net_output, log_probs=True)
+        target = model.get_targets(sample, net_output)
+        counted = self.counted(target)
+        of_target = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+        # not by a product: 0 times an infinite loss is no number
+        losses = torch.where(counted, -of_target, torch.zeros_like(of_target))
+        loss = losses.sum() if reduce else losses
+        size = int(counted.sum())
+        right = (log_probs.argmax(-1).eq(target) & counted).sum()
+        logged = {
+            "loss": loss.data,
+            "right": right.data,
+            "ntokens": sample["ntokens"],
+            "nsentences": target.shape[0],
+            "sample_size": size,
+        }
+        return loss, size, logged
+
+    @staticmethod
+    def reduce_metrics(logging_outputs) -> None:
+        """Put the outputs of all batches together."""
+
+        def total(name: str) -> float:
+            return sum(float(each.get(name, 0)) for each in logging_outputs)
+
+        size = total("sample_size")
+        bits = total("loss") / size / math.log(2)
+        metrics.log_scalar("loss", bits, size, round=DECIMALS)
+        right = 100 * total("right") / size
+        metrics.log_scalar("accuracy", right, size, round=DECIMALS)
+        metrics.log_derived(
+            "ppl", lambda meters: utils.get_perplexity(meters["loss"].avg)
+        )
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """They can."""
+        return True

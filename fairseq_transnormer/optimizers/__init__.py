@@ -1,0 +1,3 @@
+"""fairseq optimizers."""
+
+from . import radam as radam

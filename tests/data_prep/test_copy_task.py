@@ -1,0 +1,64 @@
+"""The copy task: what is behind the separator is what is in front of it."""
+
+from collections import Counter
+
+import pytest
+from binary_reading import read_dictionary, read_text
+
+from data_prep import copy_task
+from data_prep.verify import verify_folder
+
+COUNTS = ["600", "30", "20"]
+
+
+def made(dest, *options):
+    assert copy_task.main(["--dest", str(dest), "--counts", *COUNTS, *options]) == 0
+    return dest
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    options = ["--symbols", "5", "--shortest", "3", "--longest", "12"]
+    return made(tmp_path_factory.mktemp("copy") / "data", *options)
+
+
+def test_the_second_half_is_the_first(folder):
+    counts = verify_folder(folder)
+    assert [counts[s]["lines"] for s in ("train", "valid", "test")] == [600, 30, 20]
+    for split in counts:
+        for line in read_text(folder, split):
+            first, second = line.split(" | ")
+            assert first == second
+            assert 3 <= len(first.split()) <= 12
+            assert set(first.split()) <= set("01234")
+
+
+def test_lengths_and_symbols_are_even(folder):
+    halves = [line.split(" | ")[0].split() for line in read_text(folder, "train")]
+    lengths = Counter(map(len, halves))
+    assert set(lengths) == set(range(3, 13))
+    symbols = Counter(symbol for half in halves for symbol in half)
+    for counts in (lengths, symbols):
+        expected = sum(counts.values()) / len(counts)
+        assert all(abs(n - expected) < 5 * expected**0.5 for n in counts.values())
+
+
+def test_the_dictionary_has_the_symbols_and_the_separator(folder):
+    dictionary = read_dictionary(folder)
+    assert [dictionary[i] for i in range(4, 10)] == ["0", "1", "2", "3", "4", "|"]
+
+
+def test_a_seed_gives_the_same_data_and_splits_that_differ(folder, tmp_path):
+    options = ["--symbols", "5", "--shortest", "3", "--longest", "12"]
+    again, other = (made(tmp_path / s, *options, "--seed", s) for s in ("1", "2"))
+    train = (folder / "train.bin").read_bytes()
+    assert (again / "train.bin").read_bytes() == train
+    assert (other / "train.bin").read_bytes() != train
+    assert read_text(folder, "valid")[:20] != read_text(folder, "test")
+
+
+def test_lengths_that_are_none(tmp_path, fails, refuses):
+    arguments = ["--dest", tmp_path / "d", "--shortest", "5", "--longest", "4"]
+    message = "--shortest 5; allowed: up to --longest 4"
+    fails(copy_task.main, arguments, message, dest=tmp_path / "d")
+    refuses(copy_task.main, ["--dest", tmp_path, "--symbols", "0"], "integers from 1")

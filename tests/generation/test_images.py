@@ -1,0 +1,127 @@
+"""Images: the given half stays, states equal recomputation, bits a pixel."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from fairseq.sequence_generator import EnsembleModel
+
+from data_prep import digits
+from fairseq_transnormer.criterions.partial_cross_entropy import PartialCrossEntropy
+from fairseq_transnormer.generation import GenerationError, TextGenerator, images
+from fairseq_transnormer.generation.images import NO_LEVEL, ImageFormat, ImageGenerator
+
+from . import models
+from .fairseq_results import fairseq_generates
+
+SYSTEMS = ["transnormer_t2_tiny", "linear_transformer_tiny", "vanilla_transformer_tiny"]
+ARGUMENTS = ["--criterion", "partial_cross_entropy", "--sample-break-mode", "eos"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits") / "data"
+    assert digits.main(["--dest", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def checkpoint(request, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    more = [*ARGUMENTS, "--max-update", 40, "--optimizer", "radam"]
+    return models.train(data, folder, request.param, *more)
+
+
+@pytest.fixture
+def model(checkpoint, data) -> ImageGenerator:
+    generator = TextGenerator.from_checkpoint(checkpoint, device="cpu")
+    return ImageGenerator(generator, ImageFormat.of(data))
+
+
+def test_the_given_half_stays_and_the_other_is_drawn(model):
+    originals = model.images("test", 5)
+    assert originals.shape == (5, 8, 8) and originals.max() == 16
+    completed = model.complete(originals[:, :4], seed=3)
+    assert (completed[:, :4] == originals[:, :4]).all()
+    assert (completed[:, 4:] != originals[:, 4:]).any()
+    assert (completed == model.complete(originals[:, :4], seed=3)).all()
+    assert (completed != model.complete(originals[:, :4], seed=4)).any()
+
+
+def test_states_draw_what_recomputing_draws(model, monkeypatch):
+    """fairseq's own generator, token by token and without incremental state."""
+    given = model.images("test", 3)[:, :5]
+    drawn = model.complete(given, seed=7)
+    monkeypatch.setattr(EnsembleModel, "has_incremental_states", lambda self: False)
+    for i, picture in enumerate(drawn):
+        torch.manual_seed(7 + i)
+        prompt = " ".join(map(str, given[i].ravel()))
+        tokens, _, _ = fairseq_generates(
+            model.generator.hub, prompt, 24, min_len=64, sampling=True
+        )
+        assert (model._level_of[tokens[:64]] == picture.ravel()).all()
+        assert len(tokens) == 65
+
+
+def test_samples_are_whole_images(model):
+    drawn = model.sample(6, seed=1)
+    assert drawn.shape == (6, 8, 8)
+    assert drawn.min() >= NO_LEVEL and drawn.max() <= 16
+    assert len({picture.tobytes() for picture in drawn}) > 1
+
+
+def test_loss_is_the_bits_a_pixel(model):
+    """The criterion, in batches, and -log2 p summed pixel by pixel in float64."""
+    task, network = model.generator.task, model.generator.model
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    samples = [dataset[i] for i in range(5)]
+    criterion = PartialCrossEntropy(task, None)
+    with torch.no_grad():
+        loss, size, _ = criterion(network, dataset.collater(samples))
+        bits = 0.0
+        for sample in samples:
+            pixels = sample["target"].tolist()[:-1]
+            read = [task.dictionary.eos()]
+            for pixel in pixels:
+                logits = network(torch.tensor([read]))[0][0, -1].double()
+                bits -= logits.log_softmax(0)[pixel].item() / math.log(2)
+                read.append(pixel)
+    assert size == 5 * 64
+    assert loss.item() / size / math.log(2) == pytest.approx(bits / (5 * 64), rel=1e-5)
+
+
+def test_the_sheet(checkpoint, data, tmp_path, capsys):
+    arguments = ["--data", data, "--output", tmp_path, "--count", "3"]
+    arguments += ["--checkpoint", f"one={checkpoint}", "--top-k", "4"]
+    assert images.main([str(each) for each in arguments]) == 0
+    assert (tmp_path / "images.png").read_bytes().startswith(b"\x89PNG")
+    assert f"written: {tmp_path / 'images.png'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("settings", [None, {"height": 8}])
+def test_a_folder_without_images(settings, tmp_path, capsys):
+    if settings is not None:
+        (tmp_path / "report.json").write_text(json.dumps({"settings": settings}))
+    options = ["--data", tmp_path, "--output", tmp_path, "--checkpoint", "no.pt"]
+    assert images.main([str(each) for each in options]) == 2
+    message = capsys.readouterr().err
+    assert "report.json" in message and "a folder that data_prep.digits made" in message
+
+
+def test_another_number_of_pixels_is_told(checkpoint, data):
+    generator = TextGenerator.from_checkpoint(checkpoint, device="cpu")
+    model = ImageGenerator(generator, ImageFormat(7, 8, 17))
+    with pytest.raises(GenerationError, match="64 symbols; allowed: the 56 pixels"):
+        model.images("test", 1)
+    with pytest.raises(GenerationError, match="--split none"):
+        model.images("none", 1)
+
+
+def test_other_symbols_are_no_level(model):
+    tokens = [model.generator.dictionary.unk()] + 63 * [4] + [2]
+    levels = model._levels(tokens)
+    assert levels[0, 0] == NO_LEVEL and (levels.ravel()[1:] == 0).all()
+    assert isinstance(levels, np.ndarray)
