@@ -121,7 +121,10 @@ def refusal(arguments, capsys) -> str:
 def test_mistakes_are_told_in_one_line(command, tmp_path, capsys, monkeypatch):
     known = command()
     cases = [
-        (["run", "table5x"], "table 'table5x' is not known; allowed: figure1, figure2"),
+        (
+            ["run", "table5x"],
+            "table 'table5x' is not known; allowed: copy_task, digits",
+        ),
         (["run", "table1", "--preset", "huge"], "preset 'huge' is not known; allowed"),
         ([*known, "--rows", "33"], "--rows '33' is not known; allowed: '32'"),
         ([*known, "--data", "masked_lm=/no/such"], "data /no/such: no dict.txt"),
