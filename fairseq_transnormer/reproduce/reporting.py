@@ -14,6 +14,7 @@ from .plots import plot_bubbles, plot_sweep, plot_table
 from .results import measure
 from .runs import RunFolder
 from .tables import Table
+from .yaml_files import in_order
 
 
 def write_report(
@@ -23,7 +24,8 @@ def write_report(
     out: Path,
     command: str,
 ) -> list[dict[str, Any]]:
-    """Write TABLE.md, TABLE.json and TABLE.png for each table, and README.md.
+    """Write TABLE.md, TABLE.json and TABLE.png for each table, and README.md, which
+    lists those of earlier reports too.
 
     Args:
         tables: to report.
@@ -53,9 +55,20 @@ def write_report(
         (out / f"{table.name}.md").write_text(table_page(measured), encoding="utf-8")
         plot_table(measured, out / f"{table.name}.png")
         all_measured.append(measured)
-    page = overview(all_measured, conditions.preset.name, conditions.preset.description)
+    preset = conditions.preset
+    page = overview(_reported(out, preset.name), preset.name, preset.description)
     (out / "README.md").write_text(page, encoding="utf-8")
     return all_measured
+
+
+def _reported(out: Path, preset: str) -> list[dict[str, Any]]:
+    """What the folder's JSON files of tables hold; others are left alone."""
+    found = {}
+    for path in out.glob("*.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (content.get("table"), content.get("preset")) == (path.stem, preset):
+            found[path.stem] = content
+    return [found[name] for name in in_order(found)]
 
 
 def _figure(

@@ -1,5 +1,6 @@
 """Reads the YAML files of tables and presets, and holds them to the keys they know."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ def named_file(folder: Path, name: str, kind: str) -> Path:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Names of the YAML files of a folder, table9 before table10."""
-    names = [path.stem for path in folder.glob("*.yaml")]
+    """Names of the YAML files of a folder, in order."""
+    return in_order(path.stem for path in folder.glob("*.yaml"))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """table9 before table10."""
     return sorted(names, key=lambda name: (name.rstrip("0123456789"), len(name), name))

@@ -145,6 +145,14 @@ def test_curves_of_what_the_table_names(tmp_path):
     folder = tmp_path / "out" / "smoke"
     assert "Order of the rows" not in (folder / "mine.md").read_text()
     assert "| [Mine](mine.md) | loss | 1 of 1 |" in (folder / "README.md").read_text()
+    # a later report of another table lists both
+    table["title"] = "Another"
+    (tmp_path / "another.yaml").write_text(yaml.safe_dump(table))
+    (folder / "no_table.json").write_text('{"preset": "smoke"}')
+    report = ["report", str(tmp_path / "another.yaml"), *options]
+    assert main([*report, "--out", str(tmp_path / "out")]) == 0
+    listed = (folder / "README.md").read_text().splitlines()[-2:]
+    assert [line.split("]")[0] for line in listed] == ["| [Another", "| [Mine"]
     measured = json.loads((folder / "mine.json").read_text())
     assert measured["curves"]["T2"] == {
         "updates": [1, 2, 3],
