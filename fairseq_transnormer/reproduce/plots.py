@@ -8,6 +8,7 @@ from ..analysis.figures import pyplot, save
 CURVES = {
     "valid_ppl": "validation perplexity",
     "valid_loss": "validation loss (bits a symbol)",
+    "valid_accuracy": "validation accuracy (%)",
 }
 LINES_A_STYLE = 10  # colours of matplotlib's cycle
 LARGEST_BUBBLE = 3000  # points^2
@@ -27,7 +28,8 @@ def plot_table(measured: dict[str, Any], target: Path) -> None:
         style = "-" if number < LINES_A_STYLE else "--"
         if curve["updates"]:
             left.plot(curve["updates"], curve[key], style, marker=".", label=name)
-    left.set(xlabel="update", ylabel=CURVES.get(key, key), yscale="log")
+    scale = "linear" if key == "valid_accuracy" else "log"
+    left.set(xlabel="update", ylabel=CURVES.get(key, key), yscale=scale)
     left.set_title("Learning curves")
     for right in axes_of[0, 1:]:
         _compare(measured, right)
