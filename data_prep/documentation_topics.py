@@ -8,8 +8,9 @@ does.
 Words that give the label away are taken out: the name of the section itself (scsi,
 rcu, networking, filesystems, ...) and everything with a slash in it, such as paths. A
 paragraph has 15 words or more behind that, and occurs once. At most 60 paragraphs of a
-document are kept, evenly apart, so that no long one stands for its section. A hash of
-the document's name puts all of it into train, dev or test (12 % each for the last two).
+document are kept (--paragraphs-per-document), evenly apart, so that no long one stands
+for its section. A hash of the document's name puts all of it into train, dev or test
+(12 % each for the last two).
 
 DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label) and
 manifest.json with documents, counts and checksums. A model that was pre-trained on
@@ -24,7 +25,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from data_prep.arguments import add_destination, command_parser
+from data_prep.arguments import add_destination, command_parser, positive_int
 from data_prep.corpus import Documents, divided, hashed_split
 from data_prep.debian_documents import LINUX, linux_documents
 from data_prep.debian_packages import UnpackedPackages
@@ -43,7 +44,7 @@ HELD_OUT_SHARE = 0.12
 # in valid and in test.
 SALT = 91
 MIN_WORDS = 15
-MAX_PARAGRAPHS = 60
+PARAGRAPHS_PER_DOCUMENT = 60
 FILES = {"train": "train.tsv", "valid": "dev.tsv", "test": "test.tsv"}
 
 Labelled = list[tuple[str, str]]
@@ -57,21 +58,23 @@ def without_giveaways(paragraph: str, section: str) -> str:
     return " ".join(text.split())
 
 
-def labelled_paragraphs(documents: Documents) -> Labelled:
-    """(paragraph, section) of the documents of the sections."""
+def labelled_paragraphs(documents: Documents, most: int) -> Labelled:
+    """(paragraph, section), at most ``most`` of each of the sections' documents."""
     found: Labelled = []
     for name, paragraphs in sorted(documents.items()):
         section = name.split("/")[0]
         texts = [without_giveaways(text, section) for text in paragraphs]
         kept = [text for text in texts if len(text.split()) >= MIN_WORDS]
-        step = max(1, len(kept) / MAX_PARAGRAPHS)
-        count = min(len(kept), MAX_PARAGRAPHS)
+        step = max(1, len(kept) / most)
+        count = min(len(kept), most)
         found += [(kept[int(place * step)], section) for place in range(count)]
     return found
 
 
-def collect(from_dir: Path | None) -> tuple[dict[str, Documents], dict[str, Labelled]]:
-    """Documents and labelled paragraphs by split."""
+def collect(
+    from_dir: Path | None, most: int
+) -> tuple[dict[str, Documents], dict[str, Labelled]]:
+    """Documents and labelled paragraphs, at most ``most`` of a document, by split."""
     with UnpackedPackages(from_dir, [LINUX]) as folder:
         documents = {
             name: texts
@@ -83,7 +86,9 @@ def collect(from_dir: Path | None) -> tuple[dict[str, Documents], dict[str, Labe
         lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
         str(from_dir or "the package"),
     )
-    labelled = {split: labelled_paragraphs(each) for split, each in splits.items()}
+    labelled = {
+        split: labelled_paragraphs(each, most) for split, each in splits.items()
+    }
     for split, examples in labelled.items():
         missing = set(SECTIONS) - {section for _, section in examples}
         if missing:
@@ -115,17 +120,29 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="SRC",
         help="folder of the .deb file or of usr/ (default: apt-get download)",
     )
+    parser.add_argument(
+        "--paragraphs-per-document",
+        type=positive_int,
+        default=PARAGRAPHS_PER_DOCUMENT,
+        metavar="N",
+        help="at most (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _prepare(options))
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    settings = {"command": "documentation_topics", "package": LINUX}
+    most = options.paragraphs_per_document
+    settings = {
+        "command": "documentation_topics",
+        "package": LINUX,
+        "paragraphs_per_document": most,
+    }
     if is_complete(options.dest, settings, MANIFEST, options.overwrite):
         print(f"{options.dest}: already complete with these settings, nothing to do")
         return
     with Staging(options.dest, settings) as staging:
-        documents, labelled = collect(options.from_dir)
+        documents, labelled = collect(options.from_dir, most)
         for split, name in FILES.items():
             lines = ["index\tsentence\tlabel\n"]
             lines += [f"{i}\t{t}\t{s}\n" for i, (t, s) in enumerate(labelled[split])]

@@ -60,6 +60,10 @@ def test_labels_documents_and_the_same_again(unpacked, tmp_path):
     assert len(documents) == len(set(documents)) == 30 * len(SECTIONS)
     assert documentation_topics.main([*command, str(tmp_path / "two")]) == 0
     assert rows_of(tmp_path / "two") == rows
+    fewer = [*command, str(tmp_path / "fewer"), "--paragraphs-per-document", "2"]
+    assert documentation_topics.main(fewer) == 0
+    for _, *examples in rows_of(tmp_path / "fewer").values():
+        assert {len(each) for each in by_page(examples).values()} == {2}
 
 
 def by_page(examples):
