@@ -1,6 +1,7 @@
 """The cost model by hand, beside the configurations, and beside its own page."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,27 @@ def test_updates_of_glue():
     ):
         exact = sum(3 * size / batch for size in sizes.values())
         assert updates == pytest.approx(exact, rel=0.01)
+
+
+def test_the_page_is_that_of_the_measurements(tmp_path):
+    """A measured point's row stands in the results, and all are within the range that
+    docs/cost.md states."""
+    folder = ROOT / cost_check.FOLDER
+    measured = json.loads((folder / cost_check.FILE).read_text())
+    measured["measurements"] = measured["measurements"][-1:]
+    (tmp_path / "one.json").write_text(json.dumps(measured))
+    row = cost_tables.check(tmp_path / "one.json").splitlines()[-1]
+    lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    assert row in lines
+    table = lines[len(lines) - len(cost_check.POINTS) :]
+    assert table[-1] == row
+    page = (ROOT / "docs/cost.md").read_text(encoding="utf-8")
+    stated = re.search(r"time: (\S+) to (\S+), memory: (\S+) to (\S+) of", page)
+    least, most, least_bytes, most_bytes = map(float, stated.groups())
+    for line in table:
+        *_, quotient, worked_out, held = line.strip("| ").split(" | ")
+        assert least <= float(quotient) <= most
+        assert least_bytes <= float(worked_out) / float(held) <= most_bytes
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
