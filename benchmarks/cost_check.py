@@ -19,7 +19,7 @@ from .roofline import copy_bandwidth
 from .timing import seconds_of
 
 CPU = torch.device("cpu")
-FILE = results.FOLDER.parent / "cost_model" / "cpu.json"
+FOLDER, FILE = results.FOLDER.parent / "cost_model", "cpu.json"
 TOKENS = 2048
 SIZE = Model("alm", "T2", width=256, heads=8, layers=2, vocabulary=2000, length=512)
 POINTS = [
@@ -38,7 +38,7 @@ ALL = Assumptions(products=1, bandwidth=1, kernel=0, link=1, overlap=0)
 SAMPLES = 5
 
 
-def measure(file: Path = FILE) -> None:
+def measure(file: Path) -> None:
     """Measure, and write the file."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -104,7 +104,7 @@ def _seconds_a_kernel() -> float:
     return statistics.median(samples) / (4 * depth)
 
 
-def compared(file: Path = FILE) -> tuple[Machine, list[tuple]]:
+def compared(file: Path) -> tuple[Machine, list[tuple]]:
     """This CPU's rates, and for each point: model, seconds and bytes, each as worked
     out and as measured."""
     run = results.read(file)
@@ -112,6 +112,7 @@ def compared(file: Path = FILE) -> tuple[Machine, list[tuple]]:
     machine = Machine(
         run["environment"]["cpu"],
         "float32",
+        settings["products_per_second"],
         settings["products_per_second"],
         settings["copy_bandwidth"]["bytes_per_second"],
         memory=0,

@@ -15,35 +15,36 @@ class Machine(NamedTuple):
     Attributes:
         name: of the device.
         dtype: it is trained in: float16, bfloat16 or float32.
-        flops: operations a second of products of matrices, at most.
+        flops: operations a second of products of matrices of this dtype, at most.
+        single_flops: of float32's, without TF32, which torch does not use by itself.
         bandwidth: bytes a second between it and its memory.
         memory: bytes.
         link: bytes a second that it sends to others of its node, and receives.
-        network: bytes a second that it sends to other nodes, its share of the node's.
+        network: bytes a second that its node sends to other nodes.
     """
 
     name: str
     dtype: str
     flops: float
+    single_flops: float
     bandwidth: float
     memory: float
     link: float = 1.0
     network: float = 1.0
 
 
-def _gpu(name, dtype, sheet, bandwidth, gib, link, network) -> Machine:
-    half, _, single = PEAK_TFLOPS[sheet]
-    flops = (single if dtype == "float32" else half) * 1e12
+def _gpu(name, dtype, bandwidth, gib, link, network) -> Machine:
+    half, _, single = PEAK_TFLOPS[name]
     rates = (bandwidth * 1e9, gib * GIB, link * 1e9, network * 1e9)
-    return Machine(name, dtype, flops, *rates)
+    return Machine(name, dtype, half * 1e12, single * 1e12, *rates)
 
 
 # SXM versions. Bandwidth, memory and NVLink by NVIDIA's data sheets (NVLink: half of
-# the sum of both directions); network: 4 x 100, 8 x 200 and 8 x 400 Gbit/s for 8 GPUs
+# the sum of both directions); network: 4 x 100, 8 x 200 and 8 x 400 Gbit/s a node
 MACHINES = {
-    "V100": _gpu("V100", "float16", "V100", 900, 32, 150, 6.25),
-    "A100": _gpu("A100", "bfloat16", "A100", 2039, 80, 300, 25),
-    "H100": _gpu("H100", "bfloat16", "H100", 3350, 80, 450, 50),
+    "V100": _gpu("V100", "float16", 900, 32, 150, 50),
+    "A100": _gpu("A100", "bfloat16", 2039, 80, 300, 200),
+    "H100": _gpu("H100", "bfloat16", 3350, 80, 450, 400),
 }
 
 

@@ -1,7 +1,9 @@
 """What training costs, worked out: time and memory on machines that are not here.
 
-    python -m benchmarks.cost_model            # the tables of docs/cost.md
-    python -m benchmarks.cost_model --measure  # the rates of this CPU, for the check
+    python -m benchmarks.cost_model            # results/cost_model/README.md
+    python -m benchmarks.cost_model --measure  # this CPU's rates and steps first
+
+docs/cost.md explains the tables.
 
 A step is traced at the paper's sizes (``traced_cost``), and each kernel takes the
 longest of three: its operations over the machine's, its bytes over the memory's
@@ -11,8 +13,9 @@ and the exchange of gradients are an update.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -32,7 +35,7 @@ from fairseq_transnormer.modules.float32 import Float32Module
 from fairseq_transnormer.modules.sequence_classifier import SequenceClassifier
 
 from .cost_machines import Assumptions, Machine
-from .mixed_precision import MasterAdam
+from .mixed_precision import FlatAdam, MasterAdam
 from .traced_cost import Kernel, trace
 
 MASKED = 0.15
@@ -68,7 +71,8 @@ class Traced(NamedTuple):
         parameters: trained.
         gradient_bytes: that workers exchange.
         pass_bytes: that a pass holds at most, gradients included.
-        held_bytes: besides, all the time: weights, copies of them, Adam's sums.
+        held_bytes: besides, all the time: weights, Adam's sums, and of weights in half
+            precision fairseq's float32 copies with gradients of their own.
     """
 
     micro: tuple[Kernel, ...]
@@ -78,15 +82,11 @@ class Traced(NamedTuple):
     pass_bytes: int
     held_bytes: int
 
-    @property
-    def peak_bytes(self) -> int:
-        """All together."""
-        return self.pass_bytes + self.held_bytes
-
 
 def build(model: Model) -> nn.Module:
     """The model, in training mode, with torch's ops."""
     half = model.layers // 2
+    arena = model.kind == "arena"
     attentions = f"diag*{half},norm*{model.layers - half}"
     if model.variant == "softmax":
         attentions = f"softmax*{model.layers}"
@@ -94,14 +94,14 @@ def build(model: Model) -> nn.Module:
         "attention_types": attentions,
         "embed_dim": model.width,
         "num_heads": model.heads,
-        "ffn_dim": 8 * model.width // 3,
+        "ffn_dim": (4 if arena else 8) * model.width // 3,
         "backend": "torch",
     }
     first = model.variant == "T1"
     if model.kind == "alm":
         config = LanguageModelT1Config if first else LanguageModelT2Config
         built = CausalLanguageModel(config(**size), model.vocabulary)
-    elif model.kind == "arena":
+    elif arena:
         config = ClassifierT2Config(**size, max_positions=model.length)
         built = SequenceClassifier(config, model.vocabulary, 2)
     else:
@@ -154,11 +154,12 @@ def traced(model: Model, batch: int) -> Traced:
     """Trace a model's pass over ``batch`` sequences, and Adam's step."""
     with FakeTensorMode():
         built = build(model)
-        optimizer = MasterAdam(built.parameters())
+        adam = MasterAdam if model.dtype == "float32" else FlatAdam
+        optimizer = adam(built.parameters())
         weights = [p for p in built.parameters() if p.requires_grad]
         passes = trace(lambda: loss(built, model, batch).backward())
         for p in weights:  # of a head that is not used, as fairseq has them
-            if p.grad is None:
+            if p.grad is None or not p.grad.is_contiguous():
                 p.grad = torch.zeros_like(p)
         step = trace(optimizer.step)
         held = sum(_bytes(p) for p in (*weights, *optimizer.copies))
@@ -203,10 +204,14 @@ def kernels_take(
     kernels: Sequence[Kernel], machine: Machine, assumed: Assumptions
 ) -> Seconds:
     """Each kernel takes the longest of its three, and counts there."""
+
+    def products(kernel: Kernel) -> float:
+        return machine.single_flops if kernel.single else machine.flops
+
     sums = [0.0, 0.0, 0.0]
     for kernel in kernels:
         each = (
-            kernel.flops / (machine.flops * assumed.products),
+            kernel.flops / (products(kernel) * assumed.products),
             kernel.bytes / (machine.bandwidth * assumed.bandwidth),
             assumed.kernel,
         )
@@ -217,7 +222,10 @@ def kernels_take(
 def exchange_takes(
     size: float, workers: int, per_node: int, machine: Machine, assumed: Assumptions
 ) -> float:
-    """Seconds of a ring's all-reduce: 2 (W - 1) / W of the gradients, each way."""
+    """Seconds of a ring's all-reduce: 2 (W - 1) / W of the gradients, each way.
+
+    Rings of several nodes leave a node at different GPUs, and share all of its network.
+    """
     if workers == 1:
         return 0.0
     rate = machine.link if workers <= per_node else min(machine.link, machine.network)
@@ -252,7 +260,9 @@ class Run(NamedTuple):
     def on(self, machine: Machine) -> tuple[Traced, int]:
         """What a batch costs in the machine's dtype, and how many are accumulated."""
         batch, update_freq = self.layout()
-        return traced(self.model._replace(dtype=machine.dtype), batch), update_freq
+        # both half precisions take the same bytes: one trace serves both
+        dtype = "float32" if machine.dtype == "float32" else "bfloat16"
+        return traced(self.model._replace(dtype=dtype), batch), update_freq
 
     def update_takes(
         self, machine: Machine, assumed: Assumptions, per_node: int = 8
@@ -268,6 +278,12 @@ class Run(NamedTuple):
         hidden = min(exchange * assumed.overlap, 2 / 3 * sum(micro))
         sums = [update_freq * a + b for a, b in zip(micro, step, strict=True)]
         return Seconds(*sums[:3], exchange - hidden)
+
+    def peak_bytes(self, machine: Machine) -> int:
+        """That a device holds at most; of several, with buckets of the gradients."""
+        cost, _ = self.on(machine)
+        buckets = cost.gradient_bytes if self.workers > 1 else 0
+        return cost.pass_bytes + cost.held_bytes + buckets
 
     def flops(self, machine: Machine) -> float:
         """Operations of an update, of all devices together."""
@@ -291,10 +307,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--measure", action="store_true", help=cost_check.__doc__.splitlines()[0]
     )
-    if parser.parse_args(arguments).measure:
-        cost_check.measure()
-    tables: Callable[[], str] = cost_tables.text
-    print(tables())
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=cost_check.FOLDER,
+        help="of the measurements, cpu.json, and README.md (default: %(default)s)",
+    )
+    options = parser.parse_args(arguments)
+    if options.measure:
+        cost_check.measure(options.folder / cost_check.FILE)
+    readme = options.folder / "README.md"
+    text = cost_tables.page(options.folder / cost_check.FILE)
+    readme.write_text(text, encoding="utf-8")
+    print(f"cost_model: wrote {readme}")
 
 
 if __name__ == "__main__":

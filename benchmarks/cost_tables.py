@@ -1,13 +1,14 @@
-"""The tables of docs/cost.md."""
+"""The tables that docs/cost.md explains."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from .cost_check import compared
 from .cost_machines import GIB, GOOD, MACHINES, POOR, Machine
-from .cost_model import Model, Run, traced
+from .cost_model import Model, Run
 from .markdown import table
 
 ALM = Model("alm")
@@ -39,37 +40,48 @@ PAPER = [
 SMALL = ALM._replace(vocabulary=32768)
 SMALL_SOFTMAX = SMALL._replace(variant="softmax")
 A100 = MACHINES["A100"]
+LENGTHS, WIDTHS, LAYERS = (512, 2048, 8192), (256, 512, 1024, 2048), (6, 12)
+WORKERS = (1, 8, 16, 128)
+HEAD = """# What training costs
+
+Made by `python -m benchmarks.cost_model`; [docs/cost.md](../../docs/cost.md) explains
+it. Only the last table has measurements, of a CPU: **nothing was measured on a GPU.**
+The ends of "a - b" come from good and poor assumptions, which docs/cost.md gives."""
 
 
-def text() -> str:
-    """All of them."""
+def page(file: Path) -> str:
+    """All of them, as results/cost_model/README.md.
+
+    file: cost_check's measurements.
+    """
     parts = {
-        "The paper's runs": paper(),
-        "Where an update's time goes: ALM T2 on 8 A100": arithmetic(),
-        "Growth with the length": growth(
+        "The paper's runs, modelled": paper(),
+        "Where an update's time goes: ALM T2 on 8 A100, modelled": arithmetic(),
+        "Growth with the length, modelled": growth(
             "length",
             (
-                Run(f"{name} {n}", kind._replace(length=n), 8 * most, most, 1)
+                Run(f"{name}, {n}", kind._replace(length=n), 8 * most, most, 1)
                 for name, kind in (("T2", SMALL), ("softmax", SMALL_SOFTMAX))
-                for n in (512, 2048, 8192, 32768)
-                for most in [32768 // n]
+                for n in LENGTHS
+                for most in [8192 // n]
             ),
         ),
-        "Growth with the width": growth(
+        "Growth with the width, modelled": growth(
             "width",
             (
                 Run(f"{d}", ALM._replace(width=d, heads=d // 64), 128, 8, 1)
-                for d in (256, 512, 1024, 2048)
+                for d in WIDTHS
             ),
         ),
-        "Growth with the layers": growth(
+        "Growth with the layers, modelled": growth(
             "layers",
-            (Run(f"{n}", ALM._replace(layers=n), 128, 8, 1) for n in (6, 12, 24)),
+            (Run(f"{n}", ALM._replace(layers=n), 128, 8, 1) for n in LAYERS),
         ),
-        "Growth with the workers": workers(),
-        "The model beside what was measured": check(),
+        "Growth with the workers, modelled": workers(),
+        "The model beside what was measured": check(file),
     }
-    return "\n\n".join(f"### {title}\n\n{rows}" for title, rows in parts.items())
+    sections = (f"## {title}\n\n{rows}" for title, rows in parts.items())
+    return "\n\n".join((HEAD, *sections)) + "\n"
 
 
 def paper() -> str:
@@ -86,7 +98,7 @@ def paper() -> str:
                     run.name,
                     f"{run.workers} x {machine.name}",
                     f"{batch} x {update_freq}",
-                    f"{run.on(machine)[0].peak_bytes / GIB:.1f}",
+                    f"{run.peak_bytes(machine) / GIB:.1f}",
                     _span(1e3 * sum(good), 1e3 * sum(poor)),
                     _span(*rate),
                     _span(*hours),
@@ -150,7 +162,7 @@ def growth(what: str, runs: Iterable[Run]) -> str:
                 run.name,
                 f"{cost.parameters / 1e6:.0f}",
                 _span(*rate),
-                f"{cost.peak_bytes / GIB:.1f}",
+                f"{run.peak_bytes(A100) / GIB:.1f}",
                 good.bottleneck,
             ]
         )
@@ -162,7 +174,7 @@ def workers() -> str:
     """Tokens a second of more and more A100, 8 a node."""
     rows = []
     for base in (PAPER[1], PAPER[4]):
-        for count in (1, 8, 16, 32, 64, 128):
+        for count in WORKERS:
             run = base._replace(workers=count)
             good, poor = (run.update_takes(A100, each) for each in (GOOD, POOR))
             batch, update_freq = run.layout()
@@ -181,9 +193,9 @@ def workers() -> str:
     return table([*heads, "ms of exchange seen", "hours"], rows)
 
 
-def check() -> str:
+def check(file: Path) -> str:
     """Steps of small models on the CPU: worked out, measured."""
-    machine, rows = compared()
+    machine, rows = compared(file)
     shown = [
         [
             f"{model.kind} {model.variant}",
@@ -203,13 +215,6 @@ def check() -> str:
         f"{machine.bandwidth / 1e9:.1f} GB/s in a copy"
     )
     return f"{rates}.\n\n{table(heads, shown)}"
-
-
-def cost_of_a_sequence(model: Model, dtype: str) -> tuple[float, float]:
-    """GiB that a device needs without a batch, and for each sequence of one."""
-    one, two = (traced(model._replace(dtype=dtype), batch) for batch in (4, 8))
-    each = (two.peak_bytes - one.peak_bytes) / 4
-    return (two.peak_bytes - 8 * each) / GIB, each / GIB
 
 
 def _span(low: float, high: float) -> str:

@@ -27,6 +27,13 @@ LOOKED_UP = {
     torch.ops.aten.nll_loss_forward: 0,
     torch.ops.aten.nll_loss_backward: 1,
 }
+# operations that write their first argument without reading it
+OVERWRITES = {
+    torch.ops.aten.bernoulli_,
+    torch.ops.aten.copy_,
+    torch.ops.aten.fill_,
+    torch.ops.aten.zero_,
+}
 
 
 class Kernel(NamedTuple):
@@ -35,12 +42,15 @@ class Kernel(NamedTuple):
     Attributes:
         name: torch's.
         flops: of a product of matrices, two for each multiplication; else 0.
-        bytes: of the tensors that it reads and writes, each once.
+        bytes: of the tensors that it reads, each once, and of those that it writes;
+            what is updated in place is both.
+        single: does it compute on float32?
     """
 
     name: str
     flops: float
     bytes: int
+    single: bool = True
 
 
 class Trace(TorchDispatchMode):
@@ -70,13 +80,17 @@ class Trace(TorchDispatchMode):
         self._hold(made)
         if not made and not function._schema.is_mutable:
             return result
-        flops = _flops(function.overloadpacket, args, kwargs, result)
-        moved = {_place(x): _bytes(x) for x in (*read, *written)}
-        looked_up = LOOKED_UP.get(function.overloadpacket)
-        if looked_up is not None:
-            moved[_place(args[looked_up])] = 0
-        name = str(function.overloadpacket).removeprefix("aten.")
-        self.kernels.append(Kernel(name, flops, sum(moved.values())))
+        operation = function.overloadpacket
+        flops = _flops(operation, args, kwargs, result)
+        moved = {_view(x): _bytes(x) for x in read}
+        if operation in LOOKED_UP:
+            moved[_view(args[LOOKED_UP[operation]])] = 0
+        if operation in OVERWRITES:
+            moved[_view(args[0])] = 0
+        size = sum(moved.values()) + sum(_bytes(x) for x in written)
+        name = str(operation).removeprefix("aten.")
+        single = bool(read) and read[0].dtype == torch.float32
+        self.kernels.append(Kernel(name, flops, size, single))
         return result
 
     def _hold(self, made: list[Tensor]) -> None:
@@ -118,6 +132,10 @@ def _tensors(values) -> list[Tensor]:
 
 def _place(x: Tensor) -> int:
     return x.untyped_storage()._cdata
+
+
+def _view(x: Tensor) -> tuple:
+    return _place(x), x.storage_offset(), x.shape, x.stride()
 
 
 def _bytes(x: Tensor) -> int:
