@@ -4,6 +4,7 @@ And what asks for half precision is computed in it, or refused.
 """
 
 import logging
+from unittest import mock
 
 import torch
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
@@ -70,6 +71,17 @@ def check(common, cuda: bool) -> None:
             "GPUs alone; allowed: common.fp16_no_flatten_grads=true "
             "(--fp16-no-flatten-grads) besides, or common.bf16=true"
         )
+
+
+def skip_overflows_on_a_cpu(train_step, trainer, *arguments, **keywords):
+    """Around trainer.py, train_step: at an overflow of fp16 it moves a zero to a GPU.
+
+    Without one that would end the run where it is to go on with a smaller scale.
+    """
+    if trainer.cuda or not trainer.cfg.common.fp16:
+        return train_step(trainer, *arguments, **keywords)
+    with mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor):
+        return train_step(trainer, *arguments, **keywords)
 
 
 def _a_gpu_has_a_number() -> bool:

@@ -35,6 +35,7 @@ def _begin(load_checkpoint, cfg, trainer, **arguments):
     mixed_precision.check(trainer.cfg.common, trainer.cuda)
     workers.limit_waiting(trainer)
     _choose_checkpoint(cfg, trainer)
+    wrap(type(trainer), "train_step", mixed_precision.skip_overflows_on_a_cpu)
     wrap(type(trainer), "save_checkpoint", saving.refuse_weights_that_are_no_numbers)
     for program in filter(None, map(sys.modules.get, TRAINING_PROGRAMS)):
         if hasattr(program, "validate_and_save"):
