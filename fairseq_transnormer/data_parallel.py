@@ -52,9 +52,27 @@ def _wrap(owner: Any, name: str, around: Callable) -> None:
 
 def _begin(load_checkpoint, cfg, trainer, **keywords):
     """Around checkpoint_utils.py, load_checkpoint, which training begins with."""
+    check_that_workers_share_updates(trainer.cfg, trainer.data_parallel_world_size)
     fill_the_update(trainer.cfg, trainer.data_parallel_world_size)
     _wrap(type(trainer), "train_step", _leave_padding_out)
     return load_checkpoint(cfg, trainer, **keywords)
+
+
+def check_that_workers_share_updates(cfg, workers: int) -> None:
+    """Raise ValueError where they make their own, and SEQUENCES_PER_UPDATE is set."""
+    apart = {
+        "optimization.use_bmuf=true": cfg.optimization.use_bmuf,
+        "distributed_training.ddp_backend=slowmo": (
+            cfg.distributed_training.ddp_backend == "slowmo"
+        ),
+    }
+    found = [name for name, chosen in apart.items() if chosen]
+    if found and workers > 1 and _declared() is not None:
+        raise ValueError(
+            f"{found[0]}: each of {workers} workers makes updates of its own, so that "
+            f"none has the sequences that {SEQUENCES}={_declared()} says; allowed: "
+            f"neither, or an empty {SEQUENCES}"
+        )
 
 
 def fill_the_update(cfg, workers: int) -> None:

@@ -10,13 +10,9 @@ usage: scripts/$script [options] [-- fairseq-train flags]
 
 Trains on WikiText-103 with the values of the paper's Table 13, $total_batch sequences an
 update on any number of GPUs that divides them. The same command again goes on from the
-<<<<<<< HEAD
 last checkpoint, with as many GPUs as there are then; keep --batch-size, which cuts the
-data up. Several nodes: docs/distributed_training.md.
-=======
-last checkpoint; keep --gpus and --batch-size, by which fairseq counts its way through
-the data. On SIGTERM it writes a checkpoint and ends with exit code 75.
->>>>>>> survival
+data up. On SIGTERM it writes a checkpoint and ends with exit code 75. Several nodes:
+docs/distributed_training.md.
 
   --arch NAME        architecture (default: $default_arch)
   --data DIR         binary data with dict.txt, train and valid (default:

@@ -8,7 +8,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from fairseq_transnormer import update_layout
-from fairseq_transnormer.data_parallel import fill_the_update
+from fairseq_transnormer.data_parallel import (
+    check_that_workers_share_updates,
+    fill_the_update,
+)
 from fairseq_transnormer.update_layout import lay_out
 
 
@@ -108,3 +111,23 @@ def test_what_is_not_declared_is_left_alone(declared, options):
     before = cfg.copy()
     fill_the_update(cfg, 4)
     assert cfg == before
+
+
+@pytest.mark.parametrize(
+    ("use_bmuf", "backend"), [(True, "pytorch_ddp"), (False, "slowmo")]
+)
+def test_workers_that_make_updates_of_their_own_are_refused(
+    declared, use_bmuf, backend
+):
+    cfg = OmegaConf.create(
+        {
+            "optimization": {"use_bmuf": use_bmuf},
+            "distributed_training": {"ddp_backend": backend},
+        }
+    )
+    declared("128")
+    check_that_workers_share_updates(cfg, 1)
+    with pytest.raises(ValueError, match="each of 2 workers makes updates of its own"):
+        check_that_workers_share_updates(cfg, 2)
+    declared("")
+    check_that_workers_share_updates(cfg, 2)

@@ -32,8 +32,10 @@ def _begin(load_checkpoint, cfg, trainer, **arguments):
     data = getattr(trainer.cfg.task, "data", None)
     if data:
         binary_data.check_shards(data, trainer.cfg.dataset.train_subset)
+    mixed_precision.check(trainer.cfg.common, trainer.cuda)
     workers.limit_waiting(trainer)
     _choose_checkpoint(cfg, trainer)
+    wrap(type(trainer), "train_step", mixed_precision.skip_overflows_on_a_cpu)
     wrap(type(trainer), "save_checkpoint", saving.refuse_weights_that_are_no_numbers)
     for program in filter(None, map(sys.modules.get, TRAINING_PROGRAMS)):
         if hasattr(program, "validate_and_save"):

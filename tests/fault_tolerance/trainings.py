@@ -31,9 +31,8 @@ def _train(arguments: list[str], log: str, accident: tuple | None) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     sys.argv = ["fairseq-train", *arguments]
-    if "--fp16" in arguments:  # fairseq asks for a GPU's number and moves a zero there
+    if "--fp16" in arguments:  # fairseq asks for a GPU's number
         torch.cuda.current_device = lambda: None
-        torch.Tensor.cuda = lambda tensor: tensor
     if accident:
         name, *details = accident
         ACCIDENTS[name](*details)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_transnormer.reproduce import corpora
+from fairseq_transnormer.reproduce.configurations import get
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS
@@ -57,7 +58,7 @@ def test_every_row_composes_and_builds(cell, data):
         name = key.removeprefix("model.")
         # a key without a dot chooses a file
         if "." in key and name not in load_preset(CONFIGS, "smoke").scaled:
-            assert plan.configuration["model"][name] == value
+            assert get(plan.configuration, key) == value
 
 
 def test_figures_are_the_papers():

@@ -8,6 +8,10 @@ import shutil
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+import fairseq_transnormer  # noqa: F401 (registers the models)
 
 from .conftest import (
     BATCHES,
@@ -71,7 +75,38 @@ def test_the_log_has_the_same_validation(trained, task):
     """Perplexity, accuracy, Matthews' correlation, F1, rounded as fairseq does."""
     one, two, four = (trained(task, workers).metrics() for workers in (1, 2, 4))
     assert len(one) >= 2 and one == two == four
-    assert task != "fine_tuning" or {"valid_accuracy", "valid_mcc"} <= set(one[0])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_metrics_are_scikit_learns_on_the_single_predictions(trained, workers):
+    """Of the last checkpoint, which is the last validation's."""
+    run = trained("fine_tuning", workers)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(run.save_dir / "checkpoint_last.pt")]
+    )
+    model.eval()
+    data = task.load_dataset("valid")
+    samples = [data.collater([data[i]]) for i in range(len(data))]
+    truth = [int(each["target"]) for each in samples]
+    head = task.cfg.classification_head_name
+    predicted = [
+        int(
+            model(
+                **each["net_input"], features_only=True, classification_head_name=head
+            )[0].argmax()
+        )
+        for each in samples
+    ]
+    assert 0 < sum(predicted) < len(truth) == SEQUENCES_OF_VALID["fine_tuning"]
+    logged = run.metrics()[-1]
+    assert logged["valid_num_updates"] == "12"
+    for name, metric in (
+        ("accuracy", accuracy_score),
+        ("f1", f1_score),
+        ("mcc", matthews_corrcoef),
+    ):
+        expected = 100 * metric(truth, predicted)
+        assert float(logged[f"valid_{name}"]) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("task", ["alm", "blm"])

@@ -1,0 +1,81 @@
+"""Runs of several precisions: what is read, compared, drawn and refused."""
+
+import json
+
+import pytest
+import yaml
+
+from fairseq_transnormer.analysis.precision_curves import compare, main, read_runs
+
+from .logs import line, training_log
+
+PLAIN = {
+    "fp16": False, "bf16": False, "amp": False,
+    "memory_efficient_fp16": False, "memory_efficient_bf16": False,
+}  # fmt: skip
+
+
+def write_run(folder, losses, valid, seed=1, extra="", **common):
+    """A folder as reproduce makes it; one loss in 50 updates."""
+    folder.mkdir(parents=True)
+    configuration = {
+        "common": PLAIN | {"seed": seed} | common,
+        "model": {"_name": "t2", "attention_types": "diag,norm", "embed_dim": 64},
+        "optimization": {"max_update": 50 * len(losses)},
+    }
+    (folder / "configuration.yaml").write_text(yaml.safe_dump(configuration))
+    updates = [50 * (i + 1) for i in range(len(losses))]
+    log = training_log(zip(updates, losses, strict=True))
+    log += line("valid", {"valid_loss": valid, "valid_num_updates": updates[-1]})
+    (folder / "train.log").write_text(log + extra)
+    attempt = {"machine": "vm", "device": "CPU", "versions": {"torch": "2"}}
+    status = {"state": "finished", "steps_done": ["train"], "attempts": [attempt]}
+    (folder / "status.json").write_text(json.dumps(status))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    folder = tmp_path / "runs"
+    write_run(folder / "a" / "seed1", [9, 5, 4], 4.0)
+    write_run(folder / "a" / "seed2", [9, 7, 6], 4.2, seed=2)
+    flags = {"bf16": True, "memory_efficient_bf16": True}
+    write_run(folder / "b" / "seed1", [9, 8, 5], 4.5, **flags)
+    note = "| INFO | fairseq.trainer | NOTE: gradient overflow detected, ignoring\n"
+    write_run(folder / "c" / "seed2", [9, 8, float("nan")], 4.3, 2, note, fp16=True)
+    return folder
+
+
+def test_each_is_compared_with_float32_of_its_seed(runs):
+    plain, efficient, half = (
+        {row["precision"]: row for row in compare(read_runs(runs))}[name]
+        for name in ("fp32", "bf16 memory-efficient", "fp16")
+    )
+    # means of the last 100 updates: 4.5 and 6.5; 4.0 and 4.2 deviate by 0.2 / sqrt(2)
+    assert plain["final_loss"] == 5.5 and plain["seeds"] == [1, 2]
+    assert plain["valid_loss_difference"] is None
+    assert efficient["final_loss_difference"] == 2.0
+    assert efficient["valid_loss_difference"] == pytest.approx(0.5)
+    assert efficient["valid_loss_in_noise"] == pytest.approx(0.5 / 0.02**0.5)
+    assert half["valid_loss_difference"] == pytest.approx(0.1)
+    assert efficient["all_finite"] and not half["all_finite"]
+    assert (efficient["overflows_skipped"], half["overflows_skipped"]) == (0, 1)
+
+
+def test_table_json_and_picture(runs, tmp_path, capsys):
+    (runs / "d").mkdir()
+    (runs / "d" / "configuration.yaml").write_text("{}")  # has not begun
+    files = [tmp_path / "out" / name for name in ("curves.json", "curves.png")]
+    arguments = [str(runs), "--json", str(files[0]), "--plot", str(files[1])]
+    assert main(arguments) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    expected = "| t2 | bf16 memory-efficient | 1 | 150 | none | 6.500 | +2.000 | 4.500"
+    assert rows[2].startswith(expected) and len(rows) == 3
+    found = json.loads(files[0].read_text())
+    assert [run["loss"] for run in found["runs"]][:2] == [[9, 5, 4], [9, 7, 6]]
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_without_runs_is_refused(tmp_path, capsys):
+    arguments = [str(tmp_path), "--json", "a.json", "--plot", "a.png"]
+    assert main(arguments) == 2
+    assert "no runs in it" in capsys.readouterr().err

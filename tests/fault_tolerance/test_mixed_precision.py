@@ -1,0 +1,78 @@
+"""What asks for half precision is computed in it, or refused."""
+
+import pytest
+from fairseq.dataclass.configs import CommonConfig
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.fault_tolerance.mixed_precision import check
+
+from .trainings import line_with
+
+
+def common(**values):
+    return OmegaConf.structured(CommonConfig(**values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"bf16": True},
+        {"bf16": True, "memory_efficient_bf16": True},
+        {"fp16": True, "fp16_no_flatten_grads": True},
+        {"fp16": True, "memory_efficient_fp16": True},
+    ],
+)
+def test_what_a_cpu_can_do_is_allowed(values):
+    check(common(**values), cuda=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "cuda", "message"),
+    [
+        ({"fp16": True, "bf16": True}, True, "fp16 and common.bf16 are true"),
+        ({"bf16": True, "amp": True}, True, "bf16 and common.amp are true"),
+        # --bf16 --memory-efficient-fp16
+        (
+            {"fp16": True, "bf16": True, "memory_efficient_fp16": True},
+            True,
+            "fp16 and common.bf16 are true",
+        ),
+        (
+            {"memory_efficient_fp16": True},
+            True,
+            "would not train in fp16; allowed: common.fp16=true besides",
+        ),
+        (
+            {"memory_efficient_bf16": True},
+            False,
+            "would not train in bf16; allowed: common.bf16=true besides",
+        ),
+        ({"amp": True}, False, "amp=true on a CPU.*would train in fp32"),
+    ],
+)
+def test_what_would_be_another_precision_is_refused(values, cuda, message):
+    with pytest.raises(ValueError, match=message):
+        check(common(**values), cuda)
+
+
+def test_amp_is_for_gpus():
+    check(common(amp=True), cuda=True)
+
+
+def test_flat_float16_weights_need_a_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    check(common(fp16=True), cuda=False)
+
+    def none():
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr("torch.cuda.current_device", none)
+    with pytest.raises(ValueError, match="allowed: common.fp16_no_flatten_grads=true"):
+        check(common(fp16=True), cuda=False)
+
+
+def test_a_training_ends_at_its_start(training):
+    run = training(1, ("--amp",))
+    assert run.run() == [1]
+    assert "common.amp=true on a CPU" in line_with(run.text(), "ValueError: ")
