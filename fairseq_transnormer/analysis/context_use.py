@@ -1,0 +1,125 @@
+"""How much of its context a trained model uses: perplexity behind shorter texts.
+
+    python -m fairseq_transnormer.analysis.context_use T2=checkpoint_best.pt \\
+        --data DATA --lengths 64 512
+
+The same tokens are predicted each time, in a text that is cut into blocks of each
+length. A model whose perplexity does not rise with shorter blocks makes nothing of what
+lies farther away.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from .named_paths import named_paths
+from .trained_models import load_trained_model, read_blocks
+
+TOKENS_AT_ONCE = 4096
+
+
+def perplexities(
+    model: nn.Module, text: Tensor, lengths: list[int], mask_share: float = 0.15
+) -> dict[int, float]:
+    """Perplexity of one set of tokens, by the length of the blocks they stand in.
+
+    A causal model predicts each token from those before it, but for the first of each
+    of the shortest blocks. A masked one predicts a random ``mask_share`` of them, which
+    are all replaced by ``<mask>``, but for the last of each of the shortest blocks,
+    whose place ``<s>`` takes.
+
+    Args:
+        model: fairseq's, with its dictionary; causal if it has a ``decoder``.
+        text: token ids, int64 (N,).
+        lengths: of the blocks; each divides N, and the shortest all others.
+        mask_share: of a masked model's tokens.
+
+    Raises:
+        ValueError: a length does not fit.
+    """
+    shortest = min(lengths)
+    for length in lengths:
+        if length < 2 or len(text) % length or length % shortest:
+            raise ValueError(
+                f"length {length}: allowed are divisors of {len(text)} from 2 that are "
+                f"multiples of {shortest}"
+            )
+    causal = hasattr(model, "decoder")
+    place = torch.arange(len(text)) % shortest
+    if causal:
+        predicted = place > 0
+    else:
+        drawn = torch.rand(len(text), generator=torch.Generator().manual_seed(0))
+        predicted = (drawn < mask_share) & (place < shortest - 1)
+        if not predicted.any():
+            raise ValueError(f"mask_share {mask_share}: none of {len(text)} tokens")
+    found = {}
+    for length in lengths:
+        total = torch.zeros((), dtype=torch.float64)
+        at_once = max(1, TOKENS_AT_ONCE // length)
+        blocks = text.view(-1, length).split(at_once)
+        chosen = predicted.view(-1, length).split(at_once)
+        for tokens, wanted in zip(blocks, chosen, strict=True):
+            scores = _scores(model, tokens, wanted, causal)
+            total += scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)[wanted].sum()
+        found[length] = float(torch.exp(-total / predicted.sum()))
+    return found
+
+
+@torch.no_grad()
+def _scores(model: nn.Module, tokens: Tensor, wanted: Tensor, causal: bool) -> Tensor:
+    """Log-probabilities, float64 (B, N, vocab), at each token's own place."""
+    if causal:
+        logits = model(tokens[:, :-1])[0]
+        logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
+    else:
+        dictionary = model.encoder.dictionary
+        masked = tokens.masked_fill(wanted, dictionary.index("<mask>"))
+        begin = torch.full_like(tokens[:, :1], dictionary.bos())
+        logits = model(torch.cat([begin, masked[:, :-1]], 1))[0]
+        logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
+    return logits.double().log_softmax(-1)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH")
+    parser.add_argument("--data", type=Path, required=True, help="binarised text")
+    parser.add_argument("--split", default="valid", help="that is predicted (valid)")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 512])
+    parser.add_argument(
+        "--tokens", type=int, default=102400, help="the first ones (102400)"
+    )
+    parser.add_argument(
+        "--mask-share", type=float, default=0.15, help="of a masked model (0.15)"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    options = parser.parse_args(argv)
+    logging.disable(logging.INFO)
+    record = {"split": options.split, "tokens": options.tokens}
+    record |= {"mask_share": options.mask_share, "perplexity": {}}
+    try:
+        text = read_blocks(options.data, options.split, 1, options.tokens).flatten()
+        for name, path in named_paths(options.checkpoints).items():
+            model = load_trained_model(path, options.data)
+            found = perplexities(model, text, options.lengths, options.mask_share)
+            record["perplexity"][name] = found
+            figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
+            print(f"{name:24} {figures}", flush=True)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

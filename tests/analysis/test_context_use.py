@@ -1,0 +1,115 @@
+"""Perplexity behind shorter texts, against sums over single predictions."""
+
+import json
+import math
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_transnormer.analysis import context_use
+from fairseq_transnormer.analysis.context_use import perplexities
+from fairseq_transnormer.modules import (
+    CausalLanguageModel,
+    EncoderT2Config,
+    LanguageModelT2Config,
+    MaskedLanguageModel,
+)
+
+from ..tiny_data import write_tiny_data
+
+SIZE = 20
+BOS, MASK = 0, 19
+TINY = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 16, "block_size": 8}
+TINY |= {"attention_types": "diag,norm", "dropout": 0.0}
+
+
+class AsFairseqHasThem(nn.Module):
+    """A decoder or an encoder with a dictionary, as fairseq's models have them."""
+
+    def __init__(self, causal):
+        super().__init__()
+        torch.manual_seed(0)
+        if causal:
+            self.decoder = CausalLanguageModel(LanguageModelT2Config(**TINY), SIZE)
+        else:
+            self.encoder = MaskedLanguageModel(EncoderT2Config(**TINY), SIZE)
+            self.encoder.dictionary = types.SimpleNamespace(
+                bos=lambda: BOS, index={"<mask>": MASK}.__getitem__
+            )
+        self.causal = causal
+
+    def forward(self, tokens):
+        return (self.decoder if self.causal else self.encoder)(tokens), None
+
+
+def test_a_causal_model_token_by_token(monkeypatch):
+    monkeypatch.setattr(context_use, "TOKENS_AT_ONCE", 48)
+    model = AsFairseqHasThem(causal=True).eval()
+    text = torch.randint(4, SIZE, (96,), generator=torch.Generator().manual_seed(1))
+    found = perplexities(model, text, [8, 32])
+    for length, ppl in found.items():
+        total, count = 0.0, 0
+        for place in range(96):
+            if place % 8:
+                start = place - place % length
+                logits = model(text[None, start:place])[0][0, -1].double()
+                total -= float(logits.log_softmax(-1)[text[place]].detach())
+                count += 1
+        assert ppl == pytest.approx(math.exp(total / count), rel=1e-4)
+    assert found[8] != found[32]
+
+
+def test_a_masked_model_predicts_the_same_tokens(monkeypatch):
+    monkeypatch.setattr(context_use, "TOKENS_AT_ONCE", 64)
+    model = AsFairseqHasThem(causal=False).eval()
+    text = torch.randint(4, 19, (64,), generator=torch.Generator().manual_seed(2))
+    drawn = torch.rand(64, generator=torch.Generator().manual_seed(0)) < 0.4
+    chosen = [i for i in range(64) if drawn[i] and i % 16 != 15]
+    found = perplexities(model, text, [16, 64], mask_share=0.4)
+    for length, ppl in found.items():
+        total = 0.0
+        for place in chosen:
+            start = place - place % length
+            block = text[start : start + length].clone()
+            for other in chosen:
+                if start <= other < start + length:
+                    block[other - start] = MASK
+            block = torch.cat([torch.tensor([BOS]), block[:-1]])
+            logits = model(block[None])[0][0, place - start + 1].double()
+            total -= float(logits.log_softmax(-1)[text[place]].detach())
+        assert ppl == pytest.approx(math.exp(total / len(chosen)), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "share", "message"),
+    [
+        ([8, 30], 0.5, "length 30: allowed are divisors of 96"),
+        ([32, 48], 0.5, "length 48: .* multiples of 32"),
+        ([1], 0.5, "length 1: .* from 2"),
+        ([8], 0.0, "mask_share 0.0: none of 96 tokens"),
+    ],
+)
+def test_what_does_not_fit(lengths, share, message):
+    model = AsFairseqHasThem(causal=False).eval()
+    with pytest.raises(ValueError, match=message):
+        perplexities(model, torch.full((96,), 5), lengths, share)
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    data = write_tiny_data(tmp_path / "data")
+    model = AsFairseqHasThem(causal=True).eval()
+    monkeypatch.setattr(context_use, "load_trained_model", lambda path, data: model)
+    text = torch.full((1, 64), 5)
+    monkeypatch.setattr(context_use, "read_blocks", lambda *given: text)
+    command = ["T2=some.pt", "--data", str(data), "--lengths", "8", "64"]
+    command += ["--tokens", "64"]
+    assert context_use.main([*command, "--json", str(tmp_path / "found.json")]) == 0
+    assert "T2" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert set(found["perplexity"]["T2"]) == {"8", "64"}
+    monkeypatch.undo()
+    with pytest.raises(SystemExit):
+        context_use.main(["T2=none.pt", "--data", str(tmp_path / "none")])
+    assert "no dict.txt" in capsys.readouterr().err
