@@ -109,6 +109,15 @@ def test_progress_tells_what_is_left_and_no_more_often_than_asked(tmp_path):
     assert len(told) == 2  # started, finished
 
 
+@pytest.fixture
+def interruptible():
+    """Tests that a shell put into the background would ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_stops_the_children_and_marks_their_runs(tmp_path, number, capsys):
     folder = prepared(tmp_path, "run", updates=5, hang_at=2)
