@@ -233,8 +233,8 @@ def test_what_a_preset_leaves_out():
         return {table.name for table in tables}
 
     assert {"table5", "topics"} <= names("smoke")
-    assert names("smoke") - names("small") == {"table5"}
-    assert names("smoke") - names("paper") == {"topics"}
+    assert names("smoke") - names("small") == {"table5", "precision"}
+    assert names("smoke") - names("paper") == {"topics", "precision"}
     small = load_preset(CONFIGS, "small")
     assert load_tables(CONFIGS, ["table5"], small)[0].sweep == {
         "optimization.lr": [[0.00001], [0.00003], [0.00006], [0.0001]]
