@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import logging
@@ -14,6 +13,7 @@ import types
 import numpy
 
 from . import safe_loading
+from .wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
@@ -85,26 +85,21 @@ def _restore_numpy_compat() -> None:
 def _load_checkpoints_safely() -> None:
     """fairseq/checkpoint_utils.py and distributed/utils.py: bare ``torch.load``.
 
-    Before torch 2.6 it runs whatever a checkpoint says. Since then it refuses fairseq's
-    configuration objects, so that resuming with several workers fails.
+    torch refuses fairseq's configuration objects there, so that resuming with several
+    workers fails; and its error does not say what to do.
     """
     from fairseq import checkpoint_utils
 
     safe_loading.allow_fairseq_objects()
-    load = checkpoint_utils.load_checkpoint_to_cpu
-    if getattr(load, "refuses_code", False):
-        return
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _look_before_loading)
 
-    @functools.wraps(load)
-    def load_checkpoint_to_cpu(path, *arguments, **keywords):
-        # a look without the tensors; files that are elsewhere have been fetched by then
-        safe_loading.read_checkpoint(
-            checkpoint_utils.PathManager.get_local_path(path), mmap=True
-        )
-        return load(path, *arguments, **keywords)
 
-    load_checkpoint_to_cpu.refuses_code = True
-    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+def _look_before_loading(load, path, *arguments, **keywords):
+    from fairseq.file_io import PathManager
+
+    # a look without the tensors; files that are elsewhere have been fetched by then
+    safe_loading.read_checkpoint(PathManager.get_local_path(path), mmap=True)
+    return load(path, *arguments, **keywords)
 
 
 def _train_in_bf16_without_a_tpu() -> None:
@@ -115,23 +110,15 @@ def _train_in_bf16_without_a_tpu() -> None:
     """
     from fairseq import options
 
-    parse = options.parse_args_and_arch
-    if getattr(parse, "keeps_bf16_off_the_tpu", False):
-        return
+    wrap(options, "parse_args_and_arch", _without_a_tpu)
 
-    @functools.wraps(parse)
-    def parse_args_and_arch(*arguments, **keywords):
-        parsed = parse(*arguments, **keywords)
-        args = parsed[0] if isinstance(parsed, tuple) else parsed
-        if (
-            getattr(args, "bf16", False)
-            and importlib.util.find_spec("torch_xla") is None
-        ):
-            args.tpu = False
-        return parsed
 
-    parse_args_and_arch.keeps_bf16_off_the_tpu = True
-    options.parse_args_and_arch = parse_args_and_arch
+def _without_a_tpu(parse, *arguments, **keywords):
+    parsed = parse(*arguments, **keywords)
+    args = parsed[0] if isinstance(parsed, tuple) else parsed
+    if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
+        args.tpu = False
+    return parsed
 
 
 def _train_alike_on_any_number_of_workers() -> None:

@@ -6,11 +6,8 @@ any number of workers; torchrun can start workers without GPUs.
 docs/distributed_training.md shows all of it.
 """
 
-import functools
 import logging
 import os
-from collections.abc import Callable
-from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
@@ -18,6 +15,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask
 
 from .update_layout import Layout, described, lay_out
+from .wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
@@ -29,32 +27,18 @@ WORKED_OUT = [0]
 
 def install() -> None:
     """Put everything around fairseq's functions; training begins in the first."""
-    _wrap(checkpoint_utils, "load_checkpoint", _begin)
-    _wrap(EpochBatchIterator, "state_dict", _say_of_how_many_workers)
-    _wrap(EpochBatchIterator, "load_state_dict", _go_on_behind_other_workers)
-    _wrap(FairseqTask, "get_batch_iterator", _keep_to_the_batches_of_a_fresh_run)
-    _wrap(distributed_utils, "_infer_torch_distributed_launch_init", _start_on_cpus)
-
-
-def _wrap(owner: Any, name: str, around: Callable) -> None:
-    """Make ``owner.name(...)`` call ``around(original, ...)``; once only."""
-    original = getattr(owner, name)
-    if getattr(original, "trains_workers_alike", False):
-        return
-
-    @functools.wraps(original)
-    def wrapped(*arguments, **keywords):
-        return around(original, *arguments, **keywords)
-
-    wrapped.trains_workers_alike = True
-    setattr(owner, name, wrapped)
+    wrap(checkpoint_utils, "load_checkpoint", _begin)
+    wrap(EpochBatchIterator, "state_dict", _say_of_how_many_workers)
+    wrap(EpochBatchIterator, "load_state_dict", _go_on_behind_other_workers)
+    wrap(FairseqTask, "get_batch_iterator", _keep_to_the_batches_of_a_fresh_run)
+    wrap(distributed_utils, "_infer_torch_distributed_launch_init", _start_on_cpus)
 
 
 def _begin(load_checkpoint, cfg, trainer, **keywords):
     """Around checkpoint_utils.py, load_checkpoint, which training begins with."""
     check_that_workers_share_updates(trainer.cfg, trainer.data_parallel_world_size)
     fill_the_update(trainer.cfg, trainer.data_parallel_world_size)
-    _wrap(type(trainer), "train_step", _leave_padding_out)
+    wrap(type(trainer), "train_step", _leave_padding_out)
     return load_checkpoint(cfg, trainer, **keywords)
 
 

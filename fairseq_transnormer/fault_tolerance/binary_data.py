@@ -13,7 +13,7 @@ from fairseq.data.indexed_dataset import (
 )
 from fairseq.utils import split_paths
 
-from .wrapping import wrap
+from ..wrapping import wrap
 
 MAGIC = MMapIndexedDataset.Index._HDR_MAGIC
 HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")

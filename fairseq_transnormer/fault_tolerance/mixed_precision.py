@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
 
-from .wrapping import wrap
+from ..wrapping import wrap
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import IOPathManager, PathManager
 
+from ..wrapping import wrap
 from .checkpoint_files import copy_whole, write_whole
-from .wrapping import wrap
 
 logger = logging.getLogger(__name__)
 

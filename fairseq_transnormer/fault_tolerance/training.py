@@ -7,9 +7,9 @@ from pathlib import Path
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
+from ..wrapping import wrap
 from . import binary_data, mixed_precision, saving, stopping, workers
 from .checkpoint_files import repair_last_checkpoint
-from .wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
