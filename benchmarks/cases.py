@@ -32,8 +32,15 @@ def measure(
             rows[name]["skipped"] = f"out of memory: {first_line(error)}"
         else:
             fitting[name] = call
+    time_in_turns(rows, fitting, options)
+
+
+def time_in_turns(
+    rows: Mapping[str, dict], calls: Mapping[str, Callable[[], object]], options
+) -> None:
+    """Write ``seconds`` of all samples into the rows of the calls."""
     repeats = command_line.repeats(options)
-    samples = interleave(fitting, options.device, repeats, clock=options.clock)
+    samples = interleave(calls, options.device, repeats, clock=options.clock)
     for name, seconds in samples.items():
         rows[name]["seconds"] = seconds
 
@@ -53,8 +60,9 @@ def add_time_limit(parser: ArgumentParser, seconds: float = 600) -> None:
     )
 
 
-def add_call_limit(parser: ArgumentParser) -> None:
-    """The option of ``Limits`` beside that of ``Deadline``."""
+def add_limits(parser: ArgumentParser) -> None:
+    """The options of ``Limits``."""
+    add_time_limit(parser)
     parser.add_argument(
         "--call-limit",
         type=float,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 
 from . import command_line
-from .cases import first_line
+from .cases import first_line, time_in_turns
 from .decoders import (
     CachingTransformer,
     GraphedTransNormer,
@@ -22,7 +22,6 @@ from .decoders import (
 )
 from .language_models import build_transformer, build_transnormer
 from .phases import AS_SHIPPED, PREFILL, STEP
-from .timing import interleave
 
 NAME = "generation_cost"
 CONTEXTS = [64, 512, 4096, 16384]
@@ -149,10 +148,7 @@ def _row(name: str, phase: str, prompt: torch.Tensor, **values) -> dict[str, obj
 
 def _timed(rows: dict[str, dict], calls: dict, options) -> list[dict]:
     calls = {name: calls[name] for name, row in rows.items() if "skipped" not in row}
-    repeats = command_line.repeats(options)
-    samples = interleave(calls, options.device, repeats, clock=options.clock)
-    for name, seconds in samples.items():
-        rows[name]["seconds"] = seconds
+    time_in_turns(rows, calls, options)
     return list(rows.values())
 
 

@@ -18,7 +18,6 @@ from fairseq_transnormer.ops import state_bytes
 from . import cases, command_line
 from .pixel_models import SYSTEMS, build_model, pixel_task, text_generator
 from .recomputing import recomputing
-from .timing import interleave
 
 NAME = "image_generation"
 SIDES = [8, 16, 28]
@@ -86,11 +85,7 @@ def measure(
             calls[name] = lambda g=generator: draw(g, pixels, options.images)
         else:
             row["skipped"] = reason
-    samples = interleave(
-        calls, options.device, command_line.repeats(options), clock=options.clock
-    )
-    for name, seconds in samples.items():
-        rows[name]["seconds"] = seconds
+    cases.time_in_turns(rows, calls, options)
     for name, row in rows.items():
         limits.note(name, pixels, row)
     return list(rows.values())
@@ -99,8 +94,7 @@ def measure(
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
-    cases.add_time_limit(parser)
-    cases.add_call_limit(parser)
+    cases.add_limits(parser)
     add = parser.add_argument
     add("--sides", type=command_line.at_least(2), nargs="+", default=SIDES)
     add("--images", type=command_line.positive, default=16, help="side by side")

@@ -165,8 +165,7 @@ def measure_group(
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
-    cases.add_time_limit(parser)
-    cases.add_call_limit(parser)
+    cases.add_limits(parser)
     add = parser.add_argument
     add("--lengths", type=command_line.positive, nargs="+", default=LENGTHS, help="n")
     add("--tokens", type=command_line.positive, default=8192, help="constant count")

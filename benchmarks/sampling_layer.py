@@ -122,8 +122,7 @@ def measure_context(
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
-    cases.add_time_limit(parser)
-    cases.add_call_limit(parser)
+    cases.add_limits(parser)
     add = parser.add_argument
     add("--contexts", type=command_line.positive, nargs="+", default=CONTEXTS)
     add("--heads", type=command_line.positive, default=8, help="H")

@@ -19,12 +19,11 @@ import torch
 from torch import nn
 
 from . import command_line
-from .cases import Deadline, add_time_limit, first_line
+from .cases import Deadline, add_time_limit, first_line, time_in_turns
 from .language_models import VARIANTS, build_transformer, build_transnormer
 from .memory import METHODS, peak_bytes
 from .phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
 from .sdpa_transformer import relative_difference, with_sdpa
-from .timing import interleave
 from .training_calls import TrainingStep, VanillaLayer, layer_step
 
 NAME = "training_step"
@@ -135,11 +134,7 @@ def measure_case(part: str, calls: dict, options, length: int, deadline: Deadlin
                 ready[name] = call
             else:
                 row["skipped"] = failure
-    samples = interleave(
-        ready, options.device, command_line.repeats(options), clock=options.clock
-    )
-    for name, seconds in samples.items():
-        rows[name]["seconds"] = seconds
+    time_in_turns(rows, ready, options)
     return list(rows.values())
 
 

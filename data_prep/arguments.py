@@ -34,6 +34,16 @@ def add_destination(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_pictures(parser: argparse.ArgumentParser) -> None:
+    """``--pictures``."""
+    parser.add_argument(
+        "--pictures",
+        type=Path,
+        metavar="FILE.png",
+        help="also write a sheet of the first pictures of train",
+    )
+
+
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """``--workers``, by default one per core this process may use."""
     parser.add_argument(

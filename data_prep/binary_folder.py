@@ -1,13 +1,14 @@
 """The course that every preparation of binary data takes, from text to DEST."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.fairseq_format import load_dictionary, write_split
+from data_prep.encoders import WordEncoder
+from data_prep.fairseq_format import load_dictionary, symbol_dictionary, write_split
 from data_prep.report import REPORT, make_report, print_report
 from data_prep.staging import Staging, is_complete, write_json
 from data_prep.verify import verify_folder
@@ -40,6 +41,22 @@ class Recipe:
     prepare_tokenizer: Callable[[Path], None]
     encoder: Callable[[Path, Any], Encoder]
     check: Callable[[str, Counts], None] = lambda split, counts: None
+
+
+def symbol_recipe(
+    settings: dict[str, Any], splits: list[Split], symbols: Iterable[str]
+) -> Recipe:
+    """Of lines of known symbols between blanks; the dictionary has them in order."""
+    known = list(symbols)
+    return Recipe(
+        settings=settings,
+        splits=splits,
+        tokenizer_files=[],
+        prepare_tokenizer=lambda folder: symbol_dictionary(known).save(
+            str(folder / "dict.txt")
+        ),
+        encoder=lambda folder, dictionary: WordEncoder(dictionary.indices),
+    )
 
 
 def prepare_folder(dest: Path, recipe: Recipe, workers: int, overwrite: bool) -> None:

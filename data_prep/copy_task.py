@@ -8,16 +8,13 @@ and independently. The seed gives the same lines on every machine.
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from data_prep.arguments import add_destination, command_parser, positive_int
-from data_prep.binary_folder import Recipe, Split, prepare_folder
+from data_prep.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.corpus import SPLITS
-from data_prep.encoders import WordEncoder
 from data_prep.errors import InputError, run_command
-from data_prep.fairseq_format import symbol_dictionary
 
 SEPARATOR = "|"
 COUNTS = (100_000, 1000, 1000)
@@ -56,16 +53,10 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         for number, split in enumerate(SPLITS)
     ]
 
-    def write_dictionary(folder: Path) -> None:
-        symbols = [*map(str, range(options.symbols)), SEPARATOR]
-        symbol_dictionary(symbols).save(str(folder / "dict.txt"))
-
-    return Recipe(
+    return symbol_recipe(
         settings={"data": "copy_task", "seed": options.seed, "counts": counts} | law,
         splits=splits,
-        tokenizer_files=[],
-        prepare_tokenizer=write_dictionary,
-        encoder=lambda folder, dictionary: WordEncoder(dictionary.indices),
+        symbols=[*map(str, range(options.symbols)), SEPARATOR],
     )
 
 

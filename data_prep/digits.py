@@ -13,13 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.arguments import add_destination, command_parser, positive_int
-from data_prep.binary_folder import Recipe, Split, prepare_folder
+from data_prep.arguments import (
+    add_destination,
+    add_pictures,
+    command_parser,
+    positive_int,
+)
+from data_prep.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.corpus import SPLITS
 from data_prep.digit_pictures import Digits, mnist_digits, sklearn_digits
-from data_prep.encoders import WordEncoder
 from data_prep.errors import InputError, run_command
-from data_prep.fairseq_format import symbol_dictionary
 from data_prep.picture_sheet import write_sheet
 
 SOURCES = ("sklearn", "mnist")
@@ -39,17 +42,11 @@ def _recipe(digits: Digits) -> Recipe:
         for picture in digits.pictures(split):
             yield " ".join(map(str, picture.ravel().tolist()))
 
-    def write_dictionary(folder: Path) -> None:
-        levels = map(str, range(digits.levels))
-        symbol_dictionary(levels).save(str(folder / "dict.txt"))
-
     size = {"height": digits.height, "width": digits.width, "levels": digits.levels}
-    return Recipe(
+    return symbol_recipe(
         settings={"data": "digits"} | size | digits.identity,
         splits=[Split(split, lambda split=split: lines(split)) for split in SPLITS],
-        tokenizer_files=[],
-        prepare_tokenizer=write_dictionary,
-        encoder=lambda folder, dictionary: WordEncoder(dictionary.indices),
+        symbols=map(str, range(digits.levels)),
     )
 
 
@@ -73,12 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="N",
         help="sklearn: of the splits (default: 1)",
     )
-    add(
-        "--pictures",
-        type=Path,
-        metavar="FILE.png",
-        help="also write a sheet of the first pictures of train",
-    )
+    add_pictures(parser)
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _prepare(options))
 

@@ -18,6 +18,7 @@ import numpy as np
 from data_prep import lra_hub, lra_release
 from data_prep.arguments import (
     add_destination,
+    add_pictures,
     add_workers,
     command_parser,
     positive_int,
@@ -188,12 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
         if name in COUNTS:
             _add_generation(command, name)
         if name in ("pathfinder", "image"):
-            command.add_argument(
-                "--pictures",
-                type=Path,
-                metavar="FILE.png",
-                help="also write a sheet of the first pictures of train",
-            )
+            add_pictures(command)
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _prepare(options))
 

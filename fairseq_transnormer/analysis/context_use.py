@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .named_paths import named_paths
-from .trained_models import load_trained_model, read_blocks
+from .trained_models import behind_begin, load_trained_model, read_blocks
 
 TOKENS_AT_ONCE = 4096
 
@@ -78,10 +78,8 @@ def _scores(model: nn.Module, tokens: Tensor, wanted: Tensor, causal: bool) -> T
         logits = model(tokens[:, :-1])[0]
         logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
     else:
-        dictionary = model.encoder.dictionary
-        masked = tokens.masked_fill(wanted, dictionary.index("<mask>"))
-        begin = torch.full_like(tokens[:, :1], dictionary.bos())
-        logits = model(torch.cat([begin, masked[:, :-1]], 1))[0]
+        mask = model.encoder.dictionary.index("<mask>")
+        logits = model(behind_begin(model, tokens.masked_fill(wanted, mask)))[0]
         logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
     return logits.double().log_softmax(-1)
 

@@ -97,13 +97,23 @@ def compare(runs: list[dict]) -> list[dict]:
     or, in units of noise, fewer than two seeds of fp32.
     """
     rows = []
-    for model in dict.fromkeys(run["model"] for run in runs):
-        of_model = [run for run in runs if run["model"] == model]
-        fp32 = {run["seed"]: run for run in of_model if run["precision"] == "fp32"}
+    for model, of_model in _by_model(runs).items():
+        fp32 = _fp32_by_seed(of_model)
         for precision in dict.fromkeys(run["precision"] for run in of_model):
             same = [run for run in of_model if run["precision"] == precision]
             rows.append(_row(model, precision, same, fp32))
     return rows
+
+
+def _by_model(runs: list[dict]) -> dict[str, list[dict]]:
+    models: dict[str, list[dict]] = {}
+    for run in runs:
+        models.setdefault(run["model"], []).append(run)
+    return models
+
+
+def _fp32_by_seed(runs: list[dict]) -> dict[int, dict]:
+    return {run["seed"]: run for run in runs if run["precision"] == "fp32"}
 
 
 def _row(model: str, precision: str, runs: list[dict], fp32: dict[int, dict]) -> dict:
@@ -172,7 +182,7 @@ def markdown(rows: list[dict]) -> str:
 
 def plot(runs: list[dict], target: Path) -> None:
     """Above the losses of all runs, below what they are above fp32 of the same seed."""
-    models = list(dict.fromkeys(run["model"] for run in runs))
+    models = _by_model(runs)
     figure, grid = pyplot().subplots(
         2,
         len(models),
@@ -183,9 +193,8 @@ def plot(runs: list[dict], target: Path) -> None:
         layout="constrained",
         height_ratios=(3, 2),
     )
-    for (above, below), model in zip(grid.T, models, strict=True):
-        of_model = [run for run in runs if run["model"] == model]
-        fp32 = {run["seed"]: run for run in of_model if run["precision"] == "fp32"}
+    for (above, below), (model, of_model) in zip(grid.T, models.items(), strict=True):
+        fp32 = _fp32_by_seed(of_model)
         first = next(iter(fp32.values()), None)
         for run in of_model:
             plain = run["precision"] == "fp32"

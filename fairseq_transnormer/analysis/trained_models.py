@@ -71,7 +71,12 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
 def run_on(model: nn.Module, tokens: Tensor) -> None:
     """Run a model on tokens (B, N), as in training but for masked words."""
     if not hasattr(model, "decoder"):
-        # fairseq's masked-LM data start with <s>
-        begin = torch.full_like(tokens[:, :1], model.encoder.dictionary.bos())
-        tokens = torch.cat([begin, tokens[:, :-1]], 1)
+        tokens = behind_begin(model, tokens)
     model(tokens, features_only=True)
+
+
+def behind_begin(model: nn.Module, tokens: Tensor) -> Tensor:
+    """(B, N) tokens for a masked model: ``<s>``, as fairseq's data have it, and all but
+    the last."""
+    begin = torch.full_like(tokens[:, :1], model.encoder.dictionary.bos())
+    return torch.cat([begin, tokens[:, :-1]], 1)
