@@ -67,13 +67,28 @@ def test_both_vanilla_transformers_are_one_function():
         for name in (lra_speed.MATERIALISED, lra_speed.FUSED)
     )
     fused.model.load_state_dict(matrix.model.state_dict())
-    tokens, lengths = torch.randint(256, (2, 32)), torch.tensor([32, 32])
+    tokens = torch.randint(256, (2, 32))
     outputs = []
     for each in (matrix, fused):
         each.model.register_forward_hook(lambda m, i, out: outputs.append(out))
         each.step(INFERENCE, tokens, torch.tensor([0, 1]))
     torch.testing.assert_close(*outputs)
-    assert lengths.sum() == 64
+
+
+@pytest.mark.parametrize("phase", [INFERENCE, TRAINING_STEP])
+def test_the_fused_transformer_keeps_no_matrix(phase):
+    options = lra_speed.parse([*QUICK.split(), "--lengths", "320", "--batch", "1"])
+    tokens, labels = torch.zeros(1, 320, dtype=torch.long), torch.tensor([0])
+
+    def largest(name: str) -> int:
+        step = lra_speed.Contestant(name, options)
+        with torch.profiler.profile(record_shapes=True) as profile:
+            step.step(phase, tokens, labels)
+        shapes = (shape for event in profile.events() for shape in event.input_shapes)
+        return max(shape.count(320) for shape in shapes if shape)
+
+    assert largest(lra_speed.MATERIALISED) == 2
+    assert largest(lra_speed.FUSED) == 1
 
 
 def test_out_of_memory_is_a_dash_for_one_contestant(monkeypatch):
