@@ -17,7 +17,8 @@ setup(
     packages=find_packages(include=["fairseq_transnormer", "fairseq_transnormer.*"]),
     # fairseq stays an extra: its upstream pins cannot be resolved by current pip,
     # and the ops and modules work without it.
-    install_requires=["torch>=2.4", "numpy"],
+    # before 2.6 torch's safe loading of checkpoints can run code (CVE-2025-32434)
+    install_requires=["torch>=2.6", "numpy"],
     entry_points={
         "console_scripts": [
             "transnormer-reproduce = fairseq_transnormer.reproduce.command_line:main",

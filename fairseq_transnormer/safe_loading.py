@@ -72,10 +72,9 @@ def allow_fairseq_objects() -> None:
 
     None of them does anything when it is made. torch's list counts for the process.
     """
-    if hasattr(torch.serialization, "add_safe_globals"):  # since torch 2.4
-        torch.serialization.add_safe_globals(
-            [*_OWN_OBJECTS, *_numpy_numbers(), *_configuration_objects()]
-        )
+    torch.serialization.add_safe_globals(
+        [*_OWN_OBJECTS, *_numpy_numbers(), *_configuration_objects()]
+    )
 
 
 # models and optimizers that fairseq configures by argparse keep their Namespace
