@@ -1,5 +1,6 @@
 """A measured table as Markdown."""
 
+from collections.abc import Callable
 from typing import Any
 
 from .progress import duration
@@ -70,21 +71,39 @@ def _measured(cell: dict[str, Any]) -> str:
 
 
 def _figures(measured: dict[str, Any]) -> str:
-    columns = measured["columns"]
-    lines = [
-        "| | "
-        + " | ".join(f"{column}, paper | measured | difference" for column in columns)
-        + " |",
-        "|---|" + "--:|--:|--:|" * len(columns),
-    ]
-    for row, cells in measured["rows"].items():
-        shown = (
-            f"{number(cell['paper'])} | {_measured(cell)} | "
-            f"{number(cell['difference'], sign=True)}"
-            for cell in (cells[column] for column in columns)
+    columns = {
+        column: _parts(
+            measured["paper_sizes"],
+            [cells[column] for cells in measured["rows"].values()],
         )
+        for column in measured["columns"]
+    }
+    headings = [
+        f"{column}, {part}" if part == next(iter(parts)) else part
+        for column, parts in columns.items()
+        for part in parts
+    ]
+    lines = [f"| | {' | '.join(headings)} |", "|---|" + "--:|" * len(headings)]
+    for row, cells in measured["rows"].items():
+        shown = [
+            show(cells[column])
+            for column, parts in columns.items()
+            for show in parts.values()
+        ]
         lines.append(f"| {row} | {' | '.join(shown)} |")
     return "\n".join(lines)
+
+
+def _parts(paper_sizes: bool, cells: list[dict[str, Any]]) -> dict[str, Callable]:
+    """What is shown of a column's cells. Other sizes' figures are not subtracted."""
+    printed = any(cell["paper"] is not None for cell in cells)
+    parts: dict[str, Callable] = {}
+    if printed:
+        parts["paper"] = lambda cell: number(cell["paper"])
+    parts["measured"] = _measured
+    if printed and paper_sizes:
+        parts["difference"] = lambda cell: number(cell["difference"], sign=True)
+    return parts
 
 
 def _agreement(measured: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from .yaml_files import checked_mapping, named_file, read_mapping
 
 PRESET_KEYS = {
     "description",
+    "paper_sizes",
     "gpus_per_run",
     "tasks",
     "scaled",
@@ -92,6 +93,8 @@ class Preset:
 
     Attributes:
         name, description: of the file, and what it says of itself.
+        paper_sizes: whether models, data and budget are the paper's, so that reports
+            subtract its figures.
         gpus_per_run: that a run takes.
         tasks: by fairseq's name.
         scaled: fields of models that a task's width multiplies.
@@ -112,6 +115,7 @@ class Preset:
     overrides: dict[str, Any]
     prepare: list[list[str]]
     prepare_automatically: bool
+    paper_sizes: bool = False
     not_in_all: list[str] = field(default_factory=list)
     columns: dict[str, list[str]] = field(default_factory=dict)
     sweep_values: int | None = None
@@ -157,6 +161,7 @@ def load_preset(configs: Path, name: str) -> Preset:
         overrides=content.get("overrides") or {},
         prepare=content.get("prepare") or [],
         prepare_automatically=content.get("prepare_automatically", False),
+        paper_sizes=content.get("paper_sizes", False),
         not_in_all=content.get("not_in_all") or [],
         columns=content.get("columns") or {},
         sweep_values=content.get("sweep_values"),

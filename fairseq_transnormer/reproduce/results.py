@@ -86,6 +86,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
         "table": table.name,
         "title": table.title,
         "task": table.task,
+        "paper_sizes": conditions.preset.paper_sizes,
         "columns": table.columns,
         "curve": table.curve,
         "rows": {

@@ -26,18 +26,18 @@ CONFIGURATION = {
 def reported(tmp_path):
     """Table 11 as reported for given runs: {(row, column, seed): perplexity}."""
 
-    def report(figures: dict, **changes) -> tuple[dict, str]:
+    def report(figures: dict, preset="smoke", **changes) -> tuple[dict, str]:
         for (size, variant, seed), ppl in figures.items():
             name = f"blm_{variant}" + (f"+block_size={size}" if size != 64 else "")
             configuration = json.loads(json.dumps(CONFIGURATION))
             configuration["common"]["seed"] = seed
             configuration["optimization"] |= changes.get(name, {})
-            folder = tmp_path / "runs" / "smoke" / name / f"seed{seed}"
+            folder = tmp_path / "runs" / preset / name / f"seed{seed}"
             finished_run(folder, configuration, ppl, seed)
         out = tmp_path / "results"
-        options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
+        options = ["--preset", preset, "--runs-dir", str(tmp_path / "runs")]
         assert main(["report", "table11", *options, "--out", str(out)]) == 0
-        folder = out / "smoke"
+        folder = out / preset
         assert (folder / "table11.png").stat().st_size > 10_000
         assert "table11.md" in (folder / "README.md").read_text()
         measured = json.loads((folder / "table11.json").read_text())
@@ -53,7 +53,8 @@ def test_paper_measured_and_difference(reported):
     cell = measured["rows"]["64"]["T1"]
     assert (cell["paper"], cell["measured"]) == (3.82, 7.0)
     assert cell["difference"] == pytest.approx(3.18)
-    assert "| 64 | 3.82 | 7.00 | +3.18 | 3.81 |  |  |" in page
+    assert "| | T1, paper | measured | T2, paper | measured |" in page
+    assert "| 64 | 3.82 | 7.00 | 3.81 |  |" in page
     found = measured["agreement"]["T1"]
     assert (found["spearman"], found["kendall"], found["disagreements"]) == (1, 1, [])
     assert measured["agreement"]["T2"] is None
@@ -64,6 +65,22 @@ def test_paper_measured_and_difference(reported):
     assert run["peak_memory_gib"] == 1.0
     assert "`optimization.lr`: [0.1]" in page and "not equal" not in page
     assert measured["command"].startswith("transnormer-reproduce report table11")
+
+
+def test_figures_of_the_papers_sizes_are_subtracted(reported):
+    _, page = reported({(64, "t1", 1): 7.0}, preset="paper")
+    heading = "T1, paper | measured | difference | T2, paper | measured | difference"
+    assert f"| | {heading} |" in page
+    assert "| 64 | 3.82 | 7.00 | +3.18 | 3.81 |  |  |" in page
+
+
+def test_a_column_that_the_paper_has_not_is_only_measured(tmp_path):
+    folders = ["--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["report", "precision", "--preset", "paper", *folders]) == 0
+    page = (tmp_path / "out" / "paper" / "precision.md").read_text()
+    columns = ("ALM T1", "ALM T2", "BLM T1", "BLM T2")
+    heading = " | ".join(f"{column}, measured" for column in columns)
+    assert f"| | {heading} |\n" in page
 
 
 def test_rows_in_another_order_are_listed(reported):
