@@ -63,6 +63,7 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
         f"#SBATCH --job-name={name}",
         f"#SBATCH --output={folder.path / 'slurm-%j.log'}",
         "#SBATCH --open-mode=append",
+        "#SBATCH --ntasks=1",  # or fairseq misses SLURM_NTASKS
         "#SBATCH --requeue",
         f"#SBATCH --signal=B:USR1@{SECONDS_BEFORE_THE_LIMIT}",
         *([f"#SBATCH --gres=gpu:{gpus}"] if gpus else []),

@@ -41,6 +41,7 @@ def test_the_script_is_complete(tmp_path):
     for line in ("--gres=gpu:2", "--partition=gpu", "--time=10:00", "--requeue"):
         assert f"#SBATCH {line}" in lines
     assert "#SBATCH --signal=B:USR1@120" in lines
+    assert "#SBATCH --ntasks=1" in lines
     (command,) = (line for line in lines if line.endswith(" &"))
     assert command.startswith(f"{sys.executable} -m fairseq_transnormer.reproduce")
     assert f"execute '{folder.path}' --gpus auto" in command
