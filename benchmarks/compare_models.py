@@ -63,6 +63,7 @@ def training_command(row: str, seed: int, data: Path, folder: Path, updates: int
         "--keep-interval-updates", "1", "--no-epoch-checkpoints",
         "--save-dir", str(folder / "checkpoints"), "--num-workers", "0",
         "--log-format", "json", "--log-interval", "20",
+        *([] if torch.cuda.is_available() else ["--cpu"]),
     ]  # fmt: skip
 
 

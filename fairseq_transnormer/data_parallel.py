@@ -32,14 +32,30 @@ def install() -> None:
     wrap(EpochBatchIterator, "load_state_dict", _go_on_behind_other_workers)
     wrap(FairseqTask, "get_batch_iterator", _keep_to_the_batches_of_a_fresh_run)
     wrap(distributed_utils, "_infer_torch_distributed_launch_init", _start_on_cpus)
+    wrap(distributed_utils, "_infer_slurm_init", _start_in_a_batch_script)
 
 
 def _begin(load_checkpoint, cfg, trainer, **keywords):
     """Around checkpoint_utils.py, load_checkpoint, which training begins with."""
+    check_the_device(trainer.cfg.common, trainer.cuda)
     check_that_workers_share_updates(trainer.cfg, trainer.data_parallel_world_size)
     fill_the_update(trainer.cfg, trainer.data_parallel_world_size)
     wrap(type(trainer), "train_step", _leave_padding_out)
     return load_checkpoint(cfg, trainer, **keywords)
+
+
+def check_the_device(common, cuda: bool) -> None:
+    """Raise ValueError where fairseq would train on a CPU that nobody asked for.
+
+    Args:
+        common: fairseq's configuration of that name.
+        cuda: whether the model is on a GPU.
+    """
+    if not (cuda or common.cpu or common.tpu):
+        raise ValueError(
+            "common.cpu=false, and torch finds no GPU on this machine; allowed here: "
+            "common.cpu=true (--cpu), which trains on the CPU"
+        )
 
 
 def check_that_workers_share_updates(cfg, workers: int) -> None:
@@ -220,3 +236,14 @@ def _start_on_cpus(infer, training):
     training.distributed_rank = int(os.environ["RANK"])
     training.device_id = 0
     training.distributed_no_spawn = True
+
+
+def _start_in_a_batch_script(infer, training, pipelines_of_a_node):
+    """Around distributed/utils.py, which asks Slurm how many tasks a job has.
+
+    A script of sbatch that asks for none is no task, and has this node's GPUs.
+    """
+    asked_for = {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"} & os.environ.keys()
+    if not asked_for and training.distributed_port <= 0:
+        return False
+    return infer(training, pipelines_of_a_node)

@@ -1,7 +1,7 @@
-"""What train.sh looks at before it starts fairseq-train.
+"""What train.sh and train_lra.sh look at before they start training.
 
-The architecture and the GPUs must be there, and a run that goes on must be of that
-architecture.
+The GPUs must be there, and with --arch the architecture, which a run that goes on must
+have had.
 """
 
 import argparse
@@ -53,19 +53,20 @@ def check_gpus(wanted: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", required=True)
-    parser.add_argument("--arch", required=True)
     parser.add_argument("--gpus", required=True, type=int)
-    parser.add_argument("--save-dir", required=True, type=Path)
+    parser.add_argument("--arch", help="with --task and --save-dir")
+    parser.add_argument("--task")
+    parser.add_argument("--save-dir", type=Path)
     arguments = parser.parse_args()
     logging.disable(logging.INFO)  # fairseq reports missing packages for speech
     sys.path.insert(0, str(ROOT))
-    from fairseq_transnormer.last_checkpoint import check_last_checkpoint
-
     try:
         check_gpus(arguments.gpus)
-        check_architecture(arguments.arch, arguments.task)
-        check_last_checkpoint(arguments.arch, arguments.save_dir)
+        if arguments.arch:
+            from fairseq_transnormer.last_checkpoint import check_last_checkpoint
+
+            check_architecture(arguments.arch, arguments.task)
+            check_last_checkpoint(arguments.arch, arguments.save_dir)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
 

@@ -64,6 +64,8 @@ data=("$dir/data-bin" --user-dir fairseq_transnormer --task language_modeling
     --required-batch-size-multiple 1)
 training=(--optimizer adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 --seed 1
     --log-format json --num-workers 0)
+"$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
+    training+=(--cpu)
 
 # of fairseq's JSON log: every hundredth update, and the validations
 progress='s/.*train_inner.*"loss": "([0-9.]+)".*"wps": "([0-9.]+)".*"num_updates": "([0-9]+00)".*/update \3: training loss \1 bits a token, \2 tokens a second/p

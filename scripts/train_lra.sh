@@ -96,4 +96,6 @@ echo
 [ ! -x "$root/.venv/bin/fairseq-hydra-train" ] || PATH=$root/.venv/bin:$PATH
 command -v fairseq-hydra-train >/dev/null ||
     fail "fairseq-hydra-train is not installed; scripts/install.sh installs it"
+python=$(command -v python || command -v python3) || fail "there is no Python on the PATH"
+"$python" "$root/scripts/before_training.py" --gpus "$gpus" || exit
 exec "${command[@]}"

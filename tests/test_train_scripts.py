@@ -323,6 +323,14 @@ def test_the_arenas_script_refuses_with_the_reason(tmp_path, words, message):
     assert done.stderr.startswith("train_lra.sh: ") and message in done.stderr
 
 
+def test_the_arenas_script_looks_for_the_gpus(tmp_path):
+    (tmp_path / "manifest.json").touch()
+    done = script("lra", "image", "t1", "--gpus", 64, "--data", tmp_path, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "before_training.py: --gpus 64: this machine has" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_two_nodes_meet_and_train(data, tmp_path):
     """One command on each; the CPU's gloo stands in for the GPUs' NCCL."""
     with socket.socket() as free:

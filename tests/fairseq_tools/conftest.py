@@ -73,7 +73,7 @@ def fairseq_command(name: str, *arguments) -> str:
 
 
 def training_arguments(arch: str, save_dir: Path, **options) -> list[str]:
-    """Flags of a short training run; ``options`` come on top."""
+    """Flags of a short training run on the CPU; ``options`` come on top."""
     flags = {
         "task": "language_modeling",
         "arch": arch,
@@ -95,7 +95,8 @@ def training_arguments(arch: str, save_dir: Path, **options) -> list[str]:
     if arch.startswith("roberta"):
         flags |= {"task": "masked_lm", "criterion": "masked_lm"}
     flags |= {key.replace("_", "-"): value for key, value in options.items()}
-    return [str(part) for key, value in flags.items() for part in (f"--{key}", value)]
+    words = [str(part) for key, value in flags.items() for part in (f"--{key}", value)]
+    return [*words, "--cpu"]
 
 
 def logged(text: str, kind: str) -> list[dict]:
