@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 SEQUENCES = "SEQUENCES_PER_UPDATE"
 # value of update_freq that stands for: whatever fills the update
 WORKED_OUT = [0]
+# Hydra overwrites the environment with this
+IN_HYDRA = f"hydra.job.env_set.{SEQUENCES}="
 
 
 def install() -> None:
@@ -71,12 +73,14 @@ def check_that_workers_share_updates(cfg, workers: int) -> None:
         raise ValueError(
             f"{found[0]}: each of {workers} workers makes updates of its own, so that "
             f"none has the sequences that {SEQUENCES}={_declared()} says; allowed: "
-            f"neither, or an empty {SEQUENCES}"
+            f"neither, or an empty {SEQUENCES} (in Hydra {IN_HYDRA})"
         )
 
 
 def fill_the_update(cfg, workers: int) -> None:
     """Work ``update_freq`` out where it is [0], and look that an update is as declared.
+
+    One worker for which nothing is declared accumulates nothing.
 
     Args:
         cfg: fairseq's configuration; its batch_size and update_freq are set.
@@ -90,10 +94,13 @@ def fill_the_update(cfg, workers: int) -> None:
     wanted = _declared()
     work_out = list(optimization.update_freq) == WORKED_OUT
     if wanted is None and work_out:
-        raise ValueError(
-            f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; allowed: "
-            "the sequences of an update there, or the batches to accumulate here"
-        )
+        if workers > 1:
+            raise ValueError(
+                f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; "
+                "allowed: the sequences of an update there (in Hydra "
+                f"++{IN_HYDRA}N), or the batches to accumulate here"
+            )
+        optimization.update_freq, work_out = [1], False
     if dataset.batch_size is None or dataset.max_tokens is not None:
         if wanted is not None:
             raise ValueError(
@@ -131,8 +138,8 @@ def _instead(wanted: int, workers: int, batch: int) -> str:
     except ValueError as error:
         allowed = f"others ({error})"
     return (
-        f"{SEQUENCES} is {wanted}; allowed: {allowed}, or an empty {SEQUENCES} for any "
-        "number"
+        f"{SEQUENCES} is {wanted}; allowed: {allowed}, or an empty {SEQUENCES} (in "
+        f"Hydra {IN_HYDRA}) for any number"
     )
 
 

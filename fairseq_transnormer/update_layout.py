@@ -35,9 +35,11 @@ def lay_out(
         batch: sequences that a worker shall take at once, instead of ``most``.
 
     Raises:
-        ValueError: the workers, or ``batch``, do not divide; the nearest numbers that
-            do are named.
+        ValueError: there are no sequences, or the workers, or ``batch``, do not divide
+            them; the nearest numbers that do are named.
     """
+    if sequences < 1:
+        raise ValueError(f"{sequences} sequences of an update; allowed: 1, 2, ...")
     if sequences % workers:
         raise ValueError(
             f"{workers} workers do not divide the {sequences} sequences of an update; "

@@ -20,6 +20,8 @@ from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
 
 PRIMARIES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+KINDS = ["alm_t2", "blm_t2", "alm_t2_small", "blm_t2_small"]
+KINDS += ["copy_task", "digits", "finetune", "lra"]
 PAPER = ["alm_t1", "alm_t2", "blm_t1", "blm_t2"]
 # primary without its task: the architecture
 BASELINES = {
@@ -192,6 +194,25 @@ def test_machines(machine, fp16, bf16, backend):
     assert (cfg.common.fp16, cfg.common.bf16) == (fp16, bf16)
     assert cfg.model.backend == backend
     assert cfg.common.cpu == (machine == "cpu")
+
+
+@pytest.mark.parametrize("primary", KINDS)
+def test_each_kind_fills_its_update_on_the_cpu(primary, monkeypatch):
+    said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
+    monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
+    cfg = hydra_config.__wrapped__(primary, "+machine=cpu")
+    fill_the_update(cfg, 1)
+    (update_freq,) = cfg.optimization.update_freq
+    sequences = cfg.dataset.batch_size * update_freq
+    assert sequences == int(said or cfg.dataset.batch_size)
+
+
+@pytest.mark.parametrize("primary", KINDS)
+def test_each_kind_has_the_updates_that_it_declares(primary, monkeypatch):
+    said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
+    monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
+    cfg = hydra_config.__wrapped__(primary)
+    fill_the_update(cfg, cfg.distributed_training.distributed_world_size)
 
 
 def test_the_launcher_of_slurm_is_missed_only_where_it_is_chosen():

@@ -37,6 +37,7 @@ def test_a_batch_that_is_asked_for_is_taken():
     [
         ((128, 6), "6 workers do not divide the 128 sequences.*do: 4, 8"),
         ((128, 300), "300 workers do not divide.*nearest that do: 128$"),
+        ((0, 8), "^0 sequences of an update; allowed: 1, 2"),
         ((96, 8, None, 5), "a batch of 5 does not divide the 12 .* do: 4, 6"),
     ],
 )
@@ -88,7 +89,9 @@ def test_the_accumulation_is_worked_out_and_told(declared, caplog):
             {"update_freq": [2]},
             4,
             r"an update has 64 sequences: 4 workers x 8 at once x 2 accumulated; "
-            r"SEQUENCES_PER_UPDATE is 128; allowed: optimization.update_freq=\[4\]",
+            r"SEQUENCES_PER_UPDATE is 128; allowed: optimization.update_freq=\[4\], or "
+            r"an empty SEQUENCES_PER_UPDATE \(in Hydra "
+            r"hydra.job.env_set.SEQUENCES_PER_UPDATE=\) for any number$",
         ),
         ("128", {"update_freq": [16, 2]}, 1, "an update has 16 sequences"),
         ("128", {"update_freq": [2], "batch_size": 3}, 4, "nearest that do: 2, 4"),
@@ -102,6 +105,14 @@ def test_an_update_that_is_not_as_declared_is_refused(
     declared(sequences)
     with pytest.raises(ValueError, match=message):
         fill_the_update(configuration(**options), workers)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": None, "max_tokens": 4096}])
+def test_one_worker_of_whom_nothing_is_wanted_accumulates_nothing(declared, options):
+    declared("")
+    cfg = configuration(**options)
+    fill_the_update(cfg, 1)
+    assert cfg == configuration(**options | {"update_freq": [1]})
 
 
 @pytest.mark.parametrize("options", [{"update_freq": [2]}, {"batch_size": None}])
