@@ -1,5 +1,5 @@
 # What train_alm.sh and train_blm.sh share. They set task, default_arch, default_data,
-# total_batch, gpu_batch and task_flags, and source this file with their arguments.
+# paper_batch, gpu_batch and task_flags, and source this file with their arguments.
 
 script=$(basename "$0")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -8,7 +8,7 @@ usage() {
     cat <<END
 usage: scripts/$script [options] [-- fairseq-train flags]
 
-Trains on WikiText-103 with the values of the paper's Table 13, $total_batch sequences an
+Trains on WikiText-103 with the values of the paper's Table 13, $paper_batch sequences an
 update on any number of GPUs that divides them. The same command again goes on from the
 last checkpoint, with as many GPUs as there are then; keep --batch-size, which cuts the
 data up. On SIGTERM it writes a checkpoint and ends with exit code 75. Several nodes:
@@ -24,7 +24,8 @@ docs/distributed_training.md.
                      command on each of them with
   --rendezvous H:P   one of them and a free port there, where they meet (torchrun)
   --batch-size N     sequences that one GPU takes at once: fewer need less memory, and
-                     more batches are accumulated (default: $gpu_batch or fewer)
+                     more batches are accumulated (default: $gpu_batch, or fewer
+                     where they must divide, or a GPU's memory is small)
   --precision NAME   fp32 (the paper's), fp16 or bf16 (default: fp32)
   --save-dir DIR     checkpoints (default: runs/ARCH)
   --dry-run          print the command only
@@ -32,6 +33,10 @@ docs/distributed_training.md.
 
 Flags behind -- go to fairseq-train and win over the script's own, for example
   scripts/$script --gpus 1 -- --max-update 1000 --tensorboard-logdir runs/log
+
+SEQUENCES_PER_UPDATE=N in the environment stands for another number than $paper_batch. Where
+flags behind -- make a third one, training does not start. An empty SEQUENCES_PER_UPDATE
+allows any: --batch-size sequences on each GPU, and the --update-freq behind --.
 END
 }
 
@@ -68,6 +73,10 @@ while [ $# -gt 0 ]; do
 done
 save_dir=${save_dir:-runs/$arch}
 
+# not ":-": an empty one allows any number
+total_batch=${SEQUENCES_PER_UPDATE-$paper_batch}
+[[ $total_batch =~ ^([1-9][0-9]{0,8})?$ ]] || fail "SEQUENCES_PER_UPDATE=$total_batch;" \
+    "allowed: 1, 2, ... or nothing, for any number"
 [[ $gpus =~ ^(0|[1-9][0-9]{0,5})$ ]] || fail "--gpus $gpus; allowed: 0 (CPU), 1, 2, ..."
 [[ $workers =~ ^([1-9][0-9]{0,5})?$ ]] || fail "--workers $workers; allowed: 1, 2, ..."
 [[ $nodes =~ ^[1-9][0-9]{0,5}$ ]] || fail "--nodes $nodes; allowed: 1, 2, ..."
@@ -107,13 +116,25 @@ fi
 if [ -x "$root/.venv/bin/fairseq-train" ]; then PATH=$root/.venv/bin:$PATH; fi
 python=$(command -v python || command -v python3) || fail "there is no Python on the PATH"
 
-# total_batch = processes * batch * update_freq, exactly
-taken=(--most "$gpu_batch")
-[ -z "$batch" ] || taken=(--batch "$batch")
-layout=$("$python" "$root/fairseq_transnormer/update_layout.py" \
-    "$total_batch" "$processes" "${taken[@]}" 2>&1) ||
-    fail "--nodes $nodes, $per_node processes each: $layout"
-read -r batch update_freq <<<"$layout"
+# total_batch = processes * batch * update_freq, exactly. Nodes must agree on the batch,
+# and do not know each other's memory
+most=$gpu_batch why=
+if [ -z "$batch" ] && [ "$gpus" -gt 0 ] && [ "$nodes" -eq 1 ]; then
+    fitting=$("$python" "$root/fairseq_transnormer/gpu_memory.py" \
+        "$task" "$precision" --gpus "$gpus" --most "$gpu_batch")
+    read -r most why <<<"$fitting"
+    [ -z "$why" ] || echo "$script: $most sequences at once on a GPU, or fewer: $why" >&2
+fi
+if [ "$total_batch" ]; then
+    taken=(--most "$most")
+    [ -z "$batch" ] || taken=(--batch "$batch")
+    layout=$("$python" "$root/fairseq_transnormer/update_layout.py" \
+        "$total_batch" "$processes" "${taken[@]}" 2>&1) ||
+        fail "--nodes $nodes, $per_node processes each: $layout"
+    read -r batch update_freq <<<"$layout"
+else
+    batch=${batch:-$most} update_freq=1
+fi
 
 device_flags=(--distributed-world-size "$processes")
 [ "$gpus" -gt 0 ] || device_flags+=(--cpu)
@@ -146,8 +167,18 @@ command=(
     --seed 1 --log-format simple --log-interval 100
     "${extra[@]}"
 )
-echo "$script: an update: $total_batch sequences = $nodes x $per_node workers x $batch at" \
-    "once x $update_freq accumulated" >&2
+told="$((processes * batch * update_freq)) sequences = $nodes x $per_node workers x $batch at"
+told+=" once x $update_freq accumulated"
+for word in "${extra[@]}"; do
+    case ${word%%=*} in
+        --batch-size | --max-sentences | --max-tokens | --update-freq) ;;
+        --distributed-world-size) ;;
+        *) continue ;;
+    esac
+    told="what $word behind -- makes of it"
+    [ -z "$total_batch" ] || told+="; training starts if that is $total_batch sequences"
+done
+echo "$script: an update: $told" >&2
 printf '%q ' "${command[@]}"
 echo
 [ -z "$dry_run" ] || exit 0
@@ -156,8 +187,7 @@ command -v fairseq-train >/dev/null ||
     fail "fairseq-train is not installed; scripts/install.sh installs it"
 "$python" "$root/scripts/before_training.py" --task "$task" --arch "$arch" \
     --gpus "$gpus" --save-dir "$save_dir" || exit
-# the plugin looks that so many processes were really started
-[[ " ${extra[*]} " == *" --batch-size "* || " ${extra[*]} " == *" --update-freq "* ]] ||
-    export SEQUENCES_PER_UPDATE=$total_batch
+# the plugin looks that an update has them, whatever processes and flags there are
+export SEQUENCES_PER_UPDATE=$total_batch
 [ "$gpus" -gt 0 ] || export CUDA_VISIBLE_DEVICES=
 exec "${command[@]}"

@@ -5,7 +5,7 @@ set -euo pipefail
 task=language_modeling
 default_arch=transnormer_t2
 default_data=data-bin/wikitext-103
-total_batch=${SEQUENCES_PER_UPDATE:-128} # of 512 tokens
+paper_batch=128 # sequences of 512 tokens in an update
 gpu_batch=8     # sequences a GPU takes at once, at most
 task_flags=(
     --task language_modeling --sample-break-mode none --tokens-per-sample 512

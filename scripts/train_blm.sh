@@ -5,7 +5,7 @@ set -euo pipefail
 task=masked_lm
 default_arch=roberta_transnormer_t2
 default_data=data-bin/wikitext-103-bpe
-total_batch=${SEQUENCES_PER_UPDATE:-512} # of 512 tokens
+paper_batch=512 # sequences of 512 tokens in an update
 gpu_batch=32    # sequences a GPU takes at once, at most
 task_flags=(
     --task masked_lm --sample-break-mode complete --tokens-per-sample 512

@@ -33,14 +33,19 @@ TOLD_BY_STARTER = re.compile(
 )
 
 
-def script(task: str, *arguments, **options) -> subprocess.CompletedProcess:
-    """Run scripts/train_TASK.sh with the Python of the tests first on the path."""
+def with_this_python() -> dict[str, str]:
+    """The environment, with the Python of the tests first on the path."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path}
+
+
+def script(task: str, *arguments, **options) -> subprocess.CompletedProcess:
+    """Run scripts/train_TASK.sh with the Python of the tests."""
     return subprocess.run(
         ["bash", ROOT / "scripts" / f"train_{task}.sh", *map(str, arguments)],
         capture_output=True,
         text=True,
-        env=os.environ | {"PATH": path},
+        env=with_this_python(),
         **options,
     )
 
@@ -214,6 +219,50 @@ def test_bad_options_are_refused_with_the_reason(data, options, message):
     assert message in done.stderr
 
 
+@pytest.mark.parametrize("sequences", ["0", "abc", "-8", "1.5"])
+def test_bad_numbers_of_sequences_are_refused(data, sequences, monkeypatch):
+    monkeypatch.setenv("SEQUENCES_PER_UPDATE", sequences)
+    done = script("alm", "--dry-run", "--data", data)
+    assert (done.returncode, done.stdout) == (2, "")
+    allowed = "allowed: 1, 2, ... or nothing, for any number"
+    told = f"train_alm.sh: SEQUENCES_PER_UPDATE={sequences}; {allowed}\n"
+    assert done.stderr == told
+
+
+@pytest.mark.parametrize(
+    ("sequences", "options", "batch", "update_freq"),
+    [
+        ("96", ["--gpus", 3], 8, 4),
+        ("", ["--gpus", 3], 8, 1),
+        ("", ["--gpus", 3, "--batch-size", 5], 5, 1),
+    ],
+)
+def test_the_environment_chooses_the_update(
+    data, sequences, options, batch, update_freq, monkeypatch
+):
+    monkeypatch.setenv("SEQUENCES_PER_UPDATE", sequences)
+    done = script("alm", "--dry-run", "--data", data, *options)
+    assert done.returncode == 0, done.stderr
+    flags = shlex.split(done.stdout)
+    assert flag(flags, "--batch-size") == batch
+    assert flag(flags, "--update-freq") == update_freq
+    assert f"an update: {3 * batch * update_freq} sequences = 1 x 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["--batch-size", "4"], ["--update-freq=4"], ["--max-tokens", "4096"]]
+)
+def test_flags_that_make_another_update_are_named(data, words, monkeypatch):
+    done = script("alm", "--dry-run", "--data", data, "--", *words)
+    told = f"an update: what {words[0]} behind -- makes of it"
+    must = "; training starts if that is 128 sequences"
+    assert (done.returncode, told + must in done.stderr) == (0, True), done.stderr
+    assert "accumulated" not in done.stderr
+    monkeypatch.setenv("SEQUENCES_PER_UPDATE", "")
+    done = script("alm", "--dry-run", "--data", data, "--", *words)
+    assert f"{told}\n" in done.stderr
+
+
 def test_missing_data_is_named(data, tmp_path):
     done = script("blm", "--dry-run", "--data", tmp_path / "none")
     assert (done.returncode, "none has no dict.txt" in done.stderr) == (2, True)
@@ -228,6 +277,7 @@ def test_missing_data_is_named(data, tmp_path):
 def test_help_names_every_option_and_the_defaults(task):
     done = script(task, "--help")
     assert done.returncode == 0
+    assert "SEQUENCES_PER_UPDATE=N" in done.stdout
     options = ["arch", "data", "gpus", "workers", "nodes", "rendezvous"]
     options += ["batch-size", "precision", "save-dir", "dry-run"]
     assert all(f"  --{option} " in done.stdout for option in options)
@@ -257,6 +307,15 @@ def test_script_trains_and_goes_on(data, tmp_path):
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt", done.stdout)
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 2
+
+
+def test_flags_do_not_change_the_update_unnoticed(data, tmp_path):
+    options = ["--gpus", 0, "--arch", "transnormer_t2_tiny", "--data", data]
+    flags = ["--tokens-per-sample", 16, "--batch-size", 4, "--max-update", 1]
+    done = script("alm", *options, "--", *flags, cwd=tmp_path)
+    assert done.returncode == 1
+    told = "an update has 64 sequences: 1 workers x 4 at once x 16 accumulated"
+    assert f"ValueError: {told}; SEQUENCES_PER_UPDATE is 128" in done.stderr
 
 
 def test_a_failed_check_ends_the_script_before_training(data, tmp_path):
