@@ -18,8 +18,9 @@ usage: scripts/$script TASK SYSTEM [options] [-- overrides for fairseq-hydra-tra
   SYSTEM    $(names model/lra_ lra_)
 
 Trains with the values of configs/lra.yaml: 50,000 updates of the task's batch on any
-number of GPUs that divides it. The same command again goes on from the last checkpoint;
-keep --gpus, by which fairseq counts its way through the data.
+number of GPUs that divides it. The same command again goes on from the last checkpoint.
+With other --gpus each takes batches of another size, and the epoch is cut up anew: of that
+epoch some sequences come again and others do not.
 
   --data DIR         folder that data_prep.lra has made (default: data-bin/lra/TASK)
   --gpus N           GPUs of this machine; 0 trains on the CPU (default: 1)
