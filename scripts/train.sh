@@ -190,4 +190,19 @@ command -v fairseq-train >/dev/null ||
 # the plugin looks that an update has them, whatever processes and flags there are
 export SEQUENCES_PER_UPDATE=$total_batch
 [ "$gpus" -gt 0 ] || export CUDA_VISIBLE_DEVICES=
-exec "${command[@]}"
+[ "$starter" = torchrun ] || exec "${command[@]}"
+
+# torchrun ends with 1 whatever its workers end with: they leave a note (fault_tolerance/
+# exit_code.py). It hands on SIGTERM, and dies of SIGUSR1 and SIGUSR2
+notes=$(mktemp -d)
+export MORE_TO_DO_FILE=$notes/more_to_do
+set -m # or bash makes what runs in the background deaf to SIGINT
+"${command[@]}" &
+run=$!
+trap 'again=yes; kill -TERM "$run"' TERM USR1 USR2
+trap 'again=yes; kill -INT "$run"' INT
+again=yes code=0
+while [ "$again" ]; do again= code=0; wait "$run" || code=$?; done # a trap ends a wait
+[ "$code" -eq 0 ] || [ ! -e "$MORE_TO_DO_FILE" ] || code=75
+rm -r "$notes"
+exit "$code"

@@ -5,9 +5,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -409,6 +411,27 @@ def test_two_nodes_meet_and_train(data, tmp_path):
     told = "an update has 128 sequences: 2 workers x 8 at once x 8 accumulated"
     assert text.count(told) == 1
     assert "loaded 2" not in text and "num_updates: 1 >= max_update: 1" in text
+    assert (tmp_path / "runs" / "transnormer_t2_tiny" / "checkpoint_last.pt").exists()
+
+
+def test_a_signal_ends_torchrun_with_the_exit_code_of_its_workers(data, tmp_path):
+    log = tmp_path / "log"
+    words = ["--gpus", 0, "--workers", 2, "--arch", "transnormer_t2_tiny"]
+    words += ["--data", data, "--", "--tokens-per-sample", 16, "--max-update", 100_000]
+    words += ["--log-interval", 1, "--disable-validation"]
+    with log.open("w") as stream:
+        job = subprocess.Popen(
+            ["bash", ROOT / "scripts" / "train_alm.sh", *map(str, words)],
+            **{"stdout": stream, "stderr": stream, "cwd": tmp_path},
+            env=with_this_python(),
+        )
+    deadline = time.monotonic() + 300
+    while "num_updates=2," not in log.read_text():
+        assert job.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    job.send_signal(signal.SIGUSR1)  # of which torchrun would die
+    assert job.wait(100) == os.EX_TEMPFAIL, log.read_text()
+    assert "SIGTERM: stopped behind update" in log.read_text()
     assert (tmp_path / "runs" / "transnormer_t2_tiny" / "checkpoint_last.pt").exists()
 
 

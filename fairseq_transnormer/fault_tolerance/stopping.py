@@ -15,7 +15,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from .exit_code import MORE_TO_DO
+from .exit_code import MORE_TO_DO, note_more_to_do
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +162,7 @@ def _leave(cfg, trainer, number: int) -> None:
     """End the process, when the checkpoint is there."""
     if cfg.checkpoint.write_checkpoints_asynchronously:
         PathManager.async_close()
+    note_more_to_do()
     if trainer.data_parallel_world_size > 1:
         # the first worker to leave may make a launcher end the others
         torch.distributed.barrier(trainer.data_parallel_process_group)
