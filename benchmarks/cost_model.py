@@ -2,6 +2,7 @@
 
     python -m benchmarks.cost_model            # results/cost_model/README.md
     python -m benchmarks.cost_model --measure  # this CPU's rates and steps first
+    python -m benchmarks.cost_model --measure-workers  # updates of several processes
 
 docs/cost.md explains the tables.
 
@@ -299,7 +300,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     import argparse
 
-    from . import cost_check, cost_tables
+    from . import cost_check, cost_tables, cost_workers
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cost_model", description=__doc__.splitlines()[0]
@@ -308,16 +309,23 @@ def main(arguments: list[str] | None = None) -> None:
         "--measure", action="store_true", help=cost_check.__doc__.splitlines()[0]
     )
     parser.add_argument(
+        "--measure-workers",
+        action="store_true",
+        help=cost_workers.__doc__.splitlines()[0],
+    )
+    parser.add_argument(
         "--folder",
         type=Path,
         default=cost_check.FOLDER,
-        help="of the measurements, cpu.json, and README.md (default: %(default)s)",
+        help="of the measurements and README.md (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     if options.measure:
         cost_check.measure(options.folder / cost_check.FILE)
+    if options.measure_workers:
+        cost_workers.measure(options.folder / cost_workers.FILE)
     readme = options.folder / "README.md"
-    text = cost_tables.page(options.folder / cost_check.FILE)
+    text = cost_tables.page(options.folder)
     readme.write_text(text, encoding="utf-8")
     print(f"cost_model: wrote {readme}")
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from .cost_check import compared
+from . import cost_workers
+from .cost_check import FILE, compared
 from .cost_machines import GIB, GOOD, MACHINES, POOR, Machine
 from .cost_model import Model, Run
 from .markdown import table
@@ -45,15 +46,16 @@ WORKERS = (1, 8, 16, 128)
 HEAD = """# What training costs
 
 Made by `python -m benchmarks.cost_model`; [docs/cost.md](../../docs/cost.md) explains
-it. Only the last table has measurements, of a CPU: **nothing was measured on a GPU.**
+it. Tables that do not say "modelled" are of a CPU: **nothing was measured on a GPU.**
 The ends of "a - b" come from good and poor assumptions, which docs/cost.md gives."""
 
 
-def page(file: Path) -> str:
+def page(folder: Path) -> str:
     """All of them, as results/cost_model/README.md.
 
-    file: cost_check's measurements.
+    folder: of the measurements; without those of workers there is no table of theirs.
     """
+    of_workers = folder / cost_workers.FILE
     parts = {
         "The paper's runs, modelled": paper(),
         "Where an update's time goes: ALM T2 on 8 A100, modelled": arithmetic(),
@@ -78,7 +80,12 @@ def page(file: Path) -> str:
             (Run(f"{n}", ALM._replace(layers=n), 128, 8, 1) for n in LAYERS),
         ),
         "Growth with the workers, modelled": workers(),
-        "The model beside what was measured": check(file),
+        **(
+            {"Growth with the workers, measured": cost_workers.growth(of_workers)}
+            if of_workers.exists()
+            else {}
+        ),
+        "The model beside what was measured": check(folder / FILE),
     }
     sections = (f"## {title}\n\n{rows}" for title, rows in parts.items())
     return "\n\n".join((HEAD, *sections)) + "\n"

@@ -9,8 +9,9 @@ and through torch's fused attention (on a CPU without attention_dropout, which t
 no fused kernel for).
 
 A case that runs out of memory, which the paper marks with a dash, has no figures and
-says so. A CPU has no such limit that could be met safely: there --quadratic-limit-gib
-leaves out the systems that keep matrices of length x length.
+says so. On a CPU, whose memory cannot be used up safely, systems that keep matrices of
+length x length are left out where they would need more than there is, or where one
+layer's are above --quadratic-limit-gib.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import fairseq_transnormer  # noqa: F401 (registers the models)
 
 from . import command_line
 from .cases import Deadline, add_time_limit, first_line, time_in_turns
-from .memory import METHODS, peak_bytes
+from .memory import METHODS, available_bytes, is_out_of_memory, peak_bytes
 from .phases import INFERENCE, TRAINING_STEP
 
 NAME = "lra_speed"
@@ -61,14 +62,18 @@ SYSTEMS = {
 }
 # heads whose length x length matrices a system keeps, in each of two layers
 QUADRATIC = {MATERIALISED: 2, "Kernelized Attention": 2, "FLASH-quad": 1}
+# a step's peak as a multiple of one layer's matrices, as measured on a CPU at 16K
+PEAKS = {
+    INFERENCE: {MATERIALISED: 2.3, "Kernelized Attention": 3, "FLASH-quad": 6.1},
+    TRAINING_STEP: {MATERIALISED: 7, "Kernelized Attention": 9, "FLASH-quad": 15.2},
+}
 
 
-def build(name: str, options) -> nn.Module:
-    """A system's classifier for the longest length."""
+def build(name: str, options, length: int) -> nn.Module:
+    """A system's classifier for sequences of up to ``length`` tokens."""
     architecture = f"lra_{SYSTEMS[name]}"
-    longest = max(options.lengths)
     config = MODEL_DATACLASS_REGISTRY[architecture](
-        max_positions=longest, linformer_length=longest, backend=options.backend
+        max_positions=length, linformer_length=length, backend=options.backend
     )
     if name == FUSED and options.device.type == "cpu":
         # with it torch has no fused kernel on a CPU
@@ -86,10 +91,11 @@ class Contestant:
     Args:
         name: one of ``SYSTEMS``.
         options: of the command line.
+        length: tokens, which positions and Linformer's projections are for.
     """
 
-    def __init__(self, name: str, options):
-        self.name, self.model = name, build(name, options)
+    def __init__(self, name: str, options, length: int):
+        self.name, self.model = name, build(name, options, length)
         self.autocast = options.autocast
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.0)
@@ -139,7 +145,11 @@ def measure_case(
         def call(contestant=contestant):
             contestant.step(phase, tokens, labels)
 
-        skipped = _skip(name, options, length) or deadline.over() or _try(call, options)
+        skipped = (
+            _skip(name, options, phase, length)
+            or deadline.over()
+            or _try(call, options)
+        )
         if isinstance(skipped, str):
             row["skipped"] = skipped
             # gradients that were made before the memory ended
@@ -151,13 +161,15 @@ def measure_case(
     return list(rows.values())
 
 
-def _skip(name: str, options, length: int) -> str | None:
+def _skip(name: str, options, phase: str, length: int) -> str | None:
     if options.device.type == "cuda" or name not in QUADRATIC:
         return None
-    heads = QUADRATIC[name]
-    return command_line.quadratic_skip(
-        options.batch * heads * length**2 * torch.float32.itemsize, options
-    )
+    matrices = options.batch * QUADRATIC[name] * length**2 * torch.float32.itemsize
+    needed, there = PEAKS[phase][name] * matrices, available_bytes()
+    if needed > there:
+        gib = command_line.GIB
+        return f"out of memory: it takes {needed / gib:.3g} GiB of {there / gib:.3g}"
+    return command_line.quadratic_skip(matrices, options)
 
 
 def _try(call: Callable[[], object], options) -> int | str:
@@ -167,7 +179,9 @@ def _try(call: Callable[[], object], options) -> int | str:
             # compiles kernels, and makes torch's workspaces, which stay
             call()
         return peak_bytes(call, options.device)
-    except torch.cuda.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         failure = f"out of memory: {first_line(error)}"
     torch.cuda.empty_cache()
     return failure
@@ -175,9 +189,11 @@ def _try(call: Callable[[], object], options) -> int | str:
 
 def measure(options) -> Iterator[list[dict[str, object]]]:
     """The rows of one length after the other."""
-    contestants = {name: Contestant(name, options) for name in options.systems}
     deadline = Deadline(options.time_limit)
     for length in sorted(options.lengths):
+        contestants = {
+            name: Contestant(name, options, length) for name in options.systems
+        }
         rows = []
         for phase in options.phases:
             rows += measure_case(contestants, options, phase, length, deadline)

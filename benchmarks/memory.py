@@ -8,9 +8,11 @@ where tensors are large.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from itertools import accumulate
+from pathlib import Path
 
 import torch
 from torch.autograd.profiler import profile
@@ -40,3 +42,20 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     return max(accumulate((e.nbytes() for e in events), initial=0))
+
+
+def available_bytes() -> float:
+    """What can still be allocated; infinite where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return math.inf
+    sizes = dict(line.split(":") for line in lines)
+    return int(sizes["MemAvailable"].split()[0]) * 1024
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch could not allocate, on either device."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return True
+    return "DefaultCPUAllocator" in str(error)

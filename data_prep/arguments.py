@@ -3,8 +3,10 @@
 import argparse
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from data_prep.errors import InputError
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -49,10 +51,28 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=positive_int,
-        default=len(os.sched_getaffinity(0)),
+        default=usable_cores(),
         metavar="N",
-        help="processes that encode text (default: %(default)s, the usable cores)",
+        help=f"processes that encode text (default: {usable_cores()}, the usable "
+        "cores)",
     )
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def refuse_given(
+    options: argparse.Namespace, names: Iterable[str], allowed: str
+) -> None:
+    """Raises InputError for the first option of ``names`` that is not None."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            shown = " ".join(map(str, value)) if isinstance(value, list) else value
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{option} {shown}; allowed: {allowed}")
 
 
 def positive_int(text: str) -> int:

@@ -18,23 +18,25 @@ from data_prep.arguments import (
     add_pictures,
     command_parser,
     positive_int,
+    refuse_given,
 )
 from data_prep.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.corpus import SPLITS
 from data_prep.digit_pictures import Digits, mnist_digits, sklearn_digits
-from data_prep.errors import InputError, run_command
+from data_prep.errors import run_command
 from data_prep.picture_sheet import write_sheet
 
 SOURCES = ("sklearn", "mnist")
+DEFAULT_SEED = 1
 PICTURES_SHOWN = 32
 
 
 def _digits(options: argparse.Namespace) -> Digits:
     if options.source == "mnist":
+        refuse_given(options, ["seed"], "with --source sklearn")
         return mnist_digits(options.from_dir)
-    if options.from_dir:
-        raise InputError(f"--from-dir {options.from_dir}; allowed: with --source mnist")
-    return sklearn_digits(options.seed)
+    refuse_given(options, ["from_dir"], "with --source mnist")
+    return sklearn_digits(options.seed or DEFAULT_SEED)
 
 
 def _recipe(digits: Digits) -> Recipe:
@@ -66,9 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     add(
         "--seed",
         type=positive_int,
-        default=1,
         metavar="N",
-        help="sklearn: of the splits (default: 1)",
+        help=f"sklearn: of the splits (default: {DEFAULT_SEED})",
     )
     add_pictures(parser)
     options = parser.parse_args(arguments)

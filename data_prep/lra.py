@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from data_prep.arguments import (
     add_workers,
     command_parser,
     positive_int,
+    refuse_given,
+    usable_cores,
 )
 from data_prep.checksum import sha256_of
 from data_prep.dataset_rows import Rows, hub_rows, local_rows
@@ -63,10 +66,7 @@ def _listops(options: argparse.Namespace) -> Recipe:
 
 def _pathfinder(options: argparse.Namespace) -> Recipe:
     if options.from_dir:
-        folder = options.from_dir
-        if not (folder / "metadata").is_dir():
-            folder = lra_release.located(folder, [lra_release.PATHFINDER])
-            folder = folder / lra_release.PATHFINDER
+        folder = lra_release.pathfinder_folder(options.from_dir)
         files = lra_release.pathfinder_files(folder)
         settings = {
             "data": "pathfinder",
@@ -195,29 +195,49 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _add_generation(command: argparse.ArgumentParser, name: str) -> None:
+    defaults = _generation_defaults(name)
     add_workers(command)
-    command.add_argument("--seed", type=positive_int, default=1, metavar="N")
+    # None tells what was not given from what must be refused beside --from-dir
+    command.set_defaults(workers=None)
+    command.add_argument(
+        "--seed", type=positive_int, metavar="N", help=f"(default: {defaults['seed']})"
+    )
     command.add_argument(
         "--counts",
         type=positive_int,
         nargs=3,
-        default=COUNTS[name],
         metavar=("TRAIN", "VALID", "TEST"),
-        help="examples of each split (default: %(default)s, the benchmark's)",
+        help=f"examples of each split (default: {defaults['counts']}, the benchmark's)",
     )
     if name == "listops":
         for field, default in vars(ListOpsLaw()).items():
             command.add_argument(
                 f"--{field.replace('_', '-')}",
                 type=positive_int,
-                default=default,
                 metavar="N",
-                help="(default: %(default)s, the benchmark's; shortest and longest "
+                help=f"(default: {default}, the benchmark's; shortest and longest "
                 "are excluded themselves)",
             )
 
 
+def _generation_defaults(name: str) -> dict[str, Any]:
+    law = vars(ListOpsLaw()) if name == "listops" else {}
+    return {"workers": usable_cores(), "seed": 1, "counts": COUNTS[name]} | law
+
+
+def _settle_generation(options: argparse.Namespace) -> None:
+    """Fills in what was not given; refuses what was beside ``--from-dir``."""
+    defaults = _generation_defaults(options.data)
+    if options.from_dir:
+        refuse_given(options, defaults, "without --from-dir")
+    for name, default in defaults.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+
+
 def _prepare(options: argparse.Namespace) -> None:
+    if options.data in COUNTS:
+        _settle_generation(options)
     prepare_sequences(options.dest, RECIPES[options.data](options), options.overwrite)
     if getattr(options, "pictures", None):
         labels = np.load(options.dest / "train.labels.npy")[:PICTURES_SHOWN]

@@ -6,7 +6,8 @@
     pathfinder32/curv_contour_length_14/         metadata/*.npy (text: folder, file,
                                                  number, label, ...) and imgs/
 
-``--from-dir`` may be that folder, the one around it, or the one that has the files.
+``--from-dir`` may be that folder, the one around it, or the one that has the files. Of
+Pathfinder it has pictures of 64, 128 and 256 pixels, too, which are not read.
 """
 
 from collections.abc import Iterator
@@ -72,6 +73,19 @@ def retrieval_examples(path: Path, longest: int) -> Iterator[Example]:
                 raise InputError(f"{where}: an empty text")
         texts = (np.frombuffer(text[:longest], np.uint8) for text in fields[3:])
         yield tuple(texts), label
+
+
+def pathfinder_folder(folder: Path) -> Path:
+    """The folder of metadata and pictures: ``folder``, one in it, or the benchmark's.
+
+    Raises InputError where there is no folder of the benchmark's resolution.
+    """
+    if (folder / "metadata").is_dir():
+        return folder
+    if (folder / PATHFINDER).is_dir():
+        return folder / PATHFINDER
+    name = f"pathfinder{PATHFINDER_PIXELS}/{PATHFINDER}"
+    return located(folder, [name]) / PATHFINDER
 
 
 def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:

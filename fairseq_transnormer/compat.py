@@ -9,10 +9,13 @@ import importlib
 import importlib.util
 import logging
 import types
+import zipfile
+from pathlib import Path
 
 import numpy
 
 from . import safe_loading
+from .fault_tolerance.checkpoint_files import is_whole
 from .wrapping import wrap
 
 logger = logging.getLogger(__name__)
@@ -97,8 +100,14 @@ def _load_checkpoints_safely() -> None:
 def _look_before_loading(load, path, *arguments, **keywords):
     from fairseq.file_io import PathManager
 
-    # a look without the tensors; files that are elsewhere have been fetched by then
-    safe_loading.read_checkpoint(PathManager.get_local_path(path), mmap=True)
+    # files that are elsewhere have been fetched by then
+    local = Path(PathManager.get_local_path(path))
+    safe_loading.read_checkpoint(local, mmap=True)
+    # torch sees no flipped bit; files of before torch 1.6 have no sums to compare
+    if zipfile.is_zipfile(local) and not is_whole(local):
+        raise safe_loading.CheckpointError(
+            f"{path}: damaged: a record is not what was written (CRC-32)"
+        )
     return load(path, *arguments, **keywords)
 
 

@@ -24,6 +24,14 @@ import torch
 
 # what fairseq never evaluates: names of files, where text in brackets is no call
 NAMES_OF_FILES = ("data", "dir", "file", "path", "project", "_model", "prefix", "repo")
+# values and arithmetic: what calls nothing of a configuration's choosing, as calls,
+# comprehensions, subscripts, lambdas, assignments and f-strings may
+HARMLESS = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.expr_context),
+    *(ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),
+    *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
+    *(ast.unaryop, ast.operator, ast.boolop, ast.cmpop),
+)
 
 
 class CheckpointError(ValueError):
@@ -39,7 +47,7 @@ def read_checkpoint(path: str | Path, *, mmap: bool = False) -> dict[str, Any]:
 
     Raises:
         CheckpointError: there is no such file; it is damaged; it holds objects other
-            than those of fairseq's checkpoints, or settings that call functions.
+            than those of fairseq's checkpoints, or settings that are no plain values.
             Nothing of it has been run.
     """
     path = Path(path)
@@ -135,41 +143,72 @@ def _reason(error: Exception) -> str:
 def _refuse_calls(path: Path, state: dict) -> None:
     """fairseq evaluates some settings, such as ``conv_feature_layers``, as Python."""
     for kind in ("cfg", "args"):
-        for name, text in _texts(state.get(kind), kind):
-            # fairseq saves what interpolations resolve to
-            if "${" in text or (
-                not name.endswith(NAMES_OF_FILES) and _calls_a_function(text)
-            ):
+        try:
+            found = list(_settings(state.get(kind), kind))
+        except RecursionError as error:
+            raise CheckpointError(f"{path}: {_reason(error)}") from error
+        for name, value in found:
+            if not _is_plain(name, value):
                 raise CheckpointError(
-                    f"{path}: refused, since {name}={text[:80]!r} is no plain value "
-                    "and fairseq may evaluate it; allowed: settings without calls of "
-                    "functions and without ${...}. Nothing in the file has been run"
+                    f"{path}: refused, since {name}={repr(value)[:80]} is no plain "
+                    "value and fairseq may evaluate it; allowed: numbers, None, and "
+                    "texts without ${...} that, as Python, are but values and "
+                    "arithmetic. Nothing in the file has been run"
                 )
 
 
-def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Each text in a configuration, with its dotted name."""
-    if type(value).__module__.startswith("omegaconf."):
-        from omegaconf import OmegaConf
-
-        value = OmegaConf.to_container(value)
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, argparse.Namespace):
-        yield from _texts(vars(value), name)
-    elif isinstance(value, dict):
+def _settings(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """All in a configuration that is no container, with its dotted name."""
+    is_omegaconfs = type(value).__module__.startswith("omegaconf.")
+    if isinstance(value, dict):
         for key, inside in value.items():
-            yield from _texts(inside, f"{name}.{key}")
-    elif isinstance(value, (list, tuple)):
+            yield from _settings(key, name)
+            yield from _settings(inside, f"{name}.{key}")
+    elif isinstance(value, (list, tuple, set, frozenset)):
         for inside in value:
-            yield from _texts(inside, name)
+            yield from _settings(inside, name)
+    elif not (is_omegaconfs or isinstance(value, argparse.Namespace)):
+        yield name, value
+        return
+    # an OrderedDict can have them, too, and fairseq reads settings as attributes
+    for key, inside in getattr(value, "__dict__", {}).items():
+        if is_omegaconfs and key in ("_content", "_val"):
+            yield from _settings(inside, name)
+        elif not (is_omegaconfs and key in ("_metadata", "_parent", "_flags_cache")):
+            yield from _settings(inside, f"{name}.{key}")
 
 
-def _calls_a_function(text: str) -> bool:
-    if "(" not in text:
-        return False
+def _is_plain(name: str, value: Any) -> bool:
+    # eval takes bytes, too, and by their bytes the numbers of numpy
+    if type(value) is not str:
+        return type(value) in (bool, int, float, type(None))
+    # fairseq saves what interpolations resolve to
+    return "${" not in value and (name.endswith(NAMES_OF_FILES) or _is_harmless(value))
+
+
+def _is_harmless(text: str) -> bool:
+    """Whether ``eval(text)`` fails, or can but make values and read attributes."""
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # eval, too, passes over these two
+        tree = ast.parse(text.lstrip(" \t"), mode="eval")
+    except (SyntaxError, ValueError):
+        return True
+    # too deep for ast; eval may get further
+    except (RecursionError, MemoryError):
         return False
-    return any(isinstance(node, ast.Call) for node in ast.walk(tree))
+    for node in ast.walk(tree):
+        if not isinstance(node, HARMLESS):
+            return False
+        # such as x.y, the name of a file
+        if isinstance(node, ast.Attribute) and not isinstance(
+            node.value, (ast.Name, ast.Attribute)
+        ):
+            return False
+        # fairseq/dataclass/utils.py, _override_attr, puts the text that a quoted one
+        # stands for in its place, and wer_args is evaluated after that
+        if isinstance(node, ast.Constant) and (
+            isinstance(node.value, bytes)
+            or (isinstance(node.value, str) and not _is_plain("", node.value))
+        ):
+            return False
+    return True

@@ -111,6 +111,16 @@ class Manifest:
         special = content["special_tokens"]
         if not {"bos", "pad", "eos", "unk"} <= special.keys():
             raise ExportError(f"{path}: special_tokens lack bos, pad, eos or unk")
+        rows = content["vocab_size"]
+        if rows < 1:
+            raise ExportError(f"{path}: vocab_size={rows}; allowed: at least 1")
+        tokens = {f"special_tokens.{name}": token for name, token in special.items()}
+        for name, token in [*tokens.items(), ("start_token", content["start_token"])]:
+            if type(token) is not int or not 0 <= token < rows:
+                raise ExportError(
+                    f"{path}: {name}={token!r}; allowed: 0 to {rows - 1}, a whole "
+                    "number below vocab_size"
+                )
         unknown = content["files"].keys() - set(FILES)
         if unknown or WEIGHTS not in content["files"]:
             raise ExportError(

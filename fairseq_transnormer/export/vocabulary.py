@@ -36,7 +36,9 @@ class Vocabulary:
     @classmethod
     def read(cls, dictionary: Path, *units, **kinds) -> Vocabulary:
         """Read dict.txt: "SYMBOL COUNT" a line, and what fairseq appends to it."""
-        lines = dictionary.read_text(encoding="utf-8").splitlines()
+        # as fairseq: str.splitlines would also cut at U+0085 and U+2028 in symbols
+        with dictionary.open(encoding="utf-8") as file:
+            lines = [line.rstrip() for line in file]
         symbols = list(SPECIAL)
         for line in lines:
             symbol, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")

@@ -38,7 +38,15 @@ def repair_last_checkpoint(save_dir: Path) -> Path | None:
         ValueError: the folder has no whole checkpoint to put in its place.
     """
     last = save_dir / "checkpoint_last.pt"
-    if not last.exists() or is_whole(last):
+    # whole, in a name of its own until the damaged one has given way: the disk may be
+    # full, and the process may die
+    repaired = last.with_name("checkpoint_last.pt.repaired")
+    if not last.exists():
+        if not repaired.exists():
+            return None
+        os.replace(repaired, last)
+        return last
+    if is_whole(last):
         return None
     others = {path: path.stat().st_mtime for path in save_dir.glob("checkpoint*.pt")}
     others.pop(last)
@@ -49,8 +57,9 @@ def repair_last_checkpoint(save_dir: Path) -> Path | None:
             f"{last} is damaged and {save_dir} has no complete checkpoint; "
             "remove it to start anew"
         )
+    copy_whole(whole, repaired)
     os.replace(last, last.with_name("checkpoint_last.pt.damaged"))
-    copy_whole(whole, last)
+    os.replace(repaired, last)
     return whole
 
 

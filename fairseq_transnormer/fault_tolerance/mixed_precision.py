@@ -7,7 +7,10 @@ import logging
 from unittest import mock
 
 import torch
-from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin
+from fairseq.optim.fp16_optimizer import (
+    _FP16OptimizerMixin,
+    _MemoryEfficientFP16OptimizerMixin,
+)
 
 from ..wrapping import wrap
 
@@ -31,6 +34,9 @@ def install() -> None:
     the optimiser updates are made anew of the model's rounded ones, so that each start
     changes the run. The memory-efficient optimisers have no such weights.
     """
+    for optimizer in (_FP16OptimizerMixin, _MemoryEfficientFP16OptimizerMixin):
+        wrap(optimizer, "state_dict", _with_scaler)
+        wrap(optimizer, "load_state_dict", _load_scaler)
     wrap(_FP16OptimizerMixin, "state_dict", _with_weights)
     wrap(_FP16OptimizerMixin, "load_state_dict", _load_weights)
 
@@ -93,9 +99,8 @@ def _a_gpu_has_a_number() -> bool:
     return True
 
 
-def _with_weights(state_dict, optimizer):
+def _with_scaler(state_dict, optimizer):
     state = state_dict(optimizer)
-    state[WEIGHTS] = [weights.detach() for weights in _weights(optimizer)]
     if optimizer.scaler is not None:
         state[SCALER] = {
             each: getattr(optimizer.scaler, each) for each in SCALER_FIELDS
@@ -103,11 +108,21 @@ def _with_weights(state_dict, optimizer):
     return state
 
 
+def _load_scaler(load, optimizer, state_dict, optimizer_overrides=None):
+    load(optimizer, state_dict, optimizer_overrides)
+    if optimizer.scaler is not None:
+        vars(optimizer.scaler).update(state_dict.get(SCALER, {}))
+
+
+def _with_weights(state_dict, optimizer):
+    state = state_dict(optimizer)
+    state[WEIGHTS] = [weights.detach() for weights in _weights(optimizer)]
+    return state
+
+
 def _load_weights(load, optimizer, state_dict, optimizer_overrides=None):
     load(optimizer, state_dict, optimizer_overrides)
     ours, saved = _weights(optimizer), state_dict.get(WEIGHTS)
-    if optimizer.scaler is not None:
-        vars(optimizer.scaler).update(state_dict.get(SCALER, {}))
     if saved is None:
         return
     if [each.shape for each in ours] != [each.shape for each in saved]:

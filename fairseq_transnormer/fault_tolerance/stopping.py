@@ -108,6 +108,11 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, subsets, end_of_e
     result = original(cfg, trainer, task, epoch_itr, subsets, end_of_epoch)
     is_done = result[1]
     if number and not is_done:
+        for setting in ("no_save", "no_last_checkpoints"):
+            if cfg.checkpoint[setting]:
+                name = signal.Signals(number).name
+                logger.info("%s: %s=true, so that nothing goes on", name, setting)
+                _die(number)
         _leave(cfg, trainer, number)
     return result
 
@@ -115,26 +120,36 @@ def validate_and_save(original, cfg, trainer, task, epoch_itr, subsets, end_of_e
 def call_main(call, cfg, main, **arguments):
     """Around fairseq.distributed.utils.call_main: the process that started workers.
 
-    It hands signals on to them and ends with their exit code.
+    It hands signals on to them and ends with their exit code, behind a handler that
+    there was: a job that submitit queues again has its checkpoint by then.
     """
     training = cfg.distributed_training
     if training.distributed_init_method is None:
         distributed_utils.infer_init_method(training)
     if training.distributed_init_method is None or training.distributed_no_spawn:
         return call(cfg, main, **arguments)
-    before = {each: signal.signal(each, _hand_on) for each in SIGNALS}
+    received = []
+
+    def note_and_hand_on(number, frame):
+        received.append(number)
+        _hand_on(number)
+
+    before = {each: signal.signal(each, note_and_hand_on) for each in SIGNALS}
     try:
         return call(cfg, main, **arguments)
     except ProcessExitedException as error:
-        if error.exit_code == MORE_TO_DO:
-            raise SystemExit(MORE_TO_DO) from None
-        raise
+        if error.exit_code != MORE_TO_DO:
+            raise
+        handler = before[received[0]] if received else None
+        if callable(handler):
+            handler(received[0], None)
+        raise SystemExit(MORE_TO_DO) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _hand_on(number, frame) -> None:
+def _hand_on(number: int) -> None:
     workers = active_children()
     if not workers:
         _die(number)

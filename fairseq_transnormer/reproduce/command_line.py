@@ -103,7 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset) -> int:
-    gpus_per_run, slots = _devices(arguments, preset)
+    gpus_per_run, slots = _devices(arguments, preset, cells)
     all_conditions = [
         _conditions(arguments, preset, seed, gpus_per_run) for seed in arguments.seeds
     ]
@@ -166,9 +166,14 @@ def _finetune(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _devices(arguments: argparse.Namespace, preset: Preset) -> tuple[int, list[Slot]]:
+def _devices(
+    arguments: argparse.Namespace, preset: Preset, cells: list[Cell]
+) -> tuple[int, list[Slot]]:
     """GPUs of each run (0: the CPU) and the slots for runs."""
     per_run = arguments.gpus_per_run or preset.gpus_per_run
+    limits = [job_of(cell).most_devices for cell in cells]
+    if limits and None not in limits:
+        per_run = min(per_run, *limits)
     if arguments.slurm:
         slurm.require_slurm()
         return (0 if arguments.gpus == "none" else per_run), []

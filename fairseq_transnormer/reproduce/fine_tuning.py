@@ -56,6 +56,8 @@ FOLDERS = {
 class FineTune:
     """Fine-tuning of the model that the runner pre-trains."""
 
+    most_devices = None
+
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """The configuration, the problem, what is overridden, and the seed."""
         parts = [

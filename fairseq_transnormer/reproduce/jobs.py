@@ -84,7 +84,13 @@ class Conditions:
 
 
 class Job(Protocol):
-    """What the runner asks of a kind of job."""
+    """What the runner asks of a kind of job.
+
+    Attributes:
+        most_devices: GPUs that a run can use; None for as many as there are.
+    """
+
+    most_devices: int | None
 
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """Of the cell's run: cells of equal names share a run. Fast."""
@@ -117,6 +123,8 @@ def with_needs(cells: list[Cell]) -> list[Cell]:
 @JOBS.register("hydra_train")
 class HydraTrain:
     """Training by fairseq-hydra-train, which validates on the test split, too."""
+
+    most_devices = None
 
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """The preset, the configuration, what is overridden in it, and the seed.

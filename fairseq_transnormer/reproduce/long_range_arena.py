@@ -13,7 +13,7 @@ from typing import Any
 
 from .corpora import LabelledTokens, NoData
 from .jobs import Conditions, HydraTrain, run_name
-from .metrics import GIBIBYTE, METRICS, RunResults
+from .metrics import GIBIBYTE, METRICS, NotMeasured, RunResults
 from .presets import Preset
 from .runs import Plan, Step
 from .tables import Cell
@@ -46,6 +46,8 @@ class Arena(HydraTrain):
 
 class Speed:
     """Speed and memory of all systems, measured in turns by one process."""
+
+    most_devices = 1
 
     def name(self, cell: Cell, conditions: Conditions) -> str:
         return run_name(conditions, ["lra_speed"])
@@ -89,13 +91,19 @@ class Speed:
 
 
 def _measurement(results: RunResults, row: str | None, phase: str, length: int) -> dict:
-    """A row of the benchmark; empty where it was left out or ran out of memory."""
+    """A row of the benchmark; empty where the preset does not ask for it.
+
+    Raises:
+        NotMeasured: it ran out of memory or was left out.
+    """
     path = results.folder.path / SPEED
     if not path.exists():
         return {}
     for each in json.loads(path.read_text(encoding="utf-8"))["measurements"]:
         if (each["contestant"], each["phase"], each["length"]) == (row, phase, length):
-            return each if "seconds" in each else {}
+            if "skipped" in each:
+                raise NotMeasured(each["skipped"])
+            return each
     return {}
 
 

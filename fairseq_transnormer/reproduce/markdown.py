@@ -12,6 +12,8 @@ def table_page(measured: dict[str, Any]) -> str:
         f"# {measured['title']}",
         measured["task"],
         _figures(measured),
+        _not_measured(measured),
+        _attached(measured),
         "## Order of the rows" if measured["agreement"] else "",
         _agreement(measured),
         f"![]({measured['table']}.png)",
@@ -64,7 +66,13 @@ def number(value: float | None, sign: bool = False) -> str:
     return "+" + text if sign and value > 0 else text
 
 
+def _paper(cell: dict[str, Any]) -> str:
+    return "-" if cell["paper_dash"] else number(cell["paper"])
+
+
 def _measured(cell: dict[str, Any]) -> str:
+    if cell["measured"] is None and cell["not_measured"]:
+        return "-"
     if cell["deviation"] is None:
         return number(cell["measured"])
     return f"{number(cell['measured'])} ± {number(cell['deviation'])}"
@@ -99,11 +107,30 @@ def _parts(paper_sizes: bool, cells: list[dict[str, Any]]) -> dict[str, Callable
     printed = any(cell["paper"] is not None for cell in cells)
     parts: dict[str, Callable] = {}
     if printed:
-        parts["paper"] = lambda cell: number(cell["paper"])
+        parts["paper"] = _paper
     parts["measured"] = _measured
     if printed and paper_sizes:
         parts["difference"] = lambda cell: number(cell["difference"], sign=True)
     return parts
+
+
+def _not_measured(measured: dict[str, Any]) -> str:
+    """Why there are dashes: the columns of each row and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row, cells in measured["rows"].items():
+        for column, cell in cells.items():
+            if cell["not_measured"]:
+                found.setdefault((row, cell["not_measured"]), []).append(column)
+    lines = [
+        f"* {row}, {', '.join(columns)}: {reason}"
+        for (row, reason), columns in found.items()
+    ]
+    return "\n".join(["Not measured:", "", *lines]) if lines else ""
+
+
+def _attached(measured: dict[str, Any]) -> str:
+    page = measured["attached"]
+    return f"All of the measurement: [{page}]({page})." if page else ""
 
 
 def _agreement(measured: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """How a figure is read from a run: each metric is a function of what the run left.
 
 A metric is a function (RunResults) -> float or None, registered here by name or named
-in a table as MODULE:FUNCTION. None stands for "not there (yet)".
+in a table as MODULE:FUNCTION. None stands for "not there (yet)"; NotMeasured is raised
+for a figure that the run could not get.
 """
 
 import re
@@ -16,6 +17,10 @@ from .runs import RunFolder
 
 METRICS = Registry("metric")
 GIBIBYTE = 1024**3
+
+
+class NotMeasured(Exception):
+    """A figure that will not come; the message says why, as "out of memory: ..."."""
 
 
 class RunResults:
@@ -79,7 +84,11 @@ class RunResults:
 
 
 def read_metric(name: str, results: RunResults) -> float | None:
-    """The metric ``name`` of a run."""
+    """The metric ``name`` of a run.
+
+    Raises:
+        NotMeasured: the run is over and has no figure.
+    """
     return METRICS.find(name)(results)
 
 

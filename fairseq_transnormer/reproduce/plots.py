@@ -71,16 +71,22 @@ def _compare(measured: dict[str, Any], axes) -> None:
 
 def plot_bubbles(
     measured: dict[str, Any], columns: dict[str, str], target: Path
-) -> None:
-    """A circle a row: two columns are its place, a third is its area."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
+) -> bool:
+    """A circle a row: two columns are its place, a third is its area.
+
+    Returns:
+        whether there was a row to draw.
+    """
     points = {
         row: [cells[columns[axis]]["measured"] for axis in ("x", "y", "size")]
         for row, cells in measured["rows"].items()
     }
     points = {row: each for row, each in points.items() if None not in each}
-    largest = max((size for _, _, size in points.values()), default=1)
+    if not points:
+        return False
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
+    largest = max(size for _, _, size in points.values())
     for number, (row, (x, y, size)) in enumerate(points.items()):
         area = LARGEST_BUBBLE * size / largest
         axes.scatter(x, y, area, color=f"C{number % LINES_A_STYLE}", alpha=0.5)
@@ -90,6 +96,7 @@ def plot_bubbles(
     axes.margins(0.15)
     axes.grid(alpha=0.3)
     save(figure, target)
+    return True
 
 
 def plot_sweep(measured: dict[str, Any], target: Path) -> None:

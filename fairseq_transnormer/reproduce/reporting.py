@@ -46,9 +46,10 @@ def write_report(
         if table.sweep:
             measured["images"].append(f"{table.name}_sweep.png")
             plot_sweep(measured, out / measured["images"][-1])
-        if table.bubbles:
-            measured["images"].append(f"{table.name}_bubbles.png")
-            plot_bubbles(measured, table.bubbles, out / measured["images"][-1])
+        measured["attached"] = _attached(table, measured, runs_dir, out)
+        bubbles = out / f"{table.name}_bubbles.png"
+        if table.bubbles and plot_bubbles(measured, table.bubbles, bubbles):
+            measured["images"].append(bubbles.name)
         (out / f"{table.name}.json").write_text(
             json.dumps(measured, indent=1) + "\n", encoding="utf-8"
         )
@@ -69,6 +70,21 @@ def _reported(out: Path, preset: str) -> list[dict[str, Any]]:
         if (content.get("table"), content.get("preset")) == (path.stem, preset):
             found[path.stem] = content
     return [found[name] for name in in_order(found)]
+
+
+def _attached(
+    table: Table, measured: dict[str, Any], runs_dir: Path, out: Path
+) -> str | None:
+    """Copy the folder that the table attaches; its page, from that of the table."""
+    if table.attach is None:
+        return None
+    cell = measured["rows"][table.rows[0]][table.columns[0]]
+    for seed in measured["runs"][cell["run"]]:
+        source = runs_dir / cell["run"] / f"seed{seed}" / table.attach
+        if (source / "README.md").exists():
+            shutil.copytree(source, out / table.name, dirs_exist_ok=True)
+            return f"{table.name}/README.md"
+    return None
 
 
 def _figure(

@@ -1,13 +1,13 @@
 """What was measured for a table, beside the paper's figures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from .configurations import flattened, get
 from .jobs import Conditions, job_of
-from .metrics import RunResults, read_metric
+from .metrics import NotMeasured, RunResults, read_metric
 from .ranks import agreement
 from .runs import RunFolder
 from .tables import Cell, Table
@@ -80,8 +80,14 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
             ]
     for cell in table.cells:
         if cell.mean_of:
-            of = [cells[cell.row, column] for column in cell.mean_of]
-            cells[cell.row, cell.column] = _mean(cell, of)
+            usual = conditions.preset.columns.get(table.name, cell.mean_of)
+            of = [column for column in cell.mean_of if column in usual]
+            if len(of) < len(cell.mean_of):
+                # the paper's figure is the mean of all
+                cell = replace(cell, paper=None)
+            cells[cell.row, cell.column] = _mean(
+                cell, {column: cells[cell.row, column] for column in of}
+            )
     return {
         "table": table.name,
         "title": table.title,
@@ -137,23 +143,47 @@ def _best_of(candidates: list[Runs]) -> Runs:
 def _finished(metric: str, runs: Runs, row: str | None) -> dict[int, float]:
     """A metric of the finished runs, by seed."""
     values = {
-        seed: read_metric(metric, results if row is None else results.of_row(row))
+        seed: _read(metric, results if row is None else results.of_row(row))
         for seed, results in runs.seeds.items()
         if results.folder.is_finished()
     }
-    return {seed: value for seed, value in values.items() if value is not None}
+    return {seed: v for seed, v in values.items() if isinstance(v, int | float)}
+
+
+def _read(metric: str, results: RunResults) -> float | str | None:
+    """A metric, or why it was not measured."""
+    try:
+        return read_metric(metric, results)
+    except NotMeasured as reason:
+        return str(reason)
 
 
 def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
     values = _finished(cell.metric, runs, cell.row)
-    return _figure(cell, values) | {"run": runs.name}
+    reasons = {
+        reason
+        for results in runs.seeds.values()
+        if results.folder.is_finished()
+        and isinstance(reason := _read(cell.metric, results.of_row(cell.row)), str)
+    }
+    return _figure(cell, values) | {
+        "run": runs.name,
+        "not_measured": "; ".join(sorted(reasons)) or None,
+    }
 
 
-def _mean(cell: Cell, of: list[dict[str, Any]]) -> dict[str, Any]:
-    """The mean of cells, for the seeds that all of them have."""
-    seeds = set.intersection(*(set(each["seeds"]) for each in of))
-    values = {seed: mean(each["seeds"][seed] for each in of) for seed in sorted(seeds)}
-    return _figure(cell, values) | {"run": None, "mean_of": list(cell.mean_of)}
+def _mean(cell: Cell, of: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The mean of columns' cells, for the seeds that all of them have."""
+    seeds = set.intersection(*(set(each["seeds"]) for each in of.values()))
+    values = {
+        seed: mean(each["seeds"][seed] for each in of.values())
+        for seed in sorted(seeds)
+    }
+    return _figure(cell, values) | {
+        "run": None,
+        "not_measured": None,
+        "mean_of": list(of),
+    }
 
 
 def _figure(cell: Cell, values: dict[int, float]) -> dict[str, Any]:
@@ -164,6 +194,7 @@ def _figure(cell: Cell, values: dict[int, float]) -> dict[str, Any]:
     return {
         "metric": cell.metric,
         "paper": cell.paper,
+        "paper_dash": cell.paper_dash,
         "measured": average,
         "deviation": stdev(values.values()) if len(values) > 1 else None,
         "seeds": values,

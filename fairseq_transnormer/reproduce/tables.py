@@ -11,11 +11,12 @@ from .presets import Preset
 from .yaml_files import checked_mapping, named_file, names_in, read_mapping
 
 TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
-TABLE_KEYS |= {"sweep", "bubbles", "conditions", "curve"}
+TABLE_KEYS |= {"sweep", "bubbles", "conditions", "curve", "attach"}
 COLUMN_KEYS = {"config", "metric", "overrides", "ranked", "job", "mean_of", "seed"}
 ROW_KEYS = {"config", "overrides", "paper", "job"}
 FIGURE_KEYS = {"command", "each_row"}
 BUBBLE_KEYS = {"x", "y", "size"}
+DASH = "-"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Cell:
         overrides: key -> value, of the paper-size configuration.
         metric: what is read; see ``metrics``.
         paper: the printed figure, None where there is none.
+        paper_dash: the paper prints a dash.
         after: name -> command to run behind the training.
         sweep: key -> values; the figure is that of the best value of all.
         mean_of: columns of the same row; the figure is their mean and has no run.
@@ -49,6 +51,7 @@ class Cell:
     mean_of: tuple[str, ...] = ()
     seed: int | None = None
     conditions: str | None = None
+    paper_dash: bool = False
 
     def candidates(self) -> list["Cell"]:
         """A cell of one run for each value of the sweep; itself if there is none."""
@@ -86,6 +89,7 @@ class Table:
             their runs are not to be alike.
         bubbles: "x", "y" and "size" -> columns of a figure with a circle a row.
         curve: what the learning curves are of; a key of the log's validation records.
+        attach: a folder in the first cell's run that goes beside the page.
     """
 
     name: str
@@ -100,6 +104,7 @@ class Table:
     columns_apart: bool = False
     bubbles: dict[str, str] = field(default_factory=dict)
     curve: str = "valid_ppl"
+    attach: str | None = None
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell in this row and column."""
@@ -221,6 +226,7 @@ def load_table(configs: Path, name: str) -> Table:
         ),
         bubbles=_checked_bubbles(path, content.get("bubbles"), columns),
         curve=content.get("curve", "valid_ppl"),
+        attach=content.get("attach"),
     )
 
 
@@ -249,10 +255,14 @@ def _checked_sweep(path: Path, sweep: Any) -> dict[str, list]:
 
 def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Cell]:
     paper = definition.get("paper", [None] * len(columns))
-    if not isinstance(paper, list) or len(paper) != len(columns):
+    if (
+        not isinstance(paper, list)
+        or len(paper) != len(columns)
+        or not all(p in (None, DASH) or isinstance(p, int | float) for p in paper)
+    ):
         raise ReproduceError(
             f"{path}: row {row}: paper={paper!r}; allowed: a list of {len(columns)} "
-            "figures, one a column, null for none"
+            'figures, one a column, null for none, "-" for a dash'
         )
     cells = []
     for (column, values), printed in zip(columns.items(), paper, strict=True):
@@ -280,7 +290,8 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
                 config=config,
                 overrides=overrides,
                 metric=values["metric"],
-                paper=printed,
+                paper=None if printed == DASH else printed,
+                paper_dash=printed == DASH,
                 after=content.get("after") or {},
                 sweep={} if "job" in values else content.get("sweep") or {},
                 seed=values.get("seed"),

@@ -1,6 +1,7 @@
 """The cost model by hand, beside the configurations, and beside its own page."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 import yaml
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks import cost_check, cost_model, cost_tables
+from benchmarks import cost_check, cost_model, cost_tables, cost_workers
 from benchmarks.cost_machines import Assumptions, Machine
 from benchmarks.cost_model import Model, Run, Seconds
 from benchmarks.traced_cost import Kernel, trace
@@ -202,14 +203,26 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cost_tables, "WORKERS", (1, 2))
     monkeypatch.setattr(cost_check, "POINTS", [TINY._replace(length=512)])
     monkeypatch.setattr(cost_check, "TOKENS", 512)
+    monkeypatch.setattr(cost_workers, "MODEL", TINY._replace(length=512))
+    monkeypatch.setattr(cost_workers, "SEQUENCES", 2)
+    monkeypatch.setattr(cost_workers, "WORKERS", (1, 2))
+    monkeypatch.setattr(cost_workers, "ROUNDS", 1)
     threads = torch.get_num_threads()
+    options = ["--measure", "--measure-workers", "--folder", str(tmp_path)]
     try:
-        cost_model.main(["--measure", "--folder", str(tmp_path)])
+        cost_model.main(options)
     finally:
         torch.set_num_threads(threads)
     assert f"wrote {tmp_path / 'README.md'}" in capsys.readouterr().out
     page = (tmp_path / "README.md").read_text()
-    assert page.count("\n## ") == 7 and page.count(", modelled") == 6
+    assert page.count("\n## ") == 8 and page.count(", modelled") == 6
+    workers = json.loads((tmp_path / "workers.json").read_text())["measurements"]
+    counts = [row["workers"] for row in workers]
+    assert counts == [n for n in (1, 2) if n <= len(os.sched_getaffinity(0))]
+    assert all(len(row["seconds"]) == 3 for row in workers)
+    # half of the sequences: half of the activations, and the same gradients
+    one, two = (row["pass_bytes"] for row in (workers[0], workers[-1]))
+    assert len(counts) == 1 or 0.5 < two / one < 0.6
     assert (
         "| small | 2 x V100 | 2 x 2 | " in page and "| alm T2 | 32 | 2 | 512 | " in page
     )

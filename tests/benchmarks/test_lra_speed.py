@@ -48,7 +48,7 @@ def test_rows_and_report(tmp_path):
 
 def test_steps_do_what_they_say():
     options = lra_speed.parse(QUICK.split())
-    step = lra_speed.Contestant("TransNormer T2", options)
+    step = lra_speed.Contestant("TransNormer T2", options, 32)
     before = [p.clone() for p in step.model.parameters()]
     tokens, labels = torch.zeros(2, 32, dtype=torch.long), torch.tensor([0, 1])
     step.step(INFERENCE, tokens, labels)
@@ -63,7 +63,7 @@ def test_steps_do_what_they_say():
 def test_both_vanilla_transformers_are_one_function():
     options = lra_speed.parse(QUICK.split())
     matrix, fused = (
-        lra_speed.Contestant(name, options)
+        lra_speed.Contestant(name, options, 32)
         for name in (lra_speed.MATERIALISED, lra_speed.FUSED)
     )
     fused.model.load_state_dict(matrix.model.state_dict())
@@ -81,7 +81,7 @@ def test_the_fused_transformer_keeps_no_matrix(phase):
     tokens, labels = torch.zeros(1, 320, dtype=torch.long), torch.tensor([0])
 
     def largest(name: str) -> int:
-        step = lra_speed.Contestant(name, options)
+        step = lra_speed.Contestant(name, options, 320)
         with torch.profiler.profile(record_shapes=True) as profile:
             step.step(phase, tokens, labels)
         shapes = (shape for event in profile.events() for shape in event.input_shapes)
@@ -91,16 +91,55 @@ def test_the_fused_transformer_keeps_no_matrix(phase):
     assert largest(lra_speed.FUSED) == 1
 
 
-def test_out_of_memory_is_a_dash_for_one_contestant(monkeypatch):
+@pytest.mark.parametrize("name", ["Linformer", "1+elu"])
+def test_a_short_sequence_does_not_pay_for_the_longest(name):
+    options = lra_speed.parse([*QUICK.split(), "--lengths", "64", "4096"])
+    counts = [
+        sum(p.numel() for p in lra_speed.build(name, options, length).parameters())
+        for length in (64, 128)
+    ]
+    # 64 more positions of 64; Linformer's two layers have 2 x 128 weights for each
+    of_projections = 64 * 2 * 2 * 128 if name == "Linformer" else 0
+    assert counts[1] - counts[0] == 64 * 64 + of_projections
+
+
+def test_what_would_not_fit_on_a_cpu_is_out_of_memory(monkeypatch):
+    monkeypatch.setattr(lra_speed, "available_bytes", lambda: 2**20)
+    systems = ["--systems", "Transformer", "1+elu", "--lengths", "256"]
+    options = lra_speed.parse([*QUICK.split(), *systems, "--phases", TRAINING_STEP])
+    (rows,) = lra_speed.measure(options)
+    # 2 sequences, 2 heads, 256 x 256 floats: 1 MiB, seven times
+    expected = "out of memory: it takes 0.00684 GiB of 0.000977"
+    assert [row.get("skipped") for row in rows] == [expected, None]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("no memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_out_of_memory_is_a_dash_for_one_contestant(monkeypatch, error):
     step = lra_speed.Contestant.step
 
     def failing(self, phase, tokens, labels):
         if self.name == "Reformer":
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            raise error
         return step(self, phase, tokens, labels)
 
     monkeypatch.setattr(lra_speed.Contestant, "step", failing)
     systems = ["--systems", "Reformer", "1+elu", "--lengths", "16"]
     (rows,) = lra_speed.measure(lra_speed.parse([*QUICK.split(), *systems]))
     reasons = {row["contestant"]: row.get("skipped") for row in rows}
-    assert reasons == {"Reformer": "out of memory: CUDA out of memory", "1+elu": None}
+    assert reasons == {"Reformer": f"out of memory: {error}", "1+elu": None}
+
+
+def test_other_errors_end_the_run(monkeypatch):
+    def failing(self, phase, tokens, labels):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(lra_speed.Contestant, "step", failing)
+    options = lra_speed.parse([*QUICK.split(), "--systems", "1+elu"])
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        next(lra_speed.measure(options))

@@ -110,3 +110,9 @@ def test_what_is_missing_is_named(tmp_path, fails):
     fails(digits.main, arguments, "no copy of the data")
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pictures(2)))
     fails(digits.main, arguments, "no t10k-images-idx3-ubyte[.gz]")
+
+
+def test_mnist_has_no_seed(tmp_path, fails):
+    arguments = ["--dest", tmp_path / "d", "--source", "mnist", "--seed", "1"]
+    message = "--seed 1; allowed: with --source sklearn"
+    fails(digits.main, [*arguments, "--from-dir", tmp_path], message)

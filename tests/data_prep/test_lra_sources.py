@@ -1,5 +1,7 @@
 """The original files of the Long-Range Arena and hub copies, with their faults."""
 
+import shutil
+
 import datasets
 import numpy as np
 import pytest
@@ -93,8 +95,16 @@ def test_retrieval_reads_bytes(tmp_path):
 
 @pytest.fixture
 def pathfinder_release(tmp_path):
-    folder = tmp_path / "pathfinder32" / "curv_contour_length_14"
+    release = tmp_path / "lra_release"
+    folder = release / "pathfinder32" / "curv_contour_length_14"
     (folder / "metadata").mkdir(parents=True)
+    for size in (64, 128, 256):  # 128 and 256 come before 32, by name
+        other = release / f"pathfinder{size}" / folder.name
+        for name in ("imgs/0", "metadata"):
+            (other / name).mkdir(parents=True)
+        Image.new("L", (size, size)).save(other / "imgs" / "0" / "sample_0.png")
+        line = "imgs/0 sample_0.png 0 0 1.0 14 4 2 0.5 1 1\n"
+        (other / "metadata" / "0.npy").write_text(line)
     for batch in (0, 1):
         (folder / "imgs" / str(batch)).mkdir(parents=True)
         lines = []
@@ -107,14 +117,23 @@ def pathfinder_release(tmp_path):
     return folder
 
 
-def test_pathfinder_of_the_release(pathfinder_release, tmp_path):
-    made = run("pathfinder", tmp_path / "data", "--from-dir", tmp_path)
+@pytest.mark.parametrize("above", [0, 1, 2, 3])
+def test_pathfinder_of_the_release(above, pathfinder_release, tmp_path):
+    place = [pathfinder_release, *pathfinder_release.parents][above]
+    made = run("pathfinder", tmp_path / "data", "--from-dir", place)
     assert [len(made[split]) for split in lra.SPLITS] == [16, 2, 2]
     rows = [row for data in made.values() for row in iter_of(data)]
     greys = [int(row.tokens[0][0]) for row in rows]
     assert sorted(greys) == list(range(20))
     assert all(row.label == grey % 2 for row, grey in zip(rows, greys, strict=True))
     assert {row.lengths for row in rows} == {(1024,)}
+
+
+def test_pathfinder_of_other_sizes_alone(pathfinder_release, tmp_path, fails):
+    shutil.rmtree(pathfinder_release.parent)
+    arguments = ["pathfinder", "--dest", tmp_path / "d", "--from-dir", tmp_path]
+    message = "has no pathfinder32/curv_contour_length_14"
+    fails(lra.main, arguments, message, dest=tmp_path / "d")
 
 
 @pytest.mark.parametrize("fault", ["missing", "truncated", "label"])
@@ -173,3 +192,27 @@ def test_image_from_a_local_copy(form, tmp_path):
 def test_a_local_copy_that_is_none(tmp_path, fails):
     arguments = ["text", "--dest", tmp_path / "d", "--from-dir", tmp_path]
     fails(lra.main, arguments, "no copy of the data; accepted is one saved with")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "listops --workers 2",
+        "listops --seed 5",
+        "listops --counts 3 2 1",
+        "listops --max-depth 10",
+        "listops --max-args 5",
+        "listops --shortest 9",
+        "listops --longest 99",
+        "pathfinder --workers 2",
+        "pathfinder --seed 1",
+        "pathfinder --counts 3 2 1",
+    ],
+)
+def test_options_of_generation_are_refused(
+    given, listops_release, pathfinder_release, tmp_path, fails
+):
+    data, _, option = given.partition(" ")
+    arguments = [data, "--dest", tmp_path / "d", "--from-dir", tmp_path]
+    message = f"{option}; allowed: without --from-dir"
+    fails(lra.main, [*arguments, *option.split()], message, dest=tmp_path / "d")

@@ -67,6 +67,10 @@ def test_missing_truncated_and_changed_files(name, copy):
         ({"kind": "both"}, "kind='both'; allowed: causal, bidirectional"),
         ({"vocab_size": "30"}, "vocab_size='30'; allowed: int"),
         ({"vocab_size": 31}, "embed_tokens.weight has the shape (30, 32)"),
+        ({"vocab_size": 0}, "vocab_size=0; allowed: at least 1"),
+        ({"vocab_size": -1}, "vocab_size=-1; allowed: at least 1"),
+        ({"vocab_size": True}, "vocab_size=True; allowed: int"),
+        ({"start_token": 30}, "start_token=30; allowed: 0 to 29"),
         ({"special_tokens": {"pad": 1}}, "lack bos"),
         ({"files": {"../x": ""}}, "files=['../x']; allowed: model.safetensors"),
         ({"config": {"rotary": 1}}, "unknown config.rotary"),
@@ -91,6 +95,17 @@ def test_config_that_does_not_do(change, message, copy):
             value = content["config"] | value
         content[name] = value
     path.write_text(json.dumps(content))
+    fails(message, load_exported, copy)
+
+
+@pytest.mark.parametrize("token", ["1", None, 1.0, True, [1], -1, 30])
+@pytest.mark.parametrize("name", ["pad", "unk"])
+def test_special_tokens_that_are_none(name, token, copy):
+    path = copy / "config.json"
+    content = json.loads(path.read_text())
+    content["special_tokens"][name] = token
+    path.write_text(json.dumps(content))
+    message = f"special_tokens.{name}={token!r}; allowed: 0 to 29"
     fails(message, load_exported, copy)
 
 

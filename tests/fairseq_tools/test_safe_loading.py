@@ -1,6 +1,7 @@
 """A checkpoint with code in it is refused by all that load one, and nothing is run."""
 
 import argparse
+import collections
 import io
 import os
 import pickle
@@ -10,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import numpy
+import omegaconf
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -138,6 +140,130 @@ def test_settings_that_call_are_refused(kind, name, value, tmp_path):
     torch.save({kind: values, "model": {}}, path)
     with pytest.raises(CheckpointError, match=f"{name}=.*is no plain value"):
         read_checkpoint(path)
+
+
+def refuses(tmp_path, **kinds):
+    path = tmp_path / "evaluated.pt"
+    torch.save({"model": {}, **kinds}, path)
+    with pytest.raises(CheckpointError, match="is no plain value .*; allowed: "):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("blank", ["", " \t ", "\n", " # text\n", " \\\n", "\f"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[a[{code!r}] for a.__class__.__getitem__ in [eval]] for a in [carrier]]",
+        "{{carrier[{code!r}] for carrier.__class__.__getitem__ in [eval]}}",
+        "{{0: carrier[{code!r}] for carrier.__class__.__getitem__ in [eval]}}",
+        "[carrier @ {code!r} for carrier.__class__.__matmul__ in [eval]]",
+        'f"""{{{code}}}"""',
+        "{code}",
+    ],
+)
+def test_texts_that_run_code_are_refused(text, blank, tmp_path):
+    made = tmp_path / "made"
+    text = blank + text.format(code=f"__import__('os').mkdir({str(made)!r})")
+    refuses(tmp_path, cfg={"model": {"character_filters": text}})
+    assert not made.exists()
+    # what is in scope where fairseq evaluates: settings, a task, modules
+    eval(text, {"carrier": type("Carrier", (), {})()})
+    assert made.is_dir()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(lambda: 1)",
+        "(a := [1])",
+        "[1][0]",
+        "f'{1}'",
+        "'a'.join",
+        "(1, 2).count",
+        "(yield)",
+        "1 if a else 2",
+        "b'getpid()'",
+        "'getpid()'",
+        "('a', '\\x67etpid()')",
+        "['$\\x7bname}']",
+        # deeper than ast goes
+        "-" * 3000 + "getpid()",
+        "-" * 100_000 + "getpid()",
+    ],
+)
+def test_texts_that_are_more_than_values_are_refused(text, tmp_path):
+    refuses(tmp_path, args=argparse.Namespace(wer_args=text))
+
+
+CODE = "__import__('os').getpid()"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"getpid()",
+        bytearray(b"getpid()"),
+        # eval reads their bytes
+        numpy.frombuffer(b"getpid()", dtype=numpy.float64)[0],
+        numpy.frombuffer(b"getpid()", dtype=numpy.int64)[0],
+        torch.zeros(1),
+        slice(1),
+        {CODE},
+        {CODE: 1},
+        {1: CODE},
+        {(1, CODE): 1},
+        ([(CODE,)],),
+        argparse.Namespace(decoder_layers=CODE),
+        omegaconf.DictConfig({"model": {"layers": [CODE]}}),
+        omegaconf.DictConfig({"model": {"layers": b"getpid()"}}),
+        omegaconf.DictConfig({CODE: 1}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("kind", ["cfg", "args"])
+def test_values_of_any_container_are_looked_at(kind, value, tmp_path):
+    refuses(tmp_path, **{kind: {"model": {"decoder_layers": value}}})
+    refuses(tmp_path, **{kind: argparse.Namespace(decoder_layers=value)})
+    refuses(tmp_path, **{kind: value})
+
+
+@pytest.mark.parametrize("kind", [collections.OrderedDict, omegaconf.DictConfig])
+def test_attributes_in_front_of_settings_are_looked_at(kind, tmp_path):
+    """fairseq reads settings as attributes; these are not among the items."""
+    settings = kind({"decoder_layers": "[(1, 2)]"})
+    settings.__dict__["decoder_layers"] = CODE
+    assert settings.decoder_layers == CODE
+    refuses(tmp_path, args=settings)
+    refuses(tmp_path, cfg={"model": settings})
+
+
+def test_a_configuration_in_itself_is_refused(tmp_path):
+    settings = []
+    settings.append(settings)
+    path = tmp_path / "endless.pt"
+    torch.save({"cfg": {"model": settings}, "model": {}}, path)
+    with pytest.raises(CheckpointError, match="damaged .*recursion"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "cfg", [dict, omegaconf.DictConfig, omegaconf.OmegaConf.create]
+)
+def test_ordinary_settings_are_loaded(cfg, tmp_path):
+    texts = (
+        "a/b data.bin x.y.z ../a:b diag*3,norm*3 linearx6-softmaxx6 --opt a.b.c:1234",
+        "legacy_ddp 0.9,0.98 (0.9,0.98) https://a.b/c?d=e#f tcp://host:1234 [0.0001]",
+        "[(512,10,5)]+[(512,3,2)]*4+[(512,2,2)] en-de,de-en {'main':1.5,'a':-1} 1e-4",
+        '{"beam":4,"lenpen":1.0} @@ <s> ??? 2*[1] [*[1],2] True None not,set a<b',
+        "{1,2} train,valid1 C:\\data (a) [CLS] ~/a v1.0 16:1 -1 x|y a&b 'lexicon.lst'",
+    )
+    settings = dict(enumerate(" ".join(texts).split(" ")))
+    settings |= {"spaces": "not set or so", "lines": "import os\nx = 1", "empty": ""}
+    settings |= {"null": None, "numbers": [1, 1.5, True], "data": "corpus (1)"}
+    settings = {str(key): value for key, value in settings.items()}
+    path = tmp_path / "ordinary.pt"
+    torch.save({"cfg": cfg({"task": settings}), "model": {}}, path)
+    assert read_checkpoint(path)["cfg"] == {"task": settings}
 
 
 def test_what_fairseq_saves_is_loaded(trained, tmp_path):

@@ -17,7 +17,9 @@ def table(faults: list[dict]) -> str:
     ]
     for fault in sorted(faults, key=lambda each: each["fault"]):
         codes = ", ".join(map(str, fault["exit_codes"]))
-        said = re.sub(r"/\S*/(?=[\w.]+)", "", fault["said"]).replace("|", "\\|")
+        said = re.sub(r"\S*/(?=checkpoint|train\.)", "", fault["said"]).replace(
+            "|", "\\|"
+        )
         rows.append(
             f"| {fault['fault']} | {codes} | {fault['updates_done']} | "
             f"{fault['went_on_at']} | {fault['updates_lost']} | {said} |"

@@ -1,13 +1,19 @@
 """Damaged checkpoints give way to whole ones; damaged data stop a run at its start."""
 
+import errno
 import io
+import os
 import random
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
+from fairseq_transnormer.fault_tolerance import checkpoint_files
 from fairseq_transnormer.fault_tolerance.checkpoint_files import is_whole
+from fairseq_transnormer.safe_loading import CheckpointError
 
 from .trainings import line_with
 
@@ -63,6 +69,62 @@ def test_no_whole_checkpoint_is_an_error(interrupted, tell):
     assert said.startswith("ValueError: ") and not run.losses()
     assert (run.save_dir / "checkpoint_last.pt").exists()
     tell("every checkpoint: one bit flipped", codes, 24, 0, said)
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A folder whose last checkpoint is damaged and whose other one is not."""
+    for name, update in (("checkpoint_1_8", 8), ("checkpoint_last", 16)):
+        state = {"update": update, "weights": torch.ones(999)}
+        torch.save(state, tmp_path / f"{name}.pt")
+    flip(tmp_path / "checkpoint_last.pt")
+    return tmp_path
+
+
+def update_of(path):
+    assert is_whole(path)
+    return torch.load(path, weights_only=True)["update"]
+
+
+def test_a_full_disk_at_the_repair_leaves_it_to_be_done(damaged, monkeypatch):
+    last = damaged / "checkpoint_last.pt"
+
+    def full(*files):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_files, "copy_whole", full)
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint_files.repair_last_checkpoint(damaged)
+    assert last.exists()
+    whole = checkpoint_files.repair_last_checkpoint(damaged)
+    assert whole == damaged / "checkpoint_1_8.pt" and update_of(last) == 8
+
+
+def test_a_kill_during_the_repair_leaves_it_to_be_done(damaged, monkeypatch):
+    """Between the two renames there is no last checkpoint."""
+    last, rename = damaged / "checkpoint_last.pt", os.replace
+
+    def killed(source, target):
+        if Path(target) == last:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_files.os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint_files.repair_last_checkpoint(damaged)
+    assert not last.exists()
+    assert checkpoint_files.repair_last_checkpoint(damaged) == last
+    assert update_of(last) == 8
+    assert checkpoint_files.repair_last_checkpoint(damaged) is None
+
+
+def test_a_flipped_bit_is_seen_wherever_fairseq_loads(damaged):
+    """Evaluation, generation, and the checkpoint that a fine-tuning begins with."""
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    with pytest.raises(CheckpointError, match="checkpoint_last.pt: damaged: a record"):
+        load(str(damaged / "checkpoint_last.pt"))
 
 
 def test_wherever_a_bit_flips_it_is_seen_or_does_no_harm(tmp_path):

@@ -1,7 +1,10 @@
 """What asks for half precision is computed in it, or refused."""
 
 import pytest
-from fairseq.dataclass.configs import CommonConfig
+import torch
+from fairseq.dataclass.configs import CommonConfig, FairseqConfig
+from fairseq.optim.adam import FairseqAdamConfig
+from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.fault_tolerance.mixed_precision import check
@@ -76,3 +79,22 @@ def test_a_training_ends_at_its_start(training):
     run = training(1, ("--amp",))
     assert run.run() == [1]
     assert "common.amp=true on a CPU" in line_with(run.text(), "ValueError: ")
+
+
+@pytest.mark.parametrize("memory_efficient", [False, True])
+def test_the_loss_scalers_counters_go_on(memory_efficient, monkeypatch):
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    cls = MemoryEfficientFP16Optimizer if memory_efficient else FP16Optimizer
+    cfg = FairseqConfig()
+    cfg.common.fp16 = cfg.common.fp16_no_flatten_grads = True
+    cfg.optimizer = FairseqAdamConfig(_name="adam", lr=[0.1])
+    cfg = OmegaConf.structured(cfg)
+
+    def make():
+        weights = torch.nn.Parameter(torch.ones(3, dtype=torch.float16))
+        return cls.build_optimizer(cfg, [weights])
+
+    first, second = make(), make()
+    first.scaler._iter, first.scaler._last_overflow_iter = 70, 60
+    second.load_state_dict(first.state_dict())
+    assert (second.scaler._iter, second.scaler._last_overflow_iter) == (70, 60)

@@ -5,6 +5,7 @@ import signal
 import types
 
 import pytest
+from torch.multiprocessing.spawn import ProcessExitedException
 
 from fairseq_transnormer.fault_tolerance import stopping
 
@@ -92,3 +93,35 @@ def test_a_handler_that_there_was_is_called(monkeypatch):
         signal.signal(signal.SIGUSR2, before)
     assert end.value.code == os.EX_TEMPFAIL
     assert calls == [(signal.SIGUSR2, None)]
+
+
+def test_that_handler_waits_for_the_workers_that_a_process_started(monkeypatch):
+    """submitit queues a job again at once: its checkpoint has to be there."""
+    happened = []
+    monkeypatch.setattr(stopping, "_hand_on", lambda number: happened.append(number))
+
+    def workers(cfg, main):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        happened.append("checkpoint")
+        raise ProcessExitedException(
+            "", error_index=0, error_pid=1, exit_code=os.EX_TEMPFAIL
+        )
+
+    training = types.SimpleNamespace(
+        distributed_init_method="tcp://localhost:1", distributed_no_spawn=False
+    )
+    cfg = types.SimpleNamespace(distributed_training=training)
+    before = signal.signal(signal.SIGUSR2, lambda *each: happened.append("queued"))
+    try:
+        with pytest.raises(SystemExit) as end:
+            stopping.call_main(workers, cfg, None)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert end.value.code == os.EX_TEMPFAIL
+    assert happened == [signal.SIGUSR2, "checkpoint", "queued"]
+
+
+def test_without_checkpoints_there_is_nothing_to_go_on_from(training):
+    run = training(1, ("--no-save",))
+    assert stop_at(run, 3, signal.SIGTERM) == [-signal.SIGTERM]
+    assert "SIGTERM: no_save=true" in run.text()

@@ -14,6 +14,7 @@ from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.tables import chosen_cells, load_table
 
+from .stand_in import finished_run
 from .stand_in import plan as stand_in_plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -111,7 +112,7 @@ def test_the_measurement_is_one_run_for_all_rows(data):
     made = plan("table7", "LS", "train_1K", data, "smoke")
     words = " ".join(made.steps[0].command)
     assert "benchmarks.lra_speed --device cpu" in words
-    assert "--lengths 1024 --threads 1" in words
+    assert "--lengths 1024 2048 --threads 1" in words
     assert "--device cuda" in " ".join(
         plan("table7", "LS", "train_1K", data, gpus=1).steps[0].command
     )
@@ -127,6 +128,7 @@ def finished_measurement(folder: Path, rows: list[dict]) -> None:
     (folder / "speed" / "lra_speed.json").write_text(
         json.dumps({"measurements": rows}), encoding="utf-8"
     )
+    (folder / "speed" / "README.md").write_text("all lengths", encoding="utf-8")
     attempt = {"step": "measure", "started": 0.0, "ended": 9.0, "exit_code": 0}
     attempt |= {"device": "CPU", "machine": "here", "commit": "abc", "versions": {}}
     run.write_status(
@@ -161,11 +163,75 @@ def test_figures_are_read_from_the_rows_of_one_measurement(tmp_path):
     assert (figures["x train_2K"], figures["x SDPA train_2K"]) == (16.0, 4.0)
     assert figures["GiB train_2K"] == 0.25 and figures["train_16K"] is None
     assert table["LS"]["train_2K"]["measured"] is None
+    page = (out / "smoke" / "table7.md").read_text()
+    lines = {line.split(" | ")[0]: line for line in page.splitlines()}
+    # train_2K of LS: 8.68 in the paper, out of memory here; dashes of vanilla
+    assert " | 8.68 | - | 6.28 |  | " in lines["| LS"]
+    assert " | 10.05 |  | - |  | - |  | - |  | 15.34 | " in lines["| Transformer"]
+    assert "* LS, train_2K, " in page and ": out of memory: 48 GiB\n" in page
+    assert page.count("out of memory: 48 GiB") == 1
+    assert "[table7/README.md](table7/README.md)" in page
+    assert (out / "smoke" / "table7" / "lra_speed.json").exists()
     assert table["Transformer"]["train_2K"]["measured"] == 0.25
     figure = json.loads((out / "smoke" / "figure1.json").read_text())
     assert figure["rows"]["TransNormer T2"]["steps/s"]["measured"] == 4.0
+    # no accuracy, no circle
+    assert figure["images"] == []
+    assert not (out / "smoke" / "figure1_bubbles.png").exists()
+
+
+def finished_arena(folder: Path, accuracy: float) -> None:
+    """A run of the arena whose only validation is at its end."""
+    configuration = {
+        "checkpoint": {
+            "best_checkpoint_metric": "accuracy",
+            "maximize_best_checkpoint_metric": True,
+        }
+    }
+    finished_run(folder, configuration, ppl=1.0)
+    records = {"train_inner": {"num_updates": "5"}}
+    for split, value in (("valid", 1.0), ("test", accuracy)):
+        of_split = {"accuracy": str(value), "num_updates": "5"}
+        records[split] = {f"{split}_{name}": each for name, each in of_split.items()}
+    lines = [f"[2026][{kind}][INFO] - {json.dumps(r)}" for kind, r in records.items()]
+    (folder / "train.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_figure_1_of_the_tasks_that_a_preset_trains(tmp_path):
+    """Of the smoke preset: ListOps alone."""
+    runs = tmp_path / "runs" / "smoke"
+    rows = [measured_row("cosFormer", [0.5], 2**30)]
+    finished_measurement(runs / "lra_speed" / "seed1", rows)
+    finished_arena(runs / "lra+lra=listops+model=lra_cosformer" / "seed1", 37.5)
+    out = tmp_path / "results"
+    places = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
+    assert main(["report", "table6", "figure1", *places, "--out", str(out)]) == 0
+    figure = json.loads((out / "smoke" / "figure1.json").read_text())
+    cells = figure["rows"]["cosFormer"]
+    assert (cells["AVG"]["measured"], cells["steps/s"]["measured"]) == (37.5, 2.0)
+    assert cells["AVG"]["mean_of"] == ["ListOps"]
     assert figure["images"] == ["figure1_bubbles.png"]
     assert (out / "smoke" / "figure1_bubbles.png").stat().st_size > 5000
+    # the paper's average is of five tasks: nothing to compare with
+    table = json.loads((out / "smoke" / "table6.json").read_text())["rows"]
+    assert table["cosFormer"]["AVG"]["paper"] is None
+    assert table["cosFormer"]["ListOps"]["paper"] == 36.5
+
+
+def test_the_measurement_takes_one_device_whatever_the_preset(tmp_path, capsys):
+    """The paper preset's 8 GPUs a run are for training."""
+    places = ["--runs-dir", str(tmp_path), "--dry-run"]
+    assert main(["run", "table7", "--preset", "paper", *places]) == 0
+    assert "lra_speed" in capsys.readouterr().out
+
+
+def test_a_wrong_figure_of_the_paper_is_told(tmp_path):
+    text = yaml.safe_load((CONFIGS / "tables" / "table7.yaml").read_text())
+    text["rows"]["LS"]["paper"][0] = "32,05"
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(text))
+    with pytest.raises(ReproduceError, match='row LS: paper=.*32,05.*"-" for a dash'):
+        load_table(CONFIGS, str(path))
 
 
 def test_a_wrong_bubble_is_told(tmp_path):

@@ -211,7 +211,7 @@ def test_jobs_and_metrics_may_be_named_by_module():
         ("title: x\ncolumns: {a: {metric: m}}", "rows is missing"),
         (
             "title: x\ncolums: {}\nrows: {}",
-            "unknown key colums; allowed: after, bubbles, col",
+            "unknown key colums; allowed: after, attach, bubbles, col",
         ),
         (
             "title: x\ncolumns: {a: {metric: m, config: c}}\n"

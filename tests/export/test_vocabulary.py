@@ -1,0 +1,34 @@
+"""dict.txt is read as fairseq reads it."""
+
+import pytest
+from fairseq.data import Dictionary
+
+from fairseq_transnormer.export import ExportError
+from fairseq_transnormer.export.vocabulary import Vocabulary
+
+# what str.splitlines cuts at besides the ends of lines of files
+BREAKS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_those_of_fairseq(end, tmp_path):
+    lines = [f"a{each}b 3" for each in BREAKS] + [f"{each} 2" for each in BREAKS]
+    lines += ["blank 1 ", "after 1\x85", "a\xa0c 1", "blank 1 #fairseq:overwrite"]
+    path = tmp_path / "dict.txt"
+    for last in ("", end):
+        path.write_bytes((end.join(lines) + last).encode())
+        symbols = Vocabulary.read(path).symbols
+        assert symbols == Dictionary.load(str(path)).symbols
+        assert len(symbols) == 4 + len(lines)
+
+
+def test_an_empty_dictionary_and_lines_that_are_none(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_bytes(b"")
+    assert Vocabulary.read(path).symbols == Dictionary.load(str(path)).symbols
+    for text in ("a 1\n\nb 1\n", "a\n", "a one\n"):
+        path.write_text(text)
+        with pytest.raises(ValueError):
+            Dictionary.load(str(path))
+        with pytest.raises(ExportError, match="allowed: SYMBOL COUNT"):
+            Vocabulary.read(path)
