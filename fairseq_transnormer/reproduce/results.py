@@ -111,7 +111,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
             f"{cell.row}{f' {cell.column}' if _many(table) else ''}": _curve(
                 runs[cells[cell.row, cell.column]["run"]], table.curve
             )
-            for cell in (table.cells if _many(table) else _first_column(table))
+            for cell in (table.cells if _many(table) else _shown(table, cells, runs))
             if not cell.mean_of
         },
     }
@@ -123,8 +123,15 @@ def _many(table: Table) -> bool:
     return len({cell.config for cell in first}) > 1
 
 
-def _first_column(table: Table) -> list[Cell]:
-    return [cell for cell in table.cells if cell.column == table.columns[0]]
+def _shown(table: Table, cells: dict, runs: dict[str, Runs]) -> list[Cell]:
+    """The first column that has been run, or the first."""
+    there = [
+        cell.column
+        for cell in table.cells
+        if not cell.mean_of and runs[cells[cell.row, cell.column]["run"]].seeds
+    ]
+    column = min(there or table.columns, key=table.columns.index)
+    return [cell for cell in table.cells if cell.column == column]
 
 
 def _best_of(candidates: list[Runs]) -> Runs:
