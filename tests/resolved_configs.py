@@ -2,7 +2,6 @@
 
 import functools
 import warnings
-from pathlib import Path
 
 from fairseq import options
 from fairseq.dataclass.initialize import add_defaults, hydra_init
@@ -12,8 +11,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 import fairseq_transnormer  # noqa: F401 (registers the models)
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs"
 
 

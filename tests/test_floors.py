@@ -1,11 +1,11 @@
 """Imports run down only: ops know nothing above them, modules no models."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "fairseq_transnormer"
+from tests.paths import PACKAGE
+
 FORBIDDEN = {
     "ops": ("fairseq", "fairseq_transnormer"),
     "modules": ("fairseq", "fairseq_transnormer.models", "hydra", "omegaconf"),

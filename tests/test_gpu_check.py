@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).parent.parent
+from tests.paths import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.paths import ROOT
+
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += [ROOT / "configs/README.md", ROOT / "data_prep/README.md"]
 README = PAGES[0].read_text(encoding="utf-8")

@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.paths import ROOT
+
 CONSTRAINTS = (ROOT / "constraints.txt").read_text().splitlines()
 
 

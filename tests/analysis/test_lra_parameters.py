@@ -1,10 +1,9 @@
 """The table of the documentation is the command's."""
 
-from pathlib import Path
-
 from fairseq_transnormer.analysis import lra_parameters
+from tests.paths import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "long_range_arena.md"
+PAGE = DOCS / "long_range_arena.md"
 
 
 def test_the_documentation_has_the_table():

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from benchmarks import (
     roofline,
     sampling_layer,
 )
+from tests.paths import ROOT
 
 QUICK = "--least-repeats 2 --most-repeats 2 --threads 1"
 KERNELS = f"{QUICK} --tokens 64 --lengths 16 32 64 --heads 2 --width 8 "
@@ -287,7 +287,7 @@ def test_report_of_a_foreign_file(text, message, tmp_path, capsys):
 
 
 def test_the_report_takes_every_result_of_the_repository():
-    folder = Path(__file__).parents[2] / results.FOLDER
+    folder = ROOT / results.FOLDER
     paths = list(folder.glob("*.json"))
     assert paths
     for path in paths:

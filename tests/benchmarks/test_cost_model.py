@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +13,8 @@ from benchmarks import cost_check, cost_model, cost_tables, cost_workers
 from benchmarks.cost_machines import Assumptions, Machine
 from benchmarks.cost_model import Model, Run, Seconds
 from benchmarks.traced_cost import Kernel, trace
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 ALL = Assumptions(products=1, bandwidth=1, kernel=0, link=1, overlap=0)
 MACHINE = Machine("m", "bfloat16", 1000, 100, 10, 0, link=50, network=20)
 TINY = Model("alm", "T2", width=32, heads=1, layers=2, vocabulary=50, length=16)

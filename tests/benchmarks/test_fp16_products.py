@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "fp16_products"
+from tests.paths import ROOT
+
+FOLDER = ROOT / "benchmarks" / "fp16_products"
 # numpy knows nothing of what is changed in torch
 SCRIPT = """
 import sys

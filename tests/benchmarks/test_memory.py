@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.memory import peak_bytes
 from benchmarks.phases import FORWARD, TRAINING
+from tests.paths import ROOT
 
 from .resident_peak import CLEAR
 
@@ -48,7 +48,7 @@ def test_agrees_with_the_resident_set_where_tensors_are_large(mode):
     except OSError as error:
         pytest.skip(f"no high-water mark of the resident set here: {error}")
     command = [sys.executable, "-m", "tests.benchmarks.resident_peak", mode]
-    root = Path(__file__).parents[2]
+    root = ROOT
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     counted, resident = map(int, done.stdout.split())

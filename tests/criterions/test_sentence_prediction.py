@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,8 +21,7 @@ from fairseq_transnormer.criterions.sentence_prediction import (
     SentencePredictionMetricsCriterion,
 )
 from tests.classification.problems import write_problem
-
-ROOT = Path(__file__).parents[2]
+from tests.paths import ROOT
 
 
 class Scores(torch.nn.Module):

@@ -12,8 +12,7 @@ import torch
 from fairseq.data import Dictionary
 
 from tests.binary_data import write_binary_data
-
-USER_DIR = Path(__file__).parents[2] / "fairseq_transnormer"
+from tests.paths import USER_DIR
 
 
 def words_of_documentation() -> list[list[str]]:

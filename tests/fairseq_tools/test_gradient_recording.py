@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from fairseq_transnormer.analysis.gradient_statistics import read_gradient_series
+from tests.paths import USER_DIR
 
-from .conftest import USER_DIR, logged, training_arguments
+from .conftest import logged, training_arguments
 
 ARCH = "transnormer_t1_tiny"
 

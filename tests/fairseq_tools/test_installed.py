@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import logged, training_arguments
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
+from .conftest import logged, training_arguments
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,9 @@ import time
 import pytest
 import torch
 
-from .conftest import USER_DIR, logged, training_arguments
+from tests.paths import USER_DIR
+
+from .conftest import logged, training_arguments
 
 SAVE_EVERY = 15
 UPDATES = 60

@@ -8,8 +8,10 @@ import time
 import pytest
 import torch
 
+from tests.paths import USER_DIR
+
 from .accidents import ACCIDENTS, WAITING
-from .trainings import CONTEXT, SECONDS, USER_DIR, line_with, training_arguments
+from .trainings import CONTEXT, SECONDS, line_with, training_arguments
 
 CONFIGURATION = """
 # @package _global_

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from tests.fairseq_tools.conftest import USER_DIR, logged, training_arguments
+from tests.fairseq_tools.conftest import logged, training_arguments
+from tests.paths import USER_DIR
 
 from .accidents import ACCIDENTS
 

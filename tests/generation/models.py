@@ -8,8 +8,9 @@ from pathlib import Path
 from fairseq.data import Dictionary, encoders
 
 from tests.binary_data import write_binary_data
+from tests.paths import USER_DIR
 
-PLUGIN = str(Path(__file__).parents[2] / "fairseq_transnormer")
+PLUGIN = str(USER_DIR)
 SUBJECTS = "the river,an old king,the town,a small bird,her brother,the church,it"
 VERBS = "crosses,found,was built near,left,looks at,became,does not see"
 OBJECTS = "the bridge,a stone wall,two towers,the sea,his son,nothing,a red field"

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from fairseq_transnormer.generation.command_line import main
+from tests.paths import SCRIPTS
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "generate.sh"
+SCRIPT = SCRIPTS / "generate.sh"
 
 
 @pytest.fixture

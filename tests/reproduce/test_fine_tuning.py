@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,11 +20,11 @@ from fairseq_transnormer.reproduce.scheduling import run_all
 from fairseq_transnormer.reproduce.tables import chosen_cells, load_table, load_tables
 from fairseq_transnormer.sentence_data import SentenceData, updates_of_training
 from tests.classification.problems import WORDS, dictionary, write_problem
+from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
 
 from .stand_in import finished_run, plan
 
-ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs"
 JOB = "fairseq_transnormer.reproduce.fine_tuning:FineTune"
 

@@ -13,11 +13,11 @@ from fairseq_transnormer.reproduce.jobs import Conditions, job_of
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.tables import chosen_cells, load_table
+from tests.paths import CONFIGS
 
 from .stand_in import finished_run
 from .stand_in import plan as stand_in_plan
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 TABLES = {name: load_table(CONFIGS, name) for name in ("table6", "table7", "figure1")}
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,7 +13,6 @@ from fairseq_transnormer.reproduce.runs import RunFolder
 
 from .stand_in import finished_run
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 CONFIGURATION = {
     "model": {"_name": "x"},
     "optimization": {"lr": [0.1], "max_update": 3},

@@ -1,7 +1,6 @@
 """The tables of configs/: their figures, and that every row composes and builds."""
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +12,9 @@ from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.tables import load_table, load_tables
+from tests.paths import CONFIGS
 from tests.tiny_data import write_tiny_data
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 TABLES = {table.name: table for table in load_tables(CONFIGS, ["all"])}
 # one of each: what is shared among tables is built once
 RUNS = {

@@ -5,16 +5,14 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
 from fairseq_transnormer.reproduce.command_line import main
+from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

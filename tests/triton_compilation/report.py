@@ -9,9 +9,10 @@ is needed. --check writes nothing. Fails if a launch passes its budgets.
 import argparse
 import json
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import triton
+
+from tests.paths import ROOT
 
 from . import block_attention_launches as block
 from . import linear_attention_launches as linear
@@ -22,7 +23,6 @@ from .compilation import (
     transposed_accumulators,
 )
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results/kernels/resources.json"
 PAGE = ROOT / "docs/kernels.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from tests.fairseq_tools.conftest import USER_DIR, logged, training_arguments
+from tests.fairseq_tools.conftest import logged, training_arguments
+from tests.paths import USER_DIR
 
 SECONDS = 900  # a crowded machine, not a measured time
 SEQUENCES = 16  # of an update

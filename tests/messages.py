@@ -1,0 +1,47 @@
+"""What a good error message has: the field, its value, and what is allowed.
+
+Tests ask for these and leave the wording free.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def assert_names(message: object, *parts: object) -> None:
+    """Assert that a message names each of ``parts`` as a word of its own.
+
+    Args:
+        message: an exception, pytest's ``ExceptionInfo``, or a text such as stderr.
+        parts: fields, values, allowed values; letters' case is left aside. Of a path
+            the last two parts suffice, since messages may shorten it.
+    """
+    text = str(getattr(message, "value", message))
+    assert "Traceback (most recent call last)" not in text, text
+    missing = [part for part in map(_as_word, parts) if not _has_word(text, part)]
+    assert not missing, f"the message does not name {missing}:\n{text}"
+
+
+@contextmanager
+def refuses(
+    kind: type[BaseException], *parts: object
+) -> Iterator[pytest.ExceptionInfo]:
+    """``pytest.raises(kind)`` whose message names each of ``parts``."""
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert_names(caught, *parts)
+
+
+def _as_word(part: Any) -> str:
+    return "/".join(part.parts[-2:]) if isinstance(part, Path) else str(part)
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Whether ``word`` stands in ``text``, not as part of a longer word or number."""
+    before = r"(?<![\w])" if re.match(r"\w", word) else ""
+    after = r"(?!\w|[.,]\d)" if re.search(r"\w$", word) else ""
+    return re.search(before + re.escape(word) + after, text, re.I) is not None

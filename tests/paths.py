@@ -1,0 +1,14 @@
+"""Where the tests find the repository's folders: the one place that counts parents."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "fairseq_transnormer"
+# fairseq's word for the same folder
+USER_DIR = PACKAGE
+CONFIGS = ROOT / "configs"
+DATA_PREP = ROOT / "data_prep"
+DOCS = ROOT / "docs"
+RESULTS = ROOT / "results"
+SCRIPTS = ROOT / "scripts"
+TESTS = ROOT / "tests"
