@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import logging
@@ -37,6 +38,7 @@ def apply() -> None:
     _restore_numpy_compat()
     _load_checkpoints_safely()
     _train_in_bf16_without_a_tpu()
+    _compose_without_a_copy_of_all_settings()
     _train_alike_on_any_number_of_workers()
     _survive_faults()
 
@@ -128,6 +130,26 @@ def _without_a_tpu(parse, *arguments, **keywords):
     if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
         args.tpu = False
     return parsed
+
+
+def _compose_without_a_copy_of_all_settings() -> None:
+    """hydra/_internal/config_repository.py: each composition copies what it reads from.
+
+    With it every setting of every model, task and criterion that fairseq has ever
+    registered: more than half of the time. Hydra changes the list of places alone, and
+    gives out copies of what is stored.
+    """
+    from hydra._internal import config_repository
+
+    wrap(config_repository.CachingConfigRepository, "__init__", _sharing_the_store)
+
+
+def _sharing_the_store(init, repository, delegate):
+    from hydra.core.config_store import ConfigStore
+
+    init(repository, None)
+    store = ConfigStore.instance()
+    repository.delegate = copy.deepcopy(delegate, {id(store): store})
 
 
 def _train_alike_on_any_number_of_workers() -> None:
