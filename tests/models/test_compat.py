@@ -11,14 +11,17 @@ from tests.paths import CONFIGS
 
 PROGRAM = """
 import logging
+import sys
 import fairseq_transnormer
 root = logging.getLogger()
 assert root.level == logging.WARNING, root.level
 assert not root.handlers, root.handlers
+assert "torch._dynamo" not in sys.modules
 """
 
 
 def test_importing_the_package_leaves_logging_alone():
+    """And torch's compiler to those who compile: a second of every process."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True
     )

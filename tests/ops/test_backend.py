@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 
 from fairseq_transnormer.ops import (
     BACKENDS,
@@ -16,6 +17,7 @@ from fairseq_transnormer.ops import (
     resolve_backend,
     rms_norm,
 )
+from fairseq_transnormer.ops.triton_ops.support import constant_when_compiled
 
 X = torch.ones(1, 3, 1, 2)
 CALLS = {
@@ -110,3 +112,21 @@ def test_triton_names_what_its_kernels_lack():
         block_attention(
             X, X, X, block_size=64, causal=True, dropout_p=0.5, backend="triton"
         )
+
+
+def test_the_compiler_takes_what_a_machine_has_as_a_constant():
+    """Though it cannot follow how that is found out."""
+
+    def found_out() -> int:
+        with open(__file__, encoding="utf-8") as file:
+            return len(file.readline())
+
+    def compiled(function):
+        return torch.compile(lambda x: x + function(), backend="eager", fullgraph=True)(
+            X
+        )
+
+    torch.compiler.reset()
+    with pytest.raises(Unsupported):
+        compiled(found_out)
+    assert torch.equal(compiled(constant_when_compiled(found_out)), X + found_out())

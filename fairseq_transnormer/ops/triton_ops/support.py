@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,6 +18,15 @@ SMALLEST_CAPABILITY = (8, 0)
 VERIFIED_ON_A_GPU = False
 # Triton's interpreter runs the kernels on the CPU; read when Triton is imported
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def constant_when_compiled(function: Callable) -> Callable:
+    """``torch.compiler.assume_constant_result`` without its import of torch._dynamo.
+
+    That takes more than a second of every process, compiling or not.
+    """
+    function._dynamo_marked_constant = True
+    return function
 
 
 def why_triton_cannot_run(
@@ -67,7 +76,7 @@ def why_auto_avoids_triton(
     return why_triton_cannot_run(tensors, widths)
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def tf32_is_allowed() -> bool:
     """Whether torch multiplies float32 matrices in TF32."""
     matmul = torch.backends.cuda.matmul
@@ -78,7 +87,7 @@ def tf32_is_allowed() -> bool:
 
 
 @functools.cache
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def capability(device: torch.device) -> tuple[int, int]:
     """Compute capability of a CUDA device; (0, 0) of others, for the interpreter."""
     if device.type != "cuda":
@@ -95,6 +104,6 @@ def multiprocessors(device: torch.device) -> int:
 
 
 @functools.cache
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def _triton_is_installed() -> bool:
     return importlib.util.find_spec("triton") is not None
