@@ -161,6 +161,12 @@ def _add_running(command: argparse.ArgumentParser) -> None:
         "share the GPUs",
     )
     add(
+        "--fork",
+        action="store_true",
+        help="fork the runs off this process, which saves each of them the seconds "
+        "that fairseq takes to be imported; on the CPU",
+    )
+    add(
         "--data",
         nargs="+",
         type=_pair,

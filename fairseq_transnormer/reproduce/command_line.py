@@ -11,14 +11,17 @@ from .arguments import ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
 from .fine_tuning import checkpoint_table
+from .forking import Forks
 from .jobs import Conditions, check_checkpoints, job_of, with_needs
 from .markdown import number
 from .metrics import RunResults, read_metric
+from .planning import plan_all
 from .presets import Preset, load_preset
+from .processes import Launch, LoggedProcess
 from .progress import Progress
 from .reporting import write_report
 from .results import seeds_of
-from .runs import Plan, RunFolder, merged
+from .runs import Plan, RunFolder
 from .scheduling import run_all
 from .tables import Cell, Table, chosen_cells, load_tables, with_sweep_values
 from .yaml_files import names_in
@@ -109,22 +112,26 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     ]
     _check_settings(cells, all_conditions[0])
     cells = with_needs(cells)
-    data = {job_of(cell).data(cell, all_conditions[0]) for cell in cells}
-    corpora.require(preset, data, ROOT, arguments.prepare)
-    plans = merged(
-        [
-            job_of(cell).plan(cell, each if cell.seed is None else each.of(cell.seed))
-            for each in all_conditions
-            for cell in cells
+    launch = _launcher(arguments, slots)
+    data = [job_of(cell).data(cell, all_conditions[0]) for cell in cells]
+    if arguments.dry_run:
+        missing = corpora.foretell(preset, set(data), arguments.prepare)
+        without = [
+            cell for cell, its in zip(cells, data, strict=True) if its in missing
         ]
-    )
-    folders = _prepared(plans, arguments)
+        _foretell(without, all_conditions, arguments)
+        cells = [
+            cell for cell, its in zip(cells, data, strict=True) if its not in missing
+        ]
+    else:
+        corpora.require(preset, set(data), ROOT, arguments.prepare)
+    folders = _prepared(plan_all(cells, all_conditions), arguments)
     if arguments.dry_run:
         return 0
     if arguments.slurm:
         return _submit(folders, gpus_per_run, arguments.sbatch)
     progress = Progress(folders, arguments.interval)
-    ended = run_all(folders, slots, progress)
+    ended = run_all(folders, slots, progress, launch)
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
     return _exit_code(ended)
@@ -186,6 +193,18 @@ def _devices(
     return (per_run if gpus else 0), make_slots(gpus, per_run, arguments.jobs)
 
 
+def _launcher(arguments: argparse.Namespace, slots: list[Slot]) -> Launch:
+    """How the runs' processes are started."""
+    if not arguments.fork:
+        return LoggedProcess
+    if arguments.slurm or any(slot.gpus for slot in slots):
+        raise ReproduceError(
+            "--fork is for runs on the CPU of this machine; allowed: with --gpus none, "
+            "without --slurm"
+        )
+    return Forks()
+
+
 def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolder]:
     """The folders of what is to be run; all are checked before the first is touched."""
     runs_dir = arguments.runs_dir.resolve()
@@ -211,6 +230,20 @@ def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolde
     if not arguments.dry_run:
         print(f"{len(folders)} runs, {len(todo)} to do", flush=True)
     return todo
+
+
+def _foretell(
+    cells: list[Cell], all_conditions: list[Conditions], arguments: argparse.Namespace
+) -> None:
+    """Print the runs that cannot be checked before their data are there."""
+    names = {
+        job_of(cell).name(cell, each if cell.seed is None else each.of(cell.seed)): None
+        for each in all_conditions
+        for cell in cells
+    }
+    for name in names:
+        folder = RunFolder(arguments.runs_dir.resolve() / name)
+        print(f"{folder.status()['state']:12} {folder.path}: not checked without data")
 
 
 def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:

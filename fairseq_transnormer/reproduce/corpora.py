@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -128,23 +129,56 @@ def require(
     Raises:
         ReproduceError: data are missing, or a command failed.
     """
-    corpora = sorted(corpora, key=lambda corpus: str(corpus.folder))
-    missing = {corpus.task for corpus in corpora if corpus.fault()}
-    if not missing:
-        return
-    tasks = [preset.task(name) for name in sorted(missing)]
+    commands = _commands(preset, _missing(corpora), prepare)
+    for command in commands:
+        command = [sys.executable if word == "python" else word for word in command]
+        print("preparing data:", " ".join(command), flush=True)
+        if subprocess.run(command, cwd=root).returncode:
+            raise ReproduceError(f"preparing data failed: {' '.join(command)}")
+    _refuse(_missing(corpora))
+
+
+def foretell(
+    preset: Preset, corpora: Iterable[Corpus], prepare: bool
+) -> dict[Corpus, str]:
+    """Print what ``require`` would run, and run nothing.
+
+    Returns:
+        the data that are not there yet, each with what is wrong.
+
+    Raises:
+        ReproduceError: data are missing, and no command would make them.
+    """
+    missing = _missing(corpora)
+    commands = _commands(preset, missing, prepare)
+    if not commands:
+        _refuse(missing)
+    for command in commands:
+        print("data would be prepared:", shlex.join(command))
+    return missing
+
+
+def _missing(corpora: Iterable[Corpus]) -> dict[Corpus, str]:
+    ordered = sorted(corpora, key=lambda corpus: str(corpus.folder))
+    faults = {corpus: corpus.fault() for corpus in ordered}
+    return {corpus: fault for corpus, fault in faults.items() if fault}
+
+
+def _refuse(missing: dict[Corpus, str]) -> None:
+    for fault in missing.values():
+        how = "; --prepare makes it, or --data TASK=DIR names another folder"
+        raise ReproduceError(fault + how)
+
+
+def _commands(
+    preset: Preset, missing: dict[Corpus, str], prepare: bool
+) -> list[list[str]]:
+    """What makes the data that are missing; nothing where nobody asks for it."""
+    if not missing or not (prepare or preset.prepare_automatically):
+        return []
+    tasks = [preset.task(name) for name in sorted({each.task for each in missing})]
     alone = all(task.prepare_alone for task in tasks)
     commands = [] if alone else list(preset.prepare)
     for task in tasks:
         commands += task.prepare
-    if commands and (prepare or preset.prepare_automatically):
-        for command in commands:
-            command = [sys.executable if word == "python" else word for word in command]
-            print("preparing data:", " ".join(command), flush=True)
-            if subprocess.run(command, cwd=root).returncode:
-                raise ReproduceError(f"preparing data failed: {' '.join(command)}")
-    for corpus in corpora:
-        fault = corpus.fault()
-        if fault:
-            how = "; --prepare makes it, or --data TASK=DIR names another folder"
-            raise ReproduceError(fault + how)
+    return commands

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..fault_tolerance.exit_code import MORE_TO_DO
 from .devices import Slot
-from .processes import LoggedProcess
+from .processes import Launch, LoggedProcess
 from .runs import RunFolder, Step
 from .versions import ROOT, commit, machine, versions
 
@@ -20,13 +20,16 @@ class Execution:
     Args:
         folder: of the run, prepared.
         slot: where it runs.
+        launch: starts a process; takes ``LoggedProcess``'s arguments.
 
     Raises:
         ReproduceError: another runner is at work in the folder.
     """
 
-    def __init__(self, folder: RunFolder, slot: Slot) -> None:
-        self.folder, self.slot = folder, slot
+    def __init__(
+        self, folder: RunFolder, slot: Slot, launch: Launch = LoggedProcess
+    ) -> None:
+        self.folder, self.slot, self._launch = folder, slot, launch
         self._stack = ExitStack()
         self._status = folder.status()
         self._stack.enter_context(folder.lock())
@@ -82,7 +85,7 @@ class Execution:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         self.folder.write_status(self._status)
         try:
-            self._process = LoggedProcess(
+            self._process = self._launch(
                 step.command, self.folder.path, step.log, environment
             )
         except OSError as error:

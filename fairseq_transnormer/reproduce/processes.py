@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 # an update, a checkpoint, and what else a training does behind SIGTERM
 KILL_AFTER_SECONDS = 90
@@ -17,22 +19,34 @@ class LoggedProcess:
     child and all that the child has started.
     """
 
+    _process: subprocess.Popen | None = None
+
     def __init__(
         self, command: list[str], folder: Path, log: str, environment: dict[str, str]
     ) -> None:
         with (folder / log).open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
+            self.pid = self._start(command, folder, output, environment)
         self.exit_code: int | None = None
         self.peak_rss_bytes: int | None = None
+
+    def _start(
+        self,
+        command: list[str],
+        folder: Path,
+        output: BinaryIO,
+        environment: dict[str, str],
+    ) -> int:
+        """The number of a new process that leads a group of its own."""
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        return self._process.pid
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal, or None while it runs."""
@@ -58,10 +72,14 @@ class LoggedProcess:
     def _ended(self, status: int, usage) -> None:
         self.exit_code = os.waitstatus_to_exitcode(status)
         self.peak_rss_bytes = usage.ru_maxrss * 1024  # Linux counts in KiB
-        self._process.returncode = self.exit_code
+        if self._process is not None:
+            self._process.returncode = self.exit_code
 
     def _signal(self, number: int) -> None:
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:  # nothing of the group is left
             pass
+
+
+Launch = Callable[[list[str], Path, str, dict[str, str]], LoggedProcess]

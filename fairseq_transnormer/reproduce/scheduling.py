@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from .devices import Slot
 from .errors import ReproduceError
 from .execution import Execution
+from .processes import Launch, LoggedProcess
 from .progress import Progress
 from .runs import RunFolder
 
@@ -15,7 +16,10 @@ POLL_SECONDS = 0.2
 
 
 def run_all(
-    folders: list[RunFolder], slots: list[Slot], progress: Progress
+    folders: list[RunFolder],
+    slots: list[Slot],
+    progress: Progress,
+    launch: Launch = LoggedProcess,
 ) -> dict[str, list[RunFolder]]:
     """Run every folder to its end; one that fails does not stop the others.
 
@@ -37,7 +41,7 @@ def run_all(
                 while free and (
                     folder := _next_ready(waiting, running, ended, progress)
                 ):
-                    _start(folder, free, running, ended, progress)
+                    _start(folder, free, running, ended, progress, launch)
                 for execution in list(running):
                     if execution.poll() != "running":
                         running.remove(execution)
@@ -78,9 +82,9 @@ def _next_ready(waiting, running, ended, progress) -> RunFolder | None:
     return None
 
 
-def _start(folder, free, running, ended, progress) -> None:
+def _start(folder, free, running, ended, progress, launch) -> None:
     try:
-        execution = Execution(folder, free[0])
+        execution = Execution(folder, free[0], launch)
     except ReproduceError as error:
         progress.tell(f"failed   {folder.path}: {error}")
         ended["failed"].append(folder)

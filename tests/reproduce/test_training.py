@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from fairseq_transnormer.reproduce.command_line import main
+from tests.messages import assert_names
 from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
 
@@ -151,6 +152,25 @@ def test_a_dry_run_touches_nothing(command, tmp_path, capsys):
     assert main(command("--dry-run")) == 0
     out = capsys.readouterr().out
     assert out.count("new ") == 1 and not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_prepares_no_data(command, tmp_path, capsys):
+    arguments, preset = command("--dry-run"), tmp_path / "tiny.yaml"
+    content = yaml.safe_load(preset.read_text())
+    content["tasks"]["masked_lm"]["data"] = str(tmp_path / "data")
+    code = f"import pathlib; pathlib.Path({str(tmp_path / 'data')!r}).mkdir()"
+    content["prepare"] = [["python", "-c", code]]
+    preset.write_text(yaml.safe_dump(content))
+    before = sorted(tmp_path.rglob("*"))
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert_names(said, tmp_path / "data", "blm_t1+block_size=32/seed1", "new")
+    assert sorted(tmp_path.rglob("*")) == before
+    content["prepare_automatically"] = False
+    preset.write_text(yaml.safe_dump(content))
+    assert_names(refusal(arguments, capsys), tmp_path / "data", "--prepare", "--data")
+    assert main([*arguments, "--prepare"]) == 0
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_list_and_status_show_every_row(tmp_path, capsys):
