@@ -1,0 +1,61 @@
+"""How the tests are shared among processes (pytest -n): by files, long ones first.
+
+A file's tests stay together, since its fixtures would else be made in each process. So
+do those of folders that share fixtures which train.
+"""
+
+import pytest
+
+# of a session's fixtures that take seconds each
+TOGETHER = {
+    "tests/export": "tests/generation",
+    "tests/generation": "tests/generation",
+    "tests/fault_tolerance": "tests/fault_tolerance",
+    "tests/workers": "tests/workers",
+}
+# by seconds, the longest first; what comes last ends when all are at their ends
+FIRST = (
+    "tests/fault_tolerance",
+    "tests/models/test_variants.py",
+    "tests/workers",
+    "tests/generation",
+    "tests/reproduce",
+    "tests/fairseq_tools",
+    "tests/test_train_scripts.py",
+    "tests/test_configs.py",
+    "tests/modules/token_mixers",
+    "tests/benchmarks",
+)
+
+
+def unit_of(nodeid: str) -> str:
+    """The tests that one process runs, one after the other: a file or a folder."""
+    path = nodeid.partition("::")[0]
+    return TOGETHER.get("/".join(path.split("/")[:2]), path)
+
+
+def in_order_of_length(items: list[pytest.Item]) -> None:
+    """Put what takes long first; all else stays as it is."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(nodeid: str) -> int:
+    unit = unit_of(nodeid)
+    ranks = [rank for rank, name in enumerate(FIRST) if _is_in(unit, name)]
+    return ranks[0] if ranks else len(FIRST)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def scheduler(config: pytest.Config, log):
+    """xdist's, for units of tests in the order of their collection."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return Units(config, log)
