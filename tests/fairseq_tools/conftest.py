@@ -1,10 +1,9 @@
 """A small binarised corpus of real English, and fairseq's tools as functions."""
 
 import importlib
-import json
 import pydoc_data.topics
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,15 @@ import torch
 from fairseq.data import Dictionary
 
 from tests.binary_data import write_binary_data
+from tests.forked_trainings import (
+    logged,
+    start_command,
+    training_arguments,
+    wait_for,
+)
 from tests.paths import USER_DIR
+
+__all__ = ["logged", "training_arguments"]
 
 
 def words_of_documentation() -> list[list[str]]:
@@ -58,48 +65,9 @@ def fairseq_tool(monkeypatch):
 
 def fairseq_command(name: str, *arguments) -> str:
     """Run a fairseq command in a process of its own; returns what it printed."""
-    done = subprocess.run(
-        [
-            sys.executable, "-m", f"fairseq_cli.{name}", *map(str, arguments),
-            "--user-dir", str(USER_DIR),
-        ],
-        capture_output=True,
-        text=True,
-    )  # fmt: skip
-    text = done.stdout + done.stderr
-    assert done.returncode == 0, text
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        codes = wait_for([start_command(name, arguments, log)])
+        text = log.read_text()
+    assert codes == [0], text
     return text
-
-
-def training_arguments(arch: str, save_dir: Path, **options) -> list[str]:
-    """Flags of a short training run on the CPU; ``options`` come on top."""
-    flags = {
-        "task": "language_modeling",
-        "arch": arch,
-        "optimizer": "adam",
-        "adam-betas": "(0.9, 0.98)",
-        "lr": 0.003,
-        "lr-scheduler": "inverse_sqrt",
-        "warmup-updates": 20,
-        "tokens-per-sample": 64,
-        "batch-size": 8,
-        "required-batch-size-multiple": 1,
-        "max-update": 40,
-        "seed": 1,
-        "save-dir": save_dir,
-        "log-format": "json",
-        "log-interval": 1,
-        "num-workers": 0,
-    }
-    if arch.startswith("roberta"):
-        flags |= {"task": "masked_lm", "criterion": "masked_lm"}
-    flags |= {key.replace("_", "-"): value for key, value in options.items()}
-    words = [str(part) for key, value in flags.items() for part in (f"--{key}", value)]
-    return [*words, "--cpu"]
-
-
-def logged(text: str, kind: str) -> list[dict]:
-    """The JSON records of ``kind`` (train_inner, valid, ...) in a fairseq log."""
-    marker = f"| INFO | {kind} | "
-    lines = [line.split(marker)[1] for line in text.splitlines() if marker in line]
-    return [json.loads(line) for line in lines]

@@ -84,9 +84,9 @@ def trained(text, labelled, tmp_path_factory):
             given = own | {
                 name.replace("_", "-"): each for name, each in options.items()
             }
-            folder = tmp_path_factory.mktemp(f"{task}{workers}")
-            runs[key] = Training(data, folder, arch, workers, given, ("--cpu",))
-            assert runs[key].run() == [0] * workers, runs[key].log.read_text()
+            save_dir = tmp_path_factory.mktemp(f"{task}{workers}") / "checkpoints"
+            runs[key] = Training(data, save_dir, workers, given, arch=arch)
+            assert runs[key].run() == [0] * workers, runs[key].text()
         return runs[key]
 
     yield train

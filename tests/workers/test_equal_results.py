@@ -120,12 +120,13 @@ def test_torchs_ddp_trains_as_one(trained, task):
 def test_any_number_of_workers_goes_on(trained, text, tmp_path, workers):
     """From update 8 of 2 workers, in the middle of the second epoch."""
     before = trained("alm", 2)
-    run = Training(text, tmp_path, before.arch, workers, before.options, before.flags)
+    folder = tmp_path / "checkpoints"
+    run = Training(text, folder, workers, before.options, arch=before.arch)
     run.save_dir.mkdir()
     shutil.copy(
         before.save_dir / "checkpoint_2_8.pt", run.save_dir / "checkpoint_last.pt"
     )
-    assert run.run() == [0] * workers, run.log.read_text()
+    assert run.run() == [0] * workers, run.text()
     assert list(run.updates()) == [9, 10, 11, 12]
     assert_same_training(run, trained("alm", 1))
     told = f"{workers} workers go on where 2 were: 12 of 19 batches of epoch 2 are done"

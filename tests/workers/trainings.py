@@ -1,115 +1,66 @@
-"""fairseq-train in several real processes, as torchrun starts them, and their results.
-
-The processes are forked off one that has imported fairseq.
-"""
+"""fairseq-train in real processes as torchrun starts them, and their results."""
 
 import json
-import multiprocessing
-import os
 import re
 import socket
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from tests.fairseq_tools.conftest import logged, training_arguments
-from tests.paths import USER_DIR
+from tests import forked_trainings
+from tests.forked_trainings import Call, logged
 
-SECONDS = 900  # a crowded machine, not a measured time
 SEQUENCES = 16  # of an update
 BATCH = 4
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["fairseq_cli.train", "fairseq_transnormer", "tests.workers.recording"]
-)
-
-
-def _train(arguments: list[str], environment: dict, steps: Path, log: Path) -> None:
-    """What a process runs: fairseq-train as its command does."""
-    import fairseq_cli.train
-
-    from .recording import let_pytorch_ddp_take_cpus, record
-
-    torch.set_num_threads(1)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.environ |= environment
-    sys.argv = ["fairseq-train", *arguments]
-    record(steps)
-    let_pytorch_ddp_take_cpus()
-    fairseq_cli.train.cli_main()
 
 
 @dataclass
-class Training:
-    """A training run.
+class Training(forked_trainings.Training):
+    """A training run that is recorded; each worker accumulates what fills an update."""
 
-    Attributes:
-        data: the folder of binary data.
-        folder: for checkpoints, logs and records.
-        arch: the model.
-        workers: processes; each accumulates what fills an update.
-        options: further options of fairseq-train, with values.
-        flags: and those without.
-    """
-
-    data: Path
-    folder: Path
-    arch: str
-    workers: int
-    options: dict = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
+    DEFAULTS = {
+        "batch-size": BATCH, "update-freq": 0, "max-update": 12, "dropout": 0,
+        "save-interval-updates": 8,
+    }  # fmt: skip
 
     @property
-    def save_dir(self) -> Path:
-        return self.folder / "checkpoints"
+    def folder(self) -> Path:
+        return self.save_dir.parent
 
-    def arguments(self) -> list[str]:
-        options = {
-            "batch-size": BATCH, "update-freq": 0, "max-update": 12, "dropout": 0,
-            "save-interval-updates": 8, **self.options,
-        }  # fmt: skip
-        parallel = {
-            "distributed-world-size": self.workers,
-            "distributed-backend": "gloo",
-            "ddp-backend": "legacy_ddp",
-        }
-        if self.workers > 1:
-            options = parallel | options
-        given = training_arguments(self.arch, self.save_dir, **options)
-        for name in [name for name, value in options.items() if value is None]:
-            place = given.index(f"--{name}")
-            del given[place : place + 2]
-        return [str(self.data), *given, *self.flags, "--user-dir", str(USER_DIR)]
-
-    def run(self) -> list[int]:
-        """Start the workers and wait; their exit codes."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def start(self) -> None:
         with socket.socket() as free:
             free.bind(("localhost", 0))
-            port = free.getsockname()[1]
-        meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-        processes = []
-        for rank in range(self.workers):
-            environment = {"SEQUENCES_PER_UPDATE": str(SEQUENCES)}
-            if self.workers > 1:
-                environment |= meeting
-                environment |= {"RANK": str(rank), "WORLD_SIZE": str(self.workers)}
-            arguments = (self.arguments(), environment, self.steps_file, self.log)
-            processes.append(CONTEXT.Process(target=_train, args=arguments))
-            processes[-1].start()
-        for process in processes:
-            process.join(SECONDS)
-            if process.exitcode is None:
-                process.kill()
-        return [process.exitcode for process in processes]
+            self._port = free.getsockname()[1]
+        super().start()
+
+    def parallel(self, rank: int) -> list[str]:
+        if self.workers == 1:
+            return []
+        chosen = self.options.get("ddp-backend", "legacy_ddp")
+        return [
+            *("--distributed-world-size", str(self.workers)),
+            *("--distributed-backend", "gloo", "--ddp-backend", chosen),
+        ]
+
+    def environment(self, rank: int) -> dict[str, str]:
+        given = {"SEQUENCES_PER_UPDATE": str(SEQUENCES)}
+        if self.workers > 1:
+            given |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(self._port)}
+            given |= {"RANK": str(rank), "WORLD_SIZE": str(self.workers)}
+        return given
+
+    def before(self, rank: int) -> list[Call]:
+        recording = "tests.workers.recording"
+        return [
+            Call(recording, "record", (self.steps_file,)),
+            Call(recording, "let_pytorch_ddp_take_cpus"),
+        ]
 
     @property
     def log(self) -> Path:
-        return self.folder / "train.log"
+        """Of the first worker, which alone logs."""
+        return self.logs[0]
 
     @property
     def steps_file(self) -> Path:
