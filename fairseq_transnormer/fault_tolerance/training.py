@@ -7,6 +7,7 @@ from pathlib import Path
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
+from ..dictionary_identity import save_identity
 from ..wrapping import wrap
 from . import binary_data, mixed_precision, saving, stopping, workers
 from .checkpoint_files import repair_last_checkpoint
@@ -35,6 +36,7 @@ def _begin(load_checkpoint, cfg, trainer, **arguments):
     mixed_precision.check(trainer.cfg.common, trainer.cuda)
     workers.limit_waiting(trainer)
     _choose_checkpoint(cfg, trainer)
+    wrap(type(trainer), "state_dict", save_identity)
     wrap(type(trainer), "train_step", mixed_precision.skip_overflows_on_a_cpu)
     wrap(type(trainer), "save_checkpoint", saving.refuse_weights_that_are_no_numbers)
     for program in filter(None, map(sys.modules.get, TRAINING_PROGRAMS)):
