@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch
 from fairseq.distributed import DistributedTimeoutWrapper
+from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from torch.distributed import distributed_c10d
 
@@ -37,6 +38,29 @@ class Heartbeat(DistributedTimeoutWrapper):
 def install() -> None:
     """Put ``Heartbeat`` in the place of fairseq's class."""
     distributed_fairseq_model.DistributedTimeoutWrapper = Heartbeat
+
+
+def check_on_first_rank(trainer, check, *arguments) -> None:
+    """Call ``check(*arguments)`` on the first rank, and raise its error on all.
+
+    Raises:
+        ValueError: ``check`` raised one, or an OSError.
+    """
+    error = None
+    if trainer.data_parallel_rank == 0:
+        try:
+            check(*arguments)
+        except (ValueError, OSError) as found:
+            error = str(found)
+    if trainer.data_parallel_world_size > 1:
+        error = distributed_utils.broadcast_object(
+            error,
+            src_rank=0,
+            group=trainer.data_parallel_process_group,
+            dist_device=trainer.device,
+        )
+    if error is not None:
+        raise ValueError(error)
 
 
 def limit_waiting(trainer) -> None:

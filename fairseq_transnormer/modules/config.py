@@ -73,9 +73,13 @@ class LayerConfig(*OPTIONS.values()):
         0.0, "dropout behind the channel mixer's activation"
     )
     checkpoint_activations: bool = described(
-        False, "recompute each layer in the backward pass to save memory"
+        False,
+        "recompute each layer in the backward pass to save memory",
+        training_only=True,
     )
-    backend: Backend = described(Backend("auto"), "implementation of the ops")
+    backend: Backend = described(
+        Backend("auto"), "implementation of the ops", training_only=True
+    )
 
     def __post_init__(self):
         check_fields(self)
