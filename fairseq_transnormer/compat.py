@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy
 
-from . import safe_loading
+from . import literal_values, safe_loading
 from .fault_tolerance.checkpoint_files import is_whole
 from .wrapping import wrap
 
@@ -36,6 +36,7 @@ def apply() -> None:
     _check_fairseq()
     _restore_numpy_compat()
     _load_checkpoints_safely()
+    _evaluate_no_code()
     _train_in_bf16_without_a_tpu()
     _train_alike_on_any_number_of_workers()
     _survive_faults()
@@ -109,6 +110,11 @@ def _look_before_loading(load, path, *arguments, **keywords):
             f"{path}: damaged: a record is not what was written (CRC-32)"
         )
     return load(path, *arguments, **keywords)
+
+
+def _evaluate_no_code() -> None:
+    """fairseq/models/wav2vec/wav2vec2.py and 18 more: ``eval(cfg.SETTING)``."""
+    literal_values.install()
 
 
 def _train_in_bf16_without_a_tpu() -> None:
