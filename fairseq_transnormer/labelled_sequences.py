@@ -62,6 +62,11 @@ class LabelledSequences(Dataset):
             self._offsets.append(_load(folder / f"{split}.offsets.{k}.npy"))
             if not path.is_file() or path.stat().st_size != self._offsets[k][-1]:
                 raise ValueError(f"{path}: missing, or not of the size of its offsets")
+            if self._offsets[k][0] != 0 or (np.diff(self._offsets[k]) < 0).any():
+                raise ValueError(
+                    f"{folder / f'{split}.offsets.{k}.npy'}: allowed: numbers from 0 "
+                    "on that do not fall; damaged"
+                )
             self._tokens.append(np.memmap(path, np.uint8, "r"))
             _check_largest(path, self._tokens[k], "vocabulary", self.vocabulary)
         path = folder / f"{split}.labels.npy"

@@ -23,6 +23,7 @@ FREE_FIELDS = {
     "checkpoint_activations",
     "backend",
     "gradient_statistics",
+    "lrpe_base",
 }
 PRETRAINING_TASKS = ("masked_lm", "sentence_prediction")
 

@@ -156,14 +156,19 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
     local = PathManager.get_local_path(filename)
     # the loader compares the sums
     state = read_checkpoint(local, mmap=True, compare_sums=False)
-    if not suffix and not trainer.is_fsdp:  # a shard's weights are not the model's
-        _check_shapes(filename, state, trainer.get_model())
     dictionary = task_dictionary(trainer.task)
     if dictionary is not None:
         check_dictionary(state, dictionary, filename)
     before, now = plain(state.get("cfg")), plain(trainer.cfg)
-    if not before:  # of fairseq before 1.0
-        return
+    if before:  # fairseq before 1.0 had none
+        _compare(filename, before, now, resumes, resets_optimizer)
+    if not suffix and not trainer.is_fsdp:  # a shard's weights are not the model's
+        _check_shapes(filename, state, trainer.get_model())
+
+
+def _compare(
+    filename: str, before: dict, now: dict, resumes: bool, resets_optimizer: bool
+) -> None:
     old, new = plain(before.get("model")), plain(now.get("model"))
     if architecture(old) != architecture(new):
         names = (architecture(old), architecture(new))

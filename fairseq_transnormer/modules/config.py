@@ -43,7 +43,10 @@ class LayerConfig(*OPTIONS.values()):
         "position encoding of the queries and keys of diag and norm attention",
     )
     lrpe_base: float = described(
-        10000.0, "LRPE: theta starts as base^(-2 i / head width)", above=0
+        10000.0,
+        "LRPE: theta starts as base^(-2 i / head width)",
+        above=0,
+        training_only=True,  # theta is a weight
     )
     ffn_type: FeedForwardType = described(
         FeedForwardType("glu"), "channel mixer of each layer"

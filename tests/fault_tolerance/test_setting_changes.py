@@ -89,7 +89,7 @@ def test_fairseq_train_refuses_as_hydra_does(resumed, data):
         ("block_size", 4, 8),
         ("ffn_activation", "gelu", "silu"),
         ("norm_eps", 0.01, "1e-08"),
-        ("lrpe_base", 500.0, 10000.0),
+        ("relative_position", "none", "lrpe"),
         ("diag_activation", "relu", "softmax"),
         ("no_final_norm", True, False),
         ("no_scale_embedding", True, False),
