@@ -17,7 +17,7 @@ from fairseq.utils import split_paths
 
 from ..dictionary_identity import check_dictionary_file, task_dictionary
 from ..wrapping import wrap
-from .workers import check_on_first_rank
+from .workers import call_on_first_rank
 
 MAGIC = MMapIndexedDataset.Index._HDR_MAGIC
 HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")
@@ -46,7 +46,7 @@ def check_training_data(trainer) -> None:
     data = getattr(trainer.cfg.task, "data", None)
     if data:
         subset = trainer.cfg.dataset.train_subset
-        check_on_first_rank(trainer, check_shards, trainer.task, data, subset)
+        call_on_first_rank(trainer, check_shards, trainer.task, data, subset)
 
 
 def check_shards(task, data: str, subset: str) -> None:

@@ -23,7 +23,7 @@ from ..last_checkpoint import another_architecture, architecture
 from ..modules.options import TRAINING_ONLY
 from ..modules.registry import OPTIONS, parse_attention_types
 from ..safe_loading import read_checkpoint
-from .workers import check_on_first_rank
+from .workers import call_on_first_rank
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def check_and_load(
             architecture, of a model that computes something else, or of another
             dictionary, and of this very run; its weights do not fit.
     """
-    check_on_first_rank(trainer, check_checkpoint, trainer, filename, reset_optimizer)
+    call_on_first_rank(trainer, check_checkpoint, trainer, filename, reset_optimizer)
     return load(trainer, filename, reset_optimizer, *arguments, **keywords)
 
 

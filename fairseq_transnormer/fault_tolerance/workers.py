@@ -40,27 +40,32 @@ def install() -> None:
     distributed_fairseq_model.DistributedTimeoutWrapper = Heartbeat
 
 
-def check_on_first_rank(trainer, check, *arguments) -> None:
-    """Call ``check(*arguments)`` on the first rank, and raise its error on all.
+def call_on_first_rank(trainer, function, *arguments):
+    """What ``function(*arguments)`` returns on the first rank, on all.
+
+    Args:
+        trainer: fairseq's.
+        function: returns plain values, which are sent.
 
     Raises:
-        ValueError: ``check`` raised one, or an OSError.
+        ValueError: it raised one, or an OSError; on all ranks, with the same message.
     """
-    error = None
-    if trainer.data_parallel_rank == 0:
+    error, result = None, None
+    if distributed_utils.get_global_rank() == 0:
         try:
-            check(*arguments)
+            result = function(*arguments)
         except (ValueError, OSError) as found:
             error = str(found)
-    if trainer.data_parallel_world_size > 1:
-        error = distributed_utils.broadcast_object(
-            error,
+    if distributed_utils.get_global_world_size() > 1:
+        error, result = distributed_utils.broadcast_object(
+            (error, result),
             src_rank=0,
-            group=trainer.data_parallel_process_group,
+            group=distributed_utils.get_global_group(),
             dist_device=trainer.device,
         )
     if error is not None:
         raise ValueError(error)
+    return result
 
 
 def limit_waiting(trainer) -> None:
