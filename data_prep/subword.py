@@ -91,9 +91,9 @@ def find_subword(options: argparse.Namespace) -> Subword:
     if options.checkpoint is None and options.data is None:
         raise InputError("give --checkpoint FILE or --data DIR: text must be encoded")
     if options.checkpoint is None:
-        folder, rows, longest = options.data, None, None
+        folder, rows, longest, state = options.data, None, None, {}
     else:
-        folder, rows, longest = _of_checkpoint(options.checkpoint, options.data)
+        folder, rows, longest, state = _of_checkpoint(options.checkpoint, options.data)
     path = folder / DICTIONARY
     dictionary = load_dictionary(path)
     # masked_lm adds <mask> behind what dict.txt has
@@ -102,6 +102,7 @@ def find_subword(options: argparse.Namespace) -> Subword:
             f"{path}: {len(dictionary)} entries; allowed for {options.checkpoint}: "
             f"{rows - 1}, the dictionary that it was trained with (--data)"
         )
+    _check_dictionary(state, dictionary, options.checkpoint, path)
     places = [options.bpe_dir] if options.bpe_dir else [folder]
     if options.checkpoint and not options.bpe_dir:
         places.append(options.checkpoint.parent)
@@ -119,8 +120,8 @@ def find_subword(options: argparse.Namespace) -> Subword:
     return Subword(kind, path, files, dictionary, encoder, positions)
 
 
-def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int]:
-    """The folder of dict.txt, the rows of the embedding, the longest input."""
+def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int, dict]:
+    """The folder of dict.txt, the embedding's rows, the longest input, all of it."""
     # fairseq, torch and the models: seconds that only this option should cost
     import fairseq_transnormer  # noqa: F401  makes old checkpoints readable
     from fairseq_transnormer.generation.checkpoint import (
@@ -150,9 +151,23 @@ def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int]:
                 f"{'max_positions' if rows else 'embed_tokens.weight'}; allowed are "
                 "this package's bidirectional models"
             )
-        return dictionary_folder(path, cfg, data), rows[0], longest
+        return dictionary_folder(path, cfg, data), rows[0], longest, state
     except GenerationError as error:
         raise InputError(str(error)) from error
+
+
+def _check_dictionary(
+    state: dict, dictionary: Any, checkpoint: Path | None, path: Path
+) -> None:
+    # torch: seconds that only a checkpoint should cost
+    if checkpoint is None:
+        return
+    from fairseq_transnormer.dictionary_identity import check_dictionary
+
+    try:
+        check_dictionary(state, dictionary, checkpoint)
+    except ValueError as error:
+        raise InputError(f"{path}: {error} (--data)") from error
 
 
 def _units(

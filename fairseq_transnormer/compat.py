@@ -10,13 +10,11 @@ import importlib
 import importlib.util
 import logging
 import types
-import zipfile
 from pathlib import Path
 
 import numpy
 
-from . import safe_loading
-from .fault_tolerance.checkpoint_files import is_whole
+from . import dictionary_identity, literal_values, model_archives, safe_loading
 from .wrapping import wrap
 
 logger = logging.getLogger(__name__)
@@ -37,6 +35,8 @@ def apply() -> None:
     _check_fairseq()
     _restore_numpy_compat()
     _load_checkpoints_safely()
+    _unpack_archives_safely()
+    _evaluate_no_code()
     _train_in_bf16_without_a_tpu()
     _compose_without_a_copy_of_all_settings()
     _train_alike_on_any_number_of_workers()
@@ -97,20 +97,36 @@ def _load_checkpoints_safely() -> None:
 
     safe_loading.allow_fairseq_objects()
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _look_before_loading)
+    wrap(
+        checkpoint_utils,
+        "load_model_ensemble_and_task",
+        dictionary_identity.check_loaded_models,
+    )
 
 
-def _look_before_loading(load, path, *arguments, **keywords):
+def _look_before_loading(load, path, arg_overrides=None, *arguments, **keywords):
     from fairseq.file_io import PathManager
 
     # files that are elsewhere have been fetched by then
     local = Path(PathManager.get_local_path(path))
     safe_loading.read_checkpoint(local, mmap=True)
-    # torch sees no flipped bit; files of before torch 1.6 have no sums to compare
-    if zipfile.is_zipfile(local) and not is_whole(local):
-        raise safe_loading.CheckpointError(
-            f"{path}: damaged: a record is not what was written (CRC-32)"
-        )
-    return load(path, *arguments, **keywords)
+    state = load(path, arg_overrides, *arguments, **keywords)
+    # Hydra unquotes texts: what comes out of it is not what went in
+    safe_loading.check_settings(local, state, arg_overrides)
+    dictionary_identity.note_loaded_checkpoint(path, state)
+    return state
+
+
+def _unpack_archives_safely() -> None:
+    """fairseq/file_utils.py, load_archive_file: ``extractall``, then ``os.remove``."""
+    from fairseq import file_utils
+
+    wrap(file_utils, "load_archive_file", model_archives.load_archive)
+
+
+def _evaluate_no_code() -> None:
+    """fairseq/models/wav2vec/wav2vec2.py and 18 more: ``eval(cfg.SETTING)``."""
+    literal_values.install()
 
 
 def _train_in_bf16_without_a_tpu() -> None:

@@ -62,8 +62,16 @@ class LabelledSequences(Dataset):
             self._offsets.append(_load(folder / f"{split}.offsets.{k}.npy"))
             if not path.is_file() or path.stat().st_size != self._offsets[k][-1]:
                 raise ValueError(f"{path}: missing, or not of the size of its offsets")
+            if self._offsets[k][0] != 0 or (np.diff(self._offsets[k]) < 0).any():
+                raise ValueError(
+                    f"{folder / f'{split}.offsets.{k}.npy'}: allowed: numbers from 0 "
+                    "on that do not fall; damaged"
+                )
             self._tokens.append(np.memmap(path, np.uint8, "r"))
-        self._labels = _load(folder / f"{split}.labels.npy")
+            _check_largest(path, self._tokens[k], "vocabulary", self.vocabulary)
+        path = folder / f"{split}.labels.npy"
+        self._labels = _load(path)
+        _check_largest(path, self._labels, "classes", self.classes)
         self.lengths = np.stack([np.diff(each) for each in self._offsets], 1)
 
     def __len__(self) -> int:
@@ -111,6 +119,17 @@ def read_manifest(folder: str | Path) -> dict:
             f"{path}: format {manifest.get('format')!r}; allowed: {FORMAT!r}"
         )
     return manifest
+
+
+def _check_largest(path: Path, ids: np.ndarray, what: str, size: int) -> None:
+    """An id beyond would end training where a batch has it. Reads the whole file."""
+    beyond = ids.max() if len(ids) else 0
+    if beyond >= size:
+        where = int(np.argmax(ids >= size))
+        raise ValueError(
+            f"{path}: number {where} is {ids[where]}; allowed: 0 to {size - 1} "
+            f"({what} of {MANIFEST})"
+        )
 
 
 def _load(path: Path) -> np.ndarray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .dictionary_identity import saved_identity
 from .safe_loading import read_checkpoint
 from .sentence_data import DICTIONARY, SentenceData
 
@@ -22,6 +23,7 @@ FREE_FIELDS = {
     "checkpoint_activations",
     "backend",
     "gradient_statistics",
+    "lrpe_base",
 }
 PRETRAINING_TASKS = ("masked_lm", "sentence_prediction")
 
@@ -35,12 +37,14 @@ class PretrainedCheckpoint:
         model: its configuration.
         vocabulary: rows of its embedding.
         data: the folder that it was trained on, as it was called there.
+        dictionary: SHA-256 of that folder's dictionary, if the checkpoint has it.
     """
 
     path: Path
     model: dict[str, Any]
     vocabulary: int
     data: str
+    dictionary: str | None = None
 
     @classmethod
     def read(cls, path: Path | str) -> PretrainedCheckpoint:
@@ -67,7 +71,8 @@ class PretrainedCheckpoint:
             for name, weight in weights.items()
             if name.endswith("embed_tokens.weight")
         )
-        return cls(path, model, rows, str(task.get("data") or ""))
+        identity = saved_identity(state)
+        return cls(path, model, rows, str(task.get("data") or ""), identity)
 
     def check_data(self, data: SentenceData) -> None:
         """Raise ValueError unless the model can read the data."""
@@ -82,6 +87,12 @@ class PretrainedCheckpoint:
             if self.data and (own / name).is_file():
                 self._check_symbols(own / name, data)
                 break
+        if self.dictionary not in (None, data.dictionary_sha256):
+            raise ValueError(
+                f"{data.folder / DICTIONARY}: its symbols have the SHA-256 "
+                f"{data.dictionary_sha256}; allowed for {self.path}: "
+                f"{self.dictionary}, the dictionary that it was trained with"
+            )
         longest = self.model.get("max_positions")
         if longest and data.max_positions > longest:
             raise ValueError(

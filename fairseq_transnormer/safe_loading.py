@@ -3,7 +3,8 @@
 A checkpoint is a pickle, and a pickle can call any function. torch's safe loading
 (``weights_only=True``) lets through tensors, plain containers and what it is told of.
 fairseq's own commands load the same way: ``compat`` puts ``read_checkpoint`` in front
-of fairseq's loader. docs/checkpoints.md says what this does not reach.
+of fairseq's loader, and ``check_settings`` after it. A damaged file is seen here, too.
+docs/checkpoints.md says what this does not reach.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pickle
 import re
 import typing
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,25 @@ HARMLESS = (
     *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
     *(ast.unaryop, ast.operator, ast.boolop, ast.cmpop),
 )
+# a configuration; omegaconf's DictConfig is a mapping, and its ListConfig is not
+KINDS = {"cfg": Mapping, "args": (argparse.Namespace, Mapping)}
 
 
 class CheckpointError(ValueError):
     """A file is no checkpoint that can be loaded; the message says why."""
 
 
-def read_checkpoint(path: str | Path, *, mmap: bool = False) -> dict[str, Any]:
+def read_checkpoint(
+    path: str | Path, *, mmap: bool = False, compare_sums: bool = True
+) -> dict[str, Any]:
     """What is in a checkpoint, on the CPU, as it was saved.
 
     Args:
         path: the file.
         mmap: leave the tensors on the disk until they are used.
+        compare_sums: read the whole file once and compare the CRC-32 of each record,
+            which torch does not: a flipped bit would become a weight. Files of before
+            torch 1.6 have none.
 
     Raises:
         CheckpointError: there is no such file; it is damaged; it holds objects other
@@ -57,12 +65,10 @@ def read_checkpoint(path: str | Path, *, mmap: bool = False) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file")
     allow_fairseq_objects()
+    has_sums = zipfile.is_zipfile(path)
     try:
         state = torch.load(
-            path,
-            map_location="cpu",
-            weights_only=True,
-            mmap=mmap and zipfile.is_zipfile(path),
+            path, map_location="cpu", weights_only=True, mmap=mmap and has_sums
         )
     # torch.load raises what the damage happens to lead to
     except Exception as error:
@@ -71,8 +77,19 @@ def read_checkpoint(path: str | Path, *, mmap: bool = False) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: not a fairseq checkpoint (a {type(state).__name__})"
         )
-    _refuse_calls(path, state)
+    check_settings(path, state)
+    if compare_sums and has_sums and not _is_whole(path):
+        raise CheckpointError(
+            f"{path}: damaged: a record is not what was written (CRC-32)"
+        )
     return state
+
+
+def _is_whole(path: Path) -> bool:
+    # that package's files may read checkpoints, too
+    from .fault_tolerance.checkpoint_files import is_whole
+
+    return is_whole(path)
 
 
 def allow_fairseq_objects() -> None:
@@ -140,21 +157,48 @@ def _reason(error: Exception) -> str:
     return f"not a fairseq checkpoint, or damaged ({detail[:200]})"
 
 
-def _refuse_calls(path: Path, state: dict) -> None:
-    """fairseq evaluates some settings, such as ``conv_feature_layers``, as Python."""
-    for kind in ("cfg", "args"):
+def check_settings(
+    path: str | Path, state: Mapping[str, Any], own: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse a configuration that holds more than plain values.
+
+    fairseq evaluates some settings, such as ``conv_feature_layers``, as Python, and
+    reads a configuration that is one text as YAML.
+
+    Args:
+        path: of the checkpoint, for the message.
+        state: a checkpoint as it was saved, or as fairseq's loader returns it.
+        own: settings that the user gave in the place of the checkpoint's, by name.
+
+    Raises:
+        CheckpointError: there is such a setting; it and its value are named.
+    """
+    for kind, allowed in KINDS.items():
+        value = state.get(kind)
+        if not (value is None or isinstance(value, allowed)):
+            raise CheckpointError(
+                f"{path}: refused, since {kind}={repr(value)[:80]} is no configuration "
+                f"but a {type(value).__name__}; allowed: a dict of plain values, or "
+                "None. Nothing in the file has been run"
+            )
         try:
-            found = list(_settings(state.get(kind), kind))
+            found = list(_settings(value, kind))
         except RecursionError as error:
             raise CheckpointError(f"{path}: {_reason(error)}") from error
         for name, value in found:
-            if not _is_plain(name, value):
+            if not (_is_plain(name, value) or _is_own(name, value, own or {})):
                 raise CheckpointError(
                     f"{path}: refused, since {name}={repr(value)[:80]} is no plain "
                     "value and fairseq may evaluate it; allowed: numbers, None, and "
                     "texts without ${...} that, as Python, are but values and "
                     "arithmetic. Nothing in the file has been run"
                 )
+
+
+def _is_own(name: str, value: Any, own: Mapping[str, Any]) -> bool:
+    """Whether this is the user's setting; fairseq may have made a text of it."""
+    key = name.rpartition(".")[2]
+    return key in own and (value is own[key] or str(value) == str(own[key]))
 
 
 def _settings(value: Any, name: str) -> Iterator[tuple[str, Any]]:

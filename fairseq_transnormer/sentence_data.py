@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from .dictionary_identity import SPECIAL, dictionary_sha256
+
 REPORT = "report.json"
 DICTIONARY = "input0/dict.txt"
-# the number of fairseq's special symbols in front of every dictionary
-SPECIAL_SYMBOLS = 4
+# fairseq's flag of a line whose symbol stands in the dictionary already
+OVERWRITE = " #fairseq:overwrite"
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,19 @@ class SentenceData:
     @cached_property
     def symbols(self) -> list[str]:
         """The entries of the texts' dictionary file."""
-        text = (self.folder / DICTIONARY).read_text(encoding="utf-8")
-        return [line.rpartition(" ")[0] for line in text.split("\n") if line]
+        with (self.folder / DICTIONARY).open(encoding="utf-8") as file:
+            lines = [line.rstrip().removesuffix(OVERWRITE) for line in file]
+        return [line.rpartition(" ")[0] for line in lines if line]
+
+    @cached_property
+    def dictionary_sha256(self) -> str:
+        """What checkpoints that were trained with this dictionary hold."""
+        return dictionary_sha256([*SPECIAL, *self.symbols], len(SPECIAL))
 
     @property
     def vocabulary(self) -> int:
         """Rows of the embedding of a model for these data, ``<mask>`` counted."""
-        return SPECIAL_SYMBOLS + len(self.symbols) + ("<mask>" not in self.symbols)
+        return len(SPECIAL) + len(self.symbols) + ("<mask>" not in self.symbols)
 
     def missing_files(self) -> list[str]:
         """Files that the report speaks of and that are not there."""

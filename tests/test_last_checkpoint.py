@@ -7,6 +7,7 @@ import torch
 
 from fairseq_transnormer.fault_tolerance.checkpoint_files import repair_last_checkpoint
 from fairseq_transnormer.last_checkpoint import check_last_checkpoint
+from tests.messages import refuses
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
@@ -14,9 +15,8 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
     cfg = {"model": {"_name": "transnormer_t2"}}
     torch.save({"cfg": cfg}, tmp_path / "checkpoint_last.pt")
     check_last_checkpoint("transnormer_t2", tmp_path)
-    with pytest.raises(
-        ValueError, match="is of transnormer_t2.*folder for transnormer_t1"
-    ):
+    last = tmp_path / "checkpoint_last.pt"
+    with refuses(ValueError, last, "transnormer_t2", "transnormer_t1", "--save-dir"):
         check_last_checkpoint("transnormer_t1", tmp_path)
 
 

@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils, tasks
 
 from ..pretrained_checkpoint import PretrainedCheckpoint
+from ..safe_loading import CheckpointError
 from ..sentence_data import SentenceData
 from .errors import ClassificationError
 
@@ -49,9 +50,12 @@ def load_fine_tuned(
         )
     _check_head(path, cfg, state["model"], found)
     task = tasks.setup_task(cfg.task)
-    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
-        [str(path)], task=task, state=state
-    )
+    try:
+        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], task=task, state=state
+        )
+    except CheckpointError as error:
+        raise ClassificationError(f"{error} (--data; here: {found.folder})") from error
     return model.eval(), task, found
 
 

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..dictionary_identity import SPECIAL
 from ..subword_units import decode_byte_pieces
 from .errors import ExportError
 
-# fairseq puts these in front of every dictionary
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-MASK = "<mask>"
 UNK = SPECIAL.index("<unk>")
 
 

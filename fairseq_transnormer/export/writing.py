@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
+from ..dictionary_identity import MASK, check_dictionary, check_dictionary_file
 from ..generation.checkpoint import dictionary_folder
 from ..generation.errors import GenerationError
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
@@ -28,7 +29,6 @@ from .manifest import (
     Manifest,
     checksum,
 )
-from .vocabulary import MASK
 
 # kind -> where fairseq's model has the plain PyTorch one
 PREFIXES = {"causal": "decoder.model.", "bidirectional": "encoder.model."}
@@ -74,7 +74,7 @@ def export_checkpoint(
     if "embed_tokens.weight" not in tensors:
         raise ExportError(f"{checkpoint}: no {PREFIXES[kind]}embed_tokens.weight in it")
     rows = len(tensors["embed_tokens.weight"])
-    units, missing = _unit_files(checkpoint, cfg, data, rows)
+    units, missing = _unit_files(checkpoint, state, data, rows)
     notes += missing
     try:
         manifest = _write(dest, checkpoint, kind, cfg, tensors, units)
@@ -114,11 +114,11 @@ def _plain_tensors(
 
 
 def _unit_files(
-    checkpoint: Path, cfg: dict[str, Any], data: str | Path | None, rows: int
+    checkpoint: Path, state: dict[str, Any], data: str | Path | None, rows: int
 ) -> tuple[dict[str, Path], list[str]]:
     """Dictionary and subword files by name; notes on what is missing."""
     try:
-        folder = dictionary_folder(checkpoint, cfg, data)
+        folder = dictionary_folder(checkpoint, state["cfg"], data)
     except GenerationError as error:
         if data is not None:
             raise ExportError(str(error)) from error
@@ -131,6 +131,11 @@ def _unit_files(
             f"{folder / DICTIONARY}: {len(dictionary) - 1} entries; {checkpoint} was "
             f"trained with {rows} (--data names the folder of its dictionary)"
         )
+    try:
+        check_dictionary(state, dictionary, checkpoint)
+        check_dictionary_file(folder / DICTIONARY)
+    except CheckpointError as error:
+        raise ExportError(f"{error} (--data; here: {folder})") from error
     found = {
         name: place / name
         for name in FILES

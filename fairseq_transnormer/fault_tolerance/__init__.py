@@ -8,6 +8,8 @@ checkpoint_files.py  written whole or not at all; whole or not; which one goes o
 saving.py            a full disk; weights and losses that are not numbers
 mixed_precision.py   weights in float32, so that fp16 and bf16 go on exactly
 workers.py           workers that die or hang
-binary_data.py       truncated files of data
+binary_data.py       damaged files of data, ids beyond the dictionary
+setting_limits.py    settings of fairseq that have no sense
+setting_changes.py   checkpoints of other models, other settings than before
 training.py          where these enter fairseq-train
 """

@@ -7,8 +7,17 @@ from pathlib import Path
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
+from ..dictionary_identity import save_identity
 from ..wrapping import wrap
-from . import binary_data, mixed_precision, saving, stopping, workers
+from . import (
+    binary_data,
+    mixed_precision,
+    saving,
+    setting_changes,
+    setting_limits,
+    stopping,
+    workers,
+)
 from .checkpoint_files import repair_last_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -25,16 +34,18 @@ def install() -> None:
     mixed_precision.install()
     workers.install()
     binary_data.install()
+    setting_limits.install()
 
 
 def _begin(load_checkpoint, cfg, trainer, **arguments):
     """Around checkpoint_utils.py, load_checkpoint, which training begins with."""
-    data = getattr(trainer.cfg.task, "data", None)
-    if data:
-        binary_data.check_shards(data, trainer.cfg.dataset.train_subset)
+    setting_limits.check_settings(trainer.cfg)
+    binary_data.check_training_data(trainer)
     mixed_precision.check(trainer.cfg.common, trainer.cuda)
     workers.limit_waiting(trainer)
     _choose_checkpoint(cfg, trainer)
+    wrap(type(trainer), "state_dict", save_identity)
+    wrap(type(trainer), "load_checkpoint", setting_changes.check_and_load)
     wrap(type(trainer), "train_step", mixed_precision.skip_overflows_on_a_cpu)
     wrap(type(trainer), "save_checkpoint", saving.refuse_weights_that_are_no_numbers)
     for program in filter(None, map(sys.modules.get, TRAINING_PROGRAMS)):

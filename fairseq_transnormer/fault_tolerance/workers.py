@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch
 from fairseq.distributed import DistributedTimeoutWrapper
+from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from torch.distributed import distributed_c10d
 
@@ -37,6 +38,34 @@ class Heartbeat(DistributedTimeoutWrapper):
 def install() -> None:
     """Put ``Heartbeat`` in the place of fairseq's class."""
     distributed_fairseq_model.DistributedTimeoutWrapper = Heartbeat
+
+
+def call_on_first_rank(trainer, function, *arguments):
+    """What ``function(*arguments)`` returns on the first rank, on all.
+
+    Args:
+        trainer: fairseq's.
+        function: returns plain values, which are sent.
+
+    Raises:
+        ValueError: it raised one, or an OSError; on all ranks, with the same message.
+    """
+    error, result = None, None
+    if distributed_utils.get_global_rank() == 0:
+        try:
+            result = function(*arguments)
+        except (ValueError, OSError) as found:
+            error = str(found)
+    if distributed_utils.get_global_world_size() > 1:
+        error, result = distributed_utils.broadcast_object(
+            (error, result),
+            src_rank=0,
+            group=distributed_utils.get_global_group(),
+            dist_device=trainer.device,
+        )
+    if error is not None:
+        raise ValueError(error)
+    return result
 
 
 def limit_waiting(trainer) -> None:

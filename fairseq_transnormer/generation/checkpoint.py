@@ -10,6 +10,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 
 from .. import models
+from ..dictionary_identity import check_dictionary, check_dictionary_file
 from ..safe_loading import CheckpointError
 from ..subword_units import DICTIONARY, SENTENCEPIECE_MODEL
 from .errors import GenerationError
@@ -57,6 +58,11 @@ def load_language_model(
             f"{data / DICTIONARY}: {len(task.dictionary)} entries; allowed for this "
             f"checkpoint: {known}, the dictionary that it was trained with (--data)"
         )
+    try:
+        check_dictionary(state, task.dictionary, path)
+        check_dictionary_file(data / DICTIONARY)
+    except CheckpointError as error:
+        raise GenerationError(f"{error} (--data; here: {data})") from error
     loaded, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(path)], task=task, state=state
     )

@@ -29,7 +29,9 @@ class GradientRecordingOptions:
     """What turns the recording on."""
 
     gradient_statistics: Optional[str] = described(  # noqa: UP045 (read by fairseq)
-        None, "file for the norm and mean of each gradient at each update, JSON lines"
+        None,
+        "file for the norm and mean of each gradient at each update, JSON lines",
+        training_only=True,
     )
 
 

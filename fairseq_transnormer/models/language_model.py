@@ -24,7 +24,10 @@ class TransNormerConfig(FairseqDataclass, LanguageModelConfig):
     """The fields of ``LanguageModelConfig`` and what fairseq needs besides."""
 
     max_target_positions: Optional[int] = described(  # noqa: UP045 (read by fairseq)
-        None, "longest sequence that fairseq lets through; no limit by default"
+        None,
+        "longest sequence that fairseq lets through; no limit by default",
+        at_least=1,
+        training_only=True,
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..modules.choices import choice
 from ..modules.config import BLM, T1, EncoderConfig
 from ..modules.masked_language_model import MaskedLanguageModel
-from ..modules.options import described
+from ..modules.options import described, probability
 from .variants import TINY, as_dataclass, register_variant
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ Pooling = choice("Pooling", ("first", "mean"), __name__)
 class ClassificationHeadConfig(FairseqDataclass):
     """What fairseq's ``sentence_prediction`` configures of an encoder."""
 
-    pooler_dropout: float = described(0.0, "dropout of the classification heads")
+    pooler_dropout: float = probability(0.0, "dropout of the classification heads")
     pooler_activation_fn: str = described(
         "tanh", "activation of the classification heads"
     )
@@ -37,7 +37,9 @@ class ClassificationHeadConfig(FairseqDataclass):
         "over all tokens that are no pads",
     )
     load_checkpoint_heads: bool = described(
-        False, "add the classification heads that a checkpoint has"
+        False,
+        "add the classification heads that a checkpoint has",
+        training_only=True,
     )
 
 

@@ -53,6 +53,8 @@ class UtilisationOptions:
         None,
         "TFLOP/s that one device can do, for mfu in the log; by default that of its "
         "data sheet, where it is a V100, A100, H100 or H200",
+        above=0,
+        training_only=True,
     )
 
 
@@ -66,8 +68,6 @@ class LogsUtilisation:
         """Build the model; its training with ``task`` is measured."""
         model = super().build_model(cfg, task)
         peak = getattr(cfg, "peak_tflops", None)
-        if peak is not None and not peak > 0:
-            raise ValueError(f"peak_tflops={peak}; allowed: above 0")
         model.utilisation = Utilisation(training_flops(model, task), peak)
         return model
 

@@ -57,7 +57,9 @@ class VanillaOptions:
         False, "give the output layer a matrix of its own"
     )
     checkpoint_activations: bool = described(
-        False, "recompute each layer in the backward pass to save memory"
+        False,
+        "recompute each layer in the backward pass to save memory",
+        training_only=True,
     )
 
     def __post_init__(self):
@@ -94,7 +96,10 @@ class VanillaTransformerConfig(FairseqDataclass, VanillaLanguageModelOptions):
     """The fields of the causal model and what fairseq needs besides."""
 
     max_target_positions: Optional[int] = described(  # noqa: UP045 (read by fairseq)
-        None, "longest sequence that fairseq lets through; no limit by default"
+        None,
+        "longest sequence that fairseq lets through; no limit by default",
+        at_least=1,
+        training_only=True,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import fields, make_dataclass
 from fairseq.models import register_model
 
 from ..modules.config import with_defaults
+from ..modules.options import checked
 from .gradient_recording import GradientRecordingOptions, RecordsGradients
 from .utilisation import LogsUtilisation, UtilisationOptions
 
@@ -21,6 +22,24 @@ TINY = {
     "ffn_dim": 85,
     "block_size": 8,
 }
+
+
+class ChecksFields:
+    """Mixin of fairseq models: ``build_model`` refuses values that are not allowed.
+
+    OmegaConf knows types, but no bounds, and ``as_dataclass`` the fields of the plain
+    dataclass alone.
+    """
+
+    fields = ()
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Build the model, if all values of its configuration are allowed."""
+        for each in cls.fields:
+            if hasattr(cfg, each.name):
+                checked(each, getattr(cfg, each.name))
+        return super().build_model(cfg, task)
 
 
 def register_variant(name: str, model: type, config: type, **defaults) -> None:
@@ -43,8 +62,9 @@ def register_variant(name: str, model: type, config: type, **defaults) -> None:
         namespace={"__doc__": config.__doc__},
     )
     dataclass = with_defaults(config_name, config, model.__module__, **defaults)
-    bases = (RecordsGradients, LogsUtilisation, model)
-    variant = type(name, bases, {"__module__": model.__module__})
+    bases = (ChecksFields, RecordsGradients, LogsUtilisation, model)
+    members = {"__module__": model.__module__, "fields": fields(dataclass)}
+    variant = type(name, bases, members)
     register_model(name, dataclass=dataclass)(variant)
     # pickle looks classes up by name
     module = sys.modules[model.__module__]

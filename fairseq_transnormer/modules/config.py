@@ -43,7 +43,10 @@ class LayerConfig(*OPTIONS.values()):
         "position encoding of the queries and keys of diag and norm attention",
     )
     lrpe_base: float = described(
-        10000.0, "LRPE: theta starts as base^(-2 i / head width)", above=0
+        10000.0,
+        "LRPE: theta starts as base^(-2 i / head width)",
+        above=0,
+        training_only=True,  # theta is a weight
     )
     ffn_type: FeedForwardType = described(
         FeedForwardType("glu"), "channel mixer of each layer"
@@ -73,9 +76,13 @@ class LayerConfig(*OPTIONS.values()):
         0.0, "dropout behind the channel mixer's activation"
     )
     checkpoint_activations: bool = described(
-        False, "recompute each layer in the backward pass to save memory"
+        False,
+        "recompute each layer in the backward pass to save memory",
+        training_only=True,
     )
-    backend: Backend = described(Backend("auto"), "implementation of the ops")
+    backend: Backend = described(
+        Backend("auto"), "implementation of the ops", training_only=True
+    )
 
     def __post_init__(self):
         check_fields(self)

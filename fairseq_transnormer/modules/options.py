@@ -1,8 +1,14 @@
 """Fields of configurations: a default, a help text and what is allowed."""
 
-from dataclasses import field, fields
+import math
+from collections.abc import Mapping
+from dataclasses import Field, field, fields
+from typing import Any
 
 from .choices import Choice
+
+# metadata of fields that do not change what a trained model computes
+TRAINING_ONLY = "training_only"
 
 
 def described(
@@ -12,21 +18,28 @@ def described(
     at_least: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    training_only: bool = False,
 ):
     """A dataclass field.
 
     Args:
         default: its default; a ``Choice`` allows its members.
         help_text: what the command line prints.
-        at_least, above, below: bounds of a number.
+        at_least, above, below: bounds of a number. Every number is finite besides.
+        training_only: trained weights compute the same with another value, which
+            changes how they are trained, or what is logged, or the cost. A run may
+            resume with another value.
     """
     bounds = {"at_least": at_least, "above": above, "below": below}
-    return field(default=default, metadata={"help": help_text, **bounds})
+    return field(
+        default=default,
+        metadata={"help": help_text, TRAINING_ONLY: training_only, **bounds},
+    )
 
 
 def probability(default: float, help_text: str):
     """A field for a dropout probability."""
-    return described(default, help_text, at_least=0, below=1)
+    return described(default, help_text, at_least=0, below=1, training_only=True)
 
 
 def check_fields(config) -> None:
@@ -37,28 +50,62 @@ def check_fields(config) -> None:
             are named.
     """
     for each in fields(config):
-        value, kind = getattr(config, each.name), each.type
-        if isinstance(kind, type) and issubclass(kind, Choice):
-            if value not in list(kind):
-                raise ValueError(f"{each.name}={value!r}; allowed: {', '.join(kind)}")
-            setattr(config, each.name, kind(value))
-            continue
-        least, above, below = (
-            each.metadata.get(key) for key in ("at_least", "above", "below")
-        )
-        # written so that NaN fails, too
-        if not (
-            (least is None or value >= least)
-            and (above is None or value > above)
-            and (below is None or value < below)
-        ):
-            raise ValueError(f"{each.name}={value}; allowed: {_range(each.metadata)}")
+        setattr(config, each.name, checked(each, getattr(config, each.name)))
 
 
-def _range(metadata) -> str:
-    words = {"at_least": "at least", "above": "above", "below": "below"}
+def checked(each: Field, value: Any) -> Any:
+    """The value of a field; a name as the ``Choice`` that it names.
+
+    Raises:
+        ValueError: as ``check_fields``.
+    """
+    kind = each.type
+    if isinstance(kind, type) and issubclass(kind, Choice):
+        if value not in list(kind):
+            raise ValueError(f"{each.name}={value!r}; allowed: {', '.join(kind)}")
+        return kind(value)
+    if value is not None or each.default is not None:
+        check_number(each.name, value, each.metadata)
+    return value
+
+
+def check_number(name: str, value: Any, bounds: Mapping[str, Any]) -> None:
+    """Hold a number to its bounds; anything else passes where there are none.
+
+    Args:
+        name: of the field, for the message.
+        value: its value.
+        bounds: ``at_least``, ``above``, ``below`` and ``at_most``, where there are any.
+
+    Raises:
+        ValueError: it is out of bounds, infinite or NaN.
+    """
+    least, above, below, most = (
+        bounds.get(key) for key in ("at_least", "above", "below", "at_most")
+    )
+    # NaN is in no comparison
+    if not (
+        (not isinstance(value, float) or math.isfinite(value))
+        and (least is None or value >= least)
+        and (above is None or value > above)
+        and (below is None or value < below)
+        and (most is None or value <= most)
+    ):
+        allowed = _range(bounds)
+        if isinstance(value, float) and not math.isfinite(value):
+            allowed = ", ".join(filter(None, (allowed, "finite")))
+        raise ValueError(f"{name}={value}; allowed: {allowed}")
+
+
+def _range(bounds: Mapping[str, Any]) -> str:
+    words = {
+        "at_least": "at least",
+        "above": "above",
+        "below": "below",
+        "at_most": "at most",
+    }
     return ", ".join(
-        f"{word} {metadata[key]:g}"
+        f"{word} {bounds[key]}"
         for key, word in words.items()
-        if metadata.get(key) is not None
+        if bounds.get(key) is not None
     )

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.fairseq_tools.conftest import fairseq_tool as fairseq_tool
+from tests.generation.models import train
 from tests.tiny_data import write_tiny_data
 
 from .trainings import Training
@@ -17,6 +19,16 @@ FAULTS = []
 @pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
     return write_tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def trained(data, tmp_path_factory) -> Path:
+    """The checkpoint of a tiny T2 of two updates, trained in this process.
+
+    Copy its folder before a run resumes there.
+    """
+    folder = tmp_path_factory.mktemp("trained") / "checkpoints"
+    return train(data, folder, "transnormer_t2_tiny", "--max-update", 2)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,10 @@
 """The task: folders it takes and refuses, and its step."""
 
+import json
+import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +13,7 @@ from fairseq_transnormer.tasks.long_range_arena import (
     LongRangeArenaConfig,
     LongRangeArenaTask,
 )
+from tests.messages import refuses
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +50,42 @@ def test_other_folders_are_refused(folder, tmp_path):
         setup(folder / "text", max_positions=20)
     with pytest.raises(ValueError, match="split='dev' of .*; allowed: train"):
         setup(folder / "text").load_dataset("dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "allowed"),
+    [
+        ("train.tokens.0.bin", 7, 200, "0 to 9"),
+        ("train.labels.npy", -1, 5, "0 to 1"),
+    ],
+)
+def test_numbers_beyond_what_the_folder_declares_are_named(
+    folder, tmp_path, name, place, value, allowed
+):
+    """Embeddings and classes end there: a batch would, hours later."""
+    copied = shutil.copytree(folder / "text", tmp_path / "text")
+    path = copied / "manifest.json"
+    manifest = json.loads(path.read_text())
+    if "tokens" in name:
+        # what the texts do not pass
+        manifest["vocabulary"] = 10
+        for part in copied.glob("*.tokens.0.bin"):
+            np.memmap(part, np.uint8, "r+")[:] %= 10
+        path.write_text(json.dumps(manifest))
+        np.memmap(copied / name, np.uint8, "r+")[place] = value
+    else:
+        np.load(copied / name, mmap_mode="r+")[place] = value
+    setup(copied).load_dataset("valid")
+    with refuses(ValueError, copied / name, value, allowed):
+        setup(copied).load_dataset("train")
+
+
+def test_offsets_that_fall_are_refused(folder, tmp_path):
+    copied = shutil.copytree(folder / "text", tmp_path / "text")
+    offsets = np.load(copied / "train.offsets.0.npy", mmap_mode="r+")
+    offsets[1], offsets[2] = int(offsets[2]), int(offsets[1])
+    with refuses(ValueError, copied / "train.offsets.0.npy"):
+        setup(copied).load_dataset("train")
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1.0, 1.0), (0.0, 5.0)])

@@ -39,6 +39,7 @@ class LongShortOptions:
         False,
         "Transformer-LS, causal: in training, go on behind the batch before; for "
         "batches whose rows continue each other",
+        training_only=True,
     )
 
 
