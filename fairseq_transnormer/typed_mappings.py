@@ -32,6 +32,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+ANY = Kind("anything", lambda value: True)
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
 NUMBER = Kind("a number", lambda value: _is_number(value) and math.isfinite(value))

@@ -7,6 +7,7 @@ import yaml
 
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.runs import Step
+from tests.messages import refuses
 
 from .stand_in import plan, prepared
 
@@ -76,11 +77,11 @@ def test_without_a_checkpoint_there_is_nothing_to_lose(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[]", '{"state": "finished"}', '{"state": 3}'])
 def test_a_damaged_status_file_is_named(folder, text):
     (folder.path / "status.json").write_text(text)
-    with pytest.raises(ReproduceError, match="status.json is damaged.*remove that"):
+    with refuses(ReproduceError, folder.path / "status.json", "damaged", "remove"):
         folder.check(plan("run"))
 
 
 def test_an_unknown_state_is_damage_too(folder):
     folder.write_status({"state": "sleeping", "steps_done": [], "attempts": []})
-    with pytest.raises(ReproduceError, match="state='sleeping'"):
+    with refuses(ReproduceError, "state", "sleeping", "interrupted"):
         folder.status()
