@@ -14,7 +14,7 @@ from .errors import ReproduceError
 from .fine_tuning import check_name, checkpoint_table
 from .jobs import Conditions, check_checkpoints, job_of, with_needs
 from .markdown import number
-from .metrics import RunResults, read_metric
+from .metrics import NotMeasured, RunResults, read_metric
 from .presets import Preset, load_preset
 from .progress import Progress
 from .reporting import write_report
@@ -278,9 +278,13 @@ def _status(arguments: argparse.Namespace) -> int:
 def _best_validation(results: RunResults) -> tuple[str, float | None]:
     """By what the best checkpoint is chosen; perplexity rather than the loss."""
     name = results.selection[0]
-    if name == "loss":
-        return "perplexity", read_metric("valid_ppl", results)
-    return name, read_metric("selection", results)
+    shown, metric = (
+        ("perplexity", "valid_ppl") if name == "loss" else (name, "selection")
+    )
+    try:
+        return shown, read_metric(metric, results)
+    except NotMeasured:
+        return shown, None
 
 
 def _report(arguments: argparse.Namespace) -> int:

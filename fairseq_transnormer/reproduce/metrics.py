@@ -74,6 +74,9 @@ class RunResults:
 
         Of a validation after which nothing is saved, or that is not a number, there is
         no checkpoint.
+
+        Raises:
+            NotMeasured: no validation is a number.
         """
         name, sign = self.selection
         saved = saved_updates(self.log)
@@ -83,8 +86,10 @@ class RunResults:
             if f"valid_{name}" in record
             and (not saved or int(record["valid_num_updates"]) in saved)
         ]
-        scores = [each for each in scores if not math.isnan(each[0])]
-        return self.records["valid"][max(scores)[1]] if scores else None
+        numbers = [each for each in scores if not math.isnan(each[0])]
+        if scores and not numbers:
+            raise NotMeasured(f"valid_{name} is nan in every validation")
+        return self.records["valid"][max(numbers)[1]] if numbers else None
 
     def at_best(self, split: str, name: str) -> float | None:
         """A metric of a split at the update of checkpoint_best.pt."""

@@ -101,7 +101,7 @@ def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
     found = figures_of(cell.metric, runs, cell.row)
     return _figure(cell, found.values) | {
         "run": runs.name,
-        "not_measured": "; ".join(sorted(set(found.reasons))) or None,
+        "not_measured": "; ".join(sorted(set(found.reasons.values()))) or None,
         "errors": found.errors,
     }
 

@@ -28,12 +28,12 @@ class Figures:
 
     Attributes:
         values: of the finished ones, by seed.
-        reasons: why finished ones have none, as out of memory.
+        reasons: why finished ones have none, as out of memory, by seed.
         errors: of finished ones that should have one, with the file to look at.
     """
 
     values: dict[int, float] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
 
@@ -78,7 +78,7 @@ def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:
         except NotAskedFor:
             continue
         except NotMeasured as reason:
-            found.reasons.append(str(reason))
+            found.reasons[seed] = str(reason)
             continue
         if value is None:
             of_row = f" of {row}" if row else ""
@@ -87,7 +87,7 @@ def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:
                 f"{results.folder.log}"
             )
         elif not math.isfinite(value):
-            found.reasons.append(f"{metric} is {float(value)} with seed {seed}")
+            found.reasons[seed] = f"{metric} is {float(value)} with seed {seed}"
         else:
             found.values[seed] = float(value)
     return found
@@ -131,9 +131,12 @@ def missing_of_sweep(values: dict[str, tuple[Cell, Runs]]) -> str | None:
     Args:
         values: name of the runs -> the cell of one value, and its runs.
     """
+    figures = {
+        name: figures_of("selection", runs) for name, (_, runs) in values.items()
+    }
+    # one that diverged has been tried
     finished = {
-        name: set(figures_of("selection", runs).values)
-        for name, (_, runs) in values.items()
+        name: {*found.values, *found.reasons} for name, found in figures.items()
     }
     if not any(finished.values()):
         return None

@@ -10,11 +10,12 @@ import yaml
 
 from fairseq_transnormer import fingerprints
 from fairseq_transnormer.fingerprints import weights_fingerprint
-from fairseq_transnormer.reproduce import fine_tuning, jobs
+from fairseq_transnormer.reproduce import command_line, fine_tuning, jobs
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.configurations import compose
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.runs import RunFolder
+from fairseq_transnormer.reproduce.scheduling import run_all
 from tests.classification.problems import WORDS, dictionary, write_problem
 from tests.messages import assert_names
 from tests.paths import CONFIGS
