@@ -9,6 +9,7 @@ import yaml
 from ..typed_mappings import ANY, Kind, check_values, mapping_of, shown
 from .errors import ReproduceError
 
+DEEPEST = 100
 # key of the configuration -> value
 OVERRIDES = mapping_of(ANY)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -21,7 +22,9 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
         ReproduceError: it cannot be read, or is no mapping.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
+        text = path.read_text(encoding="utf-8")
+        _check_depth(text)
+        content = yaml.load(text, _LOADER)
     except OSError as error:
         raise ReproduceError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -30,6 +33,18 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ReproduceError(f"{path}: {shown(content)}; allowed: a mapping")
     return content
+
+
+def _check_depth(text: str) -> None:
+    """Raise ValueError for what would exhaust the stack, which libyaml does not see."""
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                raise ValueError(f"nested more than {DEEPEST} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def read_mapping(
