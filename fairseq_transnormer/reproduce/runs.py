@@ -11,6 +11,7 @@ earlier-N/           what an attempt with other settings left before any checkpo
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -490,7 +491,8 @@ def _portable(step: Step, data: str) -> list[str]:
     """A command without this machine's interpreter and folder of data."""
     first, *others = step.command
     first = "python" if Path(first).name.startswith("python") else first
-    return [first, *(word.replace(data, "{data}") for word in others)]
+    folder = re.compile(rf"(^|=){re.escape(data)}(?=/|$)")
+    return [first, *(folder.sub(r"\1{data}", word) for word in others)]
 
 
 def _is_among(key: str, patterns: tuple[str, ...]) -> bool:
