@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +10,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from .typed_mappings import MAPPING, POSITIVE, check_values, read_json
+
 MANIFEST = "manifest.json"
 FORMAT = "labelled sequences 1"
+_MANIFEST_KINDS = {
+    "vocabulary": POSITIVE,
+    "classes": POSITIVE,
+    "sequences": POSITIVE,
+    "splits": MAPPING,
+}
 
 
 class Example(NamedTuple):
@@ -109,7 +116,7 @@ def read_manifest(folder: str | Path) -> dict:
     """
     path = Path(folder) / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = read_json(path, {})
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{path}: cannot be read ({error}); python -m data_prep.lra makes it"
@@ -118,7 +125,7 @@ def read_manifest(folder: str | Path) -> dict:
         raise ValueError(
             f"{path}: format {manifest.get('format')!r}; allowed: {FORMAT!r}"
         )
-    return manifest
+    return check_values(str(path), manifest, _MANIFEST_KINDS, _MANIFEST_KINDS)
 
 
 def _check_largest(path: Path, ids: np.ndarray, what: str, size: int) -> None:

@@ -9,11 +9,30 @@ from functools import cached_property
 from pathlib import Path
 
 from .dictionary_identity import SPECIAL, dictionary_sha256
+from .fingerprints import file_fingerprint
+from .typed_mappings import (
+    ABOVE_0,
+    BOOLEAN,
+    COUNT,
+    POSITIVE,
+    TEXT,
+    check_values,
+    list_of,
+    mapping_of,
+    read_json,
+)
 
 REPORT = "report.json"
 DICTIONARY = "input0/dict.txt"
 # fairseq's flag of a line whose symbol stands in the dictionary already
 OVERWRITE = " #fairseq:overwrite"
+_REPORT_KINDS = {
+    "task": TEXT,
+    "labels": list_of(TEXT),
+    "splits": mapping_of(COUNT),
+    "regression": BOOLEAN,
+    "max_positions": POSITIVE,
+}
 
 
 @dataclass(frozen=True)
@@ -48,23 +67,25 @@ class SentenceData:
         folder = Path(folder)
         path = folder / REPORT
         try:
-            report = json.loads(path.read_text(encoding="utf-8"))
-            data = cls(
-                folder=folder,
-                task=report["task"],
-                labels=[str(label) for label in report["labels"]],
-                splits={name: int(n) for name, n in report["splits"].items()},
-                is_regression=bool(report["regression"]),
-                target_scale=float(report.get("target_scale", 1.0)),
-                max_positions=int(report["max_positions"]),
-            )
+            report = read_json(path, _REPORT_KINDS, _REPORT_KINDS)
         except OSError as error:
             raise ValueError(
                 f"{path}: {error.strerror}; allowed: a folder that data_prep.glue or "
                 "data_prep.classification made"
             ) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: damaged ({error!r})") from error
+        except ValueError as error:
+            raise ValueError(f"{error}: damaged, or no report of data_prep") from error
+        scale = {"target_scale": report.get("target_scale", 1.0)}
+        check_values(str(path), scale, {"target_scale": ABOVE_0})
+        data = cls(
+            folder=folder,
+            task=report["task"],
+            labels=report["labels"],
+            splits=report["splits"],
+            is_regression=report["regression"],
+            target_scale=float(scale["target_scale"]),
+            max_positions=report["max_positions"],
+        )
         missing = data.missing_files()
         if missing:
             raise ValueError(f"{folder}: no {', '.join(missing)}")
@@ -118,12 +139,9 @@ class SentenceData:
         digest = hashlib.sha256()
         said = (self.labels, self.splits, self.max_positions, self.target_scale)
         digest.update(json.dumps(said).encode())
-        digest.update((self.folder / DICTIONARY).read_bytes())
         for path in sorted(self.folder.glob("*/*.*")):
-            name = path.relative_to(self.folder)
-            digest.update(f"{name} {path.stat().st_size} ".encode())
-            if "train" not in path.stem:
-                digest.update(path.read_bytes())
+            name = path.relative_to(self.folder).as_posix()
+            digest.update(f"{name} {file_fingerprint(path)}\n".encode())
         return digest.hexdigest()[:16]
 
 

@@ -51,7 +51,7 @@ def read_training(output: str, name: str, path: Path) -> dict:
     """Losses (bits a token) and tokens a second; also added to training.json."""
     from fairseq_transnormer.analysis.training_log import parse_training_log
 
-    records = parse_training_log(output, name)
+    records = parse_training_log(output)
     inner, valid = records["train_inner"], records["valid"]
     speeds = [float(r["wps"]) for r in inner[len(inner) // 2 :]]
     result = {

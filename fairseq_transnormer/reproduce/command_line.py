@@ -4,27 +4,32 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..fault_tolerance.exit_code import MORE_TO_DO
 from . import corpora, slurm
 from .arguments import ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
-from .fine_tuning import checkpoint_table
+from .fine_tuning import check_name, checkpoint_table
 from .forking import Forks
 from .jobs import Conditions, check_checkpoints, job_of, with_needs
 from .markdown import number
-from .metrics import RunResults, read_metric
+from .metrics import NotMeasured, RunResults, read_metric
 from .planning import plan_all
 from .presets import Preset, load_preset
 from .processes import Launch, LoggedProcess
 from .progress import Progress
 from .reporting import write_report
-from .results import seeds_of
+from .results import errors_of
+from .run_figures import seeds_of
 from .runs import Plan, RunFolder
 from .scheduling import run_all
-from .tables import Cell, Table, chosen_cells, load_tables, with_sweep_values
+from .tables import Cell, Table, chosen_cells, load_tables, plain, with_sweep_values
 from .yaml_files import names_in
+
+# what the runner takes configurations and models from
+FAIRSEQ_PACKAGES = ("fairseq", "hydra", "omegaconf")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,6 +55,16 @@ def main(argv: list[str] | None = None) -> int:
         return commands[arguments.command](arguments)
     except ReproduceError as error:
         print(f"transnormer-reproduce: error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in FAIRSEQ_PACKAGES:
+            raise
+        print(
+            f"transnormer-reproduce: error: {arguments.command} needs {package}, which "
+            "is not installed; scripts/install.sh installs fairseq and what it needs",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print(
@@ -167,9 +182,10 @@ def _finetune(arguments: argparse.Namespace) -> int:
         arguments.name,
         arguments.pooling,
     )
+    check_name(table, arguments.checkpoint, arguments.runs_dir / preset.name)
     status = _run_cells(chosen_cells([table], None), arguments, preset)
     if not (arguments.dry_run or arguments.slurm):
-        _write([table], arguments, preset)
+        status = _write([table], arguments, preset) or status
     return status
 
 
@@ -282,10 +298,12 @@ def _status(arguments: argparse.Namespace) -> int:
                 total = results.folder.description()["updates"]
                 done = read_metric("updates", results) or 0
                 name, figure = _best_validation(results)
+                other = results.folder.is_finished() and results.other_weights
                 print(
                     f"    {cell.row} ({runs.name}) seed {seed}: "
                     f"{results.status['state']}, {done:.0f}/{total} updates, "
                     f"validation {name} {number(figure) or '-'}"
+                    + (f"; not reported: {other}" if other else "")
                 )
     return 0
 
@@ -293,20 +311,24 @@ def _status(arguments: argparse.Namespace) -> int:
 def _best_validation(results: RunResults) -> tuple[str, float | None]:
     """By what the best checkpoint is chosen; perplexity rather than the loss."""
     name = results.selection[0]
-    if name == "loss":
-        return "perplexity", read_metric("valid_ppl", results)
-    return name, read_metric("selection", results)
+    shown, metric = (
+        ("perplexity", "valid_ppl") if name == "loss" else (name, "selection")
+    )
+    try:
+        return shown, read_metric(metric, results)
+    except NotMeasured:
+        return shown, None
 
 
 def _report(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
     tables = load_tables(configs, arguments.tables or ["all"], preset)
-    _write(tables, arguments, preset)
-    return 0
+    return _write(tables, arguments, preset)
 
 
-def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -> None:
+def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -> int:
+    """Write the report; 1 if a finished run has no figure to report."""
     out = arguments.out / preset.name
     all_measured = write_report(
         tables,
@@ -323,7 +345,32 @@ def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -
                     f"{number(found['spearman']) or '-'}, "
                     f"{len(found['disagreements'])} pairs in another order"
                 )
+        if not measured["agreement"]:
+            _print_figures(measured)
     print(f"written: {out}")
+    errors = [error for measured in all_measured for error in errors_of(measured)]
+    for error in dict.fromkeys(errors):
+        print(f"error: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+def _print_figures(measured: dict[str, Any]) -> None:
+    """Of a table without an order to compare."""
+    for row, cells in measured["rows"].items():
+        for column, cell in cells.items():
+            if cell["measured"] is None:
+                continue
+            deviation = f" ± {number(cell['deviation'])}" if cell["deviation"] else ""
+            chosen = [
+                " ".join(
+                    f"{key}={plain(value)}" for key, value in each["values"].items()
+                )
+                for each in cell.get("sweep", ())
+                if each["run"] == cell["run"]
+            ]
+            seeds = f"seeds {', '.join(map(str, cell['seeds']))}"
+            how = "; ".join([*chosen, seeds, *filter(None, [cell["not_complete"]])])
+            print(f"{row} {column}: {number(cell['measured'])}{deviation} ({how})")
 
 
 def _execute(arguments: argparse.Namespace) -> int:

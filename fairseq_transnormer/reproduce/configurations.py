@@ -4,6 +4,7 @@ import functools
 import json
 import logging
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +99,22 @@ def flattened(configuration: Configuration, prefix: str = "") -> Configuration:
     return flat
 
 
-def differences(there: Configuration, now: Configuration) -> list[str]:
-    """A phrase for each key of ``there`` whose value has changed."""
+def differences(
+    there: Configuration, now: Configuration, chosen: Iterable[str] = ()
+) -> list[str]:
+    """A phrase for each key of ``there``, or of ``chosen``, whose value has changed.
+
+    Other keys that only ``now`` has are fields of newer code, whose default means what
+    the older did.
+    """
     old, new = flattened(there), flattened(now)
     return [
         f"{key}: {value!r} there, {new.get(key)!r} now"
         for key, value in old.items()
         if new.get(key) != value
+    ] + [
+        f"{key}: not set there, {new[key]!r} now"
+        for key in sorted({*chosen} & (new.keys() - old.keys()))
     ]
 
 

@@ -8,13 +8,17 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ..fingerprints import file_fingerprint
 from ..labelled_sequences import LabelledSequences, read_manifest
 from ..sentence_data import SentenceData
 from .errors import ReproduceError
 from .presets import Preset
 
 SPLITS = ("train", "valid", "test")
+# of a manifest: what the numbers in the files stand for
+MEANING = ("vocabulary", "classes", "sequences", "splits")
 FILES = ["dict.txt", *(f"{s}.{kind}" for s in SPLITS for kind in ("bin", "idx"))]
 
 
@@ -36,14 +40,8 @@ class Text:
         return f"data {self.folder}: no {', '.join(missing)}" if missing else None
 
     def fingerprint(self) -> str:
-        """Changes with the text: of the dictionary, the held-out splits, all sizes."""
-        digest = hashlib.sha256()
-        for name in FILES:
-            path = self.folder / name
-            digest.update(f"{name} {path.stat().st_size} ".encode())
-            if not name.startswith("train"):
-                digest.update(path.read_bytes())
-        return digest.hexdigest()[:16]
+        """Changes with the dictionary and the text of any split."""
+        return _fingerprint(self.folder, FILES)
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,11 @@ class LabelledTokens:
         return None
 
     def fingerprint(self) -> str:
-        """Changes with what is in the folder, by the checksums of its manifest."""
-        files = json.dumps(read_manifest(self.folder)["files"], sort_keys=True)
-        return hashlib.sha256(files.encode()).hexdigest()[:16]
+        """Changes with what is in the folder, whatever its manifest says."""
+        names = sorted(path.name for path in self.folder.glob("*.bin"))
+        names += sorted(path.name for path in self.folder.glob("*.npy"))
+        said = {k: v for k, v in read_manifest(self.folder).items() if k in MEANING}
+        return _fingerprint(self.folder, names, said)
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,13 @@ class NoData:
     def fingerprint(self) -> str:
         """Always the same."""
         return ""
+
+
+def _fingerprint(folder: Path, names: Iterable[str], said: Any = None) -> str:
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    for name in names:
+        digest.update(f"{name} {file_fingerprint(folder / name)}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 Corpus = Text | LabelledText | LabelledTokens | NoData

@@ -23,16 +23,19 @@ class Execution:
         launch: starts a process; takes ``LoggedProcess``'s arguments.
 
     Raises:
-        ReproduceError: another runner is at work in the folder.
+        ReproduceError: another runner is at work in the folder, or the weights that
+            the run starts from are not there, or others than planned.
     """
 
     def __init__(
         self, folder: RunFolder, slot: Slot, launch: Launch = LoggedProcess
     ) -> None:
         self.folder, self.slot, self._launch = folder, slot, launch
-        self._stack = ExitStack()
         self._status = folder.status()
-        self._stack.enter_context(folder.lock())
+        with ExitStack() as stack:
+            stack.enter_context(folder.lock())
+            folder.record_start()
+            self._stack = stack.pop_all()
         done = set(self._status["steps_done"])
         self._pending = [step for step in folder.steps() if step.name not in done]
         self._process: LoggedProcess | None = None

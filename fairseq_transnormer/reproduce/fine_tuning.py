@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..fingerprints import shortened, weights_fingerprint
 from ..pretrained_checkpoint import FREE_FIELDS, PretrainedCheckpoint
 from ..sentence_data import REPORT, SentenceData, updates_of_training
 from .configurations import Configuration, compose
@@ -24,10 +25,11 @@ from .jobs import (
     PACKAGE,
     Conditions,
     HydraTrain,
+    folder_name,
     run_name,
 )
 from .model_check import check_model
-from .runs import Plan, Step
+from .runs import Plan, RunFolder, Step
 from .tables import Cell, Table, plain
 from .yaml_files import names_in
 
@@ -115,9 +117,12 @@ class FineTune:
                 "overrides": cell.overrides,
                 "further_overrides": conditions.overrides_of(TASK),
             },
+            # the weights are compared instead
             machine_keys=(*MACHINE_KEYS, CHECKPOINT),
             layout_keys=LAYOUT_KEYS,
             needs=needs,
+            start=start,
+            chosen=(*cell.overrides, *conditions.overrides_of(TASK)),
         )
 
     def _suffix(self) -> list[str]:
@@ -240,6 +245,7 @@ class FineTuneCheckpoint(FineTune):
             checkpoint.check_data(SentenceData.read(self.data(cell, conditions).folder))
             plan = super().plan(cell, conditions)
             checkpoint.check_model(plan.configuration["model"])
+            plan.weights = weights_fingerprint(plan.start)
         except ValueError as error:
             raise ReproduceError(str(error)) from error
         return plan
@@ -261,8 +267,18 @@ def checkpoint_table(
 ) -> Table:
     """The table of one checkpoint: a column a problem, the best of the learning rates.
 
+    Args:
+        configs: the folder of configurations.
+        checkpoint: of a pre-trained model.
+        problems: names in its classification/.
+        rates: learning rates.
+        name: of the row and of its runs; by default the model's and the fingerprint of
+            its weights, so that two checkpoints never share a run.
+        pooling: instead of the checkpoint's.
+
     Raises:
-        ReproduceError: a problem or a learning rate is not allowed.
+        ReproduceError: a problem or a learning rate is not allowed, or the file is no
+            such checkpoint.
     """
     known = names_in(configs / PROBLEM)
     wrong = [each for each in problems if each not in known]
@@ -272,7 +288,7 @@ def checkpoint_table(
         )
     if not all(rate > 0 for rate in rates):
         raise ReproduceError(f"--lr {rates}; allowed: above 0")
-    row = name or f"{checkpoint.resolve().parent.name}-{checkpoint.stem}"
+    row = name or _default_name(checkpoint)
     shared = {CHECKPOINT: str(checkpoint.resolve())}
     shared |= {"model.pooling": pooling} if pooling else {}
     sweep = {"optimization.lr": [[rate] for rate in dict.fromkeys(rates)]}
@@ -303,6 +319,45 @@ def checkpoint_table(
         figure=None,
         sweep=sweep,
     )
+
+
+def _default_name(checkpoint: Path) -> str:
+    try:
+        model = PretrainedCheckpoint.read(checkpoint).model["_name"]
+    except ValueError as error:
+        raise ReproduceError(str(error)) from error
+    return f"{model}-{shortened(_weights_of(checkpoint))}"
+
+
+def _weights_of(checkpoint: Path) -> str:
+    try:
+        return weights_fingerprint(checkpoint)
+    except ValueError as error:
+        raise ReproduceError(str(error)) from error
+
+
+def check_name(table: Table, checkpoint: Path, runs: Path) -> None:
+    """Raise ReproduceError if runs under the table's name are of other weights.
+
+    Args:
+        table: what ``checkpoint_table`` made of the checkpoint.
+        checkpoint: whose weights count.
+        runs: folder of the runs of the preset.
+    """
+    (row,) = table.rows
+    prefix = f"{folder_name([row])}+{PROBLEM}="
+    now = _weights_of(checkpoint)
+    for path in sorted(runs.iterdir()) if runs.is_dir() else ():
+        for seed in sorted(path.glob("seed*")) if path.name.startswith(prefix) else ():
+            folder = RunFolder(seed)
+            start = folder.start() if folder.exists() else None
+            there = start and start.weights
+            if there not in (None, now) and folder.has_anything_to_lose():
+                raise ReproduceError(
+                    f"--name {row}: {seed} is of weights {there}, and {checkpoint} has "
+                    f"{now}; allowed: another name, or none, which is made of the "
+                    "fingerprint"
+                )
 
 
 def _figures_of(problem: str) -> list[tuple[str, str]]:

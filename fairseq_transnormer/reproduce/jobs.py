@@ -17,7 +17,7 @@ from .errors import ReproduceError
 from .model_check import check_model
 from .presets import Preset
 from .registry import Registry
-from .runs import Plan, RunFolder, Step
+from .runs import Plan, RunFolder, Step, starting_checkpoint
 from .tables import Cell
 
 JOBS = Registry("job")
@@ -183,6 +183,8 @@ class HydraTrain:
             },
             machine_keys=MACHINE_KEYS,
             layout_keys=LAYOUT_KEYS,
+            start=starting_checkpoint(configuration),
+            chosen=(*cell.overrides, *conditions.overrides_of(task)),
         )
 
     def preset_overrides(self, preset: Preset) -> dict[str, Any]:
@@ -218,10 +220,14 @@ def _conditions(
 
 
 def run_name(conditions: Conditions, parts: list[str]) -> str:
-    """The name of a run by what it is made of; fit for a folder."""
+    """The name of a run by what it is made of."""
+    return f"{conditions.preset.name}/{folder_name(parts)}/seed{conditions.seed}"
+
+
+def folder_name(parts: list[str]) -> str:
+    """The parts as a name fit for a folder."""
     name = "+".join(parts).replace(",", "-").replace("*", "x")
-    name = re.sub(r"[^\w.=+-]", "_", name)
-    return f"{conditions.preset.name}/{name}/seed{conditions.seed}"
+    return re.sub(r"[^\w.=+-]", "_", name)
 
 
 def check_checkpoints(folder: RunFolder, plan: Plan) -> None:

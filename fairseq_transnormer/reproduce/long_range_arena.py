@@ -5,15 +5,28 @@ and its system by ``model``. Table 7 is one run for all systems: its rows read t
 figures from that run's measurements.
 """
 
-import json
 import sys
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ..typed_mappings import (
+    ABOVE_0,
+    MAPPING,
+    NUMBER,
+    POSITIVE,
+    TEXT,
+    Kind,
+    check_values,
+    list_of,
+    optional,
+    read_json,
+)
 from .corpora import LabelledTokens, NoData
+from .errors import ReproduceError
 from .jobs import Conditions, HydraTrain, run_name
-from .metrics import GIBIBYTE, METRICS, NotMeasured, RunResults
+from .metrics import GIBIBYTE, METRICS, NotAskedFor, NotMeasured, RunResults
 from .presets import Preset
 from .runs import Plan, Step
 from .tables import Cell
@@ -25,6 +38,18 @@ SPEED = "speed/lra_speed.json"
 VANILLA, WITH_SDPA = "Transformer", "Transformer, SDPA"
 PHASES = {"infer": "inference", "train": "training"}
 THOUSANDS = (1, 2, 3, 4, 5, 8, 16)
+_SPEED_KINDS = {"measurements": list_of(MAPPING)}
+_MEASUREMENT_KINDS = {
+    "contestant": TEXT,
+    "phase": TEXT,
+    "length": POSITIVE,
+    "seconds": Kind(
+        "a list of numbers above 0, one at least",
+        lambda value: list_of(ABOVE_0).fits(value) and len(value) > 0,
+    ),
+    "peak_bytes": optional(NUMBER),
+    "skipped": TEXT,
+}
 
 
 class Arena(HydraTrain):
@@ -91,20 +116,45 @@ class Speed:
 
 
 def _measurement(results: RunResults, row: str | None, phase: str, length: int) -> dict:
-    """A row of the benchmark; empty where the preset does not ask for it.
+    """A row of the benchmark; empty where it is not there.
 
     Raises:
         NotMeasured: it ran out of memory or was left out.
+        NotAskedFor: the preset measures no such length.
     """
     path = results.folder.path / SPEED
     if not path.exists():
         return {}
-    for each in json.loads(path.read_text(encoding="utf-8"))["measurements"]:
-        if (each["contestant"], each["phase"], each["length"]) == (row, phase, length):
-            if "skipped" in each:
-                raise NotMeasured(each["skipped"])
-            return each
+    asked_for = False
+    for each in _measurements(path):
+        if (each["phase"], each["length"]) == (phase, length):
+            asked_for = True
+            if each["contestant"] == row:
+                if "skipped" in each:
+                    raise NotMeasured(each["skipped"])
+                return each
+    if not asked_for:
+        raise NotAskedFor(f"{phase} of {length} tokens")
     return {}
+
+
+def _measurements(path: Path) -> list[dict]:
+    """The benchmark's rows.
+
+    Raises:
+        ReproduceError: the file is not as the benchmark writes it.
+    """
+    try:
+        rows = read_json(path, _SPEED_KINDS, _SPEED_KINDS)["measurements"]
+        for row in rows:
+            required = () if "skipped" in row else ("seconds", "peak_bytes")
+            required = ("contestant", "phase", "length", *required)
+            check_values(f"{path}: measurements", row, _MEASUREMENT_KINDS, required)
+    except OSError as error:
+        raise ReproduceError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ReproduceError(f"{error}. The file is damaged; measure again") from error
+    return rows
 
 
 def steps_per_second(

@@ -13,6 +13,8 @@ def table_page(measured: dict[str, Any]) -> str:
         measured["task"],
         _figures(measured),
         _not_measured(measured),
+        _per_cell("Not complete:", measured, "not_complete"),
+        _per_cell("**Missing**, although the runs are finished:", measured, "errors"),
         _attached(measured),
         "## Order of the rows" if measured["agreement"] else "",
         _agreement(measured),
@@ -115,17 +117,23 @@ def _parts(paper_sizes: bool, cells: list[dict[str, Any]]) -> dict[str, Callable
 
 
 def _not_measured(measured: dict[str, Any]) -> str:
-    """Why there are dashes: the columns of each row and reason."""
+    """Why there are dashes."""
+    return _per_cell("Not measured:", measured, "not_measured")
+
+
+def _per_cell(heading: str, measured: dict[str, Any], key: str) -> str:
+    """What cells have under ``key``: the columns of each row and text."""
     found: dict[tuple[str, str], list[str]] = {}
     for row, cells in measured["rows"].items():
         for column, cell in cells.items():
-            if cell["not_measured"]:
-                found.setdefault((row, cell["not_measured"]), []).append(column)
+            texts = cell[key] if isinstance(cell[key], list) else [cell[key]]
+            for text in filter(None, texts):
+                found.setdefault((row, text), []).append(column)
     lines = [
-        f"* {row}, {', '.join(columns)}: {reason}"
-        for (row, reason), columns in found.items()
+        f"* {row}, {', '.join(columns)}: {text}"
+        for (row, text), columns in found.items()
     ]
-    return "\n".join(["Not measured:", "", *lines]) if lines else ""
+    return "\n".join([heading, "", *lines]) if lines else ""
 
 
 def _attached(measured: dict[str, Any]) -> str:
@@ -143,8 +151,12 @@ def _agreement(measured: dict[str, Any]) -> str:
         verdict = (
             f"{len(pairs)} pairs of rows stand the other way round"
             if pairs
+            else "no pair of rows stands the other way round"
+            if found["ties"]
             else "the paper's order"
         )
+        if found["ties"]:
+            verdict += f", {len(found['ties'])} pairs are equal here"
         parts.append(
             f"**{column}**: {verdict}. Spearman {number(found['spearman']) or '-'}, "
             f"Kendall {number(found['kendall']) or '-'}, {found['rows']} rows."
@@ -231,6 +243,15 @@ def _conditions(measured: dict[str, Any]) -> str:
         of = cells[measured["columns"].index(column)].get("mean_of")
         if of:
             lines.append(f"* {column}: mean of {', '.join(of)}")
+    for key, values in conditions["set_by_hand"].items():
+        shown = "; ".join(
+            f"{value} ({', '.join(names)})" for value, names in values.items()
+        )
+        lines.append(f"* set by hand, `{key}`: {shown}")
+    starts = {
+        run["weights"]: run["checkpoint"] for run in found if run["weights"] is not None
+    }
+    lines += [f"* weights at the start: {w} ({path})" for w, path in starts.items()]
     for key, values in conditions["unequal"].items():
         shown = "; ".join(f"{name}: {value}" for name, value in values.items())
         lines.append(f"* **not equal**, `{key}`: {shown}")

@@ -5,12 +5,13 @@ in a table as MODULE:FUNCTION. None stands for "not there (yet)"; NotMeasured is
 for a figure that the run could not get.
 """
 
+import math
 import re
 from functools import cached_property
 from statistics import median
 from typing import Any
 
-from ..analysis.training_log import parse_training_log
+from ..analysis.training_log import parse_training_log, saved_updates
 from .configurations import get
 from .registry import Registry
 from .runs import RunFolder
@@ -21,6 +22,10 @@ GIBIBYTE = 1024**3
 
 class NotMeasured(Exception):
     """A figure that will not come; the message says why, as "out of memory: ..."."""
+
+
+class NotAskedFor(NotMeasured):
+    """A figure that the preset leaves out."""
 
 
 class RunResults:
@@ -38,6 +43,11 @@ class RunResults:
         return self.folder.status()
 
     @cached_property
+    def other_weights(self) -> str | None:
+        """``RunFolder.other_weights``."""
+        return self.folder.other_weights()
+
+    @cached_property
     def log(self) -> str:
         """The training's output, all attempts of it."""
         path = self.folder.path / "train.log"
@@ -48,10 +58,7 @@ class RunResults:
     @cached_property
     def records(self) -> dict[str, list[dict]]:
         """The log's records by kind; see ``analysis.training_log``."""
-        try:
-            return parse_training_log(self.log, str(self.folder.path))
-        except ValueError:
-            return {"train_inner": [], "valid": []}
+        return parse_training_log(self.log)
 
     @cached_property
     def selection(self) -> tuple[str, int]:
@@ -63,13 +70,26 @@ class RunResults:
 
     @property
     def best(self) -> dict | None:
-        """The validation record of checkpoint_best.pt; of equal ones, the last."""
+        """The validation record of checkpoint_best.pt; of equal ones, the last.
+
+        Of a validation after which nothing is saved, or that is not a number, there is
+        no checkpoint.
+
+        Raises:
+            NotMeasured: no validation is a number.
+        """
         name, sign = self.selection
-        return max(
-            reversed(self.records["valid"]),
-            key=lambda record: sign * float(record[f"valid_{name}"]),
-            default=None,
-        )
+        saved = saved_updates(self.log)
+        scores = [
+            (sign * float(record[f"valid_{name}"]), number)
+            for number, record in enumerate(self.records["valid"])
+            if f"valid_{name}" in record
+            and (not saved or int(record["valid_num_updates"]) in saved)
+        ]
+        numbers = [each for each in scores if not math.isnan(each[0])]
+        if scores and not numbers:
+            raise NotMeasured(f"valid_{name} is nan in every validation")
+        return self.records["valid"][max(numbers)[1]] if numbers else None
 
     def at_best(self, split: str, name: str) -> float | None:
         """A metric of a split at the update of checkpoint_best.pt."""
@@ -140,6 +160,8 @@ def updates_to_99(results: RunResults) -> float | None:
     for record in results.records["valid"]:
         if float(record.get("valid_accuracy", 0)) >= 99:
             return float(record["valid_num_updates"])
+    if results.folder.is_finished() and results.records["valid"]:
+        raise NotMeasured("no validation has 99 % of its predictions right")
     return None
 
 
@@ -223,9 +245,10 @@ def wall_minutes(results: RunResults) -> float | None:
 
 @METRICS.register("updates")
 def updates(results: RunResults) -> float | None:
-    """Updates so far."""
-    records = results.records["train_inner"]
-    return float(records[-1]["num_updates"]) if records else None
+    """Updates so far, as far as the log tells."""
+    found = [int(each["num_updates"]) for each in results.records["train_inner"]]
+    found += [int(each["valid_num_updates"]) for each in results.records["valid"]]
+    return float(max(found)) if found else None
 
 
 @METRICS.register("gradient_rsd")

@@ -4,34 +4,51 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..typed_mappings import (
+    ABOVE_0,
+    ANY,
+    BOOLEAN,
+    MAPPING,
+    POSITIVE,
+    TEXT,
+    list_of,
+    mapping_of,
+)
 from ..update_layout import lay_out
 from .errors import ReproduceError
-from .yaml_files import checked_mapping, named_file, read_mapping
+from .yaml_files import (
+    OVERRIDES,
+    checked_mapping,
+    named_file,
+    named_mappings,
+    read_mapping,
+)
 
-PRESET_KEYS = {
-    "description",
-    "paper_sizes",
-    "gpus_per_run",
-    "tasks",
-    "scaled",
-    "overrides",
-    "prepare",
-    "prepare_automatically",
-    "not_in_all",
-    "columns",
-    "sweep_values",
-    "speed",
+_COMMANDS = list_of(list_of(TEXT))
+PRESET_KINDS = {
+    "description": TEXT,
+    "paper_sizes": BOOLEAN,
+    "gpus_per_run": POSITIVE,
+    "tasks": MAPPING,
+    "scaled": list_of(TEXT),
+    "overrides": OVERRIDES,
+    "prepare": _COMMANDS,
+    "prepare_automatically": BOOLEAN,
+    "not_in_all": list_of(TEXT),
+    "columns": mapping_of(list_of(TEXT)),
+    "sweep_values": POSITIVE,
+    "speed": mapping_of(ANY),
 }
-TASK_KEYS = {
-    "data",
-    "sequences_per_update",
-    "sequences_per_device",
-    "width",
-    "scaled",
-    "most_devices",
-    "overrides",
-    "prepare",
-    "prepare_alone",
+TASK_KINDS = {
+    "data": TEXT,
+    "sequences_per_update": POSITIVE,
+    "sequences_per_device": POSITIVE,
+    "width": ABOVE_0,
+    "scaled": list_of(TEXT),
+    "most_devices": POSITIVE,
+    "overrides": OVERRIDES,
+    "prepare": _COMMANDS,
+    "prepare_alone": BOOLEAN,
 }
 
 
@@ -146,11 +163,11 @@ def load_preset(configs: Path, name: str) -> Preset:
         ReproduceError: the name is unknown or the file is not as it should be.
     """
     path = named_file(configs / "presets", name, "preset")
-    content = read_mapping(path, PRESET_KEYS, {"tasks"})
-    needed = {"data", "sequences_per_device"}
+    content = read_mapping(path, PRESET_KINDS, ["tasks"])
+    needed = ("data", "sequences_per_device")
     tasks = {
-        task: TaskPreset(**checked_mapping(f"{path}: {task}", each, TASK_KEYS, needed))
-        for task, each in content["tasks"].items()
+        task: TaskPreset(**checked_mapping(f"{path}: {task}", each, TASK_KINDS, needed))
+        for task, each in named_mappings(f"{path}: tasks", content["tasks"]).items()
     }
     return Preset(
         name=path.stem,

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from .runs import RunFolder
 
-UPDATES = re.compile(rb'"num_updates": "(\d+)"')
+# of records of training and, as few updates have none, of validation
+UPDATES = re.compile(rb'"(?:\w+_)?num_updates": "(\d+)"')
 TAIL_BYTES = 20_000
 
 

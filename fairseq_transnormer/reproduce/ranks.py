@@ -16,8 +16,9 @@ def agreement(
     Returns:
         rows, spearman, kendall (tau-b; both None where all figures of one side are
         equal) and disagreements, each with both rows, both differences, and whether
-        the measured one is within the seeds' deviation (None with a single seed).
-        None for fewer than two rows.
+        the measured one is within the seeds' deviation (None with a single seed); and
+        ties, the pairs that differ in the paper and are equal as measured. None for
+        fewer than two rows.
     """
     from scipy import stats
 
@@ -26,10 +27,12 @@ def agreement(
         return None
     printed, found = ([side[row] for row in rows] for side in (paper, measured))
     varied = len(set(printed)) > 1 and len(set(found)) > 1
-    disagreements = []
+    disagreements, ties = [], []
     for first, second in combinations(rows, 2):
         paper_difference = paper[first] - paper[second]
         difference = measured[first] - measured[second]
+        if paper_difference and not difference:
+            ties.append([first, second])
         if paper_difference * difference < 0:
             noise = [deviation.get(row) for row in (first, second)]
             within = None
@@ -52,4 +55,5 @@ def agreement(
         if varied
         else None,
         "disagreements": disagreements,
+        "ties": ties,
     }

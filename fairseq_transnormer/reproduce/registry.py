@@ -47,5 +47,5 @@ class Registry:
             )
         try:
             return getattr(importlib.import_module(module), function)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
             raise ReproduceError(f"{self._kind} {name!r}: {error}") from error

@@ -66,9 +66,20 @@ def _reported(out: Path, preset: str) -> list[dict[str, Any]]:
     """What the folder's JSON files of tables hold; others are left alone."""
     found = {}
     for path in out.glob("*.json"):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if (content.get("table"), content.get("preset")) == (path.stem, preset):
-            found[path.stem] = content
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                continue
+            if (content.get("table"), content.get("preset")) != (path.stem, preset):
+                continue
+            overview([content], preset, "")
+        except (OSError, ValueError, RecursionError) as error:
+            raise ReproduceError(f"{path}: cannot be read: {error}") from error
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ReproduceError(
+                f"{path}: no report of a table ({error!r}); remove it"
+            ) from error
+        found[path.stem] = content
     return [found[name] for name in in_order(found)]
 
 
@@ -79,7 +90,9 @@ def _attached(
     if table.attach is None:
         return None
     cell = measured["rows"][table.rows[0]][table.columns[0]]
-    for seed in measured["runs"][cell["run"]]:
+    for seed, run in measured["runs"][cell["run"]].items():
+        if run["state"] != "finished":
+            continue
         source = runs_dir / cell["run"] / f"seed{seed}" / table.attach
         if (source / "README.md").exists():
             shutil.copytree(source, out / table.name, dirs_exist_ok=True)
@@ -100,17 +113,25 @@ def _figure(
     folder = out / table.name
     rows: list[str] = []
     data = None
+    fingerprints: dict[str, str] = {}
     for row, columns in measured["rows"].items():
         cell = columns[table.columns[0]]
         for seed in list(cell["seeds"])[:1]:
             run = RunFolder(runs_dir / cell["run"] / f"seed{seed}")
-            data = run.description()["data"]
+            description = run.description()
+            fingerprints[description["data_fingerprint"]] = row
+            data = description["data"]
             checkpoint = str(run.checkpoints / "checkpoint_best.pt")
             rows += filled(
                 table.figure.each_row, {"row": row, "checkpoint": checkpoint}
             )
     if data is None:
         return []
+    if len(fingerprints) > 1:
+        shown = ", ".join(f"{row}: {mark}" for mark, row in fingerprints.items())
+        raise ReproduceError(
+            f"{table.name}: its figure takes rows of the same data; there are {shown}"
+        )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     values = {"data": data, "output": str(folder)}

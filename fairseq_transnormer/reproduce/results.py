@@ -1,59 +1,18 @@
 """What was measured for a table, beside the paper's figures."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from .configurations import flattened, get
-from .jobs import Conditions, job_of
+from .comparisons import conditions_of
+from .jobs import Conditions
 from .metrics import NotMeasured, RunResults, read_metric
 from .ranks import agreement
-from .runs import RunFolder
+from .run_figures import Runs, best_of, figures_of, missing_of_sweep, seeds_of
 from .tables import Cell, Table
 
 RESOURCES = ("params_m", "tokens_per_second", "peak_memory_gib", "wall_seconds")
-# of a configuration; what all rows of a table have in common is told by these
-CONDITIONS = (
-    "task._name",
-    "task.tokens_per_sample",
-    "dataset.batch_size",
-    "optimization.update_freq",
-    "distributed_training.distributed_world_size",
-    "optimization.max_update",
-    "optimization.lr",
-    "lr_scheduler._name",
-    "lr_scheduler.warmup_updates",
-    "optimizer.adam_betas",
-    "optimizer.adam_eps",
-    "optimizer.weight_decay",
-    "optimization.clip_norm",
-    "common.fp16",
-    "common.bf16",
-    "common.cpu",
-)
-# keys that need not be equal in rows that are compared
-NOT_COMPARED = ("model.", "common.seed", "common.user_dir", "task.data")
-NOT_COMPARED += ("checkpoint.finetune_from_model",)
-
-
-@dataclass
-class Runs:
-    """All seeds of one run."""
-
-    name: str
-    seeds: dict[int, RunResults]
-
-
-def seeds_of(cell: Cell, conditions: Conditions, runs_dir: Path) -> Runs:
-    """The runs of a cell that there are, by seed."""
-    name = Path(job_of(cell).name(cell, conditions)).parent
-    found = {}
-    for path in sorted((runs_dir / name).glob("seed*")):
-        folder = RunFolder(path)
-        if folder.exists():
-            found[folder.description()["seed"]] = RunResults(folder)
-    return Runs(str(name), found)
 
 
 def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, Any]:
@@ -68,16 +27,10 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
             found = seeds_of(candidate, conditions, runs_dir)
             found = runs.setdefault(found.name, found)
             candidates[found.name] = (candidate, found)
-        chosen = _best_of([found for _, found in candidates.values()])
+        chosen = best_of([found for _, found in candidates.values()])
         cells[cell.row, cell.column] = _cell(cell, chosen)
         if cell.sweep:
-            cells[cell.row, cell.column]["sweep"] = [
-                {
-                    "values": {key: candidate.overrides[key] for key in cell.sweep},
-                    **_cell(candidate, found),
-                }
-                for candidate, found in candidates.values()
-            ]
+            cells[cell.row, cell.column] |= _sweep(cell, candidates)
     for cell in table.cells:
         if cell.mean_of:
             usual = conditions.preset.columns.get(table.name, cell.mean_of)
@@ -104,9 +57,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
         },
         "runs": {name: _resources(each) for name, each in runs.items()},
         "sweep": list(table.sweep),
-        "conditions": _conditions(
-            list(runs.values()), _groups(table, cells, runs), list(table.sweep)
-        ),
+        "conditions": conditions_of(table, cells, runs),
         "curves": {
             f"{cell.row}{f' {cell.column}' if _many(table) else ''}": _curve(
                 runs[cells[cell.row, cell.column]["run"]], table.curve
@@ -115,6 +66,18 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
             if not cell.mean_of
         },
     }
+
+
+def errors_of(measured: dict[str, Any]) -> list[str]:
+    """Why finished runs are without a figure; the table is not right before."""
+    return list(
+        dict.fromkeys(
+            error
+            for columns in measured["rows"].values()
+            for cell in columns.values()
+            for error in cell["errors"]
+        )
+    )
 
 
 def _many(table: Table) -> bool:
@@ -134,61 +97,50 @@ def _shown(table: Table, cells: dict, runs: dict[str, Runs]) -> list[Cell]:
     return [cell for cell in table.cells if cell.column == column]
 
 
-def _best_of(candidates: list[Runs]) -> Runs:
-    """The value of a sweep that is best on valid, on average over the seeds."""
-
-    def merit(runs: Runs) -> float:
-        values = _finished("selection", runs, None).values()
-        if not values:
-            return float("-inf")
-        (sign,) = {results.selection[1] for results in runs.seeds.values()}
-        return sign * mean(values)
-
-    return candidates[0] if len(candidates) == 1 else max(candidates, key=merit)
-
-
-def _finished(metric: str, runs: Runs, row: str | None) -> dict[int, float]:
-    """A metric of the finished runs, by seed."""
-    values = {
-        seed: _read(metric, results if row is None else results.of_row(row))
-        for seed, results in runs.seeds.items()
-        if results.folder.is_finished()
-    }
-    return {seed: v for seed, v in values.items() if isinstance(v, int | float)}
-
-
-def _read(metric: str, results: RunResults) -> float | str | None:
-    """A metric, or why it was not measured."""
-    try:
-        return read_metric(metric, results)
-    except NotMeasured as reason:
-        return str(reason)
-
-
 def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
-    values = _finished(cell.metric, runs, cell.row)
-    reasons = {
-        reason
-        for results in runs.seeds.values()
-        if results.folder.is_finished()
-        and isinstance(reason := _read(cell.metric, results.of_row(cell.row)), str)
-    }
-    return _figure(cell, values) | {
+    found = figures_of(cell.metric, runs, cell.row)
+    return _figure(cell, found.values) | {
         "run": runs.name,
-        "not_measured": "; ".join(sorted(reasons)) or None,
+        "not_measured": "; ".join(sorted(set(found.reasons.values()))) or None,
+        "errors": found.errors,
+    }
+
+
+def _sweep(cell: Cell, candidates: dict[str, tuple[Cell, Runs]]) -> dict[str, Any]:
+    """All values of a cell's sweep, and which of them were not there to choose from."""
+    values = [
+        {
+            "values": {key: candidate.overrides[key] for key in cell.sweep},
+            **_cell(candidate, found),
+        }
+        for candidate, found in candidates.values()
+    ]
+    errors = [error for each in values for error in each["errors"]]
+    for _, runs in candidates.values():
+        errors += figures_of("selection", runs).errors
+    return {
+        "sweep": values,
+        "not_complete": missing_of_sweep(candidates),
+        "errors": list(dict.fromkeys(errors)),
     }
 
 
 def _mean(cell: Cell, of: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The mean of columns' cells, for the seeds that all of them have."""
-    seeds = set.intersection(*(set(each["seeds"]) for each in of.values()))
+    there = [set(each["seeds"]) for each in of.values()]
+    seeds = set.intersection(*there)
     values = {
         seed: mean(each["seeds"][seed] for each in of.values())
         for seed in sorted(seeds)
     }
+    left_out = sorted(set.union(*there) - seeds)
+    not_complete = [each["not_complete"] for each in of.values()]
+    if seeds and left_out:
+        shown = ", ".join(map(str, left_out))
+        not_complete.append(f"not all of {', '.join(of)} have seeds {shown}")
     return _figure(cell, values) | {
         "run": None,
-        "not_measured": None,
+        "not_complete": "; ".join(dict.fromkeys(filter(None, not_complete))) or None,
         "mean_of": list(of),
     }
 
@@ -206,6 +158,9 @@ def _figure(cell: Cell, values: dict[int, float]) -> dict[str, Any]:
         "deviation": stdev(values.values()) if len(values) > 1 else None,
         "seeds": values,
         "difference": difference,
+        "not_measured": None,
+        "not_complete": None,
+        "errors": [],
     }
 
 
@@ -218,76 +173,32 @@ def _agreement(table: Table, cells: dict, column: str) -> dict[str, Any] | None:
 
 
 def _resources(runs: Runs) -> dict[str, Any]:
+    return {seed: _resources_of(results) for seed, results in runs.seeds.items()}
+
+
+def _resources_of(results: RunResults) -> dict[str, Any]:
+    attempts, start = results.status["attempts"], results.folder.start()
+
+    def all_of(key: str) -> list[str]:
+        return sorted({each[key] for each in attempts if key in each})
+
     return {
-        seed: {
-            "state": results.status["state"],
-            **{name: read_metric(name, results) for name in RESOURCES},
-            "updates": read_metric("updates", results),
-            "commits": sorted({a["commit"] for a in results.status["attempts"]}),
-            "devices": sorted({a["device"] for a in results.status["attempts"]}),
-            "machines": sorted({a["machine"] for a in results.status["attempts"]}),
-            "versions": results.status["attempts"][-1]["versions"]
-            if results.status["attempts"]
-            else {},
-        }
-        for seed, results in runs.seeds.items()
+        "state": results.status["state"],
+        **{name: _resource(name, results) for name in (*RESOURCES, "updates")},
+        "weights": start and start.weights,
+        "checkpoint": start and start.checkpoint,
+        "commits": all_of("commit"),
+        "devices": all_of("device"),
+        "machines": all_of("machine"),
+        "versions": attempts[-1].get("versions", {}) if attempts else {},
     }
 
 
-def _groups(table: Table, cells: dict, runs: dict[str, Runs]) -> list[set[str]]:
-    """Names of the runs that are compared: with a sweep, or with a choice of files a
-    column, those of a column."""
-    if not (table.sweep or table.columns_apart):
-        return [set(runs)]
-    of_columns = []
-    for column in table.columns:
-        found = [cells[row, column] for row in table.rows]
-        names = {each["run"] for cell in found for each in cell.get("sweep", [cell])}
-        of_columns.append(names - {None})
-    return of_columns
-
-
-def _conditions(
-    runs: list[Runs], groups: list[set[str]], sweep: list[str]
-) -> dict[str, Any]:
-    """What the runs have in common, and every value in which compared ones differ."""
-    # a swept value may stand in several sections, as the learning rate does
-    swept = {key.rpartition(".")[2] for key in sweep}
-    configurations, data = {}, set()
-    for each in runs:
-        for seed, results in each.seeds.items():
-            name = f"{each.name}/seed{seed}"
-            configurations[name] = results.folder.configuration()
-            description = results.folder.description()
-            data.add((description["data"], description["data_fingerprint"]))
-    flat = {name: flattened(each) for name, each in configurations.items()}
-    unequal: dict[str, dict[str, Any]] = {}
-    varied = set()
-    for key in dict.fromkeys(key for each in flat.values() for key in each):
-        if key.startswith(NOT_COMPARED) or key.rpartition(".")[2] in swept:
-            continue
-        for group in groups:
-            values = {
-                name: each.get(key)
-                for name, each in flat.items()
-                if name.rpartition("/")[0] in group
-            }
-            if len({str(value) for value in values.values()}) > 1:
-                unequal.setdefault(key, {}).update(values)
-        if len({str(each.get(key)) for each in flat.values()}) > 1:
-            varied.add(key)
-    first = next(iter(configurations.values()), {})
-    return {
-        "equal": {
-            key: get(first, key)
-            for key in CONDITIONS
-            if key not in varied and key not in sweep and get(first, key) is not None
-        },
-        "unequal": unequal,
-        # the fingerprint tells data apart; folders may move
-        "data": [f"{Path(folder).name} ({mark})" for folder, mark in sorted(data)],
-        "seeds": sorted({seed for each in runs for seed in each.seeds}),
-    }
+def _resource(name: str, results: RunResults) -> float | None:
+    try:
+        return read_metric(name, results)
+    except NotMeasured:
+        return None
 
 
 def _curve(runs: Runs, key: str) -> dict[str, list[float]]:

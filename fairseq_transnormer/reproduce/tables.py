@@ -6,16 +6,66 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..typed_mappings import (
+    ANY,
+    BOOLEAN,
+    COUNT,
+    MAPPING,
+    NUMBER,
+    TEXT,
+    Kind,
+    list_of,
+    mapping_of,
+)
 from .errors import ReproduceError
 from .presets import Preset
-from .yaml_files import checked_mapping, named_file, names_in, read_mapping
+from .yaml_files import (
+    OVERRIDES,
+    checked_mapping,
+    named_file,
+    named_mappings,
+    names_in,
+    read_mapping,
+)
 
-TABLE_KEYS = {"title", "task", "job", "columns", "overrides", "after", "figure", "rows"}
-TABLE_KEYS |= {"sweep", "bubbles", "conditions", "curve", "attach"}
-COLUMN_KEYS = {"config", "metric", "overrides", "ranked", "job", "mean_of", "seed"}
-ROW_KEYS = {"config", "overrides", "paper", "job"}
-FIGURE_KEYS = {"command", "each_row"}
-BUBBLE_KEYS = {"x", "y", "size"}
+
+def _is_filled_list(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0
+
+
+_COMMAND = list_of(TEXT)
+FIGURE_KINDS = {"command": _COMMAND, "each_row": _COMMAND}
+BUBBLE_KINDS = {"x": TEXT, "y": TEXT, "size": TEXT}
+TABLE_KINDS = {
+    "title": TEXT,
+    "task": TEXT,
+    "job": TEXT,
+    "columns": MAPPING,
+    "overrides": OVERRIDES,
+    "after": mapping_of(_COMMAND),
+    "figure": MAPPING,
+    "rows": MAPPING,
+    "sweep": mapping_of(Kind("a list, not empty", _is_filled_list)),
+    "bubbles": MAPPING,
+    "conditions": TEXT,
+    "curve": TEXT,
+    "attach": TEXT,
+}
+COLUMN_KINDS = {
+    "config": TEXT,
+    "metric": TEXT,
+    "overrides": OVERRIDES,
+    "ranked": BOOLEAN,
+    "job": TEXT,
+    "mean_of": list_of(TEXT),
+    "seed": COUNT,
+}
+ROW_KINDS = {
+    "config": TEXT,
+    "overrides": OVERRIDES,
+    "paper": list_of(ANY),
+    "job": TEXT,
+}
 DASH = "-"
 
 
@@ -184,21 +234,17 @@ def plain(value: Any) -> Any:
 def load_table(configs: Path, name: str) -> Table:
     """Read a table's file."""
     path = named_file(configs / "tables", name, "table")
-    content = read_mapping(path, TABLE_KEYS, {"title", "columns", "rows"})
+    content = read_mapping(path, TABLE_KINDS, ["title", "columns", "rows"])
     columns = {
-        str(column): checked_mapping(f"{path}: column {column}", value, COLUMN_KEYS)
-        for column, value in checked_mapping(
-            f"{path}: columns", content["columns"], set(content["columns"] or ())
+        column: checked_mapping(f"{path}: column {column}", value, COLUMN_KINDS)
+        for column, value in named_mappings(
+            f"{path}: columns", content["columns"]
         ).items()
     }
     rows = {
-        str(row): checked_mapping(f"{path}: row {row}", value, ROW_KEYS)
-        for row, value in checked_mapping(
-            f"{path}: rows", content["rows"], set(content["rows"] or ())
-        ).items()
+        row: checked_mapping(f"{path}: row {row}", value, ROW_KINDS)
+        for row, value in named_mappings(f"{path}: rows", content["rows"]).items()
     }
-    if not columns or not rows:
-        raise ReproduceError(f"{path}: a table needs a column and a row at least")
     cells = [
         cell
         for row, definition in rows.items()
@@ -207,7 +253,7 @@ def load_table(configs: Path, name: str) -> Table:
     figure = content.get("figure")
     if figure is not None:
         figure = Figure(
-            **checked_mapping(f"{path}: figure", figure, FIGURE_KEYS, FIGURE_KEYS)
+            **checked_mapping(f"{path}: figure", figure, FIGURE_KINDS, FIGURE_KINDS)
         )
     return Table(
         name=path.stem,
@@ -218,7 +264,7 @@ def load_table(configs: Path, name: str) -> Table:
         ranked=[name for name, each in columns.items() if each.get("ranked", True)],
         cells=cells,
         figure=figure,
-        sweep=_checked_sweep(path, content.get("sweep")),
+        sweep=content.get("sweep") or {},
         columns_apart=any(
             "." not in key
             for each in columns.values()
@@ -233,7 +279,7 @@ def load_table(configs: Path, name: str) -> Table:
 def _checked_bubbles(path: Path, bubbles: Any, columns: dict) -> dict[str, str]:
     if bubbles is None:
         return {}
-    checked_mapping(f"{path}: bubbles", bubbles, BUBBLE_KEYS, BUBBLE_KEYS)
+    checked_mapping(f"{path}: bubbles", bubbles, BUBBLE_KINDS, BUBBLE_KINDS)
     for axis, column in bubbles.items():
         if column not in columns:
             raise ReproduceError(
@@ -242,23 +288,10 @@ def _checked_bubbles(path: Path, bubbles: Any, columns: dict) -> dict[str, str]:
     return bubbles
 
 
-def _checked_sweep(path: Path, sweep: Any) -> dict[str, list]:
-    sweep = {} if sweep is None else sweep
-    if not isinstance(sweep, dict) or not all(
-        isinstance(values, list) and values for values in sweep.values()
-    ):
-        raise ReproduceError(
-            f"{path}: sweep={sweep!r}; allowed: a key of the configuration -> a list"
-        )
-    return sweep
-
-
 def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Cell]:
     paper = definition.get("paper", [None] * len(columns))
-    if (
-        not isinstance(paper, list)
-        or len(paper) != len(columns)
-        or not all(p in (None, DASH) or isinstance(p, int | float) for p in paper)
+    if len(paper) != len(columns) or not all(
+        p in (None, DASH) or NUMBER.fits(p) for p in paper
     ):
         raise ReproduceError(
             f"{path}: row {row}: paper={paper!r}; allowed: a list of {len(columns)} "
@@ -304,7 +337,7 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
 def _mean(path, columns, row: str, column: str, printed: float | None) -> Cell:
     names = columns[column]["mean_of"]
     known = [name for name, each in columns.items() if "mean_of" not in each]
-    if not isinstance(names, list) or not names or not set(names) <= set(known):
+    if not names or not set(names) <= set(known):
         raise ReproduceError(
             f"{path}: column {column}: mean_of={names!r}; allowed: a list of "
             f"{', '.join(known)}"

@@ -1,46 +1,109 @@
 """Reads the YAML files of tables and presets, and holds them to the keys they know."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ..typed_mappings import ANY, Kind, check_values, mapping_of, shown
 from .errors import ReproduceError
 
+DEEPEST = 100
+# key of the configuration -> value
+OVERRIDES = mapping_of(ANY)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-def read_mapping(path: Path, allowed: set[str], required: set[str]) -> dict[str, Any]:
-    """The mapping in ``path``.
+
+def read_yaml_mapping(path: Path) -> dict[str, Any]:
+    """The mapping in ``path``, nothing else being known about it.
 
     Raises:
-        ReproduceError: it cannot be read, or a key is unknown or missing.
+        ReproduceError: it cannot be read, or is no mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        _check_depth(text)
+        content = yaml.load(text, _LOADER)
     except OSError as error:
         raise ReproduceError(f"{path}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ReproduceError(f"{path}: no YAML: {error}") from error
-    return checked_mapping(str(path), content, allowed, required)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise ReproduceError(f"{path}: no YAML: {why}") from error
+    if not isinstance(content, dict):
+        raise ReproduceError(f"{path}: {shown(content)}; allowed: a mapping")
+    return content
+
+
+def _check_depth(text: str) -> None:
+    """Raise ValueError for what would exhaust the stack, which libyaml does not see."""
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                raise ValueError(f"nested more than {DEEPEST} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def read_mapping(
+    path: Path, kinds: Mapping[str, Kind], required: Iterable[str]
+) -> dict[str, Any]:
+    """The mapping in ``path``, which ``checked_mapping`` looks at.
+
+    Raises:
+        ReproduceError: it cannot be read, a key is unknown or missing, or a value is of
+            another kind.
+    """
+    return checked_mapping(str(path), read_yaml_mapping(path), kinds, required)
 
 
 def checked_mapping(
-    where: str, content: Any, allowed: set[str], required: set[str] = frozenset()
+    where: str, content: Any, kinds: Mapping[str, Kind], required: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """``content`` if it is a mapping with these keys; None counts as an empty one."""
+    """``content`` if it is a mapping with these keys; None counts as an empty one.
+
+    Args:
+        where: the file, and the place in it, for messages.
+        content: what was read.
+        kinds: allowed key -> what its value must be; None is the same as no key.
+        required: keys that must be there.
+
+    Raises:
+        ReproduceError: it is something else.
+    """
     content = {} if content is None else content
-    if not isinstance(content, dict):
-        raise ReproduceError(f"{where}: {content!r} is no mapping")
-    unknown = sorted(map(str, set(content) - allowed))
-    if unknown:
+    if isinstance(content, dict):
+        unknown = [str(key)[:80] for key in content if key not in kinds]
+        if unknown:
+            raise ReproduceError(
+                f"{where}: unknown key {', '.join(unknown)}; allowed: "
+                f"{', '.join(sorted(kinds))}"
+            )
+        content = {key: value for key, value in content.items() if value is not None}
+    try:
+        return check_values(where, content, kinds, required)
+    except ValueError as error:
+        raise ReproduceError(str(error)) from error
+
+
+def named_mappings(where: str, content: Any) -> dict[str, Any]:
+    """``content`` if it maps names to mappings, or to nothing; one at least.
+
+    Raises:
+        ReproduceError: it is something else.
+    """
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(each is None or isinstance(each, dict) for each in content.values())
+    ):
         raise ReproduceError(
-            f"{where}: unknown key {', '.join(unknown)}; allowed: "
-            f"{', '.join(sorted(allowed))}"
+            f"{where}: {shown(content)}; allowed: a mapping of names, one at least, "
+            "each to a mapping"
         )
-    missing = sorted(required - set(content))
-    if missing:
-        raise ReproduceError(f"{where}: {', '.join(missing)} is missing")
-    return content
+    return {str(name): each for name, each in content.items()}
 
 
 def named_file(folder: Path, name: str, kind: str) -> Path:

@@ -25,7 +25,7 @@ def run(tmp_path_factory):
     options = {"peak_tflops": PEAK, "tensorboard_logdir": folder / "tensorboard"}
     arguments = training_arguments(ARCH, folder / "save", max_update=6, **options)
     log = fairseq_command("train", folder / "data", "--cpu", *arguments)
-    return parse_training_log(log, "log")["train_inner"], folder / "tensorboard"
+    return parse_training_log(log)["train_inner"], folder / "tensorboard"
 
 
 def task(**settings):

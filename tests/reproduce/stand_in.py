@@ -60,7 +60,7 @@ def prepared(folder: Path, name: str, **options) -> RunFolder:
 def finished_run(folder: Path, configuration: dict, ppl: float, seed: int = 1) -> None:
     """Write what a finished run of this perplexity leaves."""
     run = RunFolder(folder)
-    made = plan(folder.name)
+    made = plan("/".join(folder.parts[-3:]))
     made.configuration, made.seed = configuration, seed
     run.prepare(made)
     records = [

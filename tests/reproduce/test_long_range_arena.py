@@ -13,6 +13,7 @@ from fairseq_transnormer.reproduce.jobs import Conditions, job_of
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.tables import chosen_cells, load_table
+from tests.messages import assert_names
 from tests.paths import CONFIGS
 
 from .stand_in import finished_run
@@ -120,7 +121,7 @@ def test_the_measurement_is_one_run_for_all_rows(data):
 
 def finished_measurement(folder: Path, rows: list[dict]) -> None:
     run = RunFolder(folder)
-    made = stand_in_plan(folder.name)
+    made = stand_in_plan("/".join(folder.parts[-3:]))
     made.configuration = {"device": "cpu"}
     made.steps[0] = type(made.steps[0])("measure", ["true"])
     run.prepare(made)
@@ -141,18 +142,59 @@ def measured_row(name, seconds, peak, length=2048, phase="training"):
     return row | {"seconds": seconds, "peak_bytes": peak}
 
 
+def completed(rows: list[dict]) -> list[dict]:
+    """With half a second for every contestant of a phase and length that is there."""
+    there = {(row["contestant"], row["phase"], row["length"]) for row in rows}
+    asked_for = {(row["phase"], row["length"]) for row in rows}
+    return rows + [
+        measured_row(name, [0.5], 2**20, length, phase)
+        for name in TABLES["table7"].rows
+        for phase, length in sorted(asked_for)
+        if (name, phase, length) not in there
+    ]
+
+
+def test_a_system_that_the_measurement_does_not_have_is_an_error(tmp_path, capsys):
+    rows = completed([measured_row("LS", [0.5], 2**20)])
+    folder = tmp_path / "runs" / "smoke" / "lra_speed" / "seed1"
+    finished_measurement(folder, [row for row in rows if row["contestant"] != "LS"])
+    report = ["report", "table7", "--preset", "smoke", "--out", str(tmp_path / "out")]
+    report += ["--runs-dir", str(tmp_path / "runs")]
+    assert main(report) == 1
+    error = capsys.readouterr().err
+    assert_names(error, folder / "measure.log", "train_2K", "LS")
+    # lengths that no system was measured at are no error
+    assert "16K" not in error
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"measurements": 3}', '{"measurements": [{"phase": "x"}]}']
+)
+def test_a_damaged_measurement_is_named(tmp_path, text, capsys):
+    folder = tmp_path / "runs" / "smoke" / "lra_speed" / "seed1"
+    finished_measurement(folder, [])
+    (folder / "speed" / "lra_speed.json").write_text(text)
+    report = ["report", "table7", "--preset", "smoke", "--out", str(tmp_path / "out")]
+    assert main([*report, "--runs-dir", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert_names(error, folder / "speed" / "lra_speed.json")
+    assert error.count("\n") == 1
+
+
 def test_figures_are_read_from_the_rows_of_one_measurement(tmp_path):
     folder = tmp_path / "runs" / "smoke" / "lra_speed" / "seed1"
     out_of_memory = {"contestant": "LS", "phase": "training", "length": 2048}
     finished_measurement(
         folder,
-        [
-            measured_row("Transformer", [2.0, 4.0, 8.0], 2**31),
-            measured_row("Transformer, SDPA", [1.0], 2**30),
-            measured_row("TransNormer T2", [0.5, 0.25, 0.125], 2**28),
-            measured_row("TransNormer T2", [0.1], 2**20, phase="inference"),
-            out_of_memory | {"batch": 1, "skipped": "out of memory: 48 GiB"},
-        ],
+        completed(
+            [
+                measured_row("Transformer", [2.0, 4.0, 8.0], 2**31),
+                measured_row("Transformer, SDPA", [1.0], 2**30),
+                measured_row("TransNormer T2", [0.5, 0.25, 0.125], 2**28),
+                measured_row("TransNormer T2", [0.1], 2**20, phase="inference"),
+                out_of_memory | {"batch": 1, "skipped": "out of memory: 48 GiB"},
+            ]
+        ),
     )
     out = tmp_path / "results"
     places = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
@@ -167,7 +209,7 @@ def test_figures_are_read_from_the_rows_of_one_measurement(tmp_path):
     lines = {line.split(" | ")[0]: line for line in page.splitlines()}
     # train_2K of LS: 8.68 in the paper, out of memory here; dashes of vanilla
     assert " | 8.68 | - | 6.28 |  | " in lines["| LS"]
-    assert " | 10.05 |  | - |  | - |  | - |  | 15.34 | " in lines["| Transformer"]
+    assert " | 10.05 | 2.00 | - |  | - |  | - |  | 15.34 | " in lines["| Transformer"]
     assert "* LS, train_2K, " in page and ": out of memory: 48 GiB\n" in page
     assert page.count("out of memory: 48 GiB") == 1
     assert "[table7/README.md](table7/README.md)" in page
@@ -200,7 +242,7 @@ def finished_arena(folder: Path, accuracy: float) -> None:
 def test_figure_1_of_the_tasks_that_a_preset_trains(tmp_path):
     """Of the smoke preset: ListOps alone."""
     runs = tmp_path / "runs" / "smoke"
-    rows = [measured_row("cosFormer", [0.5], 2**30)]
+    rows = completed([measured_row("cosFormer", [0.5], 2**30)])
     finished_measurement(runs / "lra_speed" / "seed1", rows)
     finished_arena(runs / "lra+lra=listops+model=lra_cosformer" / "seed1", 37.5)
     out = tmp_path / "results"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.metrics import RunResults, read_metric
+from fairseq_transnormer.reproduce.metrics import NotMeasured, RunResults, read_metric
 from fairseq_transnormer.reproduce.ranks import agreement
 from fairseq_transnormer.reproduce.runs import RunFolder
 
@@ -120,7 +120,7 @@ def test_metrics_are_those_of_the_best_checkpoint(tmp_path):
     results = RunResults(RunFolder(tmp_path / "run"))
     assert read_metric("valid_ppl", results) == 7.0
     assert read_metric("test_ppl", results) == 8.0
-    assert read_metric("updates", results) == 2
+    assert read_metric("updates", results) == 3
 
 
 def test_losses_and_shares_of_right_predictions(tmp_path):
@@ -130,7 +130,8 @@ def test_losses_and_shares_of_right_predictions(tmp_path):
         7.0, 7.0
     )  # fmt: skip
     assert read_metric("test_accuracy", results) is None
-    assert read_metric("updates_to_99", results) is None
+    with pytest.raises(NotMeasured, match="99"):
+        read_metric("updates_to_99", results)
     log = tmp_path / "run" / "train.log"
     with log.open("a") as file:
         for update, right in ((4, "50"), (5, "99.1"), (6, "99.95")):

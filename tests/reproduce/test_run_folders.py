@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.runs import Step
+from fairseq_transnormer.reproduce.runs import Step, merged
+from tests.messages import refuses
 
 from .stand_in import plan, prepared
 
@@ -76,11 +77,76 @@ def test_without_a_checkpoint_there_is_nothing_to_lose(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[]", '{"state": "finished"}', '{"state": 3}'])
 def test_a_damaged_status_file_is_named(folder, text):
     (folder.path / "status.json").write_text(text)
-    with pytest.raises(ReproduceError, match="status.json is damaged.*remove that"):
+    with refuses(ReproduceError, folder.path / "status.json", "damaged", "remove"):
         folder.check(plan("run"))
 
 
 def test_an_unknown_state_is_damage_too(folder):
     folder.write_status({"state": "sleeping", "steps_done": [], "attempts": []})
-    with pytest.raises(ReproduceError, match="state='sleeping'"):
+    with refuses(ReproduceError, "state", "sleeping", "interrupted"):
         folder.status()
+
+
+def test_a_field_that_is_set_for_the_run_is_a_difference(folder):
+    """... although the older configuration does not have it."""
+    newer = plan("run")
+    newer.configuration["model"]["new_field"] = 1
+    newer.chosen = ("model.new_field",)
+    with refuses(ReproduceError, "model.new_field", 1):
+        folder.check(newer)
+
+
+def test_logs_of_other_settings_are_put_aside(tmp_path):
+    """A log is added to: its best validation could be that of the settings before."""
+    folder = prepared(tmp_path, "run")
+    (folder.path / "train.log").write_text("of width 8")
+    folder.prepare(plan("run"))
+    assert (folder.path / "train.log").exists()
+    for width in (16, 32):
+        changed = plan("run")
+        changed.configuration = {"model": {"width": width}}
+        folder.prepare(changed)
+        assert folder.configuration() == changed.configuration
+        assert not (folder.path / "train.log").exists()
+        (folder.path / "train.log").write_text(f"of width {width}")
+    assert (folder.path / "earlier-1/train.log").read_text() == "of width 8"
+    assert (folder.path / "earlier-2/train.log").read_text() == "of width 16"
+    other_data = plan("run")
+    other_data.configuration = changed.configuration
+    other_data.data_fingerprint = "def"
+    folder.prepare(other_data)
+    assert (folder.path / "earlier-3/train.log").read_text() == "of width 32"
+
+
+def test_a_changed_command_after_the_training_is_run_again(folder):
+    def with_scores(*words, python="python3"):
+        made = plan("run")
+        made.steps.append(Step("scores", [python, "-m", "scores", *words]))
+        return made
+
+    def pending(made):
+        folder.prepare(made)
+        return {step.name for step in folder.steps()} - set(
+            folder.status()["steps_done"]
+        )
+
+    folder.prepare(with_scores("--data", "data"))
+    folder.write_status(
+        {"state": "finished", "steps_done": ["train", "scores"], "attempts": []}
+    )
+    moved = with_scores("--data", "/elsewhere", python="/opt/bin/python3.12")
+    moved.data = "/elsewhere"
+    assert pending(moved) == set()
+    assert pending(with_scores("--data", "data", "--all")) == {"scores"}
+
+
+def test_runs_of_one_name_must_be_one_run():
+    same, other = plan("run"), plan("run")
+    other.configuration = {"model": {"width": 16}, "optimization": {"max_update": 3}}
+    assert len(merged([same, plan("run")])) == 1
+    with refuses(ReproduceError, "run", "model.width", 8, 16):
+        merged([same, other])
+    other = plan("run")
+    other.data_fingerprint = "def"
+    with refuses(ReproduceError, "run", "data_fingerprint", "abc", "def"):
+        merged([same, other])

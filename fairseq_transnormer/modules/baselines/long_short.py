@@ -50,7 +50,8 @@ class LongShortAttention(Attention):
     Compression: p = softmax of (W_p x) over the tokens of a chunk, a column a head and
     rank; the compressed key is sum p_j k_j, the value sum p_j v_j. Keys and values of
     the window pass one LayerNorm and compressed ones another (DualLN), heads
-    concatenated.
+    concatenated. A decoder compresses k_j and v_j as they are, an encoder those after
+    the window's norm.
 
     Causal: token i sees tokens i - window + 1 ... i and the chunks that ended before
     its own began, with relative positions as in Transformer-XL: score = (q + u) . k +
@@ -160,14 +161,14 @@ class LongShortAttention(Attention):
         return output, state
 
     def _encode(self, query, key, value, score, key_padding_mask) -> Tensor:
-        long_key, long_value = self.softmax.compress(
-            key, value, score, key_padding_mask, key.shape[1]
-        )
         half, length = self.window // 2, key.shape[1]
+        key, value = self.softmax.normed(key, value)
+        long_key, long_value = self.softmax.compress(
+            key, value, score, key_padding_mask, length
+        )
         hidden = torch.zeros(key.shape[:2], dtype=torch.bool, device=key.device)
         if key_padding_mask is not None:
             hidden = key_padding_mask
-        key, value = self.softmax.normed(key, value)
         output = self.softmax(
             pad_slots(query, self.window).unflatten(1, (-1, self.window)),
             tiles(key, self.window, half, half),

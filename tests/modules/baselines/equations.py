@@ -75,9 +75,13 @@ def long_short(layer, x, *, causal):
     length, window = len(x), layer.window
     q, k, v = (linear(p, x) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     logits = linear(layer.compress_proj, x).view(length, heads, rank)
+    near_k, near_v = (normed(layer.softmax.window_norm, each) for each in (k, v))
+    if not causal:
+        # the encoder compresses what its window sees
+        k, v = near_k, near_v
 
     def compressed(tokens):
-        """rank pairs of a key and a value, (d,) each, before the norm."""
+        """rank pairs of a key and a value, (d,) each, before the long norm."""
         for r in range(rank):
             key, value = [], []
             for h in range(heads):
@@ -100,8 +104,8 @@ def long_short(layer, x, *, causal):
             first = i // window * window - window // 2
             near = range(max(0, first), min(length, first + window // 2 * 2 + window))
         for j in near:
-            keys.append(normed(layer.softmax.window_norm, k[j]))
-            values.append(normed(layer.softmax.window_norm, v[j]))
+            keys.append(near_k[j])
+            values.append(near_v[j])
             if causal:
                 positional.append(r_vector(layer.softmax.distance_proj, i - j))
         size = layer.chunk_size if causal else length

@@ -1,0 +1,170 @@
+"""The runs of a cell, and one metric of all: figures, and why some are missing."""
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from .errors import ReproduceError
+from .jobs import Conditions, job_of
+from .metrics import NotAskedFor, NotMeasured, RunResults, read_metric
+from .runs import DESCRIPTION, RunFolder
+from .tables import Cell, plain
+
+
+@dataclass
+class Runs:
+    """All seeds of one run."""
+
+    name: str
+    seeds: dict[int, RunResults]
+
+
+@dataclass
+class Figures:
+    """One metric of all seeds of one run.
+
+    Attributes:
+        values: of the finished ones, by seed.
+        reasons: why finished ones have none, as out of memory, by seed.
+        errors: of finished ones that should have one, with the file to look at.
+    """
+
+    values: dict[int, float] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+def seeds_of(cell: Cell, conditions: Conditions, runs_dir: Path) -> Runs:
+    """The runs of a cell that there are, by seed.
+
+    A folder that was renamed, as ``seed1-old``, is none of them.
+
+    Raises:
+        ReproduceError: a folder has another run's files.
+    """
+    name = Path(job_of(cell).name(cell, conditions)).parent
+    found = {}
+    for path in (runs_dir / name).glob("seed*"):
+        folder = RunFolder(path)
+        if not re.fullmatch(r"seed\d+", path.name) or not folder.exists():
+            continue
+        description = folder.description()
+        expected = str(name / path.name)
+        there = description.get("name", expected)
+        if there != expected or path.name != f"seed{description['seed']}":
+            raise ReproduceError(
+                f"{path / DESCRIPTION} is of the run {there}, seed "
+                f"{description['seed']}; allowed in this folder: {expected}"
+            )
+        found[description["seed"]] = RunResults(folder)
+    return Runs(str(name), dict(sorted(found.items())))
+
+
+def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:
+    """A metric of the runs that are finished; ``row`` where rows share a run."""
+    found = Figures()
+    for seed, results in runs.seeds.items():
+        if not results.folder.is_finished():
+            continue
+        path = results.folder.path
+        if results.other_weights is not None:
+            found.errors.append(f"{path}: not reported, since {results.other_weights}")
+            continue
+        try:
+            value = read_metric(metric, results.of_row(row) if row else results)
+        except NotAskedFor:
+            continue
+        except NotMeasured as reason:
+            found.reasons[seed] = str(reason)
+            continue
+        if value is None:
+            of_row = f" of {row}" if row else ""
+            found.errors.append(
+                f"{path}: finished without {metric}{of_row}; its log: "
+                f"{results.folder.log}"
+            )
+        elif not math.isfinite(value):
+            found.reasons[seed] = f"{metric} is {float(value)} with seed {seed}"
+        else:
+            found.values[seed] = float(value)
+    return found
+
+
+def best_of(candidates: list[Runs]) -> Runs:
+    """The value of a sweep that is best on valid, on average over the seeds.
+
+    Over those seeds that all values have, where some have more than others.
+    """
+    if len(candidates) == 1:
+        return candidates[0]
+    values = [figures_of("selection", runs).values for runs in candidates]
+    there = [set(each) for each in values if each]
+    common = set.intersection(*there) if there else set()
+
+    def merit(number: int) -> float:
+        seeds = common or set(values[number])
+        if not values[number]:
+            return -math.inf
+        return _sign(candidates[number]) * mean(values[number][seed] for seed in seeds)
+
+    return candidates[max(range(len(candidates)), key=merit)]
+
+
+def _sign(runs: Runs) -> int:
+    """1 if more is better, -1 if less is."""
+    found = {results.selection for results in runs.seeds.values()}
+    if len(found) > 1:
+        raise ReproduceError(
+            f"{runs.name}: seeds whose checkpoint_best.pt is chosen by different "
+            f"metrics: {', '.join(sorted(name for name, _ in found))}"
+        )
+    ((_, sign),) = found
+    return sign
+
+
+def missing_of_sweep(values: dict[str, tuple[Cell, Runs]]) -> str | None:
+    """Which runs the choice of a sweep's value did without; None: it had all.
+
+    Args:
+        values: name of the runs -> the cell of one value, and its runs.
+    """
+    figures = {
+        name: figures_of("selection", runs) for name, (_, runs) in values.items()
+    }
+    # one that diverged has been tried
+    finished = {
+        name: {*found.values, *found.reasons} for name, found in figures.items()
+    }
+    if not any(finished.values()):
+        return None
+    seeds = {seed for _, runs in values.values() for seed in runs.seeds}
+    missing = [
+        f"{_setting(values[name][0], values)} seed {seed}"
+        for name, there in finished.items()
+        for seed in sorted(seeds - there)
+    ]
+    if not missing:
+        return None
+    chosen_from = sum(map(bool, finished.values()))
+    return (
+        f"the best of {chosen_from} of {len(values)} values; without a figure: "
+        f"{', '.join(missing)}"
+    )
+
+
+def _setting(cell: Cell, values: dict[str, tuple[Cell, Runs]]) -> str:
+    """What tells one value of a sweep from the others."""
+    cells = [each for each, _ in values.values()]
+    varied = [
+        key
+        for key, value in cell.overrides.items()
+        if any(each.overrides.get(key) != value for each in cells)
+    ]
+    return " ".join(f"{key}={_shown(cell.overrides[key])}" for key in varied)
+
+
+def _shown(value: Any) -> str:
+    return str(plain(value))

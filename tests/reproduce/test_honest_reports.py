@@ -1,0 +1,291 @@
+"""What a report says of runs that are not alike, not finished, or not numbers."""
+
+import json
+import math
+import shutil
+
+import pytest
+import yaml
+
+from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.metrics import RunResults, read_metric
+from fairseq_transnormer.reproduce.ranks import agreement
+from fairseq_transnormer.reproduce.runs import RunFolder
+from tests.messages import assert_names
+from tests.paths import CONFIGS
+
+from .stand_in import finished_run
+
+CONFIGURATION = {
+    "model": {"_name": "x", "dropout": 0.1},
+    "optimization": {"lr": [0.1], "max_update": 3},
+    "common": {"seed": 1},
+}
+RATES = ([0.1], [0.2], [0.3])
+
+
+class Report:
+    """Runs of T1 and T2, and the report of a table of them."""
+
+    def __init__(self, folder, capsys) -> None:
+        self.folder, self._capsys = folder, capsys
+        preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
+        del preset["sweep_values"]
+        (folder / "smoke.yaml").write_text(yaml.safe_dump(preset))
+        self.table = {
+            "title": "Mine",
+            "columns": {"ppl": {"metric": "valid_ppl"}},
+            "rows": {
+                "T1": {"config": "blm_t1", "paper": [3.0]},
+                "T2": {"config": "blm_t2", "paper": [2.0]},
+            },
+        }
+
+    def add(self, name: str, ppl: float, seed: int = 1, **changes):
+        """A finished run; ``changes``: section -> values of its configuration."""
+        path = self.folder / "runs/smoke" / name / f"seed{seed}"
+        configuration = json.loads(json.dumps(CONFIGURATION))
+        configuration["common"]["seed"] = seed
+        for section, values in changes.items():
+            configuration.setdefault(section, {}).update(values)
+        finished_run(path, configuration, ppl, seed)
+        return RunFolder(path)
+
+    def __call__(self, code: int = 0) -> tuple[dict, str]:
+        """What was measured, and the page; ``output`` has the console's."""
+        path = self.folder / "mine.yaml"
+        path.write_text(yaml.safe_dump(self.table, sort_keys=False))
+        out = ["--out", str(self.folder / "out")]
+        out += ["--preset", str(self.folder / "smoke.yaml")]
+        self._capsys.readouterr()
+        runs = ["--runs-dir", str(self.folder / "runs")]
+        found = main(["report", str(path), *out, *runs])
+        self.output = "\n".join(self._capsys.readouterr())
+        assert found == code, self.output
+        if code == 2:
+            return {}, ""
+        folder = self.folder / "out/smoke"
+        measured = json.loads((folder / "mine.json").read_text())
+        return measured, (folder / "mine.md").read_text()
+
+
+@pytest.fixture
+def report(tmp_path, capsys):
+    return Report(tmp_path, capsys)
+
+
+def rewrite(folder: RunFolder, name: str, **changes) -> None:
+    path = folder.path / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_folder_that_was_renamed_is_not_the_run(report):
+    """... as the refusal of other settings asks for."""
+    run = report.add("blm_t1", 7.0)
+    shutil.copytree(run.path, run.path.with_name("seed1-old"))
+    log = run.path.with_name("seed1-old") / "train.log"
+    log.write_text(log.read_text().replace("7.0", "1.0"))
+    measured, _ = report()
+    assert measured["rows"]["T1"]["ppl"]["measured"] == 7.0
+
+
+def test_a_finished_run_without_a_figure_is_an_error(report):
+    run = report.add("blm_t1", 7.0)
+    report.add("blm_t2", 6.0)
+    (run.path / "train.log").write_text("no validation was logged\n")
+    measured, page = report(code=1)
+    assert_names(report.output, run.path / "train.log", "valid_ppl", "T1")
+    assert measured["rows"]["T2"]["ppl"]["measured"] == 6.0
+    assert measured["rows"]["T1"]["ppl"]["errors"]
+    assert "blm_t1/seed1/train.log" in page
+
+
+def test_a_run_of_fewer_updates_than_log_interval_has_its_figures(report):
+    run = report.add("blm_t1", 7.0)
+    log = run.path / "train.log"
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join(each for each in lines if "train_inner" not in each))
+    measured, _ = report()
+    assert measured["rows"]["T1"]["ppl"]["measured"] == 7.0
+    assert measured["runs"]["smoke/blm_t1"]["1"]["updates"] == 3
+
+
+def test_what_is_no_number_is_no_figure(report):
+    """Neither of a row, nor of an order of rows, nor the best of a sweep."""
+    report.add("blm_t1", math.nan)
+    report.add("blm_t2", math.inf)
+    run = report.add("blm_t2", 6.0, seed=2)
+    log = run.path / "train.log"
+    log.write_text(log.read_text().replace("11.0", "nan"))
+    measured, page = report()
+    assert measured["rows"]["T1"]["ppl"]["measured"] is None
+    assert_names(measured["rows"]["T1"]["ppl"]["not_measured"], "nan", "valid_loss")
+    assert measured["rows"]["T2"]["ppl"]["seeds"] == {"2": 6.0}
+    assert_names(page, "valid_ppl is inf with seed 1")
+    assert measured["agreement"]["ppl"] is None
+
+
+def test_figures_are_of_validations_that_left_a_checkpoint(report):
+    """finished_run's best is update 2."""
+    run = report.add("blm_t1", 7.0)
+    log = run.path / "train.log"
+    saved = "".join(
+        f"[2026][fairseq.checkpoint_utils][INFO] - Saved checkpoint checkpoints/x.pt "
+        f"(epoch 1 @ {update} updates, score {score}) (writing took 1 seconds)\n"
+        for update, score in ((1, 12.0), (2, None), (3, 8.0))
+    )
+    log.write_text(log.read_text() + saved)
+    results = RunResults(run)
+    assert read_metric("valid_ppl", results) == 8.0
+    assert read_metric("test_ppl", results) == 9.0
+
+
+def with_sweep(report) -> None:
+    report.table["sweep"] = {"optimization.lr": [*RATES]}
+
+
+def swept(report, rate: float, ppl: float, seed: int = 1):
+    name = f"blm_t1+optimization.lr=_{rate}_"
+    return report.add(name, ppl, seed, optimization={"lr": [rate]})
+
+
+def test_a_choice_among_some_values_says_so(report):
+    with_sweep(report)
+    swept(report, 0.1, 7.0)
+    unfinished = swept(report, 0.2, 6.0)
+    rewrite(unfinished, "status.json", state="interrupted", steps_done=[])
+    measured, page = report()
+    cell = measured["rows"]["T1"]["ppl"]
+    assert cell["measured"] == 7.0
+    for text in (cell["not_complete"], page):
+        assert_names(text, "1 of 3", "optimization.lr=0.2", "optimization.lr=0.3")
+    assert measured["rows"]["T2"]["ppl"]["not_complete"] is None
+    swept(report, 0.2, 6.0)
+    swept(report, 0.3, math.nan)
+    assert report()[0]["rows"]["T1"]["ppl"]["not_complete"] is None
+    swept(report, 0.3, 5.0)
+    measured, page = report()
+    assert measured["rows"]["T1"]["ppl"]["not_complete"] is None
+    assert measured["rows"]["T1"]["ppl"]["measured"] == 5.0
+    assert "Not complete" not in page
+
+
+def test_values_of_a_sweep_are_compared_on_the_same_seeds(report):
+    """0.1 has an easy second seed more."""
+    with_sweep(report)
+    swept(report, 0.1, 7.0)
+    swept(report, 0.1, 1.0, seed=2)
+    swept(report, 0.2, 6.0)
+    swept(report, 0.3, math.nan)
+    measured, _ = report()
+    cell = measured["rows"]["T1"]["ppl"]
+    assert cell["run"].endswith("lr=_0.2_") and cell["measured"] == 6.0
+    assert_names(cell["not_complete"], "optimization.lr=0.2 seed 2")
+
+
+def test_rows_of_different_commits_data_versions_or_seeds(report):
+    report.add("blm_t1", 7.0)
+    run = report.add("blm_t2", 6.0)
+    report.add("blm_t2", 6.5, seed=2)
+    attempt = run.status()["attempts"][0]
+    attempt |= {"commit": "other+changes", "versions": {"torch": "3"}}
+    rewrite(run, "status.json", attempts=[attempt])
+    rewrite(run, "run.json", data_fingerprint="def")
+    unequal = report()[0]["conditions"]["unequal"]
+    assert unequal["commit"]["smoke/blm_t1/seed1"] == "abc"
+    assert unequal["commit"]["smoke/blm_t2/seed1"] == "other+changes"
+    assert unequal["data"]["smoke/blm_t2/seed1"] == "def"
+    assert unequal["version of torch"]["smoke/blm_t2/seed1"] == "3"
+    assert unequal["seeds"] == {"smoke/blm_t1": [1], "smoke/blm_t2": [1, 2]}
+
+
+def test_seeds_of_one_row_are_of_one_model(report):
+    report.add("blm_t1", 7.0)
+    report.add("blm_t2", 7.0, model={"dropout": 0.3})
+    # rows may differ in their models
+    assert report()[0]["conditions"]["unequal"] == {}
+    report.add("blm_t1", 6.0, seed=2, model={"dropout": 0.2})
+    report.add("blm_t2", 7.0, seed=2, model={"dropout": 0.3})
+    measured, page = report()
+    assert measured["conditions"]["unequal"]["model.dropout"] == {
+        "smoke/blm_t1/seed1": 0.1,
+        "smoke/blm_t1/seed2": 0.2,
+    }
+    assert "**not equal**, `model.dropout`" in page
+
+
+def test_what_was_set_by_hand_is_told(report):
+    run = report.add("blm_t1", 7.0)
+    origin = {"further_overrides": {"optimization.max_update": 1500}}
+    rewrite(run, "run.json", origin=origin)
+    _, page = report()
+    assert_names(page, "optimization.max_update", "1500 (smoke/blm_t1/seed1)")
+
+
+def test_rows_that_are_equal_are_not_in_the_papers_order(report):
+    report.add("blm_t1", 7.0)
+    report.add("blm_t2", 7.0)
+    measured, page = report()
+    assert measured["agreement"]["ppl"]["ties"] == [["T1", "T2"]]
+    assert "the paper's order" not in page
+    found = agreement({"a": 1, "b": 1, "c": 2}, {"a": 5, "b": 5, "c": 6}, {})
+    assert found["ties"] == [] and found["disagreements"] == []
+
+
+def test_a_figure_of_different_data_is_refused(report):
+    report.table["figure"] = {"command": ["true"], "each_row": []}
+    report.add("blm_t1", 7.0)
+    rewrite(report.add("blm_t2", 7.0), "run.json", data_fingerprint="def")
+    report(code=2)
+    assert_names(report.output, "mine", "abc", "def")
+
+
+def test_what_an_unfinished_run_measured_is_not_attached(report):
+    report.table["attach"] = "scores"
+    run = report.add("blm_t1", 7.0)
+    (run.path / "scores").mkdir()
+    (run.path / "scores/README.md").write_text("scores")
+    assert report()[0]["attached"] == "mine/README.md"
+    rewrite(run, "status.json", state="interrupted", steps_done=[])
+    assert report()[0]["attached"] is None
+
+
+def test_seeds_that_a_mean_leaves_out_are_told(report):
+    columns = report.table["columns"]
+    columns["loss"] = {"metric": "valid_loss", "ranked": False}
+    columns["only"] = {"metric": "valid_ppl", "seed": 1, "config": "blm_t2"}
+    columns["both"] = {"mean_of": ["loss", "only"], "ranked": False}
+    for row in report.table["rows"].values():
+        row.update(paper=[None] * 4)
+        row["overrides"] = {"model.block_size": 32}
+    del report.table["rows"]["T2"]
+    del report.table["rows"]["T1"]["config"]
+    columns["ppl"]["config"] = columns["loss"]["config"] = "blm_t1"
+    for seed in (1, 2):
+        report.add("blm_t1+block_size=32", 7.0, seed)
+    report.add("blm_t2+block_size=32", 5.0)
+    measured, _ = report()
+    cell = measured["rows"]["T1"]["both"]
+    assert cell["measured"] == 6.0
+    assert_names(cell["not_complete"], "loss", "only", "seeds 2")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[" * 100_000,
+        '{"table": "other", "preset": "smoke"}',
+        '{"table": "other", "preset": "smoke", "agreement": 3}',
+    ],
+)
+def test_a_damaged_report_beside_it_is_named(report, text):
+    report.add("blm_t1", 7.0)
+    (report.folder / "out/smoke").mkdir(parents=True)
+    path = report.folder / "out/smoke/other.json"
+    path.write_text(text)
+    report(code=2)
+    assert_names(report.output, path)
+    assert report.output.strip().count("\n") == 0
+    path.write_text("[]")
+    report()

@@ -1,0 +1,215 @@
+"""Files that are not as they should be: a line names file and value, exit code 2."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from fairseq_transnormer.reproduce.command_line import main
+from tests.messages import assert_names
+from tests.paths import CONFIGS, ROOT
+
+from .stand_in import finished_run
+
+TABLE = {
+    "title": "Mine",
+    "columns": {"ppl": {"metric": "valid_ppl"}},
+    "rows": {"T1": {"config": "blm_t1"}},
+}
+DEEP = "[" * 100_000
+
+
+class Commands:
+    def __init__(self, folder, capsys) -> None:
+        self.folder, self._capsys = folder, capsys
+        self.table, self.preset = folder / "mine.yaml", folder / "smoke.yaml"
+        self.write(self.table, TABLE)
+        preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
+        self.write(self.preset, preset)
+        self.run = folder / "runs/smoke/blm_t1/seed1"
+        configuration = {"model": {"_name": "x"}, "checkpoint": {}}
+        finished_run(self.run, configuration, 7.0)
+
+    def write(self, path, content) -> None:
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def refused(self, command: str, *parts) -> None:
+        """The command ends with 2 and a line that names ``parts``."""
+        more = ["--out", str(self.folder / "out")] if command == "report" else []
+        given = [command, str(self.table), "--preset", str(self.preset), *more]
+        self._capsys.readouterr()
+        code = main([*given, "--runs-dir", str(self.folder / "runs")])
+        error = self._capsys.readouterr().err
+        assert code == 2, error
+        assert_names(error, *parts)
+        assert error.count("\n") == 1 and len(error) < 700
+
+
+@pytest.fixture
+def commands(tmp_path, capsys):
+    return Commands(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, "{", "3", "[a]", "- a: [\n", "\xff", "a: &a [*a]", "? [1]\n: 2"]
+)
+def test_no_table(commands, text):
+    commands.table.write_bytes(text.encode("latin-1"))
+    commands.refused("status", commands.table)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"title": 3}, ("title", 3)),
+        ({"columns": 3}, ("columns", 3)),
+        ({"columns": ["ppl"]}, ("columns", "ppl")),
+        ({"columns": {}}, ("columns",)),
+        ({"columns": {"ppl": 3}}, ("columns", 3)),
+        ({"columns": {"ppl": {"metric": 3}}}, ("column ppl", "metric", 3)),
+        ({"columns": {"ppl": {"metric": "m", "ranked": 3}}}, ("ranked", 3)),
+        ({"columns": {"ppl": {"metric": "m", "seed": "x"}}}, ("seed", "x")),
+        ({"columns": {"ppl": {"metric": "m", "job": 3}}}, ("job", 3)),
+        ({"columns": {"ppl": {"mean_of": 3}}}, ("mean_of", 3)),
+        ({"columns": {"ppl": {"mean_of": [{}]}}}, ("mean_of",)),
+        ({"rows": [3]}, ("rows", 3)),
+        ({"rows": {"T1": [3]}}, ("rows", 3)),
+        ({"rows": {"T1": {"config": 3}}}, ("row T1", "config", 3)),
+        ({"rows": {"T1": {"overrides": [3]}}}, ("row T1", "overrides", 3)),
+        ({"rows": {"T1": {"config": "c", "paper": 3}}}, ("paper", 3)),
+        ({"rows": {"T1": {"config": "c", "paper": [True]}}}, ("paper", "True")),
+        ({"overrides": "x"}, ("overrides", "x")),
+        ({"after": {"scores": "echo"}}, ("after", "echo")),
+        ({"figure": {"command": "echo", "each_row": []}}, ("command", "echo")),
+        ({"figure": 3}, ("figure", 3)),
+        ({"bubbles": 3}, ("bubbles", 3)),
+        ({"bubbles": {"x": ["a"], "y": "a", "size": "a"}}, ("x", "a")),
+        ({"sweep": {"optimization.lr": 3}}, ("sweep", 3)),
+        ({"sweep": {"optimization.lr": []}}, ("sweep",)),
+        ({"curve": 3}, ("curve", 3)),
+        ({"attach": 3}, ("attach", 3)),
+        ({"conditions": 3}, ("conditions", 3)),
+        ({"job": "no_such:Job"}, ("job", "no_such:Job")),
+        ({"job": ":"}, ("job", ":")),
+    ],
+)
+def test_a_value_of_a_table(commands, changes, parts):
+    commands.write(commands.table, TABLE | changes)
+    commands.refused("status", *parts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"tasks": 3}, ("tasks", 3)),
+        ({"tasks": {"masked_lm": 3}}, ("tasks", 3)),
+        ({"tasks": {"masked_lm": {"data": "x"}}}, ("sequences_per_device",)),
+        (
+            {"tasks": {"masked_lm": {"data": 3, "sequences_per_device": 4}}},
+            ("masked_lm", "data", 3),
+        ),
+        (
+            {"tasks": {"masked_lm": {"data": "x", "sequences_per_device": 0}}},
+            ("masked_lm", "sequences_per_device", 0),
+        ),
+        ({"scaled": "embed_dim"}, ("scaled", "embed_dim")),
+        ({"overrides": [3]}, ("overrides", 3)),
+        ({"prepare": ["python"]}, ("prepare", "python")),
+        ({"sweep_values": 0}, ("sweep_values", 0)),
+        ({"columns": {"table5": "MNLI"}}, ("columns", "MNLI")),
+        ({"gpus_per_run": "x"}, ("gpus_per_run", "x")),
+        ({"speed": 3}, ("speed", 3)),
+    ],
+)
+def test_a_value_of_a_preset(commands, changes, parts):
+    preset = yaml.safe_load(commands.preset.read_text())
+    commands.write(commands.preset, preset | changes)
+    commands.refused("status", commands.preset, *parts)
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+@pytest.mark.parametrize("name", ["run.json", "status.json", "configuration.yaml"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "\xff", DEEP])
+def test_no_file_of_a_run(commands, command, name, text):
+    (commands.run / name).write_bytes(text.encode("latin-1"))
+    commands.refused(command, commands.run / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "parts"),
+    [
+        ("run.json", {"steps": 3}, ("steps", 3)),
+        ("run.json", {"steps": [{"name": "train"}]}, ("steps", "command")),
+        ("run.json", {"steps": [{"name": 3, "command": []}]}, ("steps", "name", 3)),
+        ("run.json", {"seed": "x"}, ("seed", "x")),
+        ("run.json", {"seed": 2}, ("seed", 2)),
+        ("run.json", {"updates": None}, ("updates",)),
+        ("run.json", {"data": 3}, ("data", 3)),
+        ("run.json", {"needs": 3}, ("needs", 3)),
+        ("run.json", {"start": 3}, ("start", 3)),
+        ("run.json", {"start": {"checkpoint": 3}}, ("start",)),
+        (
+            "run.json",
+            {"start": {"checkpoint": "x", "weights": 3, "mark": None}},
+            ("weights", 3),
+        ),
+        ("status.json", {"state": []}, ("state", "finished")),
+        ("status.json", {"steps_done": 3}, ("steps_done", 3)),
+        ("status.json", {"attempts": [3]}, ("attempts", 3)),
+        ("status.json", {"attempts": [{"step": "train"}]}, ("attempts", "started")),
+        (
+            "status.json",
+            {"attempts": [{"step": "train", "started": "x"}]},
+            ("started", "x"),
+        ),
+        (
+            "status.json",
+            {"attempts": [{"step": "train", "started": 1, "versions": 3}]},
+            ("versions", 3),
+        ),
+    ],
+)
+def test_a_value_of_a_runs_file(commands, name, changes, parts):
+    path = commands.run / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    commands.refused("report", path, *parts)
+
+
+WITHOUT = """
+import sys
+for name in ("fairseq", "hydra", "omegaconf"):
+    sys.modules[name] = None
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: (
+    None if name.partition(".")[0] in ("fairseq", "hydra", "omegaconf")
+    else found(name, *more)
+)
+from fairseq_transnormer.reproduce.command_line import main
+for line in sys.stdin:
+    print(main(line.split()), flush=True)
+"""
+
+
+def test_without_fairseq_a_line_says_so(commands):
+    """list needs none; what composes configurations does."""
+    given = f"{commands.table} --preset {commands.preset} --runs-dir {commands.folder}"
+    lines = ["list", f"status {given}", f"report {given} --out {commands.folder}/out"]
+    lines += [f"run {given} --gpus none"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    codes = [line for line in done.stdout.splitlines() if line.isdigit()]
+    assert codes == ["0", "2", "2", "2"], done.stderr
+    for line, command in zip(
+        done.stderr.splitlines(), ("status", "report", "run"), strict=True
+    ):
+        assert_names(line, command, "fairseq", "install")
