@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from data_prep.destination import resolved
 from data_prep.errors import InputError
 
 
@@ -23,17 +24,29 @@ def add_destination(parser: argparse.ArgumentParser) -> None:
     """``--dest`` and ``--overwrite``."""
     parser.add_argument(
         "--dest",
-        type=Path,
+        type=_destination,
         required=True,
         metavar="DIR",
-        help="folder to make; it appears only when it is complete. Work in progress "
-        "is in DIR.partial, from where a killed run goes on",
+        help="folder to make; it appears only when it is complete, where a link points "
+        "if DIR is one. Work in progress is in DIR.partial, which the same command "
+        "resumes",
     )
     parser.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace a DIR that an earlier run made, e.g. with other settings",
+        help="replace the data that an earlier run made in DIR, and begin anew where "
+        "DIR.partial has unfinished work with other settings; files of your own in "
+        "them are refused",
     )
+
+
+def _destination(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("'': allowed is the name of a folder")
+    try:
+        return resolved(Path(text))
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_pictures(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ def run_command(name: str, command: Callable[[], None], failure: int = 2) -> int
     except InputError as error:
         message, code = str(error), failure
     except KeyboardInterrupt:
-        message, code = "interrupted; run the same command again to go on", 130
+        message, code = "interrupted; run the same command again to resume", 130
     except OSError as error:  # disk full, no permission
         where = f"{error.filename}: " if error.filename else ""
         message, code = f"{where}{error.strerror or error}", failure

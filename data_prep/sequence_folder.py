@@ -20,7 +20,7 @@ from tqdm import tqdm
 from data_prep.checksum import sha256_of
 from data_prep.errors import InputError
 from data_prep.report import file_records
-from data_prep.staging import Staging, is_complete, write_json
+from data_prep.staging import Staging
 
 MANIFEST = "manifest.json"
 FORMAT = "labelled sequences 1"
@@ -46,11 +46,11 @@ class Recipe:
 
 
 def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
-    """Makes ``dest``, going on behind the last split that an earlier run finished."""
-    if is_complete(dest, recipe.settings, MANIFEST, overwrite):
-        print(f"{dest}: already complete with these settings, nothing to do")
+    """Makes ``dest``, resuming after the last split that an earlier run finished."""
+    staging = Staging(dest, recipe.settings, MANIFEST, overwrite)
+    if staging.is_complete():
         return
-    with Staging(dest, recipe.settings) as staging:
+    with staging:
         splits = {
             split: staging.stage(
                 split,
@@ -67,12 +67,9 @@ def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
             "vocabulary": recipe.vocabulary,
             "classes": recipe.classes,
             "splits": {split: splits[split] for split in SPLITS},
-            "files": file_records(
-                staging.folder,
-                (path for path in staging.files() if path.name != MANIFEST),
-            ),
+            "files": file_records(staging.folder, staging.files()),
         }
-        write_json(staging.folder / MANIFEST, manifest)
+        staging.write_report(manifest)
         verify_sequences(staging.folder)
         staging.publish()
     for split in SPLITS:
