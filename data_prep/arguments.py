@@ -9,6 +9,9 @@ from pathlib import Path
 from data_prep.destination import resolved
 from data_prep.errors import InputError
 
+MAX_WORKERS = 1024
+SHOWN_CHARACTERS = 40
+
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     """A parser whose help shows ``description`` as written and every default."""
@@ -41,8 +44,10 @@ def add_destination(parser: argparse.ArgumentParser) -> None:
 
 
 def _destination(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("'': allowed is the name of a folder")
+    if not text or text != text.encode("utf-8", "ignore").decode():
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: allowed is the name of a folder, in UTF-8"
+        )
     try:
         return resolved(Path(text))
     except InputError as error:
@@ -53,17 +58,25 @@ def add_pictures(parser: argparse.ArgumentParser) -> None:
     """``--pictures``."""
     parser.add_argument(
         "--pictures",
-        type=Path,
+        type=_picture,
         metavar="FILE.png",
-        help="also write a sheet of the first pictures of train",
+        help="also write a sheet of the first pictures of train; another FILE that is "
+        "there already is replaced with --overwrite only",
     )
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() != ".png":
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed are names *.png")
+    return path
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """``--workers``, by default one per core this process may use."""
     parser.add_argument(
         "--workers",
-        type=positive_int,
+        type=integer_between(1, MAX_WORKERS),
         default=usable_cores(),
         metavar="N",
         help=f"processes that encode text (default: {usable_cores()}, the usable "
@@ -88,15 +101,25 @@ def refuse_given(
             raise InputError(f"{option} {shown}; allowed: {allowed}")
 
 
-def positive_int(text: str) -> int:
-    """An option value that must be 1 or more."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed are integers from 1")
-    return value
+def integer_between(low: int, high: int) -> Callable[[str], int]:
+    """The type of an option value that must be an integer in [low, high]."""
+
+    def integer(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            shown = repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:20]}...")
+            raise argparse.ArgumentTypeError(
+                f"{shown}: allowed are integers from {low} to {high}"
+            )
+        return value
+
+    return integer
+
+
+seed = integer_between(1, 2**63 - 1)
 
 
 def number_between(low: float, high: float) -> Callable[[str], float]:

@@ -25,7 +25,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from data_prep.arguments import add_destination, command_parser, positive_int
+from data_prep.arguments import add_destination, command_parser, integer_between
 from data_prep.corpus import Documents, divided, hashed_split
 from data_prep.debian_documents import LINUX, linux_documents
 from data_prep.debian_packages import UnpackedPackages
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--paragraphs-per-document",
-        type=positive_int,
+        type=integer_between(1, 1_000_000),
         default=PARAGRAPHS_PER_DOCUMENT,
         metavar="N",
         help="at most (default: %(default)s)",

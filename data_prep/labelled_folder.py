@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from data_prep.encoders import EOS_ID, SPECIAL_COUNT, UNKNOWN_ID
 from data_prep.errors import InputError
@@ -176,6 +175,8 @@ def _write_split(
 def _write_inputs(
     folder: Path, name: str, problem: Problem, subword: Subword, workers: int
 ) -> dict[str, Any]:
+    from tqdm import tqdm
+
     examples = problem.splits[name].examples
     builders = [
         _builder(folder / part / name, len(subword.dictionary))

@@ -156,7 +156,8 @@ class Staging:
     def __exit__(self, kind: type | None, *_: object) -> None:
         # With nothing finished there is nothing to resume: leave no litter.
         state = State.read(self.folder)
-        if kind is not None and not (state and (state.stages or state.ready)):
+        nothing = not (state and (state.stages or state.ready))
+        if kind is not None and nothing and _is_lock_of(self.folder, self._lock):
             self._remove_work(state or State({}))
         os.close(self._lock)
 
@@ -372,13 +373,18 @@ class Staging:
             lock = os.open(folder / LOCK, flags, 0o644)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # it may have published, and begun anew, between the two calls
-            if os.fstat(lock).st_ino == os.stat(folder / LOCK).st_ino:
+            if _is_lock_of(folder, lock):
                 return lock
         except (BlockingIOError, FileNotFoundError):
             pass
         if lock is not None:
             os.close(lock)
         raise InputError(f"--dest {self.dest}: another run is preparing it")
+
+
+def _is_lock_of(folder: Path, lock: int) -> bool:
+    path = folder / LOCK
+    return path.exists() and os.path.samestat(os.fstat(lock), os.stat(path))
 
 
 def _is_empty_folder(path: Path) -> bool:

@@ -319,7 +319,9 @@ def test_random_trees(tmp_path, monkeypatch, made, seed):
         place = dest if dest.exists() else dest.with_name("dest.partial")
         write(place / draw.choice(("notes.txt", "sub/a b")))
     ours = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
-    for end in ("", ".partial", ".replaced"):
+    for name in ("dest.partial.txt", "dest.old/thesis.doc", "destination"):
+        write(work / name)
+    for end in draw.sample(("", ".partial", ".replaced"), draw.choice((0, 0, 1, 3))):
         if not os.path.lexists(f"{dest}{end}"):
             random_tree(Path(f"{dest}{end}"), draw)
     users = {
@@ -330,7 +332,7 @@ def test_random_trees(tmp_path, monkeypatch, made, seed):
     given = draw.choice((dest, Path(f"{work}/none/../dest"), Path(f"{dest}/x/..")))
     for _ in range(3):
         overwrite, settings = draw.random() < 0.6, draw.choice((1, 2))
-        step = draw.choice((1000, draw.randrange(30)))
+        step = draw.choice((1000, draw.randrange(12), draw.randrange(30)))
         run_killed(
             lambda overwrite=overwrite, settings=settings: prepare(
                 given, overwrite, settings
