@@ -1,5 +1,6 @@
 """Whatever a preparation does, the user's own files stay where and as they are."""
 
+import json
 import os
 import random
 from pathlib import Path
@@ -7,9 +8,20 @@ from pathlib import Path
 import pytest
 from killed_runs import KILLED, STEPS, run_killed
 
-from data_prep import lra_stand_ins, sequence_folder
+from data_prep import (
+    classification,
+    copy_task,
+    digits,
+    lra_stand_ins,
+    sequence_folder,
+    text,
+)
 from data_prep.arguments import add_destination, command_parser
+from data_prep.corpus import SPLITS, prepare_corpus
+from data_prep.destination import listed_files
 from data_prep.errors import InputError, run_command
+from data_prep.report import REPORT
+from data_prep.sentencepiece_model import MODEL_NAME
 from data_prep.sequence_folder import MANIFEST, prepare_sequences, verify_sequences
 from tests.messages import assert_names
 
@@ -77,11 +89,11 @@ def made(tmp_path):
     return folders
 
 
-def given(text: str) -> Path:
+def given(name: str) -> Path:
     """DEST as the command line takes it."""
     parser = command_parser("prepare", "")
     add_destination(parser)
-    return parser.parse_args(["--dest", text]).dest
+    return parser.parse_args(["--dest", name]).dest
 
 
 def test_parent_of_a_folder_that_does_not_exist(tmp_path, capsys):
@@ -99,9 +111,9 @@ def test_links_and_dots_are_followed_once(tmp_path):
     assert given(f"{tmp_path}/none/../link") == tmp_path / "disk" / "data"
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
-    for text in ("", "/", f"{tmp_path}/one"):
+    for name in ("", "/", f"{tmp_path}/one"):
         with pytest.raises(SystemExit):
-            given(text)
+            given(name)
 
 
 @pytest.mark.parametrize("there", ["nothing", "empty folder", "data"])
@@ -346,10 +358,49 @@ def test_random_trees(tmp_path, monkeypatch, made, seed):
         assert not lost, (lost, earlier)
 
 
-def test_the_manifest_lists_all_that_was_made(tmp_path):
-    assert prepare(tmp_path / "dest") == 0
-    listed = verify_sequences(tmp_path / "dest")["files"]
-    assert {*listed, MANIFEST} == set(os.listdir(tmp_path / "dest"))
+def words(text_files) -> list[str]:
+    splits = [part for s, path in text_files.items() for part in (f"--{s}", path)]
+    return ["--tokenizer", "word", *map(str, splits)]
+
+
+@pytest.mark.parametrize(
+    "maker", ["words", "pieces", "labels", "numbers", "copy_task", "digits", "corpus"]
+)
+def test_every_maker_lists_all_that_it_made(
+    tmp_path, text_files, pretraining_data, maker
+):
+    """So that --overwrite knows its own files; it needs a second run to show."""
+    rows = [f"{i}.5\tabc {i}" for i in range(8)]
+    table = write(tmp_path / "t.tsv", "\n".join(["label\ttext", *rows]).encode())
+    labelled = ["--data", str(pretraining_data), "--train", str(table)]
+    labelled += ["--valid", str(table), "--test", str(table)]
+    pieces = ["--sentencepiece-model", str(pretraining_data / MODEL_NAME)]
+    small = ["--longest", "4", "--counts", "3", "2", "2"]
+    dest = tmp_path / "dest"
+
+    def corpus(arguments):
+        splits = {name: {"a": [f"one {name}"]} for name in SPLITS}
+        overwrite = "--overwrite" in arguments
+        prepare_corpus(dest, {}, overwrite, lambda: splits)
+        return 0
+
+    main, arguments = {
+        "words": (text.main, words(text_files)),
+        "pieces": (text.main, [*words(text_files), *pieces]),
+        "labels": (classification.main, labelled),
+        "numbers": (classification.main, [*labelled, "--regression"]),
+        "copy_task": (copy_task.main, small),
+        "digits": (digits.main, []),
+        "corpus": (corpus, []),
+    }[maker]
+    if maker == "pieces":
+        arguments[1] = "sentencepiece"
+    for _ in range(2):
+        assert main(["--dest", str(dest), "--overwrite", *arguments]) == 0
+        report = dest / (MANIFEST if maker == "corpus" else REPORT)
+        listed = listed_files(json.loads(report.read_text()), report)
+        assert {*listed, report.name} == set(contents(dest))
+    assert not dest.with_name("dest.replaced").exists()
 
 
 def test_another_run_in_the_meantime(tmp_path, monkeypatch, capsys):
