@@ -13,7 +13,7 @@ import torch
 from fairseq_transnormer.ops.triton_ops.support import why_triton_cannot_run
 
 from . import environment
-from .results import FOLDER, Record
+from .results import FOLDER, Record, output_file
 from .timing import CLOCKS, Repeats
 
 GIB = 2**30
@@ -62,7 +62,7 @@ def benchmark_parser(benchmark: str, description: str) -> argparse.ArgumentParse
     )
     parser.add_argument(
         "--output",
-        type=Path,
+        type=output_file,
         help=f"JSON file (default: {FOLDER}/{benchmark}_DEVICE.json)",
     )
     return parser

@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="binarised corpus")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=results.output_file,
         default=results.FOLDER / "compare_models.json",
         help="JSON file to write (default: %(default)s)",
     )

@@ -40,6 +40,7 @@ SAMPLES = 5
 
 def measure(file: Path) -> None:
     """Measure, and write the file."""
+    results.require_run(file)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rows = []

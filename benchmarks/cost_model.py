@@ -300,7 +300,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     import argparse
 
-    from . import cost_check, cost_tables, cost_workers
+    from . import cost_check, cost_tables, cost_workers, results
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cost_model", description=__doc__.splitlines()[0]
@@ -326,7 +326,10 @@ def main(arguments: list[str] | None = None) -> None:
         cost_workers.measure(options.folder / cost_workers.FILE)
     readme = options.folder / "README.md"
     text = cost_tables.page(options.folder)
-    readme.write_text(text, encoding="utf-8")
+    try:
+        results.write_page(readme, text)
+    except ValueError as error:
+        parser.error(str(error))
     print(f"cost_model: wrote {readme}")
 
 

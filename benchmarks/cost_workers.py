@@ -33,6 +33,7 @@ ROUNDS, SAMPLES = 3, 3
 
 def measure(file: Path) -> None:
     """Measure as many workers as there are cores for, in turns, and write the file."""
+    results.require_run(file)
     cores = len(os.sched_getaffinity(0))
     rows = {
         count: MODEL._asdict() | {"workers": count, "seconds": []}

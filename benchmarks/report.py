@@ -119,7 +119,10 @@ def main(arguments: list[str] | None = None) -> None:
             )
         parts.append(section(run, path.with_suffix(".png")))
     readme = folder / "README.md"
-    readme.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    try:
+        results.write_page(readme, "\n\n".join(parts) + "\n")
+    except ValueError as error:
+        parser.error(str(error))
     print(f"report: wrote {readme}")
 
 

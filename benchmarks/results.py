@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,7 +32,11 @@ def write(
         measurements: a row each; ``seconds`` holds every sample, and a row that could
             not be measured says why in ``skipped``.
         complete: False while rows are still to come.
+
+    Raises:
+        ValueError: another file is at ``path``.
     """
+    require_run(path)
     run = {
         "benchmark": benchmark,
         "command": command,
@@ -41,7 +47,7 @@ def write(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     # in one go, so that a run that is cut off leaves a whole file
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
 
@@ -49,10 +55,12 @@ def write(
 class Record:
     """A run that is written anew with each addition.
 
-    path, run: the arguments of ``write``, without measurements.
+    path, run: the arguments of ``write``, without measurements. Raises ValueError
+    where another file is at ``path``, before anything is measured.
     """
 
     def __init__(self, path: Path, **run):
+        require_run(path)
         self._path, self._run = path, run
         self._measurements: list[dict[str, object]] = []
 
@@ -78,3 +86,43 @@ class Record:
 def read(path: Path) -> dict:
     """The run that ``write`` wrote."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def require_run(path: Path) -> None:
+    """Raises ValueError where there is a file that ``write`` did not write."""
+    if not path.exists():
+        return
+    try:
+        run = read(path)
+    except (OSError, ValueError, RecursionError):
+        run = None
+    if not (isinstance(run, dict) and "benchmark" in run):
+        raise ValueError(
+            f"{path}: a file that no benchmark wrote, and left alone; allowed is a new "
+            "name, or that of an earlier run"
+        )
+
+
+def output_file(name: str) -> Path:
+    """An argparse type: a new file, or one that ``write`` wrote."""
+    try:
+        require_run(Path(name))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return Path(name)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Writes Markdown over an earlier page of the same title.
+
+    Raises ValueError where a page of another title is there.
+    """
+    title = text.partition("\n")[0]
+    if path.exists():
+        there = path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        if there != title:
+            raise ValueError(
+                f"{path}: a page of another title, {there[:60]!r}, and left alone; "
+                f"allowed is {title!r}"
+            )
+    path.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.encoders import WordEncoder
 from data_prep.fairseq_format import load_dictionary, symbol_dictionary, write_split
 from data_prep.report import REPORT, make_report, print_report
-from data_prep.staging import Staging, is_complete, write_json
+from data_prep.staging import Staging
 from data_prep.verify import verify_folder
 
 Counts = dict[str, int]
@@ -60,11 +60,11 @@ def symbol_recipe(
 
 
 def prepare_folder(dest: Path, recipe: Recipe, workers: int, overwrite: bool) -> None:
-    """Makes ``dest`` by ``recipe``, going on from an unfinished earlier run."""
-    if is_complete(dest, recipe.settings, REPORT, overwrite):
-        print(f"{dest}: already complete with these settings, nothing to do")
+    """Makes ``dest`` by ``recipe``, resuming an unfinished earlier run."""
+    staging = Staging(dest, recipe.settings, REPORT, overwrite)
+    if staging.is_complete():
         return
-    with Staging(dest, recipe.settings) as staging:
+    with staging:
         folder = staging.folder
         outputs = ["dict.txt", *recipe.tokenizer_files]
         staging.stage("tokenizer", outputs, lambda: _result(recipe, folder))
@@ -89,9 +89,10 @@ def prepare_folder(dest: Path, recipe: Recipe, workers: int, overwrite: bool) ->
             recipe.check(split.name, counts[split.name])
         verify_folder(folder)
         counts = {split.name: counts[split.name] for split in recipe.splits}
-        files = [path for path in staging.files() if path.name != REPORT]
-        report = make_report(recipe.settings, len(dictionary), counts, folder, files)
-        write_json(folder / REPORT, report)
+        report = make_report(
+            recipe.settings, len(dictionary), counts, folder, staging.files()
+        )
+        staging.write_report(report)
         staging.publish()
     print_report(report, dest)
 

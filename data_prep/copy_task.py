@@ -11,13 +11,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.arguments import add_destination, command_parser, positive_int
+from data_prep.arguments import (
+    add_destination,
+    command_parser,
+    integer_between,
+    seed,
+)
 from data_prep.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.corpus import SPLITS
 from data_prep.errors import InputError, run_command
 
 SEPARATOR = "|"
 COUNTS = (100_000, 1000, 1000)
+# of a line, and of all symbols; WikiText-103 has 10**8
+MAX_LENGTH = 10**6
+MAX_SYMBOLS = 10**6
+MAX_LINES = 10**8
+MAX_TOKENS = 10**10
 
 
 def lines(
@@ -35,6 +45,12 @@ def _recipe(options: argparse.Namespace) -> Recipe:
     if options.shortest > options.longest:
         raise InputError(
             f"--shortest {options.shortest}; allowed: up to --longest {options.longest}"
+        )
+    most = MAX_TOKENS // (2 * options.longest + 1)
+    if sum(options.counts) > most:
+        raise InputError(
+            f"--counts {' '.join(map(str, options.counts))}; allowed with --longest "
+            f"{options.longest}: {most} lines together, {MAX_TOKENS} symbols"
         )
     law = {
         "symbols": options.symbols,
@@ -65,14 +81,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command_parser("copy_task", __doc__)
     add_destination(parser)
     add = parser.add_argument
-    numbers = {"type": positive_int, "metavar": "N"}
-    add("--symbols", default=10, help="different ones (default: 10)", **numbers)
-    add("--shortest", default=1, help="series, in symbols (default: 1)", **numbers)
-    add("--longest", default=128, help="series, in symbols (default: 128)", **numbers)
-    add("--seed", default=1, help="(default: 1)", **numbers)
+    different = {"type": integer_between(1, MAX_SYMBOLS), "metavar": "N"}
+    length = {"type": integer_between(1, MAX_LENGTH), "metavar": "N"}
+    add("--symbols", default=10, help="different ones (default: 10)", **different)
+    add("--shortest", default=1, help="series, in symbols (default: 1)", **length)
+    add("--longest", default=128, help="series, in symbols (default: 128)", **length)
+    add("--seed", type=seed, default=1, metavar="N", help="(default: 1)")
     add(
         "--counts",
-        type=positive_int,
+        type=integer_between(1, MAX_LINES),
         nargs=3,
         default=COUNTS,
         metavar=("TRAIN", "VALID", "TEST"),

@@ -8,7 +8,7 @@ from typing import Any
 from data_prep.errors import InputError
 from data_prep.prose import comparison_key
 from data_prep.report import file_records
-from data_prep.staging import Staging, is_complete, write_json
+from data_prep.staging import Staging
 
 MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
@@ -69,11 +69,12 @@ def prepare_corpus(
     collect: Callable[[], dict[str, Documents]],
 ) -> None:
     """Writes what ``collect`` returns, and its manifest, unless it is there already."""
-    if is_complete(dest, settings, MANIFEST, overwrite):
-        print(f"{dest}: already complete with these settings, nothing to do")
+    staging = Staging(dest, settings, MANIFEST, overwrite)
+    if staging.is_complete():
         return
-    with Staging(dest, settings) as staging:
+    with staging:
         splits = collect()
+        staging.expect(f"{name}.txt" for name in SPLITS)
         counts = _write(splits, staging.folder)
         manifest = {
             "settings": settings,
@@ -83,7 +84,7 @@ def prepare_corpus(
                 staging.folder, (staging.folder / f"{name}.txt" for name in SPLITS)
             ),
         }
-        write_json(staging.folder / MANIFEST, manifest)
+        staging.write_report(manifest)
         staging.publish()
     for split, numbers in counts.items():
         text = ", ".join(f"{number:,} {unit}" for unit, number in numbers.items())

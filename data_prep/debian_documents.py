@@ -2,11 +2,10 @@
 
 import gzip
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-
-from tqdm import tqdm
 
 from data_prep import markup
 from data_prep.errors import InputError
@@ -71,6 +70,8 @@ def _postgresql(folder: Path) -> dict[str, list[str]]:
 
 
 def _read(top: Path, files, paragraphs) -> dict[str, list[str]]:
+    from tqdm import tqdm
+
     return {
         str(path.relative_to(top)): list(paragraphs(_text(path)))
         for path in tqdm(sorted(files), unit=" files", desc=top.name, disable=None)
@@ -96,6 +97,9 @@ def _entries(text: str) -> Iterator[str]:
 def _text(path: Path) -> str:
     content = path.read_bytes()
     if path.suffix in (".gz", ".dz"):
-        content = gzip.decompress(content)
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{path}: cannot be unpacked: {error}") from error
     # a few bytes of the dictionary are of another encoding
     return content.decode("utf-8", errors="ignore")

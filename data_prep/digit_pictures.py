@@ -4,6 +4,7 @@ uint8 (count, height, width), by split.
 """
 
 import gzip
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +38,8 @@ class Digits:
 
 def sklearn_digits(seed: int) -> Digits:
     """8 x 8 pixels of 0 ... 16, put into splits in the random order of the seed."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise InputError(
-            f"scikit-learn cannot be imported ({error}); install it with: "
-            "pip install -e '.[data]'"
-        ) from error
+    from sklearn.datasets import load_digits
+
     pictures = load_digits().images.astype(np.uint8)
     order = np.random.default_rng(seed).permutation(len(pictures))
     train = len(pictures) - sum(HELD_OUT.values())
@@ -103,7 +99,7 @@ def read_idx(path: Path) -> np.ndarray:
         content = path.read_bytes()
         if path.suffix == ".gz":
             content = gzip.decompress(content)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     if content[:4] != b"\0\0\x08\x03" or len(content) < 16:
         raise InputError(f"{path}: no IDX file of pictures")

@@ -17,14 +17,14 @@ from data_prep.arguments import (
     add_destination,
     add_pictures,
     command_parser,
-    positive_int,
     refuse_given,
+    seed,
 )
 from data_prep.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.corpus import SPLITS
 from data_prep.digit_pictures import Digits, mnist_digits, sklearn_digits
 from data_prep.errors import run_command
-from data_prep.picture_sheet import write_sheet
+from data_prep.picture_sheet import make_sheet, write_sheet
 
 SOURCES = ("sklearn", "mnist")
 DEFAULT_SEED = 1
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add(
         "--seed",
-        type=positive_int,
+        type=seed,
         metavar="N",
         help=f"sklearn: of the splits (default: {DEFAULT_SEED})",
     )
@@ -84,7 +84,8 @@ def _prepare(options: argparse.Namespace) -> None:
     if options.pictures:
         shown = digits.pictures("train")[:PICTURES_SHOWN]
         grey = (shown.astype(int) * 255 // (digits.levels - 1)).astype(np.uint8)
-        write_sheet(grey, np.zeros(len(grey), int), options.pictures)
+        sheet = make_sheet(grey, np.zeros(len(grey), int))
+        write_sheet(sheet, options.pictures, options.overwrite)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from data_prep.arguments import add_destination, command_parser, positive_int
+from data_prep.arguments import add_destination, command_parser, integer_between
 from data_prep.corpus import Documents, divided, hashed_split
 from data_prep.debian_documents import LINUX, linux_documents
 from data_prep.debian_packages import UnpackedPackages
 from data_prep.errors import InputError, run_command
 from data_prep.report import file_records
-from data_prep.staging import Staging, is_complete, write_json
+from data_prep.staging import Staging
 
 MANIFEST = "manifest.json"
 # the package's large sections whose subject is not the machine or the process
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--paragraphs-per-document",
-        type=positive_int,
+        type=integer_between(1, 1_000_000),
         default=PARAGRAPHS_PER_DOCUMENT,
         metavar="N",
         help="at most (default: %(default)s)",
@@ -138,11 +138,12 @@ def _prepare(options: argparse.Namespace) -> None:
         "package": LINUX,
         "paragraphs_per_document": most,
     }
-    if is_complete(options.dest, settings, MANIFEST, options.overwrite):
-        print(f"{options.dest}: already complete with these settings, nothing to do")
+    staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
+    if staging.is_complete():
         return
-    with Staging(options.dest, settings) as staging:
+    with staging:
         documents, labelled = collect(options.from_dir, most)
+        staging.expect(FILES.values())
         for split, name in FILES.items():
             lines = ["index\tsentence\tlabel\n"]
             lines += [f"{i}\t{t}\t{s}\n" for i, (t, s) in enumerate(labelled[split])]
@@ -155,7 +156,7 @@ def _prepare(options: argparse.Namespace) -> None:
             "documents": {split: list(documents[split]) for split in FILES},
             "files": file_records(staging.folder, staging.files()),
         }
-        write_json(staging.folder / MANIFEST, manifest)
+        staging.write_report(manifest)
         staging.publish()
     for split, name in FILES.items():
         numbers = counts[split]

@@ -3,6 +3,12 @@
 import sys
 from collections.abc import Callable
 
+OWN_PACKAGES = ("data_prep", "fairseq_transnormer")
+INSTALL = (
+    "install what data preparation needs with: pip install -e '.[fairseq,data]', see "
+    "README.md"
+)
+
 
 class InputError(Exception):
     """A mistake in an option, a file or a download; its text is the whole message."""
@@ -16,9 +22,18 @@ def run_command(name: str, command: Callable[[], None], failure: int = 2) -> int
     try:
         command()
     except InputError as error:
-        message, code = str(error), failure
+        message, code = " ".join(str(error).splitlines()), failure
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in OWN_PACKAGES:
+            raise
+        message, code = f"{package} cannot be imported ({error}); {INSTALL}", failure
+    except UnicodeEncodeError as error:  # of a name or label on the command line
+        characters = error.object[error.start : error.end]
+        message = f"{characters!r}: not UTF-8, so that it cannot be written"
+        code = failure
     except KeyboardInterrupt:
-        message, code = "interrupted; run the same command again to go on", 130
+        message, code = "interrupted; run the same command again to resume", 130
     except OSError as error:  # disk full, no permission
         where = f"{error.filename}: " if error.filename else ""
         message, code = f"{where}{error.strerror or error}", failure

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from data_prep.encoders import GPT2_SIZE, UNKNOWN_ID
 from data_prep.errors import InputError
@@ -25,14 +24,9 @@ def fairseq_data() -> Any:
     """The package ``fairseq.data``, imported without its chatter."""
     # At import this module logs a hint about an optional package.
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
-    try:
-        import fairseq.data
-        import fairseq.data.indexed_dataset
-    except ImportError as error:
-        raise InputError(
-            f"fairseq cannot be imported ({error}); "
-            "install it with: pip install -e '.[fairseq,data]'"
-        ) from error
+    import fairseq.data
+    import fairseq.data.indexed_dataset
+
     return fairseq.data
 
 
@@ -65,12 +59,14 @@ def gpt2_dictionary() -> Any:
 
 def load_dictionary(path: Path) -> Any:
     """Reads a dict.txt; raises InputError with fairseq's reason if it is broken."""
+    data = fairseq_data()
     try:
-        return fairseq_data().Dictionary.load(str(path))
+        return data.Dictionary.load(str(path))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
     except Exception as error:  # fairseq raises bare Exception for a bad encoding
-        raise InputError(f"{path}: not a fairseq dictionary: {error}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not a fairseq dictionary: {reason}") from error
 
 
 def write_split(
@@ -84,6 +80,7 @@ def write_split(
 ) -> dict[str, int]:
     """Writes ``split``.bin and .idx; returns the counts of lines, tokens, unknown."""
     import torch
+    from tqdm import tqdm
 
     builder = fairseq_data().indexed_dataset.make_builder(
         str(folder / f"{split}.bin"), impl="mmap", vocab_size=dictionary_size

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from data_prep.encoders import EOS_ID, SPECIAL_COUNT, UNKNOWN_ID
 from data_prep.errors import InputError
@@ -21,7 +20,7 @@ from data_prep.fairseq_format import fairseq_data
 from data_prep.labelled_examples import Example, LabelledSplit
 from data_prep.parallel import map_batches
 from data_prep.report import REPORT, file_records, software
-from data_prep.staging import Staging, is_complete, write_json
+from data_prep.staging import Staging
 from data_prep.subword import Subword
 from data_prep.truncation import RULE, PairEncoder, fitting
 from data_prep.verify import verify_folder
@@ -59,13 +58,14 @@ def prepare_labelled_folder(
         "subword": subword.record(),
         "max_positions": subword.max_positions,
     }
-    if is_complete(dest, settings, REPORT, overwrite):
-        print(f"{dest}: already complete with these settings, nothing to do")
+    staging = Staging(dest, settings, REPORT, overwrite)
+    if staging.is_complete():
         return
-    with Staging(dest, settings) as staging:
+    with staging:
         folder = staging.folder
         problem = read()
         _require_examples(task, problem)
+        staging.expect(_dictionaries(problem, subword))
         _write_dictionaries(folder, problem, subword)
         counts = {}
         for name in sorted(problem.splits, key=lambda split: split == "train"):
@@ -75,7 +75,6 @@ def prepare_labelled_folder(
                 lambda name=name: _write_split(folder, name, problem, subword, workers),
             )
         verify_folder(folder)
-        files = [path for path in staging.files() if path.name != REPORT]
         report = {
             **settings,
             "settings": settings,
@@ -89,10 +88,10 @@ def prepare_labelled_folder(
             "malformed": {
                 name: split.malformed.record() for name, split in problem.splits.items()
             },
-            "files": file_records(folder, files),
+            "files": file_records(folder, staging.files()),
             "software": software(),
         }
-        write_json(folder / REPORT, report)
+        staging.write_report(report)
         staging.publish()
     _print(dest, report, problem)
 
@@ -129,10 +128,18 @@ def _inputs(problem: Problem) -> list[str]:
 
 def _outputs(split: str, problem: Problem) -> list[str]:
     names = [f"{part}/{split}" for part in _inputs(problem)]
-    if problem.labels is not None and _is_labelled(problem.splits[split]):
+    labelled = _is_labelled(problem.splits[split])
+    if labelled and problem.labels is not None:
         names.append(f"label/{split}")
     files = [f"{name}.{suffix}" for name in names for suffix in ("bin", "idx")]
+    if labelled and problem.labels is None:
+        files.append(f"label/{split}.label")
     return [*files, f"{split}.tsv"]
+
+
+def _dictionaries(problem: Problem, subword: Subword) -> list[str]:
+    names = [f"{part}/dict.txt" for part in [*_inputs(problem), "label"]]
+    return [*names, *(path.name for path in subword.files)]
 
 
 def _write_dictionaries(folder: Path, problem: Problem, subword: Subword) -> None:
@@ -168,6 +175,8 @@ def _write_split(
 def _write_inputs(
     folder: Path, name: str, problem: Problem, subword: Subword, workers: int
 ) -> dict[str, Any]:
+    from tqdm import tqdm
+
     examples = problem.splits[name].examples
     builders = [
         _builder(folder / part / name, len(subword.dictionary))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,6 +64,10 @@ def read_table(
         wanted = columns.texts()
         if labelled or columns.label in row:
             wanted = [*wanted, columns.label]
+        fault = next(filter(None, (_fault(name, row[name]) for name in wanted)), None)
+        if fault:
+            malformed.skip(line, fault)
+            continue
         fields = [one_line_text(_text(row[name])) for name in wanted]
         if not all(fields):
             malformed.skip(line, f"an empty {wanted[fields.index('')]!r}")
@@ -121,12 +126,25 @@ def _jsonl(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
     for number, line in enumerate(file, 1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
             yield number, row
         elif line.strip():
             malformed.skip(number, "no JSON object")
+
+
+def _fault(name: str, value: Any) -> str | None:
+    """What keeps a value of JSON from being a text or label."""
+    allowed = "allowed are texts and numbers"
+    if isinstance(value, list | dict):
+        kind = "a list" if isinstance(value, list) else "an object"
+        return f"{kind} as {name!r}, {allowed}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} as {name!r}, {allowed}"
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        return f"half a surrogate pair in {name!r}, allowed is Unicode text"
+    return None
 
 
 def _text(value: Any) -> str:

@@ -22,6 +22,15 @@ OPERATOR_SHARE = 0.25
 FEWEST_ARGUMENTS = 2
 TREES_AT_ONCE = 4000
 FRUITLESS_ROUNDS = 50
+# lowest and highest values of the law's fields
+LIMITS = {
+    "max_depth": (2, 100),
+    "max_args": (FEWEST_ARGUMENTS, 100),
+    "shortest": (1, 10**6),
+    "longest": (1, 10**6),
+}
+# of a tree before its length is looked at; thousands are held in memory at once
+MAX_MEAN_NODES = 10_000
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,12 @@ class ListOpsLaw:
     max_args: int = 10
     shortest: int = 500
     longest: int = 2000
+
+    def mean_nodes(self) -> float:
+        """Nodes of a tree on average, of whatever length."""
+        arguments = (FEWEST_ARGUMENTS + self.max_args) / 2
+        depths = range(self.max_depth - 1)
+        return 1 + arguments * sum((OPERATOR_SHARE * arguments) ** k for k in depths)
 
 
 @dataclass

@@ -22,8 +22,9 @@ from data_prep.arguments import (
     add_pictures,
     add_workers,
     command_parser,
-    positive_int,
+    integer_between,
     refuse_given,
+    seed,
     usable_cores,
 )
 from data_prep.checksum import sha256_of
@@ -35,14 +36,15 @@ from data_prep.generated_examples import (
     listops_block,
     pathfinder_block,
 )
-from data_prep.listops_generator import ListOpsLaw
+from data_prep.listops_generator import LIMITS, MAX_MEAN_NODES, ListOpsLaw
 from data_prep.listops_symbols import SYMBOLS
-from data_prep.picture_sheet import write_sheet
+from data_prep.picture_sheet import make_sheet, write_sheet
 from data_prep.sequence_folder import SPLITS, Example, Recipe, prepare_sequences
 
 BYTES = 256
 TEXT_BYTES = 4000
 PICTURES_SHOWN = 32
+MAX_EXAMPLES = 10**8
 UNKNOWN_COUNTS = dict.fromkeys(SPLITS)
 HUB_NAMES = {"text": "stanfordnlp/imdb", "image": "uoft-cs/cifar10"}
 COUNTS = {"listops": (96_000, 2_000, 2_000), "pathfinder": (160_000, 20_000, 20_000)}
@@ -60,6 +62,12 @@ def _listops(options: argparse.Namespace) -> Recipe:
     )
     if law.longest - law.shortest < 2:
         raise InputError(f"--longest {law.longest}; allowed: from {law.shortest + 2}")
+    if law.mean_nodes() > MAX_MEAN_NODES:
+        raise InputError(
+            f"--max-depth {law.max_depth} with --max-args {law.max_args}: trees of "
+            f"{law.mean_nodes():.3g} symbols on average; allowed: up to "
+            f"{MAX_MEAN_NODES}, by less of either"
+        )
     settings = {"law": vars(law)}
     return _generated(options, settings, partial(listops_block, law), len(SYMBOLS), 10)
 
@@ -200,11 +208,11 @@ def _add_generation(command: argparse.ArgumentParser, name: str) -> None:
     # None tells what was not given from what must be refused beside --from-dir
     command.set_defaults(workers=None)
     command.add_argument(
-        "--seed", type=positive_int, metavar="N", help=f"(default: {defaults['seed']})"
+        "--seed", type=seed, metavar="N", help=f"(default: {defaults['seed']})"
     )
     command.add_argument(
         "--counts",
-        type=positive_int,
+        type=integer_between(1, MAX_EXAMPLES),
         nargs=3,
         metavar=("TRAIN", "VALID", "TEST"),
         help=f"examples of each split (default: {defaults['counts']}, the benchmark's)",
@@ -213,7 +221,7 @@ def _add_generation(command: argparse.ArgumentParser, name: str) -> None:
         for field, default in vars(ListOpsLaw()).items():
             command.add_argument(
                 f"--{field.replace('_', '-')}",
-                type=positive_int,
+                type=integer_between(*LIMITS[field]),
                 metavar="N",
                 help=f"(default: {default}, the benchmark's; shortest and longest "
                 "are excluded themselves)",
@@ -243,7 +251,8 @@ def _prepare(options: argparse.Namespace) -> None:
         labels = np.load(options.dest / "train.labels.npy")[:PICTURES_SHOWN]
         tokens = np.memmap(options.dest / "train.tokens.0.bin", np.uint8, "r")
         pictures = tokens[: len(labels) * 1024].reshape(-1, 32, 32)
-        write_sheet(pictures, labels, options.pictures)
+        sheet = make_sheet(pictures, labels)
+        write_sheet(sheet, options.pictures, options.overwrite)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,9 @@ def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
     if not lists:
         raise InputError(f"{folder / 'metadata'}: no *.npy file")
     for path in lists:
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        # names that are not UTF-8 are named below, as missing
+        text = path.read_text(encoding="utf-8", errors="backslashreplace")
+        for number, line in enumerate(text.splitlines(), 1):
             where, fields = f"{path}, line {number}", line.split()
             if len(fields) < 4:
                 raise InputError(f"{where}: {len(fields)} fields, expected at least 4")

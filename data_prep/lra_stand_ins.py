@@ -14,12 +14,19 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.arguments import add_destination, command_parser, positive_int
+from data_prep.arguments import (
+    add_destination,
+    command_parser,
+    integer_between,
+    seed,
+)
 from data_prep.errors import run_command
 from data_prep.sequence_folder import SPLITS, Example, Recipe, prepare_sequences
 
 LETTERS = np.frombuffer(b"abcdefgh", np.uint8)
 PIXELS = 1024
+MAX_LENGTH = 10_000
+MAX_EXAMPLES = 100_000
 
 
 def _letters(random: np.random.Generator, most: int, longest: int) -> np.ndarray:
@@ -75,13 +82,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command_parser("lra_stand_ins", __doc__)
     add_destination(parser)
     add = parser.add_argument
-    add("--seed", type=positive_int, default=1, metavar="N")
+    add("--seed", type=seed, default=1, metavar="N")
     add(
-        "--longest", type=positive_int, default=256, metavar="N", help="text, retrieval"
+        "--longest",
+        type=integer_between(2, MAX_LENGTH),
+        default=256,
+        metavar="N",
+        help="text, retrieval",
     )
     add(
         "--counts",
-        type=positive_int,
+        type=integer_between(1, MAX_EXAMPLES),
         nargs=3,
         default=(64, 16, 16),
         metavar=("TRAIN", "VALID", "TEST"),

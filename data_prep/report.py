@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.checksum import sha256_of
+from data_prep.destination import listed_files
 from data_prep.errors import InputError
 
 REPORT = "report.json"
@@ -47,9 +48,9 @@ def read_report(folder: Path) -> dict[str, Any]:
     path = folder / REPORT
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-        report["files"].items()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a report of data_prep: {error!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a report of data_prep: {error}") from error
+    listed_files(report, path)
     return report
 
 

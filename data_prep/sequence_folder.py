@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from data_prep.checksum import sha256_of
+from data_prep.destination import listed_files
 from data_prep.errors import InputError
 from data_prep.report import file_records
-from data_prep.staging import Staging, is_complete, write_json
+from data_prep.staging import Staging
 
 MANIFEST = "manifest.json"
 FORMAT = "labelled sequences 1"
 SPLITS = ("train", "valid", "test")
+# a byte each, and pairs at most
+HIGHEST = {"sequences": 2, "vocabulary": 256, "classes": 256}
 
 # the sequences of an example, uint8 each, and its label
 Example = tuple[tuple[np.ndarray, ...], int]
@@ -46,11 +48,11 @@ class Recipe:
 
 
 def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
-    """Makes ``dest``, going on behind the last split that an earlier run finished."""
-    if is_complete(dest, recipe.settings, MANIFEST, overwrite):
-        print(f"{dest}: already complete with these settings, nothing to do")
+    """Makes ``dest``, resuming after the last split that an earlier run finished."""
+    staging = Staging(dest, recipe.settings, MANIFEST, overwrite)
+    if staging.is_complete():
         return
-    with Staging(dest, recipe.settings) as staging:
+    with staging:
         splits = {
             split: staging.stage(
                 split,
@@ -67,12 +69,9 @@ def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
             "vocabulary": recipe.vocabulary,
             "classes": recipe.classes,
             "splits": {split: splits[split] for split in SPLITS},
-            "files": file_records(
-                staging.folder,
-                (path for path in staging.files() if path.name != MANIFEST),
-            ),
+            "files": file_records(staging.folder, staging.files()),
         }
-        write_json(staging.folder / MANIFEST, manifest)
+        staging.write_report(manifest)
         verify_sequences(staging.folder)
         staging.publish()
     for split in SPLITS:
@@ -98,6 +97,8 @@ def _labels(split: str) -> str:
 
 
 def _write_split(folder: Path, split: str, recipe: Recipe) -> dict[str, Any]:
+    from tqdm import tqdm
+
     lengths: list[list[int]] = [[] for _ in range(recipe.sequences)]
     labels: list[int] = []
     files = [open(folder / _tokens(split, k), "wb") for k in range(recipe.sequences)]
@@ -134,16 +135,8 @@ def _write_split(folder: Path, split: str, recipe: Recipe) -> dict[str, Any]:
 def verify_sequences(folder: Path) -> dict[str, Any]:
     """The manifest; raises InputError naming the file and its first fault."""
     path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        is_ours = manifest["format"] == FORMAT
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: cannot be read: {error!r}") from error
-    if not is_ours:
-        raise InputError(f"{path}: format {manifest['format']!r}, expected {FORMAT!r}")
-    for name, recorded in manifest["files"].items():
+    manifest = _read_manifest(path)
+    for name, recorded in listed_files(manifest, path).items():
         if not (folder / name).is_file():
             raise InputError(f"{folder / name}: no such file, but {MANIFEST} lists it")
         found = (folder / name).stat().st_size
@@ -159,8 +152,49 @@ def verify_sequences(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != FORMAT:
+        raise InputError(f"{path}: format {found!r}; allowed is {FORMAT!r}")
+    for name, highest in HIGHEST.items():
+        number = manifest.get(name)
+        if type(number) is not int or not 1 <= number <= highest:
+            raise InputError(
+                f"{path}: {name}: {number!r}; allowed are integers from 1 to {highest}"
+            )
+    counts = manifest.get("splits")
+    for split in SPLITS:
+        each = counts.get(split) if isinstance(counts, dict) else None
+        if not isinstance(each, dict) or type(each.get("examples")) is not int:
+            raise InputError(
+                f"{path}: splits: {split}: allowed is an object with the number of "
+                "examples"
+            )
+    return manifest
+
+
+def _integers(path: Path) -> np.ndarray:
+    """A one-dimensional array of a .npy file, which is mapped into memory."""
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: {array.dtype} of shape {array.shape}; allowed are integers in "
+            "one dimension"
+        )
+    return array
+
+
 def _verify_split(folder: Path, split: str, manifest: dict[str, Any]) -> None:
-    labels = np.load(folder / _labels(split), mmap_mode="r")
+    labels = _integers(folder / _labels(split))
     if not len(labels):
         raise InputError(f"{folder / _labels(split)}: empty split")
     if labels.max() >= manifest["classes"]:
@@ -170,9 +204,12 @@ def _verify_split(folder: Path, split: str, manifest: dict[str, Any]) -> None:
         )
     for k in range(manifest["sequences"]):
         path = folder / _tokens(split, k)
-        offsets = np.load(folder / _offsets(split, k), mmap_mode="r")
+        offsets = _integers(folder / _offsets(split, k))
         if len(offsets) != len(labels) + 1 or (np.diff(offsets) < 1).any():
-            raise InputError(f"{path}: an empty sequence, or offsets without a label")
+            raise InputError(
+                f"{folder / _offsets(split, k)}: an empty sequence, or offsets without "
+                "a label"
+            )
         if offsets[-1] != path.stat().st_size:
             raise InputError(f"{path}: not of the size that its offsets say")
         if np.memmap(path, np.uint8, "r").max() >= manifest["vocabulary"]:

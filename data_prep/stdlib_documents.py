@@ -11,8 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from data_prep.errors import InputError
 from data_prep.prose import comparison_key, paragraphs
 
@@ -42,6 +40,8 @@ MIN_COMMENT_LINES = 2
 
 def module_documents(stdlib: Path) -> dict[str, list[str]]:
     """Paragraphs by document: one for each top-level module or package."""
+    from tqdm import tqdm
+
     documents: dict[str, list[str]] = defaultdict(list)
     for path in tqdm(_source_files(stdlib), unit=" files", disable=None):
         name = document_name(path.relative_to(stdlib).parts[0])

@@ -27,7 +27,7 @@ from data_prep.arguments import add_destination, command_parser
 from data_prep.corpus import Documents, divided, hashed_split
 from data_prep.errors import run_command
 from data_prep.report import file_records
-from data_prep.staging import Staging, is_complete, write_json
+from data_prep.staging import Staging
 from data_prep.stdlib_documents import package_documents
 
 MANIFEST = "manifest.json"
@@ -116,11 +116,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _prepare(options: argparse.Namespace) -> None:
     settings = {"command": "stdlib_problems", "python": platform.python_version()}
-    if is_complete(options.dest, settings, MANIFEST, options.overwrite):
-        print(f"{options.dest}: already complete with these settings, nothing to do")
+    staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
+    if staging.is_complete():
         return
     stdlib = Path(sysconfig.get_paths()["stdlib"])
-    with Staging(options.dest, settings) as staging:
+    with staging:
         splits = divided(
             package_documents(stdlib, PACKAGES),
             lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
@@ -129,6 +129,7 @@ def _prepare(options: argparse.Namespace) -> None:
         counts = {}
         for name, header, rows in tables(splits):
             lines = [*([header] if header else []), *rows]
+            staging.expect([name])
             path = staging.folder / name
             path.parent.mkdir(exist_ok=True)
             text = "".join("\t".join(map(str, line)) + "\n" for line in lines)
@@ -140,7 +141,7 @@ def _prepare(options: argparse.Namespace) -> None:
             "documents": {split: list(each) for split, each in splits.items()},
             "files": file_records(staging.folder, staging.files()),
         }
-        write_json(staging.folder / MANIFEST, manifest)
+        staging.write_report(manifest)
         staging.publish()
     total = sum(counts.values())
     print(f"{options.dest}: {total:,} examples in {len(counts)} files")

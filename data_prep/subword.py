@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.arguments import positive_int
+from data_prep.arguments import integer_between
 from data_prep.binary_folder import Encoder
 from data_prep.checksum import require_sha256, sha256_of
 from data_prep.encoders import (
@@ -21,6 +21,7 @@ from data_prep.sentencepiece_model import MODEL_NAME, load_model
 DICTIONARY = "dict.txt"
 DEFAULT_MAX_POSITIONS = 512
 MIN_POSITIONS = 8  # four special symbols, and at least two tokens of each text
+MAX_POSITIONS = 1_000_000
 PRETRAINING_TASK = "masked_lm"
 PADDING_SYMBOL = "madeupword"  # fairseq's, with a number: no text gives it
 
@@ -76,7 +77,7 @@ def add_subword_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--max-positions",
-        type=positive_int,
+        type=integer_between(MIN_POSITIONS, MAX_POSITIONS),
         metavar="N",
         help="longest input in tokens, all special ones counted; longer ones are cut, "
         f"longest first (default: the checkpoint's, or {DEFAULT_MAX_POSITIONS})",

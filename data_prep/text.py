@@ -30,13 +30,13 @@ from data_prep.arguments import (
     add_destination,
     add_workers,
     command_parser,
+    integer_between,
     number_between,
-    positive_int,
 )
 from data_prep.binary_folder import Recipe, Split, prepare_folder
 from data_prep.checksum import sha256_of
 from data_prep.documents import SPLITS, find_files, shared_documents, split_documents
-from data_prep.encoders import SentencepieceEncoder, WordEncoder
+from data_prep.encoders import SPECIAL_COUNT, SentencepieceEncoder, WordEncoder
 from data_prep.errors import InputError, run_command
 from data_prep.fairseq_format import word_dictionary
 from data_prep.sentencepiece_model import (
@@ -51,6 +51,7 @@ from data_prep.word_counts import count_all_words
 DEFAULT_PIECES = 8000
 DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]
 DEFAULT_SEED = 1
+MAX_ENTRIES = 10**7
 
 
 def _read_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
@@ -107,6 +108,12 @@ def _word_recipe(
 
     def prepare_tokenizer(folder: Path) -> None:
         _, words = count_all_words(train.lines(), options.workers, train.line_count)
+        most = max(words.values())
+        if min_count > most:
+            raise InputError(
+                f"--min-count {min_count}: no word of the train split is left; "
+                f"allowed: up to {most}, the count of its most frequent word"
+            )
         dictionary = word_dictionary(words, min_count, size)
         dictionary.save(str(folder / "dict.txt"))
 
@@ -173,16 +180,17 @@ def _parser() -> argparse.ArgumentParser:
         "(default: 0.9 0.05 0.05); a test part of 0 makes no test split",
     )
     help_text = f"with --input: another seed, another split (default: {DEFAULT_SEED})"
-    add("--seed", type=int, help=help_text)
+    add("--seed", type=integer_between(0, 2**63 - 1), metavar="N", help=help_text)
     add(
         "--vocab-size",
-        type=positive_int,
+        type=integer_between(SPECIAL_COUNT + 1, MAX_ENTRIES),
         metavar="N",
         help="dictionary entries, the 4 special ones included; padded to a multiple "
         f"of 8 (default: word: no limit, sentencepiece: {DEFAULT_PIECES})",
     )
     help_text = "word: leave out words that are rarer in the train split"
-    add("--min-count", type=positive_int, metavar="N", help=help_text)
+    at_least = integer_between(1, 10**12)
+    add("--min-count", type=at_least, metavar="N", help=help_text)
     add(
         "--character-coverage",
         type=number_between(0.98, 1),  # what sentencepiece accepts

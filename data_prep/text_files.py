@@ -38,6 +38,8 @@ def scan(path: Path, name: str | None = None) -> TextFile:
                 chunk = file.read(CHUNK_BYTES)
                 rest += chunk
                 text, used = _decode(rest, final=not chunk, path=path, offset=offset)
+                if not offset:
+                    text = text.removeprefix("\ufeff")
                 digest.update(chunk)
                 newline_count += chunk.count(b"\n")
                 has_text = has_text or bool(text.strip())
@@ -60,8 +62,9 @@ def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
     for number, file in enumerate(files):
         if number and line.strip():
             yield "\n"
-        # Text mode on purpose: fairseq's own binariser reads lines the same way.
-        with open(file.path, encoding="utf-8") as lines:
+        # Text mode on purpose: fairseq's own binariser reads lines the same way. But
+        # it takes a byte order mark for a part of the first word.
+        with open(file.path, encoding="utf-8-sig") as lines:
             for line in lines:
                 yield line
 

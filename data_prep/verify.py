@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from data_prep.arguments import command_parser
 from data_prep.checksum import sha256_of
@@ -123,6 +122,8 @@ def read_index(path: Path) -> Index:
 
 
 def _verify_split(folder: Path, split: str, dictionary_size: int) -> dict[str, int]:
+    from tqdm import tqdm
+
     index = read_index(folder / f"{split}.idx")
     path = folder / f"{split}.bin"
     tokens = int(index.sizes.sum())

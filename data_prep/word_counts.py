@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from tqdm import tqdm
-
 from data_prep.encoders import count_words
 from data_prep.parallel import map_batches
 
@@ -13,6 +11,8 @@ def count_all_words(
     lines: Iterable[str], workers: int, total: int | None = None
 ) -> tuple[int, Counter[str]]:
     """The number of lines and the count of every word in them."""
+    from tqdm import tqdm
+
     line_count = 0
     words: Counter[str] = Counter()
     with tqdm(total=total, unit=" lines", desc="count words", disable=None) as bar:

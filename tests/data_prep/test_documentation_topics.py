@@ -44,6 +44,8 @@ def test_labels_documents_and_the_same_again(unpacked, tmp_path):
     assert documentation_topics.main([*command, str(tmp_path / "one")]) == 0
     rows = rows_of(tmp_path / "one")
     manifest = json.loads((tmp_path / "one/manifest.json").read_text())
+    made = {path.name for path in (tmp_path / "one").iterdir()}
+    assert {*manifest["files"], "manifest.json"} == made
     pages = {}
     for split, (header, *examples) in rows.items():
         assert header == ["index", "sentence", "label"]

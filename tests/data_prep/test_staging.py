@@ -1,4 +1,4 @@
-"""Killed runs go on where they were; DEST is complete or absent."""
+"""Killed runs resume where they were; DEST is complete or absent."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_killed_run_goes_on(tmp_path, arguments, encoded, monkeypatch, capsys):
+def test_killed_run_resumes(tmp_path, arguments, encoded, monkeypatch, capsys):
     undisturbed, dest = tmp_path / "undisturbed", tmp_path / "dest"
     assert text.main(["--dest", str(undisturbed), *arguments]) == 0
     encoded.clear()
@@ -94,7 +94,7 @@ def fail_after(monkeypatch, split):
 
 @pytest.mark.parametrize("change", ["settings", "input", "damage"])
 def test_what_does_not_fit_is_made_again(
-    tmp_path, arguments, encoded, text_files, monkeypatch, change
+    tmp_path, arguments, encoded, text_files, monkeypatch, fails, change
 ):
     dest = tmp_path / "dest"
     with monkeypatch.context() as patch:
@@ -111,20 +111,25 @@ def test_what_does_not_fit_is_made_again(
     else:
         os.truncate(tmp_path / "dest.partial" / "test.bin", 10)
         expected = ["test", "train"]
+    if change != "damage":
+        fails(text.main, ["--dest", dest, *arguments], "--overwrite", dest=dest)
+        assert (tmp_path / "dest.partial" / "train.bin").exists()
+        arguments.append("--overwrite")
     assert text.main(["--dest", str(dest), *arguments]) == 0
     assert encoded == expected
 
 
 def test_two_runs_do_not_mix(tmp_path, arguments, fails):
     dest = tmp_path / "dest"
-    with Staging(dest, {}):
+    with Staging(dest, {}, "report.json"):
         parts = [str(dest), "another run"]
         fails(text.main, ["--dest", dest, *arguments], *parts, dest=dest)
     assert text.main(["--dest", str(dest), *arguments]) == 0
 
 
 def test_nothing_is_left_of_a_run_that_finished_no_stage(tmp_path):
-    with pytest.raises(InputError), Staging(tmp_path / "dest", {}) as staging:
+    with pytest.raises(InputError), Staging(tmp_path / "dest", {}, "r") as staging:
+        staging.expect(["begun"])
         (staging.folder / "begun").write_text("")
         raise InputError("no")
     assert list(tmp_path.iterdir()) == []
@@ -145,5 +150,5 @@ def test_system_errors_and_interrupts_end_in_one_message(
     parts = ["train.bin: No space left on device"]
     fails(text.main, ["--dest", dest, *arguments], *parts, dest=dest)
     failing(KeyboardInterrupt())
-    part = "interrupted; run the same command again to go on"
+    part = "run the same command again to resume"
     fails(text.main, ["--dest", dest, *arguments], part, dest=dest, code=130)

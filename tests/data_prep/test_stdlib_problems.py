@@ -26,6 +26,12 @@ def test_the_same_again_and_no_file_in_two_splits(problems, tmp_path):
         other = tmp_path / "again" / path.relative_to(problems)
         assert path.read_bytes() == other.read_bytes()
     manifest = json.loads((problems / "manifest.json").read_text())
+    made = {
+        str(path.relative_to(problems))
+        for path in problems.rglob("*")
+        if path.is_file()
+    }
+    assert {*manifest["files"], "manifest.json"} == made
     files = [name for each in manifest["documents"].values() for name in each]
     assert len(files) == len(set(files))
 

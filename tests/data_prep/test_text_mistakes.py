@@ -93,7 +93,7 @@ def test_bad_model(tmp_path, text_files, fails):
         ),
         (
             [*WORDS, *A, "--vocab-size", "x"],
-            ["--vocab-size", "'x'", "from 1"],
+            ["--vocab-size", "'x'", "from 5"],
         ),
         ([*WORDS, *A, "--fractions", "2", "0", "0"], ["'2'", "0 to 1"]),
         ([*WORDS, *A, "--fractions", ".5", ".1", ".1"], ["sum 1", "0.5"]),

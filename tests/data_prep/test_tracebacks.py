@@ -1,0 +1,317 @@
+"""A user's mistake ends in one line, never in a traceback."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from small_corpora import article_lines
+
+from data_prep import (
+    classification,
+    debian_docs,
+    digits,
+    glue,
+    lra,
+    lra_stand_ins,
+    stdlib_corpus,
+    text,
+    verify,
+    wikitext103,
+)
+from data_prep.destination import listed_files
+from data_prep.errors import InputError, run_command
+from tests.messages import assert_names, refuses
+
+SHA = "0" * 64
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("[]", ["files"]),
+        ("3", ["files"]),
+        (DEEP, ["report.json"]),
+        ('{"files": ' + DEEP, ["report.json"]),
+        ("\udcff", ["report.json"]),
+        ('{"files": {}}' + "\0", ["report.json"]),
+        ('{"files": []}', ["files", "a list", "object"]),
+        ('{"files": {"dict.txt": 3}}', ["dict.txt", 3, "sha256"]),
+        ('{"files": {"dict.txt": {"bytes": 3}}}', ["dict.txt", "sha256", None]),
+        ('{"files": {"dict.txt": {"sha256": 5, "bytes": 3}}}', ["sha256", 5]),
+        (
+            f'{{"files": {{"dict.txt": {{"sha256": "{SHA}", "bytes": "9"}}}}}}',
+            ["bytes", "'9'"],
+        ),
+        (
+            f'{{"files": {{"dict.txt": {{"sha256": "{SHA}", "bytes": -1}}}}}}',
+            ["bytes", -1],
+        ),
+        *(
+            (f'{{"files": {{"{name}": {{"sha256": "{SHA}", "bytes": 1}}}}}}', [name])
+            for name in ("../secret", "/etc/passwd", "a/../../b", "./dict.txt", ".")
+        ),
+    ],
+)
+def test_malformed_report(word_folder, fails, content, parts):
+    path = word_folder / "report.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    message = fails(verify.main, [word_folder], path, code=1)
+    assert_names(message, *parts)
+
+
+def test_names_that_lead_elsewhere():
+    record = {"bytes": 1, "sha256": SHA}
+    for name in ("", "..", "a\0b", "a//b", "a/"):
+        with refuses(InputError, "files"):
+            listed_files({"files": {name: record}}, "report.json")
+    assert listed_files({"files": {"input0/a b": record}}, "report.json")
+
+
+@pytest.fixture
+def sequences(tmp_path):
+    """A folder of labelled sequences and its manifest."""
+    command = ["--dest", str(tmp_path / "d"), "--counts", "4", "2", "2"]
+    assert lra_stand_ins.main([*command, "--longest", "8"]) == 0
+    folder = tmp_path / "d" / "text"
+    return folder, json.loads((folder / "manifest.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["sequences", "vocabulary", "classes", "splits"])
+@pytest.mark.parametrize("value", [None, "2", -1, 0.5, [], True])
+def test_malformed_manifest(sequences, fails, name, value):
+    folder, manifest = sequences
+    manifest[name] = value
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(manifest))
+    assert_names(fails(verify.main, [folder], path, code=1), name, "allowed")
+
+
+@pytest.mark.parametrize("content", [DEEP, "[]", "{}", '{"format": []}', "\udcff"])
+def test_manifest_of_another_kind(sequences, fails, content):
+    path = sequences[0] / "manifest.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    fails(verify.main, [sequences[0]], path, code=1)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(()), np.zeros((2, 2), int), np.array(["a"]), np.zeros(2), b"", b"xyz"],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["valid.labels.npy", "valid.offsets.0.npy"])
+def test_arrays_of_another_kind(sequences, fails, array, name):
+    folder, manifest = sequences
+    path = folder / name
+    if isinstance(array, bytes):
+        path.write_bytes(array)
+    else:
+        np.save(path, array)
+    manifest["files"].pop(name)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    fails(verify.main, [folder], path, code=1)
+
+
+def test_id_beyond_the_dictionary_is_named_with_file_and_place(word_folder, fails):
+    (word_folder / "report.json").unlink()
+    path = word_folder / "train.bin"
+    ids = np.memmap(path, np.uint16, "r+")
+    ids[7] = 60000
+    ids.flush()
+    message = fails(verify.main, [word_folder], path, code=1)
+    assert_names(message, 60000, 7)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a 3\na 2\n", b"a x\n", b"a\n", b"caf\xe9 1\n", b"a 1\n\n", b"\0", None],
+    ids=str,
+)
+def test_broken_dictionary_of_the_pretraining_data(tmp_path, labelled, fails, content):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    if content is None:
+        (folder / "dict.txt").mkdir()
+    else:
+        (folder / "dict.txt").write_bytes(content)
+    given = ["--dest", tmp_path / "d", "--data", folder, *labelled]
+    fails(classification.main, given, folder / "dict.txt", dest=tmp_path / "d")
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """--train and --valid with two classes."""
+    options = []
+    for split in ("train", "valid"):
+        path = tmp_path / f"{split}.jsonl"
+        rows = [{"text": f"a text {i}", "label": i % 2} for i in range(6)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        options += [f"--{split}", str(path)]
+    return options
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ('{"text": ["a", "b"], "label": 1}', ["text", "a list"]),
+        ('{"text": {"a": 1}, "label": 1}', ["text", "an object"]),
+        ('{"text": "a", "label": {"a": 1}}', ["label", "an object"]),
+        ('{"text": "a", "label": [1]}', ["label", "a list"]),
+        ('{"text": "a\\ud800b", "label": 1}', ["text", "surrogate"]),
+        ('{"text": ' + DEEP, ["JSON"]),
+        ('{"text": "a", "label": NaN}', ["label", "nan"]),
+    ],
+    ids=range(7),
+)
+@pytest.mark.parametrize("skip", [False, True])
+def test_jsonl_values_that_are_no_text(
+    tmp_path, labelled, pretraining_data, fails, capsys, line, parts, skip
+):
+    path = tmp_path / "train.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    given = ["--dest", tmp_path / "d", "--data", pretraining_data, *labelled]
+    if skip:
+        code = classification.main([*map(str, given), "--skip-malformed"])
+        assert code == 0
+        assert_names(capsys.readouterr().out, "line 7", *parts)
+        return
+    message = fails(classification.main, given, path, dest=tmp_path / "d")
+    assert_names(message, "line 7", *parts)
+
+
+def test_damaged_compressed_files(tmp_path, fails):
+    (tmp_path / "src").mkdir()
+    path = tmp_path / "src" / "train-images-idx3-ubyte.gz"
+    # a good header, then no deflate stream
+    path.write_bytes(b"\x1f\x8b\x08" + b"\0" * 7 + b"\xff" * 30)
+    (tmp_path / "src" / "t10k-images-idx3-ubyte").write_bytes(b"")
+    given = ["--dest", tmp_path / "d", "--source", "mnist", "--from-dir", path.parent]
+    fails(digits.main, given, path, dest=tmp_path / "d")
+
+
+@pytest.mark.parametrize("content", [b"no gzip", b"\x1f\x8b\x08" + b"\xff" * 30, b""])
+def test_damaged_packages(tmp_path, fails, content):
+    folder = tmp_path / "usr/share/doc/linux-doc-6.1/Documentation"
+    folder.mkdir(parents=True)
+    path = folder / "a.rst.gz"
+    path.write_bytes(content)
+    given = ["--dest", tmp_path / "d", "--from-dir", tmp_path]
+    fails(debian_docs.main, given, "a.rst.gz" if content else "documentation")
+
+
+def test_undecodable_metadata(tmp_path, fails):
+    folder = tmp_path / "curv_contour_length_14" / "metadata"
+    folder.mkdir(parents=True)
+    (folder / "0.npy").write_bytes(b"imgs/0 sample_\xff.png 0 1\n")
+    given = ["pathfinder", "--dest", tmp_path / "d", "--from-dir", tmp_path]
+    fails(lra.main, given, "0.npy", dest=tmp_path / "d")
+
+
+def test_text_that_no_encoding_has(tmp_path, labelled, pretraining_data, fails):
+    given = ["--dest", tmp_path / "d", "--data", pretraining_data, *labelled]
+    given += ["--labels", "0", "1", "\udcff"]
+    fails(classification.main, given, dest=tmp_path / "d")
+
+
+def commands(tmp_path, text_files, labelled, pretraining_data, gpt2_data, sources):
+    """By name: a command that needs most of what can be missing."""
+    splits = [part for s, path in text_files.items() for part in (f"--{s}", str(path))]
+    words, pieces = ["--tokenizer", "word"], ["--tokenizer", "sentencepiece"]
+    raw = ["--from-dir", str(sources), "--gpt2-bpe-dir", str(gpt2_data)]
+    blm = ["blm", *raw, "--allow-other-sizes", "--workers", "1"]
+    return {
+        "words": (text, [*words, *splits]),
+        "pieces": (text, [*pieces, "--vocab-size", "320", *splits]),
+        "blm": (wikitext103, blm),
+        "wikitext": (wikitext103, ["alm"]),
+        "glue": (glue, ["--data", str(pretraining_data)]),
+        "classification": (
+            classification,
+            ["--data", str(pretraining_data), *labelled],
+        ),
+        "gpt2": (classification, ["--data", str(gpt2_data), *labelled]),
+        "sklearn": (digits, []),
+        "mnist": (digits, ["--source", "mnist"]),
+        "image": (lra, ["image"]),
+        "stand-ins": (lra_stand_ins, []),
+        "corpus": (stdlib_corpus, []),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("words", "fairseq"),
+        ("words", "tqdm"),
+        ("pieces", "sentencepiece"),
+        ("pieces", "fairseq"),
+        ("blm", "tiktoken"),
+        ("blm", "fairseq"),
+        ("wikitext", "datasets"),
+        ("glue", "datasets"),
+        ("glue", "sentencepiece"),
+        ("classification", "sentencepiece"),
+        ("classification", "fairseq"),
+        ("gpt2", "tiktoken"),
+        ("sklearn", "sklearn"),
+        ("sklearn", "fairseq"),
+        ("mnist", "datasets"),
+        ("image", "datasets"),
+        ("stand-ins", "tqdm"),
+        ("corpus", "tqdm"),
+    ],
+)
+def test_missing_packages(
+    tmp_path,
+    text_files,
+    labelled,
+    pretraining_data,
+    gpt2_data,
+    raw_files,
+    monkeypatch,
+    fails,
+    name,
+    missing,
+):
+    command, arguments = commands(
+        tmp_path, text_files, labelled, pretraining_data, gpt2_data, raw_files
+    )[name]
+    for module in [*sys.modules]:
+        if module.startswith(f"{missing}."):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, missing, None)
+    message = fails(command.main, [*arguments, "--dest", tmp_path / "d"])
+    assert_names(message, missing, "pip install")
+    assert not any(path.is_file() for path in tmp_path.glob("d/**/*"))
+
+
+def test_missing_packages_of_verify(word_folder, monkeypatch, fails):
+    monkeypatch.setitem(sys.modules, "fairseq", None)
+    message = fails(verify.main, [word_folder], code=1)
+    assert_names(message, "fairseq", "pip install")
+
+
+def test_a_missing_module_of_our_own_is_a_bug():
+    def command():
+        import data_prep.nothing  # noqa: F401
+
+    with pytest.raises(ImportError):
+        run_command("x", command)
+
+
+def test_byte_order_mark_is_no_part_of_the_first_word(tmp_path, text_files, fails):
+    plain = "\n".join(article_lines(0, 400)) + "\n"
+    arguments = ["--tokenizer", "word"]
+    for split, path in text_files.items():
+        arguments += [f"--{split}", str(path)]
+    text_files["train"].write_text(plain, encoding="utf-8")
+    assert text.main(["--dest", str(tmp_path / "plain"), *arguments]) == 0
+    text_files["train"].write_text(plain, encoding="utf-8-sig")
+    assert text.main(["--dest", str(tmp_path / "marked"), *arguments]) == 0
+    for name in ("dict.txt", "train.bin", "train.idx"):
+        both = [(tmp_path / d / name).read_bytes() for d in ("plain", "marked")]
+        assert both[0] == both[1]
+    text_files["valid"].write_text("\ufeff\n", encoding="utf-8")
+    given = ["--dest", tmp_path / "d", *arguments]
+    fails(text.main, given, text_files["valid"], "empty", dest=tmp_path / "d")
