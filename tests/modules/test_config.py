@@ -24,7 +24,7 @@ from fairseq_transnormer.modules import (
     token_mixers,
 )
 from fairseq_transnormer.modules.choices import Choice
-from fairseq_transnormer.modules.config import BLM, T1, with_defaults
+from fairseq_transnormer.modules.config import T1, with_defaults
 from tests.messages import refuses
 
 CONFIGS = (
@@ -136,7 +136,6 @@ def test_every_choice_builds_and_runs_or_is_refused(config, field, member):
         return MODELS[config](values, 10).train()(torch.tensor([[3, 4, 5]]))
 
     if (config, field, member) in REFUSED:
-        # of backends the field is the op's, and so is the message
         with refuses(ValueError, member):
             run()
     else:
@@ -226,12 +225,7 @@ def test_values_of_the_paper():
     }
     assert t2.ffn_dim == int(8 / 3 * 512) and EncoderT2Config().ffn_dim == 8 * 768 // 3
     assert (t2.diag_activation, t2.diag_norm) == ("softmax", "none")
-    # what the fairseq models take is that difference and nothing else
     assert set(T1) == set(differences(t1, t2))
-    blm = differences(EncoderT2Config(), EncoderConfig()) | differences(
-        EncoderT2Config(), LanguageModelT2Config()
-    )
-    assert {key: blm[key] for key in BLM} == BLM
 
 
 @pytest.mark.parametrize("config", CONFIGS)
