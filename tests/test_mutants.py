@@ -1,4 +1,4 @@
-"""The list of mutants fits the code, and its runner tells killed from survived."""
+"""What shows that tests can fail: the list of mutants, its runner, and no early end."""
 
 import ast
 import subprocess
@@ -7,7 +7,7 @@ import pytest
 
 from tests.mutants import MUTANTS, Mutant
 from tests.mutants.runner import failing_before, run_mutants
-from tests.paths import ROOT
+from tests.paths import ROOT, TESTS
 
 CODE = "def double(x):\n    return 2 * x\n\n\ndef unseen():\n    return 1\n"
 TEST = "from thing import double\n\n\ndef test_it():\n    assert double(4) == 8\n"
@@ -77,3 +77,43 @@ def test_tests_that_fail_anyway_are_told(repository):
     told = []
     assert failing_before(tried, repository, told.append)
     assert "test_it" in "".join(told)
+
+
+def ends_unchecked(function: ast.FunctionDef) -> list[int]:
+    """Lines of ``return`` in front of which, in their block, nothing is checked."""
+    lines = []
+    inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+    def look(node: ast.AST) -> None:
+        for block in (getattr(node, name, []) for name in ("body", "orelse")):
+            checked = False
+            for each in block if isinstance(block, list) else []:
+                if isinstance(each, ast.Return) and not checked:
+                    lines.append(each.lineno)
+                # a call may be a check of its own; what is assigned is none
+                checked |= isinstance(each, ast.Assert | ast.With | ast.Expr)
+                if not isinstance(each, inner):
+                    look(each)
+        for handler in getattr(node, "handlers", []):
+            look(handler)
+
+    look(function)
+    return lines
+
+
+def test_no_test_returns_before_it_has_checked_anything():
+    """It would count as passed; parameters that do not apply are left out instead."""
+    found, functions = [], 0
+    for path in TESTS.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                functions += 1
+                found += [f"{path}:{line}" for line in ends_unchecked(node)]
+    assert functions > 1000 and not found, found
+
+
+def test_a_return_in_front_of_all_checks_is_seen():
+    text = "def test_it(x):\n    if x:\n        {}\n        return\n    assert x\n"
+    for check, line in (("y = 1", [4]), ("assert x", []), ("check(x)", [])):
+        (function,) = ast.parse(text.format(check)).body
+        assert ends_unchecked(function) == line

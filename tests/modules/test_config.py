@@ -173,9 +173,10 @@ def test_wrong_notations_are_named(notation):
 def test_notations_are_read_or_refused(notation):
     try:
         layers = parse_attention_types(notation)
-    except ValueError:
-        return
-    assert layers and set(layers) <= set(token_mixers())
+    except ValueError as error:
+        assert repr(notation) in str(error)
+    else:
+        assert layers and set(layers) <= set(token_mixers())
 
 
 def test_a_name_is_registered_once():

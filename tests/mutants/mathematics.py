@@ -196,7 +196,7 @@ MATHEMATICS = (
         _OPS + "softmax_attention.py",
         "past.tril(slots - added)",
         "past.tril()",
-        "tests/ops/test_softmax_attention.py",
+        "tests/modules/token_mixers/test_states.py",
     ),
     Mutant(
         "ops/triton-norm-without-eps",

@@ -11,6 +11,13 @@ def draw(length: int) -> Tensor:
     return torch.randn(ROWS, length, WIDTH, dtype=torch.float64)
 
 
+def assert_same(what: str, found: Tensor, expected: Tensor, most: float) -> None:
+    """Assert a relative difference up to ``most``, and print it (pytest -rP)."""
+    difference = relative_difference(found, expected)
+    print(f"{what}: {difference:.1g}")
+    assert difference < most
+
+
 def relative_difference(found: Tensor, expected: Tensor) -> float:
     """|found - expected| over |expected|."""
     assert found.shape == expected.shape

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from fairseq_transnormer.modules.baselines import performer
 from fairseq_transnormer.modules.baselines.performer import PerformerAttention
 
-from .comparing import HEADS, WIDTH, draw, relative_difference
+from .comparing import HEADS, WIDTH, assert_same, draw, relative_difference
 
 # widths of a head, random features: a small one and the paper's
 SIZES = [(8, 16), (64, 64)]
@@ -41,7 +41,7 @@ def test_without_the_1e_4_it_is_performer_pytorchs(theirs, monkeypatch):
     weights |= {f"to_out.{k}": v for k, v in ours.out_proj.state_dict().items()}
     other.load_state_dict(weights)
     x = draw(33)
-    assert relative_difference(ours(x), other(x)) < 1e-12
+    assert_same("performer", ours(x), other(x), 1e-12)
 
 
 def both(theirs, width, features, deviation):
