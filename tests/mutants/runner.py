@@ -24,6 +24,8 @@ from .mutant import Mutant
 # pytest's exit codes: all passed, some failed; its own error, wrong usage, no test
 PASSED, FAILED = 0, 1
 NOTHING_RAN = (3, 4, 5)
+TOO_SLOW = -1
+# for each of a mutant's tests
 SECONDS = 600
 PYTEST = ["-q", "--no-header", "-p", "no:cacheprovider", "--tb=line"]
 # what most tests import; optimizers of torch import dynamo
@@ -105,7 +107,7 @@ def _try(mutant: Mutant, root: Path) -> tuple[str, str]:
         copy = copy_of(root, Path(place) / "copy")
         mutant.apply(copy)
         code, output = _run(mutant.tests.split(), copy, mutant.interpreted)
-    if code in NOTHING_RAN:
+    if code in (*NOTHING_RAN, TOO_SLOW):
         return "broken", output
     return "survived" if code == PASSED else "killed", output
 
@@ -113,14 +115,16 @@ def _try(mutant: Mutant, root: Path) -> tuple[str, str]:
 def _run(
     tests: list[str], copy: Path, interpreted: bool, stop_early: bool = True
 ) -> tuple[int, str]:
-    """pytest's exit code and output, of ``tests`` in ``copy``; too slow is failed."""
+    """pytest's exit code, or TOO_SLOW, and its output, of ``tests`` in ``copy``."""
     arguments = [*PYTEST, *(["-x"] if stop_early else []), *tests]
     log = copy.parent / "log"
-    if interpreted:
-        code = _spawned(arguments, copy, log)
-    else:
-        code = _forked(arguments, copy, log)
-    return code, log.read_text(encoding="utf-8", errors="replace")[-4000:]
+    start = _pytest_in_a_process_of_its_own if interpreted else _pytest_in_this_process
+    process = _fork(log, lambda: start(arguments, copy))
+    code = _waited(process, SECONDS * len(tests))
+    output = log.read_text(encoding="utf-8", errors="replace")[-4000:]
+    if code == TOO_SLOW:
+        output += f"\nstopped after {SECONDS * len(tests)} s"
+    return code, output
 
 
 def _environment(copy: Path) -> dict[str, str]:
@@ -136,21 +140,8 @@ def _environment(copy: Path) -> dict[str, str]:
     }
 
 
-def _spawned(arguments: list[str], copy: Path, log: Path) -> int:
-    environment = os.environ | _environment(copy) | {"TRITON_INTERPRET": "1"}
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *arguments],
-            cwd=copy,
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        return _waited(process.pid)
-
-
-def _forked(arguments: list[str], copy: Path, log: Path) -> int:
+def _fork(log: Path, run: Callable[[], int]) -> int:
+    """A child with a group of its own that writes to ``log``; its process id."""
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -158,16 +149,23 @@ def _forked(arguments: list[str], copy: Path, log: Path) -> int:
         code = 3  # pytest's for an internal error
         try:
             os.setsid()
-            code = _pytest_in_this_process(arguments, copy, log)
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            code = run()
         finally:
             os._exit(code)
-    return _waited(process)
+    return process
 
 
-def _pytest_in_this_process(arguments: list[str], copy: Path, log: Path) -> int:
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+def _pytest_in_a_process_of_its_own(arguments: list[str], copy: Path) -> int:
+    environment = os.environ | _environment(copy) | {"TRITON_INTERPRET": "1"}
+    os.chdir(copy)
+    command = [sys.executable, "-m", "pytest", *arguments]
+    os.execve(sys.executable, command, environment)
+
+
+def _pytest_in_this_process(arguments: list[str], copy: Path) -> int:
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
     sys.stdin = open(os.devnull)
     os.environ.update(_environment(copy))
@@ -175,8 +173,10 @@ def _pytest_in_this_process(arguments: list[str], copy: Path, log: Path) -> int:
     sys.dont_write_bytecode = True
     os.chdir(copy)
     checkout = Path(__file__).resolve().parent.parent.parent
-    known = {"", str(checkout), os.getcwd()}
-    sys.path[:] = [str(copy), *(each for each in sys.path if each not in known)]
+    sys.path[:] = [
+        str(copy),
+        *(each for each in sys.path if each not in ("", str(checkout))),
+    ]
     for name in list(sys.modules):
         if name.split(".")[0] in OWN_PACKAGES or name == "conftest":
             del sys.modules[name]
@@ -189,9 +189,9 @@ def _pytest_in_this_process(arguments: list[str], copy: Path, log: Path) -> int:
     return code
 
 
-def _waited(process: int) -> int:
-    """The exit code of a child that leads its group; too slow is failed."""
-    end = time.monotonic() + SECONDS
+def _waited(process: int, seconds: float) -> int:
+    """The exit code of a child that leads its group, or TOO_SLOW; ends its group."""
+    end = time.monotonic() + seconds
     status = None
     while status is None and time.monotonic() < end:
         found, ended = os.waitpid(process, os.WNOHANG)
@@ -204,5 +204,6 @@ def _waited(process: int) -> int:
         os.killpg(process, signal.SIGKILL)
     if status is None:
         os.waitpid(process, 0)
-        return FAILED
-    return status
+        return TOO_SLOW
+    # of a signal is failed
+    return FAILED if status < 0 else status
