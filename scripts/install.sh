@@ -25,7 +25,7 @@ case $version in
 esac
 
 stamp=$venv/.fairseq_transnormer_installed
-wanted=$(cat "$root/setup.py" "$root/constraints.txt" | cksum)
+wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$0" | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
 fi
@@ -37,5 +37,11 @@ pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 "${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
 "${pip[@]}" --constraint "$root/constraints.txt" --no-build-isolation \
     --editable "$root[fairseq,data,export,monitor,plot,triton,dev]"
+# ve-fairseq asks for torchaudio, of which there are builds for CUDA alone. Beside a
+# torch for CPUs it cannot be loaded, and what looks for it, as transformers does, fails
+# with it; fairseq itself imports it for speech only.
+if ! "$venv/bin/python" -c 'import torchaudio' 2>/dev/null; then
+    "$venv/bin/python" -m pip uninstall -qq --yes torchaudio
+fi
 echo "$wanted" >"$stamp"
 echo "install.sh: installed into $venv" >&2

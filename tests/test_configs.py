@@ -16,6 +16,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from fairseq_transnormer.data_parallel import fill_the_update
 
+from .messages import assert_names
 from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
 
@@ -96,6 +97,11 @@ def built(cfg, vocabulary: int) -> torch.nn.Module:
         return MODEL_REGISTRY[cfg.model._name].build_model(cfg.model, task)
 
 
+def model_file(name: str) -> str:
+    """What configs/model says of a model, to a reader as well."""
+    return (CONFIGS / "model" / f"{name}.yaml").read_text()
+
+
 def batch(cfg) -> int:
     """Sequences of an update."""
     (update_freq,) = cfg.optimization.update_freq
@@ -145,10 +151,9 @@ def test_a_baseline_is_its_architecture_trained_as_transnormer(name, task):
     defaults = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
     defaults = OmegaConf.to_container(defaults, enum_to_str=True)
     assert cfg.model == defaults | {"_name": arch}
-    comment = (CONFIGS / "model" / f"{task}_{name}.yaml").read_text()
-    *parts, total = re.findall(r"^# .* ([\d,]+)$", comment, flags=re.M)
-    *parts, total = (int(part.replace(",", "")) for part in (*parts, total))
-    assert sum(parts) == total == {"alm": 156_000_256, "blm": 124_696_665}[task]
+    # tests/models/test_baselines.py counts the architecture's
+    parameters = {"alm": 156_000_256, "blm": 124_696_665}[task]
+    assert_names(model_file(f"{task}_{name}"), f"{parameters:,}")
 
 
 @pytest.mark.parametrize("run", FIXED_RUNS)
@@ -280,10 +285,11 @@ def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
 @pytest.mark.parametrize("primary", ["alm_t2_small", "blm_t2_small"])
 def test_small_models_are_as_small_as_their_comments_say(primary):
     cfg = hydra_config(primary)
-    comment = (CONFIGS / "model" / f"{primary}.yaml").read_text()
-    fixed, a_word = re.search(r"([\d,]+) parameters and (\d+) a word", comment).groups()
-    expected = int(fixed.replace(",", "")) + int(a_word) * 1000
-    assert sum(p.numel() for p in built(cfg, 1000).parameters()) == expected
+    of_10, of_20 = (
+        sum(p.numel() for p in built(cfg, words).parameters()) for words in (10, 20)
+    )
+    a_word = (of_20 - of_10) // 10
+    assert_names(model_file(primary), a_word, f"{of_10 - 10 * a_word:,}")
 
 
 @pytest.fixture(scope="module")
@@ -446,9 +452,7 @@ def test_a_system_of_the_arena_is_its_architecture(system):
     assert cfg.model == defaults | length | {"_name": name}
     task = SimpleNamespace(vocabulary_size=15, num_classes=10, num_sequences=1)
     model = MODEL_REGISTRY[name].build_model(cfg.model, task)
-    comment = (CONFIGS / "model" / f"{system}.yaml").read_text()
-    *parts, total = re.findall(r"^# .* ([\d,]+)$", comment, flags=re.M)
-    *parts, total = (int(part.replace(",", "")) for part in (*parts, total))
-    assert sum(parts) == total == sum(p.numel() for p in model.parameters())
+    total = sum(p.numel() for p in model.parameters())
+    assert_names(model_file(system), f"{total:,}")
     # "a similar parameter size", but for Linformer's projections
     assert total < 220_000 or name == "lra_linformer"

@@ -22,18 +22,19 @@ def write_tsv(path: Path, *rows: list[str]) -> None:
 
 
 def _mnli(folder: Path) -> None:
-    def row(index, label, header):
+    def row(index, label, header, kind="train"):
         fixed = [index, f"{index}p", f"{index}e", "fiction", "( ( a ) )", "( b )"]
-        fixed += ["(ROOT a)", "(ROOT b)", f"premise {index} here", f"then {index} so"]
+        fixed += ["(ROOT a)", "(ROOT b)", f"premise {index} {kind}", f"then {index} so"]
         return fixed + [label] * (len(header) - len(fixed))
 
     labels = ["neutral", "entailment", "contradiction", "neutral"]
     rows = [row(i, label, MNLI_TRAIN) for i, label in enumerate(labels)]
     write_tsv(folder / "train.tsv", MNLI_TRAIN, *rows)
     for kind in ("matched", "mismatched"):
-        rows = [row(i, label, MNLI_DEV) for i, label in enumerate([*labels, "-"])]
+        every = enumerate([*labels, "-"])
+        rows = [row(i, label, MNLI_DEV, kind) for i, label in every]
         write_tsv(folder / f"dev_{kind}.tsv", MNLI_DEV, *rows)
-        rows = [row(i, "", MNLI_DEV[:10]) for i in range(2)]
+        rows = [row(i, "", MNLI_DEV[:10], kind) for i in range(2)]
         write_tsv(folder / f"test_{kind}.tsv", MNLI_DEV[:10], *rows)
 
 

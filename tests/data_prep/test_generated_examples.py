@@ -1,14 +1,16 @@
 """Generated ListOps and Pathfinder: answers and paths found again by other means."""
 
+import random
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from scipy import ndimage
+from scipy import ndimage, stats
 
 from data_prep import listops_generator, pathfinder_generator
 from data_prep.errors import InputError
 from data_prep.listops_generator import ListOpsLaw
-from data_prep.listops_symbols import decode, encode
+from data_prep.listops_symbols import END, MIN, decode, encode
 
 ENLARGED = 16
 # closes the gap of 1 pixel between two dashes; paths are farther apart
@@ -88,6 +90,68 @@ def test_median_of_an_even_count_is_rounded_down():
     assert solved("[MED 9 2 0 5 ]")[0] == 3
 
 
+def open_lists(ids):
+    """How many lists are open from each symbol on; a list's own is open."""
+    return np.cumsum((ids >= MIN) & (ids < END)) - np.cumsum(ids == END)
+
+
+def original_tree(chance, depth=1, max_depth=10, max_args=10):
+    """(symbols, depth, operators and nodes that could be one, the root's left out).
+
+    ``generate_tree`` of the Long-Range Arena's listops.py, without the tree itself.
+    """
+    r = chance.random() if depth < max_depth else 1
+    free = np.array([0, 1]) if 1 < depth < max_depth else np.zeros(2, int)
+    if r > 0.25:
+        return 1, depth, free
+    length, deepest = 2, depth
+    free[0] += depth > 1
+    for _ in range(chance.randint(2, max_args)):
+        below = original_tree(chance, depth + 1, max_depth, max_args)
+        length, deepest = length + below[0], max(deepest, below[1])
+        free += below[2]
+    return length, deepest, free
+
+
+@pytest.fixture(scope="module")
+def original_listops():
+    """Lengths, depths, and the counts of operators, of what the original keeps."""
+    chance, kept = random.Random(11), []
+    while len(kept) < 300:
+        tree = original_tree(chance)
+        if 500 < tree[0] < 2000:
+            kept.append(tree)
+    return [np.array(each) for each in zip(*kept, strict=True)]
+
+
+def test_the_law_of_listops_is_the_originals(listops, original_listops):
+    """In distribution: lengths, depths, and how many nodes are operators."""
+    lengths, depths, _ = original_listops
+    ours = [len(ids) for ids in listops[0]]
+    assert stats.ks_2samp(ours, lengths).pvalue > 0.01
+    ours = [open_lists(ids).max() + 1 for ids in listops[0]]
+    assert stats.ks_2samp(ours, depths).pvalue > 0.01
+
+
+def test_a_quarter_of_the_nodes_below_the_root_are_operators():
+    """All lengths are kept: which are likelier would depend on the share."""
+    law = ListOpsLaw(max_depth=4, shortest=0)
+    expressions, _ = listops_generator.generate(2000, law, np.random.default_rng(5))
+    ours = np.zeros(2, int)
+    for ids in expressions:
+        operators = (ids >= MIN) & (ids < END)
+        # depths 2 and 3: the deepest are digits, and the root's share is another
+        free = (open_lists(ids) + ~operators < law.max_depth) & (ids != END)
+        free[0] = False
+        ours += (operators[free].sum(), free.sum())
+    chance = random.Random(12)
+    originals = [original_tree(chance, max_depth=4)[2] for _ in range(8000)]
+    theirs = sum(originals)
+    for operators, nodes in (ours, theirs):
+        deviation = (0.25 * 0.75 / nodes) ** 0.5
+        assert abs(operators / nodes - 0.25) < 4 * deviation < 0.02
+
+
 def test_a_law_without_expressions_is_an_error():
     law = ListOpsLaw(max_depth=2, shortest=50, longest=60)
     with pytest.raises(InputError, match="max_depth=2"):
@@ -134,6 +198,41 @@ def test_contours_have_14_dashes_and_distractors_4(pathfinder):
         middles = (dashes.mean(1) * ENLARGED).astype(int)
         sizes = np.bincount(strokes[middles[:, 1], middles[:, 0]])
         assert sorted(sizes[1:]) == [4, 4, 4, 4, 4, 14, 14]
+
+
+def test_paths_turn_by_up_to_45_degrees_from_dash_to_dash(pathfinder):
+    along = pathfinder.dashes[..., 1, :] - pathfinder.dashes[..., 0, :]
+    angles = np.arctan2(along[..., 1], along[..., 0])
+    bounds = np.cumsum([14, 14, 4, 4, 4, 4])
+    turns = [np.diff(path, axis=1) for path in np.split(angles, bounds, axis=1)]
+    # the way round that is shorter
+    turns = np.concatenate([(t.ravel() + np.pi) % (2 * np.pi) - np.pi for t in turns])
+    degrees = np.rad2deg(turns)
+    assert abs(degrees).max() < 45 + 1e-6
+    # all of that range, to both sides
+    assert degrees.min() < -44 and degrees.max() > 44
+
+
+def test_discs_of_negatives_stand_on_any_end_of_either_contour(pathfinder):
+    """With ends of one contour left out, their distance would tell labels apart."""
+    pairs = np.zeros((2, 2), int)
+    negative = pathfinder.labels == 0
+    for dashes, markers in zip(
+        pathfinder.dashes[negative], pathfinder.markers[negative], strict=True
+    ):
+        chosen = []
+        for contour in (dashes[:14], dashes[14:28]):
+            ends = np.stack((contour[0, 0], contour[-1, 1]))
+            (end,) = {
+                i
+                for i in range(2)
+                for marker in markers
+                if np.array_equal(ends[i], marker)
+            }
+            chosen.append(end)
+        pairs[tuple(chosen)] += 1
+    assert pairs.sum() == negative.sum() > 100
+    assert (pairs > 0.15 * pairs.sum()).all(), pairs
 
 
 def test_labels_are_balanced_and_no_shorter_way_tells_them(pathfinder):

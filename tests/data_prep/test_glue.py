@@ -55,7 +55,7 @@ def test_the_original_files_of_every_task(originals, prepare, pretraining_data, 
     assert mnli["malformed"]["valid1"]["reasons"] == {
         "the label '-'": {"lines": 1, "first": [6]}
     }
-    premise = encode(["premise 1 here", "then 1 so"])
+    premise = encode(["premise 1 mismatched", "then 1 so"])
     assert read_ids(dest / "MNLI/input0", "valid1")[1] == premise[0].tolist()
     assert read_ids(dest / "MNLI/input1", "valid1")[1] == premise[1].tolist()
 
@@ -134,6 +134,39 @@ def test_datasets_give_what_the_original_files_give(originals, prepare, tmp_path
     assert [row[0] for row in table_of(dest / "QQP", "test")] == ["0", "1"]
     reasons = report_of(dest / "QQP")["malformed"]["train"]["reasons"]
     assert reasons == {"an empty text": {"lines": 1, "first": [3]}}
+
+
+@pytest.mark.parametrize("form", ["originals", "saved", "parquet"])
+def test_mnlis_matched_and_mismatched_sets_stay_apart(
+    originals, prepare, tmp_path, form
+):
+    """Each split of every form of a copy has its own rows: columns of Table 5."""
+    source = originals
+    if form != "originals":
+        source = tmp_path / form
+        content = {
+            f"{split}_{kind}": [[f"premise {n} {kind}", "so", label] for n in range(2)]
+            for split, label in (("validation", 1), ("test", -1))
+            for kind in ("matched", "mismatched")
+        }
+        content["train"] = [["premise 0 train", "so", 0]]
+        dataset, folder = hub_dataset("MNLI", content), source / "mnli"
+        if form == "saved":
+            dataset.save_to_disk(str(folder))
+        else:
+            write_hub_layout(folder, dataset)
+    dest = prepare(source, "mnli") / "MNLI"
+    kinds = {
+        split: {row[1].split()[-1] for row in table_of(dest, split)}
+        for split in ("train", "valid", "valid1", "test", "test1")
+    }
+    assert kinds == {
+        "train": {"train"},
+        "valid": {"matched"},
+        "valid1": {"mismatched"},
+        "test": {"matched"},
+        "test1": {"mismatched"},
+    }
 
 
 def test_again_nothing_to_do_and_other_settings_are_named(

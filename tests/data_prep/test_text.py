@@ -22,6 +22,8 @@ from data_prep.sentencepiece_model import MODEL_NAME
 
 PIECES = ["--tokenizer", "sentencepiece"]
 WORDS = ["--tokenizer", "word"]
+# once in the train split: below what a coverage of 0.9995 would keep
+RARE = "ж"
 
 
 def prepare(dest, *arguments):
@@ -98,6 +100,7 @@ def piece_folder(tmp_path_factory):
         paths[split] = folder / f"{split}.txt"
         # Without <unk>, which sentencepiece takes for its own symbol.
         content = "\n".join(article_lines(seed, 400)).replace("<unk>", "word")
+        content += f"\n{RARE}" if split == "train" else ""
         paths[split].write_text(content + "\n", encoding="utf-8")
     paths["test"].write_text("a character that is new: Ω\n")
     assert prepare(folder / "bin", *PIECES, *of(paths), "--vocab-size", 320) == 0
@@ -112,6 +115,16 @@ def test_pieces_have_the_wanted_dictionary(piece_folder):
     assert report["dictionary_size"] == 320
     assert all(counts["unknown"] == 0 for counts in report["splits"].values())
     assert MODEL_NAME in report["files"]
+
+
+def test_every_character_of_the_train_split_is_a_piece(piece_folder):
+    """By default the coverage is 1: no character of it is spelt in bytes."""
+    characters = Counter((piece_folder.parent / "train.txt").read_text())
+    assert characters[RARE] == 1 and characters.total() > 10_000
+    pieces = read_dictionary(piece_folder).symbols
+    assert set(characters) - {"\n", " "} <= set("".join(pieces))
+    bpe = fairseqs_pieces(piece_folder)
+    assert "<0x" not in bpe.encode(f"a {RARE} b") and "<0x" in bpe.encode("Ω")
 
 
 def test_pieces_are_those_of_fairseqs_encoder(piece_folder):

@@ -3,9 +3,12 @@
 from unittest.mock import patch
 
 import pytest
+import torch
 
 from fairseq_transnormer.generation import prefill
 from fairseq_transnormer.ops import state_bytes
+from tests.largest_tensor import LargestTensor
+from tests.models.building import build, draw_tokens
 
 PROMPT = "the town was built near a stone wall for many years . the river"
 
@@ -76,3 +79,22 @@ def test_scores_of_a_prompt_do_not_depend_on_how_many_fit_in_memory(trained):
         assert ours.positional_scores == pytest.approx(
             whole.positional_scores, abs=1e-5
         )
+
+
+@pytest.mark.parametrize("rows", [2, 40])
+def test_few_logits_are_in_memory_while_a_prompt_is_scored(rows):
+    """However many prompts there are and however long they are."""
+    model = build("transnormer_t2_tiny", embed_dim=8, num_heads=2)
+    prompts = draw_tokens(rows, 50)
+    vocab_size = model.decoder.model.embed_tokens.num_embeddings
+    sample = {"src_tokens": prompts, "unread": prompts, "states": None}
+    limit = 7 * vocab_size
+    with patch.object(prefill, "LOGITS_AT_ONCE", limit), torch.no_grad():
+        prefilled = prefill.PrefilledModel(model)
+        reading = prefilled.forward_encoder(sample)
+        with LargestTensor() as mode:
+            scores = prefilled._score_prompt(reading, 1.0)
+    assert scores.shape == (rows, 49)
+    # features are narrower than logits, and of all tokens
+    features = reading.features.numel()
+    assert limit <= mode.numel <= max(limit, features) < scores.numel() * vocab_size

@@ -10,7 +10,7 @@ import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.roberta.model import RobertaEncoder
 from fairseq.models.transformer import TransformerDecoderBase
-from fairseq.modules import TransformerDecoderLayer
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
 from .building import BASELINES, build, draw_tokens, task
 from .test_variants import (
@@ -140,7 +140,7 @@ def test_vanilla_is_made_of_fairseqs_modules():
     assert isinstance(decoder, TransformerDecoderBase)
     assert type(decoder).forward is TransformerDecoderBase.forward
     layer = decoder.layers[0]
-    assert isinstance(layer, TransformerDecoderLayer.__mro__[1])
+    assert isinstance(layer, TransformerDecoderLayerBase)
     assert layer.normalize_before and decoder.layer_norm is not None
     encoder = build("roberta_vanilla_transformer_tiny").encoder
     assert type(encoder) is RobertaEncoder

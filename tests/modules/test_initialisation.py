@@ -7,12 +7,17 @@ import torch
 
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
+    EncoderConfig,
     EncoderT1Config,
     EncoderT2Config,
+    LanguageModelConfig,
     LanguageModelT1Config,
     LanguageModelT2Config,
     MaskedLanguageModel,
+    token_mixers,
 )
+
+from .building import SMALL
 
 PAD, VOCABULARY = 1, 500
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -66,6 +71,38 @@ def test_bidirectional_models(config, untied):
     assert (model.lm_head.bias == 0).all()
     for norm in (model.embed_norm, model.lm_head.layer_norm):
         assert (norm.weight == 1).all() and (norm.bias == 0).all()
+
+
+@pytest.fixture
+def empty_memory_is_nan():
+    """What ``torch.empty`` returns; else it may hold an earlier model's weights."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("untied", [False, True])
+@pytest.mark.parametrize("attention", token_mixers())
+def test_no_weight_is_left_as_memory_was(empty_memory_is_nan, attention, untied):
+    common = SMALL | {"attention_types": attention, "untie_output_embedding": untied}
+    models = [MaskedLanguageModel(EncoderConfig(**common), VOCABULARY, PAD)]
+    if attention in token_mixers(causal=True):
+        config = LanguageModelConfig(**common)
+        models.append(CausalLanguageModel(config, VOCABULARY, PAD))
+    for model in models:
+        for name, value in model.state_dict().items():
+            assert value.isfinite().all(), name
+
+
+def test_the_untied_head_is_drawn_apart(empty_memory_is_nan):
+    config = EncoderConfig(**SMALL, untie_output_embedding=True)
+    model = MaskedLanguageModel(config, VOCABULARY, PAD)
+    head = model.lm_head.weight
+    assert head is not model.embed_tokens.weight
+    assert is_normal(head[PAD + 1 :], 0.02)
+    both = torch.stack((head.flatten(), model.embed_tokens.weight.flatten()))
+    assert abs(torch.corrcoef(both)[0, 1]) < 0.05
 
 
 def test_the_pad_row_gets_no_gradient():

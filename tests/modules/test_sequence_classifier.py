@@ -128,6 +128,21 @@ def test_wrong_values_are_named():
         ClassifierConfig(classifier_dim=0)
 
 
+def test_the_sum_of_thousands_of_tokens_is_not_in_half_precision():
+    """4,096 tokens around 20: their sum, 82,000, is beyond float16's 65,504."""
+    model = build("softmax", max_positions=4096).half()
+    # nothing between the embedding and the mean
+    model.stack.forward = lambda x, mask: x
+    weight = 20 + torch.randn_like(model.embed_tokens.weight)
+    model.embed_tokens.weight.data = weight
+    torch.nn.init.zeros_(model.embed_positions.weight)
+    tokens = draw(rows=[0], width=4096)
+    expected = weight.double()[tokens[0]].mean(0)
+    found = model.features(tokens, torch.tensor([4096]))[0]
+    assert found.dtype == torch.float16 and found.isfinite().all()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=0)
+
+
 def test_half_precision_sums_thousands_of_tokens():
     model = build("softmax", max_positions=4096).bfloat16()
     torch.nn.init.ones_(model.embed_tokens.weight)

@@ -6,10 +6,9 @@ operation makes. Both are shown to fail on the quadratic reference.
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from fairseq_transnormer.ops import block_attention, linear_attention
+from tests.largest_tensor import LargestTensor
 
 from .drawing import CPU_BACKENDS, draw_qkv
 
@@ -40,21 +39,6 @@ def draw(length, width=WIDTH):
 
 def draw_pads(length):
     return torch.arange(length)[None] >= length - 3
-
-
-class LargestTensor(TorchDispatchMode):
-    """Notes how many elements the largest tensor has that an operation returns."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                # an expanded tensor occupies less than it shows
-                stored = leaf.untyped_storage().nbytes() // leaf.element_size()
-                self.numel = max(self.numel, min(leaf.numel(), stored))
-        return result
 
 
 def largest_tensor(op, length, width=WIDTH, **options):

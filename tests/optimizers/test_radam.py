@@ -30,15 +30,45 @@ def written_out(x: float, gradients: list[float]) -> float:
     return x
 
 
-def test_steps_are_the_papers():
+def built(parameters, eps=EPS):
+    """The optimizer as fairseq makes it of a configuration."""
     config = OmegaConf.structured(
-        RAdamConfig(adam_betas=str(BETAS), adam_eps=EPS, weight_decay=DECAY, lr=[LR])
+        RAdamConfig(adam_betas=str(BETAS), adam_eps=eps, weight_decay=DECAY, lr=[LR])
     )
     config._name = "radam"
+    return build_optimizer(config, parameters)
+
+
+def test_steps_are_the_papers():
     parameter = torch.nn.Parameter(torch.tensor([1.5], dtype=torch.float64))
-    optimizer = build_optimizer(config, [parameter])
+    optimizer = built([parameter])
     gradients = torch.randn(20, dtype=torch.float64).tolist()
     for gradient in gradients:
         parameter.grad = torch.tensor([gradient], dtype=torch.float64)
         optimizer.step()
     assert parameter.item() == pytest.approx(written_out(1.5, gradients), rel=1e-6)
+
+
+@pytest.mark.parametrize("eps", [1e-8, 0.1])
+def test_steps_are_torchs(eps):
+    """... also where a schedule moves the rate, and after its state was loaded."""
+    ours = [torch.nn.Parameter(torch.randn(3, 4)), torch.nn.Parameter(torch.randn(5))]
+    theirs = [torch.nn.Parameter(each.detach().clone()) for each in ours]
+    optimizer = built(ours, eps)
+    judge = torch.optim.RAdam(
+        theirs, LR, BETAS, eps, DECAY, decoupled_weight_decay=True
+    )
+    for step in range(12):
+        if step == 7:
+            state, optimizer = optimizer.state_dict(), built(ours, eps)
+            optimizer.load_state_dict(state)
+        rate = LR / (1 + step)
+        optimizer.set_lr(rate)
+        judge.param_groups[0]["lr"] = rate
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        optimizer.step()
+        judge.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, other)

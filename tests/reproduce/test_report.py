@@ -146,6 +146,73 @@ def test_losses_and_shares_of_right_predictions(tmp_path):
     assert read_metric("test_loss", results) == pytest.approx(1 / 6)
 
 
+def run_with_validations(folder, validations, **selection):
+    """A run's results whose log has these; test figures are valid's plus 100."""
+    finished_run(folder, CONFIGURATION | {"checkpoint": selection}, 7.0)
+    lines = ["[2026][train_inner][INFO] - " + json.dumps({"num_updates": "1"})]
+    for update, values in validations.items():
+        for kind, more in (("valid", 0), ("test", 100)):
+            record = {f"{kind}_{k}": str(v + more) for k, v in values.items()}
+            record[f"{kind}_num_updates"] = str(update)
+            # so that equal ones can be told apart
+            record[f"{kind}_ppl"] = str(update + more)
+            lines.append(f"[2026][{kind}][INFO] - {json.dumps(record)}")
+    (folder / "train.log").write_text("\n".join(lines) + "\n")
+    return RunResults(RunFolder(folder))
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_of_equal_validations_the_last_is_the_best(tmp_path, maximize):
+    """fairseq overwrites checkpoint_best.pt by one that is as good."""
+    sign = 1 if maximize else -1
+    figures = {1: 3.0, 2: 3.0 + sign, 3: 3.0 + sign, 4: 3.0}
+    results = run_with_validations(
+        tmp_path / "run",
+        {update: {"accuracy": value} for update, value in figures.items()},
+        best_checkpoint_metric="accuracy",
+        maximize_best_checkpoint_metric=maximize,
+    )
+    assert read_metric("valid_ppl", results) == 3
+    assert read_metric("test_ppl", results) == 103
+
+
+def test_99_percent_are_reached_at_99_and_not_below(tmp_path):
+    shares = {10: 50.0, 20: 98.9, 30: 98.99, 40: 99.0, 50: 99.5}
+    figures = {update: {"accuracy": share} for update, share in shares.items()}
+    results = run_with_validations(tmp_path / "run", figures)
+    assert read_metric("updates_to_99", results) == 40
+    del figures[40], figures[50]
+    results = run_with_validations(tmp_path / "less", figures)
+    assert read_metric("updates_to_99", results) is None
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_sweep_takes_the_value_that_its_metric_calls_best(tmp_path, maximize):
+    """The smallest loss or the largest accuracy, whichever checkpoints are kept by."""
+    metric = "accuracy" if maximize else "loss"
+    table = {
+        "title": "Mine",
+        "sweep": {"model.block_size": [16, 32, 128]},
+        "columns": {"merit": {"metric": f"valid_{metric}" if not maximize else metric}},
+        "rows": {"T2": {"config": "blm_t2"}},
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(table))
+    for size, figure in ((16, 5.0), (32, 2.0), (128, 8.0)):
+        run_with_validations(
+            tmp_path / f"runs/small/blm_t2+block_size={size}/seed1",
+            {1: {metric: figure}},
+            best_checkpoint_metric=metric,
+            maximize_best_checkpoint_metric=maximize,
+        )
+    options = ["--preset", "small", "--runs-dir", str(tmp_path / "runs")]
+    assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
+    measured = json.loads((tmp_path / "out/small/mine.json").read_text())
+    cell = measured["rows"]["T2"]["merit"]
+    assert [each["measured"] for each in cell["sweep"]] == [5.0, 2.0, 8.0]
+    assert cell["measured"] == (8.0 if maximize else 2.0)
+
+
 def test_curves_of_what_the_table_names(tmp_path):
     table = {
         "title": "Mine",
@@ -202,6 +269,17 @@ def test_equal_figures_have_no_rank_correlation():
     assert agreement({"a": 1.0}, {"a": 3.0}, {}) is None
     ties = agreement({"a": 1.0, "b": 1.0, "c": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0}, {})
     assert math.isclose(ties["kendall"], 2 / math.sqrt(6))
+
+
+@pytest.mark.parametrize(
+    ("difference", "within"), [(0.4, True), (0.49, True), (0.51, False), (0.69, False)]
+)
+def test_noise_is_the_deviation_of_a_difference(difference, within):
+    """Of independent figures variances add: 0.3 and 0.4 make 0.5, not 0.7."""
+    measured = {"a": 2.0 + difference, "b": 2.0}
+    found = agreement({"a": 1.0, "b": 2.0}, measured, {"a": 0.3, "b": 0.4})
+    (pair,) = found["disagreements"]
+    assert pair["within_deviation"] is within
 
 
 def test_a_tables_own_figure_is_made_of_its_finished_rows(tmp_path):

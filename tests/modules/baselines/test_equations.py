@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_transnormer.modules import ATTENTIONS, CausalLanguageModel
+from fairseq_transnormer.modules import ATTENTIONS, CausalLanguageModel, EncoderConfig
 from fairseq_transnormer.modules import LanguageModelConfig as Config
 from fairseq_transnormer.modules.baselines import performer
 from fairseq_transnormer.modules.baselines.cosformer import CosformerAttention
@@ -15,6 +15,7 @@ from fairseq_transnormer.modules.baselines.performer import (
     RandomFeatures,
 )
 from fairseq_transnormer.modules.baselines.softmax_attention import SoftmaxAttention
+from fairseq_transnormer.modules.layers import LayerStack
 
 LENGTH, WIDTH, HEADS = 11, 16, 2
 causality = pytest.mark.parametrize("causal", [False, True])
@@ -110,6 +111,13 @@ def test_cosformer_refuses_what_it_cannot_weigh():
     assert CausalLanguageModel(config, 10).stack.longest_input == 8
     config = Config(attention_types="norm,softmax")
     assert CausalLanguageModel(config, 10).stack.longest_input is None
+
+
+def test_the_longest_input_is_what_all_layers_take():
+    lengths = {"cosformer_length": 8, "linformer_length": 6}
+    for types in ("cosformer,linformer,norm", "norm,linformer,cosformer"):
+        config = EncoderConfig(attention_types=types, **lengths)
+        assert LayerStack(config, causal=False).longest_input == 6
 
 
 @causality

@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fairseq_transnormer.modules.baselines.iterative_inverse import iterative_inverse
+
 from .encoders import HEAD, HEADS, build, check, draw, softmax, vanilla
 
 
@@ -153,3 +155,16 @@ def test_nystromformers_convolution():
 def test_nystromformer_wants_an_odd_kernel():
     with pytest.raises(ValueError, match="nystromformer_kernel_size=4; allowed: odd"):
         build("nystromformer", nystromformer_kernel_size=4)
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 2])
+def test_the_inverse_before_it_has_converged(iterations):
+    """Its start and its order show then only: Z_0 = A^T / |A|_1, of each matrix."""
+    matrices = (3 * torch.randn(4, 7, 7, dtype=torch.float64)).softmax(-1)
+    found = iterative_inverse(matrices, iterations)
+    for a, z in zip(matrices, found, strict=True):
+        expected, eye = a.T / max(column.sum() for column in a.T), torch.eye(7)
+        for _ in range(iterations):
+            az = a @ expected
+            expected = expected @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az))) / 4
+        torch.testing.assert_close(z, expected)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from tests.largest_tensor import LargestTensor
 from tests.modules.building import token_mixer
-from tests.ops.test_linear_memory import LargestTensor
 
 PAPER = {
     "flash_key_dim": 128,

@@ -1,0 +1,186 @@
+"""Mutants of what runs, survives and reports trainings."""
+
+from .mutant import Mutant
+
+_REPRODUCE = "fairseq_transnormer/reproduce/"
+_REPORT = "tests/reproduce/test_report.py"
+_TUNING = "tests/reproduce/test_fine_tuning.py"
+_FAULTS = "fairseq_transnormer/fault_tolerance/"
+
+TRAINING = (
+    Mutant(
+        "reproduce/first-of-equal-validations",
+        _REPRODUCE + "metrics.py",
+        'reversed(self.records["valid"])',
+        'self.records["valid"]',
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/99-percent-from-98.5",
+        _REPRODUCE + "metrics.py",
+        '"valid_accuracy", 0)) >= 99',
+        '"valid_accuracy", 0)) >= 98.5',
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/99-percent-above-99",
+        _REPRODUCE + "metrics.py",
+        '"valid_accuracy", 0)) >= 99',
+        '"valid_accuracy", 0)) > 99',
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/memory-that-was-most-free",
+        _REPRODUCE + "metrics.py",
+        "float(total[-1]) - min(free)",
+        "float(total[-1]) - max(free)",
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/every-sweep-maximises",
+        _REPRODUCE + "results.py",
+        "return sign * mean(values)",
+        "return mean(values)",
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/test-of-another-update",
+        _REPRODUCE + "metrics.py",
+        'if record[f"{split}_num_updates"] == update:',
+        "if True:",
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/noise-is-the-sum-of-deviations",
+        _REPRODUCE + "ranks.py",
+        "(noise[0] ** 2 + noise[1] ** 2) ** 0.5",
+        "noise[0] + noise[1]",
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/ties-disagree",
+        _REPRODUCE + "ranks.py",
+        "if paper_difference * difference < 0:",
+        "if paper_difference * difference <= 0:",
+        _REPORT,
+    ),
+    Mutant(
+        "reproduce/last-values-of-a-sweep",
+        _REPRODUCE + "tables.py",
+        "values[:count]",
+        "values[-count:]",
+        f"{_TUNING}::test_what_a_preset_leaves_out",
+    ),
+    Mutant(
+        "reproduce/half-an-epoch-less",
+        "fairseq_transnormer/sentence_data.py",
+        "return epochs * -(-of_a_device // update_freq)",
+        "return epochs * (of_a_device // update_freq)",
+        f"{_TUNING}::test_updates_are_those_of_three_epochs",
+    ),
+    Mutant(
+        "reproduce/no-run-waits-for-another",
+        _REPRODUCE + "scheduling.py",
+        "        if not unfinished:\n",
+        "        if True:\n",
+        f"{_TUNING}::test_a_run_waits_for_what_it_needs",
+    ),
+    Mutant(
+        "analysis/deviation-that-is-not-relative",
+        "fairseq_transnormer/analysis/gradient_statistics.py",
+        "return series.std(0) / series.mean(0)",
+        "return series.std(0)",
+        "tests/analysis/test_gradient_statistics.py",
+    ),
+    Mutant(
+        "safe_loading/code-is-run",
+        "fairseq_transnormer/safe_loading.py",
+        "            weights_only=True,\n",
+        "            weights_only=False,\n",
+        "tests/fairseq_tools/test_safe_loading.py",
+    ),
+    Mutant(
+        "safe_loading/settings-are-not-looked-at",
+        "fairseq_transnormer/safe_loading.py",
+        "    _refuse_calls(path, state)\n    return state",
+        "    return state",
+        "tests/fairseq_tools/test_safe_loading.py",
+    ),
+    Mutant(
+        "safe_loading/any-object-is-plain",
+        "fairseq_transnormer/safe_loading.py",
+        "return type(value) in (bool, int, float, type(None))",
+        "return True",
+        "tests/fairseq_tools/test_safe_loading.py",
+    ),
+    Mutant(
+        "data_parallel/less-than-a-device-takes",
+        "fairseq_transnormer/update_layout.py",
+        "if n <= (most or share)",
+        "if n < (most or share + 1)",
+        "tests/test_update_layout.py",
+    ),
+    Mutant(
+        "data_parallel/workers-need-not-divide-an-update",
+        "fairseq_transnormer/update_layout.py",
+        "    if sequences % workers:\n",
+        "    if False:\n",
+        "tests/test_update_layout.py",
+    ),
+    Mutant(
+        "data_parallel/a-cpu-that-nobody-asked-for",
+        "fairseq_transnormer/data_parallel.py",
+        "if not (cuda or common.cpu or common.tpu):",
+        "if False:",
+        "tests/workers/test_starting.py",
+    ),
+    Mutant(
+        "data_parallel/padding-counts",
+        "fairseq_transnormer/data_parallel.py",
+        "samples = [sample for sample in samples if sample] or samples[:1]",
+        "pass",
+        "tests/workers/test_equal_results.py",
+    ),
+    Mutant(
+        "fault_tolerance/truncated-data-are-opened",
+        _FAULTS + "binary_data.py",
+        "    check_prefix(path)\n    return open_data",
+        "    return open_data",
+        "tests/fault_tolerance/test_damaged_files.py",
+    ),
+    Mutant(
+        "fault_tolerance/flipped-bits-are-whole",
+        _FAULTS + "checkpoint_files.py",
+        "return has_pickle and archive.testzip() is None",
+        "return has_pickle",
+        "tests/fault_tolerance/test_damaged_files.py",
+    ),
+    Mutant(
+        "fault_tolerance/saved-weights-are-rounded",
+        _FAULTS + "mixed_precision.py",
+        "[weights.detach() for weights in _weights(optimizer)]",
+        "[weights.detach().bfloat16().float() for weights in _weights(optimizer)]",
+        "tests/fault_tolerance/test_mixed_precision.py",
+    ),
+    Mutant(
+        "fault_tolerance/two-precisions-at-once",
+        _FAULTS + "mixed_precision.py",
+        "if len(chosen) > 1:",
+        "if len(chosen) > 2:",
+        "tests/fault_tolerance/test_mixed_precision.py",
+    ),
+    Mutant(
+        "fault_tolerance/weights-that-are-nan-are-saved",
+        _FAULTS + "saving.py",
+        "if not finite.all():",
+        "if not finite.any():",
+        "tests/fault_tolerance/test_not_a_number.py",
+    ),
+    Mutant(
+        "fault_tolerance/half-a-file-has-the-name",
+        _FAULTS + "checkpoint_files.py",
+        'part = f"{os.fspath(target)}.tmp"',
+        "part = os.fspath(target)",
+        "tests/fault_tolerance/test_saving.py",
+    ),
+)

@@ -1,0 +1,79 @@
+"""scripts/install.sh: what it installs, and that what it leaves can be loaded."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import ROOT, SCRIPTS
+
+# stands for python3 and for the environment's: notes what it is asked
+PYTHON = """#!/bin/sh
+echo "$@" >>{asked}
+case "$*" in
+    *version_info*) echo 3.11 ;;
+    "-m venv "*) mkdir -p "$3/bin" && cp {python} "$3/bin/python" ;;
+    *"import torchaudio"*) exit {status} ;;
+esac
+"""
+
+
+@pytest.fixture
+def install(tmp_path):
+    """Runs the script; returns what it asked Python for."""
+
+    def run(torchaudio_loads: bool) -> list[str]:
+        asked, python = tmp_path / "asked", tmp_path / "python"
+        status = 0 if torchaudio_loads else 1
+        python.write_text(PYTHON.format(asked=asked, python=python, status=status))
+        python.chmod(0o755)
+        asked.unlink(missing_ok=True)
+        environment = os.environ | {"PYTHON": str(python)}
+        script = ["bash", SCRIPTS / "install.sh", tmp_path / "venv"]
+        subprocess.run(script, env=environment, check=True)
+        return asked.read_text().splitlines()
+
+    return run
+
+
+def removed(asked: list[str]) -> list[str]:
+    return [line.split()[-1] for line in asked if "pip uninstall" in line]
+
+
+def test_a_torchaudio_that_cannot_be_loaded_is_removed(install):
+    asked = install(torchaudio_loads=False)
+    assert removed(asked) == ["torchaudio"]
+    # nothing installs it again behind that
+    assert "pip uninstall" in asked[-1]
+    again = install(torchaudio_loads=False)
+    assert not any("pip" in line for line in again)
+
+
+def test_a_torchaudio_that_can_be_loaded_stays(install):
+    assert not removed(install(torchaudio_loads=True))
+
+
+def test_oracles_are_no_part_of_the_installation(install):
+    (extras,) = (
+        re.search(r"\[(.*)\]$", line)[1].split(",")
+        for line in install(torchaudio_loads=True)
+        if "--editable" in line
+    )
+    assert "dev" in extras and "oracles" not in extras
+    constraints = (ROOT / "constraints.txt").read_text()
+    # a version for whoever asks for them; a constraint installs nothing
+    assert re.search(r"^transformers==", constraints, re.M)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torchaudio") is None, reason="there is no torchaudio"
+)
+def test_what_is_installed_as_torchaudio_can_be_loaded():
+    """transformers imports it wherever it finds it; fairseq does so for speech only."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import torchaudio"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-500:]
