@@ -13,7 +13,7 @@ from .accidents import WAITING
 from .trainings import line_with
 
 
-def stop_at(training, update, number, worker=0):
+def stop_at(training, update, number=signal.SIGTERM, worker=0):
     """Send a signal while a worker stands before ``update``; the exit codes."""
     gate = training.save_dir.parent / "gate"
     training.start(("wait_before", update, str(gate)), at_worker=worker)
@@ -28,7 +28,7 @@ def test_sigterm_to_all_processes(training, goes_on, tell):
     run = training(num_workers=1)
     codes = stop_at(run, 13, signal.SIGTERM)
     assert codes == [os.EX_TEMPFAIL], run.text()
-    said = line_with(run.text(), "SIGTERM: stopped behind update 13")
+    said = line_with(run.text(), "SIGTERM: stopped after update 13")
     assert run.updates_of() == 13
     assert goes_on(run) == 13
     tell("SIGTERM to all processes, as Slurm sends it", codes, 13, 13, said)
@@ -39,7 +39,7 @@ def test_sigterm_to_one_worker_of_two(training, goes_on, tell):
     codes = stop_at(run, 13, signal.SIGTERM, worker=1)
     assert codes == [os.EX_TEMPFAIL] * 2, run.text()
     assert run.updates_of() == 13
-    said = line_with(run.text(), "SIGTERM: stopped behind update 13")
+    said = line_with(run.text(), "SIGTERM: stopped after update 13")
     assert goes_on(run) == 13
     tell("SIGTERM to one worker of two", codes, 13, 13, said)
 

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Training:
     workers: int = 1
     options: dict = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    meeting: str | None = None  # of the workers; a file of each start's own
     _starts: int = 0
 
     def start(self, accident: tuple | None = None, at_worker: int = 0) -> None:
@@ -92,7 +94,7 @@ class Training:
             arguments += [
                 *("--distributed-world-size", str(self.workers)),
                 *("--distributed-rank", str(rank), "--distributed-no-spawn"),
-                *("--distributed-init-method", f"file://{meeting}"),
+                *("--distributed-init-method", self.meeting or f"file://{meeting}"),
                 *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"),
             ]
         return arguments
@@ -160,6 +162,12 @@ class Training:
 
     def updates_of(self, name: str = "checkpoint_last.pt") -> int:
         return self.state(name)["optimizer_history"][-1]["num_updates"]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
 
 
 def line_with(text: str, part: str) -> str:
