@@ -7,13 +7,14 @@ is there to save, they end the process.
 
 import logging
 import math
+import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import active_children
+from multiprocessing import active_children, resource_tracker
 from unittest import mock
 
 import torch
@@ -94,22 +95,43 @@ class StopRequest:
 _request = StopRequest()
 
 
-def _keep_from_data_loaders() -> None:
-    """A process that loads data ends with its trainer, not of a signal to all."""
-    if _request.is_noting() and hasattr(signal, "sigwaitinfo"):  # not on macOS
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+def start_loaders(init, iterator, loader):
+    """Around torch's _MultiProcessingDataLoaderIter.__init__, which starts processes.
+
+    A process that loads data ends with its trainer, not of a signal to all. It starts
+    with signals blocked, forked or spawned (as in workers that were spawned).
+    """
+    if not _request.is_noting() or not hasattr(signal, "sigwaitinfo"):  # macOS
+        return init(iterator, loader)
+    if not isinstance(loader.worker_init_fn, _ObeyTrainer):
+        loader.worker_init_fn = _ObeyTrainer(loader.worker_init_fn)
+    if multiprocessing.get_start_method() != "fork":
+        resource_tracker.ensure_running()  # when it starts, it unblocks SIGTERM
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        return init(iterator, loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+class _ObeyTrainer:
+    """What a process that loads data calls first, before what it would call."""
+
+    def __init__(self, then: Callable | None) -> None:
+        self.then = then
+
+    def __call__(self, worker: int) -> None:
         threading.Thread(target=_end_with_trainer, daemon=True).start()
+        if self.then is not None:
+            self.then(worker)
 
 
 def _end_with_trainer() -> None:
     """Of the signals that are blocked, obey the trainer's, which ends its loaders."""
-    trainer = os.getppid()
+    trainer = multiprocessing.parent_process().pid
     while signal.sigwaitinfo(SIGNALS).si_pid != trainer:
         pass
     os._exit(0)
-
-
-os.register_at_fork(after_in_child=_keep_from_data_loaders)
 
 
 def note_signals() -> None:
@@ -196,7 +218,7 @@ def call_main(call, cfg, main, **arguments):
         received.append(number)
         _hand_on(number)
 
-    before = {each: signal.signal(each, note_and_hand_on) for each in SIGNALS}
+    handlers = {each: signal.signal(each, note_and_hand_on) for each in SIGNALS}
     try:
         # workers load this package with the function that they are to call
         with mock.patch.object(distributed_utils, "distributed_main", worker_main):
@@ -206,12 +228,13 @@ def call_main(call, cfg, main, **arguments):
         ended_by = (MORE_TO_DO, *(-each for each in received))
         if error.exit_code not in ended_by:
             raise
-        handler = before[received[0]] if received else None
+        handler = handlers[received[0]] if received else None
         if callable(handler):
             handler(received[0], None)
+        handlers = dict.fromkeys(SIGNALS, signal.SIG_IGN)  # more of the same stop
         raise SystemExit(MORE_TO_DO) from None
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 

@@ -2,6 +2,7 @@
 
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ..wrapping import wrap
 from . import (
@@ -19,6 +20,7 @@ def install() -> None:
     """Put everything around fairseq's functions; training begins in the first."""
     wrap(checkpoint_utils, "load_checkpoint", _begin)
     wrap(distributed_utils, "call_main", stopping.call_main)
+    wrap(_MultiProcessingDataLoaderIter, "__init__", stopping.start_loaders)
     saving.install()
     mixed_precision.install()
     training_state.install()

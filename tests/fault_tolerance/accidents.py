@@ -3,6 +3,7 @@
 Loaded by the process that the trainings are forked off.
 """
 
+import multiprocessing
 import os
 import signal
 import time
@@ -76,6 +77,12 @@ def wait_between_epochs(gate: str) -> None:
         return original(trainer, epoch, val_loss)
 
     Trainer.lr_step = lr_step
+
+
+@accident
+def start_loaders_by(method: str) -> None:
+    """No accident: "spawn" is what loaders are where fairseq has started workers."""
+    multiprocessing.set_start_method(method, force=True)
 
 
 @accident

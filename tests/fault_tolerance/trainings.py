@@ -29,6 +29,7 @@ def _train(arguments: list[str], log: str, accident: tuple | None) -> None:
     import fairseq_cli.train
 
     os.setsid()
+    multiprocessing.set_start_method("fork", force=True)  # not the test's
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
