@@ -60,6 +60,7 @@ class Training:
     options: dict = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     meeting: str | None = None  # of the workers; a file of each start's own
+    processes: list = field(default_factory=list)
     _starts: int = 0
 
     def start(self, accident: tuple | None = None, at_worker: int = 0) -> None:
