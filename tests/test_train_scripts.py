@@ -305,7 +305,7 @@ def test_script_trains_and_goes_on(data, tmp_path):
     done = script("alm", *options, "--", *small, 2, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checkpoint_last.pt was damaged" in done.stdout
-    assert "going on from" in done.stdout
+    assert "resuming from" in done.stdout
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt", done.stdout)
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 2
@@ -431,7 +431,7 @@ def test_a_signal_ends_torchrun_with_the_exit_code_of_its_workers(data, tmp_path
         time.sleep(0.1)
     job.send_signal(signal.SIGUSR1)  # of which torchrun would die
     assert job.wait(100) == os.EX_TEMPFAIL, log.read_text()
-    assert "SIGTERM: stopped behind update" in log.read_text()
+    assert "SIGTERM: stopped after update" in log.read_text()
     assert (tmp_path / "runs" / "transnormer_t2_tiny" / "checkpoint_last.pt").exists()
 
 

@@ -1,13 +1,27 @@
 """Checkpoints as files: written whole or not at all, looked at before they are read."""
 
+import hashlib
+import logging
 import os
+import re
 import shutil
+import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import torch
+
+from ..safe_loading import CheckpointError, read_checkpoint
+
+logger = logging.getLogger(__name__)
+
+# what write_whole has not finished: TARGET.<32 hexadecimal digits>.tmp
+PART = re.compile(r"checkpoint.*\.pt\.[0-9a-f]{32}\.tmp")
+# fairseq's own names, without those of shards: others in the folder (an average, a
+# pre-trained model) are not states of this run
+SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+_-?\d+(\.\d+)?)\.pt")
 
 
 def is_whole(path: Path) -> bool:
@@ -28,8 +42,36 @@ def is_whole(path: Path) -> bool:
         return False
 
 
+def number_of_updates(state: dict) -> int:
+    """The updates that a checkpoint, as loaded, was saved after."""
+    history = state.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
+
+
+def fingerprint(path: Path) -> str:
+    """What tells a checkpoint's content from another's, whatever its file's name.
+
+    Made of the CRC-32 of the records, which the file lists: fast for large files.
+    """
+    digest = hashlib.sha256()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for record in archive.infolist():
+                name = record.filename.partition("/")[2]
+                digest.update(f"{name} {record.file_size} {record.CRC}\n".encode())
+    else:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()
+
+
 def repair_last_checkpoint(save_dir: Path) -> Path | None:
     """Replace a damaged ``checkpoint_last.pt``, which is kept under another name.
+
+    Of the others that fairseq has saved, the one with the most updates in it takes its
+    place: a file's time is that of its last copy. Damaged ones with more updates are
+    kept under other names, too, since fairseq would count them among the newest.
 
     Returns:
         the checkpoint that it is now a copy of, or None if nothing was wrong.
@@ -48,19 +90,39 @@ def repair_last_checkpoint(save_dir: Path) -> Path | None:
         return last
     if is_whole(last):
         return None
-    others = {path: path.stat().st_mtime for path in save_dir.glob("checkpoint*.pt")}
-    others.pop(last)
-    newest_first = sorted(others, key=others.get, reverse=True)
-    whole = next(filter(is_whole, newest_first), None)
+    whole, damaged = _newest_whole(save_dir)
     if whole is None:
         raise ValueError(
             f"{last} is damaged and {save_dir} has no complete checkpoint; "
             "remove it to start anew"
         )
     copy_whole(whole, repaired)
-    os.replace(last, last.with_name("checkpoint_last.pt.damaged"))
+    for path in (*damaged, last):
+        os.replace(path, path.with_name(f"{path.name}.damaged"))
     os.replace(repaired, last)
     return whole
+
+
+def _newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
+    """The whole checkpoint of the most updates, and the damaged ones found on the way.
+
+    Of several copies of one update the latest file is taken.
+    """
+    updates, damaged = {}, []
+    for path in save_dir.glob("checkpoint*.pt"):
+        if SAVED.fullmatch(path.name):
+            try:
+                updates[path] = number_of_updates(read_checkpoint(path, mmap=True))
+            except CheckpointError:
+                if not is_whole(path):
+                    damaged.append(path)
+    for path in sorted(
+        updates, key=lambda each: (updates[each], each.stat().st_mtime), reverse=True
+    ):
+        if is_whole(path):
+            return path, damaged
+        damaged.append(path)
+    return None, damaged
 
 
 def copy_whole(source: str | Path, target: str | Path) -> None:
@@ -77,9 +139,10 @@ def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
     """Write a file so that it is the old or the new one at every moment.
 
     What was written of a new one that fails is removed. The file is on the disk, not
-    only in the machine's memory, before it takes its name.
+    only in the machine's memory, before it takes its name. Two writers of one target
+    do not meet: each has a part of its own.
     """
-    part = f"{os.fspath(target)}.tmp"
+    part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"
     try:
         with open(part, "wb") as file:
             write(file)
@@ -94,3 +157,11 @@ def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def remove_parts(save_dir: Path) -> None:
+    """Remove what writers that were killed left; only where no other can be writing."""
+    for path in save_dir.glob("checkpoint*.tmp"):
+        if PART.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            path.unlink(missing_ok=True)
+            logger.info("%s removed: its writer was killed", path)

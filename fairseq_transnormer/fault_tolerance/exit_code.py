@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-# "temporary failure, try again" of sysexits.h, 75: the same command goes on
+# "temporary failure, try again" of sysexits.h, 75: the same command resumes
 MORE_TO_DO = os.EX_TEMPFAIL
 # names a file to make, for who starts workers through torchrun, which ends with 1 then
 FILE_OF_MORE_TO_DO = "MORE_TO_DO_FILE"

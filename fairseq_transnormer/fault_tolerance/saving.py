@@ -12,6 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import IOPathManager, PathManager
 
 from ..wrapping import wrap
+from . import stopping
 from .checkpoint_files import copy_whole, write_whole
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def install() -> None:
     """Put all of this around fairseq's functions."""
+    wrap(checkpoint_utils, "save_checkpoint", stopping.note_saving)
     wrap(checkpoint_utils, "save_checkpoint", _refuse_a_loss_that_is_no_number)
     wrap(checkpoint_utils, "torch_persistent_save", _save)
     if IOPathManager is None:
@@ -45,7 +47,7 @@ def refuse_weights_that_are_no_numbers(save, trainer, filename, extra_state):
         if not finite.all():
             name = named[int((~finite).nonzero()[0])][0]
             raise FloatingPointError(
-                f"weights are NaN or infinite behind update "
+                f"weights are NaN or infinite after update "
                 f"{trainer.get_num_updates()}, {name} first; {filename} is not "
                 "written, and earlier checkpoints stay"
             )
@@ -60,7 +62,7 @@ def _refuse_a_loss_that_is_no_number(save, cfg, trainer, epoch_itr, val_loss):
         and not math.isfinite(val_loss)
     ):
         raise FloatingPointError(
-            f"the validation loss is {float(val_loss)} behind update "
+            f"the validation loss is {float(val_loss)} after update "
             f"{trainer.get_num_updates()}; no checkpoint is written, and earlier ones "
             "stay"
         )
@@ -70,7 +72,7 @@ def _refuse_a_loss_that_is_no_number(save, cfg, trainer, epoch_itr, val_loss):
 def _save(save, state, filename, async_write=False):
     """checkpoint_utils.py, torch_persistent_save and _torch_persistent_save.
 
-    There, a second attempt writes behind the half file of the first, and the result
+    There, a second attempt writes after the half file of the first, and the result
     takes the place of a good checkpoint; an attempt takes no account of its reason.
     """
     if async_write or PathManager.path_requires_pathmanager(filename):
@@ -111,7 +113,7 @@ def _fail(filename: str, cause: OSError) -> None:
     message = (
         f"{filename} cannot be written: {cause.strerror}, {free / 1e6:.1f} MB are "
         "free. Checkpoints written before are untouched; when there is room, the same "
-        "command goes on from the last one"
+        "command resumes from the last one"
     )
     if os.path.basename(filename) == CRASH:  # the error that it was for comes next
         logger.error(message)

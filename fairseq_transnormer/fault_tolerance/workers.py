@@ -3,13 +3,19 @@
 import logging
 import re
 import signal
+import time
 from datetime import timedelta
+from functools import partial
+from unittest import mock
 
 import torch
 from fairseq.distributed import DistributedTimeoutWrapper
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from torch.distributed import distributed_c10d
+
+from ..wrapping import wrap
+from . import stopping
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +42,24 @@ class Heartbeat(DistributedTimeoutWrapper):
 
 
 def install() -> None:
-    """Put ``Heartbeat`` in the place of fairseq's class."""
+    """Put ``Heartbeat`` in the place of fairseq's class; limit waiting at the start."""
+    wrap(distributed_utils, "distributed_init", meet_in_time)
     distributed_fairseq_model.DistributedTimeoutWrapper = Heartbeat
+
+
+def limit_waiting(trainer) -> None:
+    """Let workers wait for each other for --heartbeat-timeout seconds at most.
+
+    Otherwise torch's own limits hold: 10 minutes with NCCL, 30 with gloo.
+    """
+    seconds = trainer.cfg.distributed_training.heartbeat_timeout
+    if seconds <= 0 or trainer.data_parallel_world_size == 1 or trainer.tpu:
+        return
+    for group in {
+        distributed_c10d._get_default_group(),
+        trainer.data_parallel_process_group,
+    }:
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 
 
 def call_on_first_rank(trainer, function, *arguments):
@@ -68,36 +90,51 @@ def call_on_first_rank(trainer, function, *arguments):
     return result
 
 
-def limit_waiting(trainer) -> None:
-    """Let workers wait for each other for --heartbeat-timeout seconds at most.
+def meet_in_time(init, cfg):
+    """Around distributed/utils.py, distributed_init: workers that never come.
 
-    Otherwise torch's own limits hold: 10 minutes with NCCL, 30 with gloo.
+    torch's own limit is 30 minutes, or NCCL's 10, whatever --heartbeat-timeout says.
     """
-    seconds = trainer.cfg.distributed_training.heartbeat_timeout
-    if seconds <= 0 or trainer.data_parallel_world_size == 1 or trainer.tpu:
-        return
-    for group in {
-        distributed_c10d._get_default_group(),
-        trainer.data_parallel_process_group,
-    }:
-        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
-
-
-def tell_of_a_lost_worker(train, cfg, trainer, task, epoch_itr):
-    """Around fairseq_cli/train.py, train."""
+    training = cfg.distributed_training
+    seconds = training.heartbeat_timeout
+    make_group = torch.distributed.init_process_group
+    if seconds > 0:
+        make_group = partial(make_group, timeout=timedelta(seconds=seconds))
+    began = time.monotonic()
     try:
-        return train(cfg, trainer, task, epoch_itr)
+        with (
+            mock.patch.object(torch.distributed, "init_process_group", make_group),
+            stopping.ending_at_once(),
+        ):
+            return init(cfg)
+    except RuntimeError:  # torch's errors of stores and networks, too
+        logger.error(
+            "worker %s of %d ends before training: in %.0f seconds the others have "
+            "not all come to %s, or one has died; their own logs say of what. The same "
+            "command starts again",
+            training.distributed_rank,
+            training.distributed_world_size,
+            time.monotonic() - began,
+            training.distributed_init_method,
+        )
+        raise
+
+
+def tell_of_a_lost_worker(act, trainer):
+    """``act()``, and what a failure has to do with other workers."""
+    try:
+        return act()
     except RuntimeError as error:
         what = _what_happened(error)
         if trainer.data_parallel_world_size > 1 and what:
             logger.error(
-                "worker %d of %d ends behind update %d: another worker %s. The same "
-                "command goes on from the last checkpoint in %s",
+                "worker %d of %d ends after update %d: another worker %s. The same "
+                "command resumes from the last checkpoint in %s",
                 trainer.data_parallel_rank,
                 trainer.data_parallel_world_size,
                 trainer.get_num_updates(),
                 what,
-                cfg.checkpoint.save_dir,
+                trainer.cfg.checkpoint.save_dir,
             )
         raise
 

@@ -3,6 +3,7 @@
 Loaded by the process that the trainings are forked off.
 """
 
+import multiprocessing
 import os
 import signal
 import time
@@ -37,12 +38,62 @@ def before_update(number, action):
 def wait_before(number: int, gate: str) -> None:
     """Stand still before an update until the file ``gate`` is there."""
 
-    def stand_still(trainer):
-        print(WAITING, flush=True)
-        while not Path(gate).exists():
-            time.sleep(0.01)
+    before_update(number, lambda trainer: stand_still(gate))
 
-    before_update(number, stand_still)
+
+def stand_still(gate: str) -> None:
+    print(WAITING, flush=True)
+    while not Path(gate).exists():
+        time.sleep(0.01)
+
+
+@accident
+def wait_in_setup(gate: str) -> None:
+    """Stand still when the checkpoint is loaded and the data are looked at."""
+    from fairseq.trainer import Trainer
+
+    original, calls = Trainer.get_valid_iterator, []
+
+    def get_valid_iterator(trainer, *arguments, **keywords):
+        if not calls:
+            calls.append(None)
+            stand_still(gate)
+        return original(trainer, *arguments, **keywords)
+
+    Trainer.get_valid_iterator = get_valid_iterator
+
+
+@accident
+def wait_between_epochs(gate: str) -> None:
+    """Stand still when an epoch's last update is done and validated."""
+    from fairseq.trainer import Trainer
+
+    original, calls = Trainer.lr_step, []
+
+    def lr_step(trainer, epoch, val_loss=None):
+        if val_loss is not None and not calls:
+            calls.append(epoch)
+            stand_still(gate)
+        return original(trainer, epoch, val_loss)
+
+    Trainer.lr_step = lr_step
+
+
+@accident
+def start_loaders_by(method: str) -> None:
+    """No accident: "spawn" is what loaders are where fairseq has started workers."""
+    multiprocessing.set_start_method(method, force=True)
+
+
+@accident
+def killed_at_the_start() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@accident
+def killed_before(number: int) -> None:
+    """kill -9 before an update."""
+    before_update(number, lambda trainer: os.kill(os.getpid(), signal.SIGKILL))
 
 
 @accident

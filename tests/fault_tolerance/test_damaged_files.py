@@ -86,6 +86,28 @@ def update_of(path):
     return torch.load(path, weights_only=True)["update"]
 
 
+def test_the_newest_is_the_one_of_the_most_updates(damaged):
+    """Not the latest file: a copied folder has times in any order."""
+    names = {21: "checkpoint_1_21", 35: "checkpoint_2_35", 28: "checkpoint_best"}
+    for time, (updates, name) in enumerate(sorted(names.items(), reverse=True)):
+        path = damaged / f"{name}.pt"
+        state = {"update": updates, "optimizer_history": [{"num_updates": updates}]}
+        torch.save({**state, "weights": torch.ones(999)}, path)
+        os.utime(path, (time, time))
+    flip(damaged / "checkpoint_2_35.pt")
+    cut(damaged / "checkpoint_1_21.pt")
+    foreign = {"update": 99, "optimizer_history": [{"num_updates": 99}]}
+    torch.save(foreign, damaged / "checkpoint_pretrained.pt")
+    whole = checkpoint_files.repair_last_checkpoint(damaged)
+    assert whole == damaged / "checkpoint_best.pt"
+    assert update_of(damaged / "checkpoint_last.pt") == 28
+    # fairseq would keep them, and remove newer ones than 28
+    kept = {each.name for each in damaged.glob("*.damaged")}
+    assert kept == {
+        f"checkpoint_{name}.pt.damaged" for name in ("last", "2_35", "1_21")
+    }
+
+
 def test_a_full_disk_at_the_repair_leaves_it_to_be_done(damaged, monkeypatch):
     last = damaged / "checkpoint_last.pt"
 

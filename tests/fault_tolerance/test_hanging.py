@@ -15,7 +15,7 @@ def test_a_stopped_worker(training, goes_on, tell):
     run.send(signal.SIGKILL, 1)  # as a launcher does when a worker has failed
     codes = run.wait()
     assert codes == [1, -signal.SIGKILL], run.text()
-    said = line_with(run.text(), "ends behind update 13: another worker has not")
+    said = line_with(run.text(), "ends after update 13: another worker has not")
     assert goes_on(run) == 8
     tell("SIGSTOP of one worker of two, --heartbeat-timeout 5", codes, 13, 8, said)
 

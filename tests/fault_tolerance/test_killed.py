@@ -1,11 +1,31 @@
 """kill -9, of one and of all, and while a checkpoint is being written."""
 
 import signal
+import time
 
 import pytest
 
+from tests.messages import assert_names
+
 from .accidents import WAITING
-from .trainings import line_with
+from .trainings import free_port, line_with
+
+
+@pytest.mark.parametrize("meeting", ["file", "tcp"])
+def test_one_dies_before_the_workers_meet(training, meeting):
+    run = training(2, heartbeat_timeout=4)
+    if meeting == "tcp":
+        run.meeting = f"tcp://localhost:{free_port()}"
+    victim = 1 if meeting == "tcp" else 0
+    began = time.monotonic()
+    run.start(("killed_at_the_start",), at_worker=victim)
+    codes = run.wait()
+    assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == 1, run.text()
+    assert time.monotonic() - began < 100  # torch's own limit is 1,800
+    assert_names(
+        line_with(run.text(), "ends before training"),
+        f"worker {1 - victim} of 2", "4 seconds", "same command",
+    )  # fmt: skip
 
 
 def test_all_workers_are_killed(training, goes_on, tell):
@@ -28,7 +48,7 @@ def test_one_worker_of_two_is_killed(training, goes_on, tell, victim):
     run.send(signal.SIGKILL, victim)
     codes = run.wait()
     assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == 1, run.text()
-    said = line_with(run.text(), "ends behind update 13: another worker has died")
+    said = line_with(run.text(), "ends after update 13: another worker has died")
     assert goes_on(run) == 8
     tell(f"kill -9 of worker {victim} of two", codes, 13, 8, said)
 
@@ -40,7 +60,9 @@ def test_killed_while_a_checkpoint_is_written(training, goes_on, tell, name, tim
     run = training()
     codes = run.run(("killed_while_writing", name, time))
     assert codes == [-signal.SIGKILL]
-    assert (run.save_dir / f"{name}.tmp").stat().st_size > 0
+    (part,) = run.save_dir.glob(f"{name}.*.tmp")
+    assert part.stat().st_size > 0
     assert run.updates_of() == 8
     assert goes_on(run) == 8
+    assert not list(run.save_dir.glob("*.tmp"))
     tell(f"kill -9 while {name} is written", codes, 16, 8, "nothing: it is dead")

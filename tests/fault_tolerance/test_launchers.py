@@ -80,7 +80,7 @@ def test_hydra(data, tmp_path, log):
     (tmp_path / "gate").touch()
     process.join(SECONDS)
     assert process.exitcode == os.EX_TEMPFAIL, log.read_text()
-    assert "SIGTERM: stopped behind update 13" in log.read_text()
+    assert "SIGTERM: stopped after update 13" in log.read_text()
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 13
@@ -103,11 +103,11 @@ def test_workers_that_fairseq_starts(data, tmp_path, log, tell):
     process.join(SECONDS)
     text = log.read_text()
     assert process.exitcode == os.EX_TEMPFAIL, text
-    said = line_with(text, "SIGTERM: stopped behind update")
+    said = line_with(text, "SIGTERM: stopped after update")
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
     state = torch.load(last, weights_only=True)
     updates = state["optimizer_history"][-1]["num_updates"]
-    assert f"behind update {updates} with a checkpoint" in said
+    assert f"after update {updates} with a checkpoint" in said
     tell(
         "SIGTERM to the process that started two workers",
         [process.exitcode], updates, updates, said,

@@ -40,8 +40,8 @@ def test_fp16_ends_when_every_batch_overflows(training, goes_on, tell):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "the validation loss is nan behind update 16"),
-        (("--disable-validation",), "weights are NaN or infinite behind update 16"),
+        ((), "the validation loss is nan after update 16"),
+        (("--disable-validation",), "weights are NaN or infinite after update 16"),
     ],
 )
 def test_weights_that_are_nan_are_not_saved(training, goes_on, tell, flags, message):

@@ -59,7 +59,7 @@ def test_a_validation_loss_that_is_nan_is_not_the_best(tmp_path, monkeypatch):
     monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
     cfg = types.SimpleNamespace(best_checkpoint_metric="loss", save_dir=str(tmp_path))
     trainer = types.SimpleNamespace(get_num_updates=lambda: 7)
-    with pytest.raises(FloatingPointError, match="loss is nan behind update 7"):
+    with pytest.raises(FloatingPointError, match="loss is nan after update 7"):
         checkpoint_utils.save_checkpoint(cfg, trainer, None, float("nan"))
     assert not hasattr(checkpoint_utils.save_checkpoint, "best")
     assert not list(tmp_path.iterdir())

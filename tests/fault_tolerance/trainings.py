@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import time
 from dataclasses import dataclass
 
@@ -82,6 +83,12 @@ class Training(forked_trainings.Training):
 
     def updates_of(self, name: str = "checkpoint_last.pt") -> int:
         return self.state(name)["optimizer_history"][-1]["num_updates"]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
 
 
 def line_with(text: str, part: str) -> str:
