@@ -45,6 +45,7 @@ def run_command(
 ) -> None:
     """What a process is: the command, in a group of its own, with a log."""
     import torch
+    from fairseq.logging import progress_bar
 
     os.setsid()
     multiprocessing.set_start_method("fork", force=True)  # as without the fork server
@@ -58,7 +59,10 @@ def run_command(
         torch.cuda.current_device = lambda: None
     for call in before:
         call()
-    importlib.import_module(f"fairseq_cli.{name}").cli_main()
+    try:
+        importlib.import_module(f"fairseq_cli.{name}").cli_main()
+    finally:  # at exit, which a fork of multiprocessing leaves out
+        progress_bar._close_writers()
 
 
 def start_command(

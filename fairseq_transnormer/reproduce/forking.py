@@ -81,6 +81,7 @@ def _become(
 def _run(module: str, arguments: list[str]) -> int:
     """The exit code of ``python -m module``."""
     import torch
+    from fairseq.logging import progress_bar
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     sys.argv = [module, *arguments]
@@ -91,6 +92,8 @@ def _run(module: str, arguments: list[str]) -> int:
             return end.code or 0
         print(end.code, file=sys.stderr)
         return 1
+    finally:  # fairseq's function at exit; others are of the process before the fork
+        progress_bar._close_writers()
     return 0
 
 

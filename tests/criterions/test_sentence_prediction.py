@@ -1,11 +1,7 @@
 """The criterion's sums: over batches, over workers, and in fairseq's own validation."""
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +17,7 @@ from fairseq_transnormer.criterions.sentence_prediction import (
     SentencePredictionMetricsCriterion,
 )
 from tests.classification.problems import write_problem
-from tests.paths import ROOT
+from tests.forked_trainings import Training
 
 
 class Scores(torch.nn.Module):
@@ -113,44 +109,24 @@ def test_a_label_beyond_the_head_is_told():
         criterion(2, 3, regression_target=True)
 
 
-def command(data, save_dir, *more):
-    return [
-        sys.executable, "-m", "fairseq_cli.train", str(data), "--user-dir",
-        str(ROOT / "fairseq_transnormer"), "--task", "sentence_prediction",
-        "--criterion", "sentence_prediction_metrics", "--arch",
-        "roberta_transnormer_t2_tiny", "--num-classes", "2", "--init-token", "0",
-        "--batch-size-valid", "5", "--batch-size", "8", "--optimizer", "adam",
-        "--lr", "0.01", "--max-update", "2", "--save-dir", str(save_dir),
-        "--required-batch-size-multiple", "1", "--cpu", "--log-format", "json",
-        "--best-checkpoint-metric", "mcc", "--maximize-best-checkpoint-metric",
-        "--num-workers", "0", *more,
-    ]  # fmt: skip
-
-
 def test_two_workers_log_what_scikit_learn_says(tmp_path):
     """Real gloo processes; 5 batches, the last of one example, so one has none then."""
     from fairseq_transnormer.classification.command_line import main
 
+    options = {
+        "task": "sentence_prediction", "criterion": "sentence_prediction_metrics",
+        "num-classes": 2, "init-token": 0, "batch-size-valid": 5, "lr": 0.01,
+        "lr-scheduler": "fixed", "warmup-updates": 0, "max-update": 2,
+        "tokens-per-sample": None, "best-checkpoint-metric": "mcc",
+        "maximize-best-checkpoint-metric": True,
+    }  # fmt: skip
     data = write_problem(tmp_path / "data")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes = [
-        subprocess.Popen(
-            command(
-                data, tmp_path / "out", "--distributed-world-size", "2",
-                "--distributed-rank", str(rank), "--distributed-init-method",
-                f"tcp://127.0.0.1:{port}", "--distributed-no-spawn",
-                "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp",
-            ),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    output = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], output[0][-3000:]
-    records = re.findall(r"\| valid \| (\{.*\})", "".join(output))
+    run = Training(
+        data, tmp_path / "out", 2, options, arch="roberta_transnormer_t2_tiny"
+    )
+    assert run.run() == [0, 0], run.text()
+    output = run.text()
+    records = re.findall(r"\| valid \| (\{.*\})", output)
     logged = json.loads(records[-1])
 
     table = tmp_path / "predictions.tsv"

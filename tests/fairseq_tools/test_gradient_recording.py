@@ -1,14 +1,9 @@
 """Recorded gradients of real runs against the norm that fairseq logs."""
 
-import os
-import socket
-import subprocess
-import sys
-
 import pytest
 
 from fairseq_transnormer.analysis.gradient_statistics import read_gradient_series
-from tests.paths import USER_DIR
+from tests.forked_trainings import Training
 
 from .conftest import logged, training_arguments
 
@@ -69,32 +64,16 @@ def test_a_relaunched_run_goes_on_with_its_file(data_bin, tmp_path, logged_by):
 def test_two_workers_record_the_reduced_gradient_once(data_bin, tmp_path, logged_by):
     options = {"max_update": 3, "batch_size": 4, "dropout": 0}
     logged_by(data_bin, ARCH, tmp_path / "one", "--update-freq", 2, **options)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     path = tmp_path / "two.jsonl"
-    arguments = training_arguments(
-        ARCH, tmp_path / "two", gradient_statistics=path, **options
+    run = Training(
+        data_bin,
+        tmp_path / "two",
+        workers=2,
+        options=options | {"gradient_statistics": path},
+        flags=("--disable-validation",),
+        arch=ARCH,
     )
-    workers = [
-        subprocess.Popen(
-            [
-                sys.executable, "-m", "fairseq_cli.train", str(data_bin), *arguments,
-                "--user-dir", str(USER_DIR), "--cpu", "--disable-validation",
-                "--ddp-backend", "legacy_ddp", "--distributed-backend", "gloo",
-                "--distributed-world-size", "2", "--distributed-rank", str(rank),
-                "--distributed-init-method", f"tcp://127.0.0.1:{port}",
-                "--distributed-no-spawn",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    outputs = [worker.communicate(timeout=300)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert run.run() == [0, 0], run.text()
     one = read_gradient_series(tmp_path / "one" / "gradients.jsonl")
     two = read_gradient_series(path)
     assert two.updates.tolist() == [1, 2, 3]

@@ -78,7 +78,8 @@ def test_a_fork_ends_as_the_command_does(tmp_path, end, code, state, text):
     folder = prepared(tmp_path, "run", end)
     assert run([folder], ForkedProcess)[state] == [folder]
     assert attempt(folder)["exit_code"] == code
-    assert text in (folder.path / "train.log").read_text()
+    log = (folder.path / "train.log").read_text()
+    assert text in log and "closed" in log
 
 
 def test_an_interrupt_ends_the_forks_as_well(tmp_path):
