@@ -4,7 +4,7 @@ Tests ask for these and leave the wording free.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,51 @@ def refuses(
     assert_names(caught, *parts)
 
 
+def lines_naming(text: str, *parts: object) -> list[str]:
+    """The lines of a log or an output that name each of ``parts``."""
+    words = [_as_word(part) for part in parts]
+    return [
+        line
+        for line in text.splitlines()
+        if all(_has_word(line, word) for word in words)
+    ]
+
+
+def command_refuses(
+    main: Callable[[list[str]], int | None],
+    arguments: Iterable[object],
+    capsys: pytest.CaptureFixture,
+    *parts: object,
+) -> str:
+    """Assert that a command, run in this process, ends with 2 and a line of its error.
+
+    Args:
+        main: takes the arguments; returns the exit code, or raises SystemExit.
+        parts: what the last line on stderr names. The lines above it are a log or
+            argparse's usage, which has every option's name and so proves nothing.
+
+    Returns:
+        That line.
+    """
+    capsys.readouterr()
+    try:
+        code = main([str(each) for each in arguments])
+    except SystemExit as end:
+        code = end.code
+    text = capsys.readouterr().err
+    assert code == 2, f"exit code {code}: {text}"
+    assert "Traceback (most recent call last)" not in text, text
+    line = text.strip().rpartition("\n")[2]
+    assert_names(line, *parts)
+    return line
+
+
 def _as_word(part: Any) -> str:
     return "/".join(part.parts[-2:]) if isinstance(part, Path) else str(part)
 
 
 def _has_word(text: str, word: str) -> bool:
     """Whether ``word`` stands in ``text``, not as part of a longer word or number."""
-    before = r"(?<![\w])" if re.match(r"\w", word) else ""
+    before = r"(?<!\w)(?<!\d[.,])" if re.match(r"\w", word) else ""
     after = r"(?!\w|[.,]\d)" if re.search(r"\w$", word) else ""
     return re.search(before + re.escape(word) + after, text, re.I) is not None
