@@ -51,6 +51,7 @@ def command_refuses(
     arguments: Iterable[object],
     capsys: pytest.CaptureFixture,
     *parts: object,
+    alone: bool = False,
 ) -> str:
     """Assert that a command, run in this process, ends with 2 and a line of its error.
 
@@ -58,6 +59,7 @@ def command_refuses(
         main: takes the arguments; returns the exit code, or raises SystemExit.
         parts: what the last line on stderr names. The lines above it are a log or
             argparse's usage, which has every option's name and so proves nothing.
+        alone: whether no other line may be there.
 
     Returns:
         That line.
@@ -70,7 +72,8 @@ def command_refuses(
     text = capsys.readouterr().err
     assert code == 2, f"exit code {code}: {text}"
     assert "Traceback (most recent call last)" not in text, text
-    line = text.strip().rpartition("\n")[2]
+    above, _, line = text.strip().rpartition("\n")
+    assert not (alone and above), text
     assert_names(line, *parts)
     return line
 

@@ -70,6 +70,8 @@ def test_a_command_that_refuses(raises, capsys):
     # the usage is no answer
     with pytest.raises(AssertionError):
         command_refuses(command(2, text, raises), [], capsys, "depth", 3)
+    with pytest.raises(AssertionError):
+        command_refuses(command(2, text, raises), [], capsys, alone=True)
     crashed = f"Traceback (most recent call last):\n{MESSAGE}"
     with pytest.raises(AssertionError):
         command_refuses(command(2, crashed, raises), [], capsys, "block_size")
