@@ -4,6 +4,7 @@ Tests ask for these and leave the wording free.
 """
 
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +29,12 @@ def assert_names(message: object, *parts: object) -> None:
 
 @contextmanager
 def refuses(
-    kind: type[BaseException], *parts: object
+    kind: type[BaseException], *parts: object, alone: bool = False
 ) -> Iterator[pytest.ExceptionInfo]:
-    """``pytest.raises(kind)`` whose message names each of ``parts``."""
+    """``pytest.raises(kind)`` whose message, ``alone`` in one line, names ``parts``."""
     with pytest.raises(kind) as caught:
         yield caught
+    assert not (alone and "\n" in str(caught.value)), str(caught.value)
     assert_names(caught, *parts)
 
 
@@ -51,14 +53,16 @@ def command_refuses(
     arguments: Iterable[object],
     capsys: pytest.CaptureFixture,
     *parts: object,
+    code: int = 2,
     alone: bool = False,
 ) -> str:
-    """Assert that a command, run in this process, ends with 2 and a line of its error.
+    """Assert that a command, run in this process, ends with a code and a line.
 
     Args:
         main: takes the arguments; returns the exit code, or raises SystemExit.
         parts: what the last line on stderr names. The lines above it are a log or
             argparse's usage, which has every option's name and so proves nothing.
+        code: that it must end with.
         alone: whether no other line may be there.
 
     Returns:
@@ -66,11 +70,23 @@ def command_refuses(
     """
     capsys.readouterr()
     try:
-        code = main([str(each) for each in arguments])
+        ended = main([str(each) for each in arguments])
     except SystemExit as end:
-        code = end.code
-    text = capsys.readouterr().err
-    assert code == 2, f"exit code {code}: {text}"
+        ended = end.code
+    message = capsys.readouterr().err
+    assert ended == code, f"exit code {ended}, not {code}: {message}"
+    return _last_line(message, parts, alone)
+
+
+def process_refuses(
+    done: subprocess.CompletedProcess[str], *parts: object, alone: bool = False
+) -> str:
+    """``command_refuses`` of a process that has ended."""
+    assert done.returncode == 2, f"exit code {done.returncode}: {done.stderr}"
+    return _last_line(done.stderr, parts, alone)
+
+
+def _last_line(text: str, parts: tuple, alone: bool) -> str:
     assert "Traceback (most recent call last)" not in text, text
     above, _, line = text.strip().rpartition("\n")
     assert not (alone and above), text

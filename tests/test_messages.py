@@ -37,6 +37,8 @@ def test_refuses_looks_at_kind_and_message():
         raise ValueError(MESSAGE)
     with pytest.raises(TypeError), refuses(ValueError, "block_size"):
         raise TypeError(MESSAGE)
+    with pytest.raises(AssertionError), refuses(ValueError, "block_size", alone=True):
+        raise ValueError(f"{MESSAGE}\nand more")
 
 
 def test_lines_that_name_all_are_found():
