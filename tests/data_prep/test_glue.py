@@ -146,4 +146,4 @@ def test_again_nothing_to_do_and_other_settings_are_named(
     assert (dest / "CoLA/report.json").stat().st_mtime_ns == before
     command = ["cola", "--dest", dest, "--from-dir", originals, "--max-positions", 16]
     command += ["--data", pretraining_data, "--allow-other-sizes"]
-    fails(glue.main, command, "max_positions: 512 there, 16 now")
+    fails(glue.main, command, dest / "CoLA", "max_positions", 512, 16, "--overwrite")
