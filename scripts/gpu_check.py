@@ -43,7 +43,7 @@ def read_tests(path: Path) -> dict:
             name = f"{case.get('classname')}::{case.get('name')}"
             failed[name] = (problem.get("message") or "")[:300]
     if counts["tests"] == counts["skipped"]:
-        raise ValueError(f"no test ran: {counts}")
+        raise ValueError(f"{path}: no test ran: {counts}")
     return counts | {"failed": failed}
 
 

@@ -79,7 +79,7 @@ done
 processes=$((gpus > 0 ? gpus : 1))
 batch=$(sed -n 's/^  batch_size: \([0-9]*\).*/\1/p' "$root/configs/lra/$task.yaml")
 [ $((batch % processes)) -eq 0 ] ||
-    fail "--gpus $gpus does not divide an update's $batch sequences"
+    fail "--gpus $gpus does not divide an update's $batch sequences; allowed: its divisors"
 command=(
     fairseq-hydra-train --config-dir "$root/configs" --config-name lra
     "lra=$task" "model=lra_$system" "precision=$precision"

@@ -4,7 +4,8 @@ Tests ask for these and leave the wording free.
 """
 
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,69 @@ def assert_names(message: object, *parts: object) -> None:
 
 @contextmanager
 def refuses(
-    kind: type[BaseException], *parts: object
+    kind: type[BaseException], *parts: object, alone: bool = False
 ) -> Iterator[pytest.ExceptionInfo]:
-    """``pytest.raises(kind)`` whose message names each of ``parts``."""
+    """``pytest.raises(kind)`` whose message, ``alone`` in one line, names ``parts``."""
     with pytest.raises(kind) as caught:
         yield caught
+    assert not (alone and "\n" in str(caught.value)), str(caught.value)
     assert_names(caught, *parts)
+
+
+def lines_naming(text: str, *parts: object) -> list[str]:
+    """The lines of a log or an output that name each of ``parts``."""
+    words = [_as_word(part) for part in parts]
+    return [
+        line
+        for line in text.splitlines()
+        if all(_has_word(line, word) for word in words)
+    ]
+
+
+def command_refuses(
+    main: Callable[[list[str]], int | None],
+    arguments: Iterable[object],
+    capsys: pytest.CaptureFixture,
+    *parts: object,
+    code: int = 2,
+    alone: bool = False,
+) -> str:
+    """Assert that a command, run in this process, ends with a code and a line.
+
+    Args:
+        main: takes the arguments; returns the exit code, or raises SystemExit.
+        parts: what the last line on stderr names. The lines above it are a log or
+            argparse's usage, which has every option's name and so proves nothing.
+        code: that it must end with.
+        alone: whether no other line may be there.
+
+    Returns:
+        That line.
+    """
+    capsys.readouterr()
+    try:
+        ended = main([str(each) for each in arguments])
+    except SystemExit as end:
+        ended = end.code
+    message = capsys.readouterr().err
+    assert ended == code, f"exit code {ended}, not {code}: {message}"
+    return _last_line(message, parts, alone)
+
+
+def process_refuses(
+    done: subprocess.CompletedProcess[str], *parts: object, alone: bool = False
+) -> str:
+    """``command_refuses`` of a process that has ended."""
+    assert done.returncode == 2, f"exit code {done.returncode}: {done.stderr}"
+    return _last_line(done.stderr, parts, alone)
+
+
+def _last_line(text: str, parts: tuple, alone: bool) -> str:
+    assert "Traceback (most recent call last)" not in text, text
+    above, _, line = text.strip().rpartition("\n")
+    assert not (alone and above), text
+    assert_names(line, *parts)
+    return line
 
 
 def _as_word(part: Any) -> str:
@@ -42,6 +100,6 @@ def _as_word(part: Any) -> str:
 
 def _has_word(text: str, word: str) -> bool:
     """Whether ``word`` stands in ``text``, not as part of a longer word or number."""
-    before = r"(?<![\w])" if re.match(r"\w", word) else ""
+    before = r"(?<!\w)(?<!\d[.,])" if re.match(r"\w", word) else ""
     after = r"(?!\w|[.,]\d)" if re.search(r"\w$", word) else ""
     return re.search(before + re.escape(word) + after, text, re.I) is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.messages import command_refuses, lines_naming, refuses
 from tests.paths import ROOT
 
 
@@ -136,7 +137,7 @@ def test_results_of_tests(gpu_check, tmp_path):
     assert result == {"tests": 3, "failures": 1, "errors": 0, "skipped": 1}
     only = [*command, "test_it.py::test_not"]
     subprocess.run(only, cwd=tmp_path, env=environment)
-    with pytest.raises(ValueError, match="no test ran"):
+    with refuses(ValueError, xml, "no test"):
         gpu_check.read_tests(xml)
 
 
@@ -215,7 +216,7 @@ def test_without_a_gpu_nothing_is_measured(tmp_path):
         text=True,
     )
     assert done.returncode == 3
-    assert "nothing was measured: torch" in done.stderr
+    assert lines_naming(done.stderr, "measured", "torch", "CUDA device")
     assert [path.name for path in out.iterdir()] == ["summary.json"]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["measured"] is False and "no CUDA device" in summary["reason"]
@@ -223,12 +224,9 @@ def test_without_a_gpu_nothing_is_measured(tmp_path):
 
 def test_wrong_usage(gpu_check, tmp_path, capsys):
     (tmp_path / "old.json").touch()
-    for arguments, message in (
-        (["--out", str(tmp_path)], "a folder that is empty or new"),
-        (["--out", str(tmp_path / "new"), "--seconds", "0"], "numbers above 0"),
-        ([], "--out"),
+    for arguments, parts in (
+        (["--out", tmp_path], ["--out", tmp_path, "empty", "new"]),
+        (["--out", tmp_path / "new", "--seconds", "0"], ["--seconds 0.0", "above 0"]),
+        ([], ["--out", "required"]),
     ):
-        with pytest.raises(SystemExit) as caught:
-            gpu_check.main(arguments)
-        assert caught.value.code == 2
-        assert message in capsys.readouterr().err
+        command_refuses(gpu_check.main, arguments, capsys, *parts)

@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 import torch
 
 from fairseq_transnormer.fault_tolerance.checkpoint_files import repair_last_checkpoint
@@ -41,5 +40,5 @@ def test_a_damaged_last_checkpoint_gives_way_to_the_newest(tmp_path):
 
 def test_a_damaged_checkpoint_without_another_is_an_error(tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK\x03\x04 half a file")
-    with pytest.raises(ValueError, match="no complete checkpoint"):
+    with refuses(ValueError, tmp_path, "no complete checkpoint"):
         repair_last_checkpoint(tmp_path)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.messages import process_refuses
 from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -85,17 +86,18 @@ def test_every_script_is_valid_shell(script):
 
 
 def test_quickstart_refuses_what_it_cannot_do():
-    for arguments, message in (
-        (["--arch", "transformer"], "--arch 'transformer'; allowed: transnormer_t1"),
-        (["--updates", "9"], "--updates '9'; allowed: a number from 10 on"),
-        (["--fast"], "unknown argument '--fast'"),
+    allowed = ("transnormer_t1", "transnormer_t2")
+    for arguments, parts in (
+        (["--arch", "transformer"], ["--arch 'transformer'", *allowed]),
+        (["--updates", "9"], ["--updates '9'", "from 10"]),
+        (["--fast"], ["'--fast'", "--help"]),
     ):
         done = subprocess.run(
             ["bash", ROOT / "scripts/quickstart.sh", *arguments],
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 2 and message in done.stderr
+        process_refuses(done, *parts, alone=True)
     help_text = subprocess.run(
         ["bash", ROOT / "scripts/quickstart.sh", "--help"],
         capture_output=True,

@@ -57,7 +57,10 @@ def attention_matrices(
         logger.warning("%s is not linear in its values: no attention matrix", name)
         del matrices[name]
     if not matrices:
-        raise ValueError("no attention matrix: no layer of the model has one")
+        raise ValueError(
+            f"no attention matrix in {type(model).__name__}; allowed: models with a "
+            "layer that is linear in its values"
+        )
     return matrices
 
 

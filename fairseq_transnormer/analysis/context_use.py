@@ -57,7 +57,10 @@ def perplexities(
         drawn = torch.rand(len(text), generator=torch.Generator().manual_seed(0))
         predicted = (drawn < mask_share) & (place < shortest - 1)
         if not predicted.any():
-            raise ValueError(f"mask_share {mask_share}: none of {len(text)} tokens")
+            raise ValueError(
+                f"mask_share {mask_share}: none of {len(text)} tokens is masked; "
+                "allowed: a larger one"
+            )
     found = {}
     for length in lengths:
         total = torch.zeros((), dtype=torch.float64)

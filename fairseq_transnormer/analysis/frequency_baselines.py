@@ -59,7 +59,9 @@ def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
     """
     for name in ("dict.txt", f"{split}.bin", f"{split}.idx"):
         if not (folder / name).is_file():
-            raise ValueError(f"{folder} has no {name}")
+            raise ValueError(
+                f"{folder} has no {name}; allowed: binarised text with this split"
+            )
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 

@@ -134,7 +134,7 @@ class TextClassifier:
                 f"text {number} has {len(parts)} parts; {self.data.task} takes {wanted}"
             )
         if not all(part.strip() for part in parts):
-            raise ClassificationError(f"text {number} is empty")
+            raise ClassificationError(f"text {number} is empty; allowed: words")
         return torch.tensor(self.encode(*parts))
 
     def _predictions(self, outputs: Tensor) -> list[Prediction]:

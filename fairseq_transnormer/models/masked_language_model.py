@@ -210,12 +210,21 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             inner_dim = state_dict[f"{prefix}{head}.dense.weight"].size(0)
             if head not in self.classification_heads and self.cfg.load_checkpoint_heads:
                 self.register_classification_head(head, num_classes, inner_dim)
+            own_sizes = "none"
             if head in self.classification_heads:
                 own = self.classification_heads[head]
                 sizes = (own.out_proj.out_features, own.dense.out_features)
                 if sizes == (num_classes, inner_dim):
                     continue
-            logger.warning("classification head %r of the checkpoint is dropped", head)
+                own_sizes = f"num_classes={sizes[0]}, inner_dim={sizes[1]}"
+            logger.warning(
+                "classification head %r of the checkpoint is dropped: it has "
+                "num_classes=%d, inner_dim=%d; the model's: %s",
+                head,
+                num_classes,
+                inner_dim,
+                own_sizes,
+            )
             for key in [k for k in state_dict if k.startswith(f"{prefix}{head}.")]:
                 del state_dict[key]
         for key, value in self.classification_heads.state_dict().items():

@@ -74,7 +74,10 @@ def parse_attention_types(notation: str) -> list[str]:
 def _register(kind: dict[str, type], name: str, options: type | None):
     def register(cls: type) -> type:
         if name in ATTENTIONS or name in LAYERS:
-            raise ValueError(f"attention {name!r} is registered already")
+            raise ValueError(
+                f"attention {name!r} is registered already; allowed: a name besides "
+                f"{', '.join(token_mixers())}"
+            )
         kind[name] = cls
         if options is not None:
             OPTIONS[name] = options

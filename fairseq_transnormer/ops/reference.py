@@ -77,7 +77,7 @@ def block_attention(
     """Section 4.2: position i attends to position j where both are in one block."""
     if initial_state is not None or return_state:
         raise NotImplementedError(
-            "the reference of block_attention keeps no state; allowed backend: torch"
+            "backend='reference' keeps no state in block_attention; allowed: torch"
         )
     with autocast_disabled(query):
         key, value = zero_pads(key, value, key_padding_mask)

@@ -14,6 +14,7 @@ from fairseq_transnormer.analysis.attention_gradients import (
     score_gradient,
     sharp_bound,
 )
+from tests.messages import command_refuses
 
 ROUNDING = 1 + 1e-9
 
@@ -109,5 +110,5 @@ def test_command_writes_numbers_and_a_figure(tmp_path, capsys):
     assert "NormAttention" in capsys.readouterr().out
     assert (tmp_path / "gradient_bounds.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "gradient_bounds.json").stat().st_size > 1000
-    assert gradient_bounds.main([*arguments, "--eps", "0"]) == 2
-    assert "--eps 0.0; allowed: above 0" in capsys.readouterr().err
+    wrong = [*arguments, "--eps", "0"]
+    command_refuses(gradient_bounds.main, wrong, capsys, "--eps 0.0", "above 0")

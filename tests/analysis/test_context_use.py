@@ -16,6 +16,7 @@ from fairseq_transnormer.modules import (
     LanguageModelT2Config,
     MaskedLanguageModel,
 )
+from tests.messages import command_refuses, refuses
 
 from ..tiny_data import write_tiny_data
 
@@ -83,17 +84,17 @@ def test_a_masked_model_predicts_the_same_tokens(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "share", "message"),
+    ("lengths", "share", "parts"),
     [
-        ([8, 30], 0.5, "length 30: allowed are divisors of 96"),
-        ([32, 48], 0.5, "length 48: .* multiples of 32"),
-        ([1], 0.5, "length 1: .* from 2"),
-        ([8], 0.0, "mask_share 0.0: none of 96 tokens"),
+        ([8, 30], 0.5, ["length 30", "divisors", 96, "from 2", "multiples", 8]),
+        ([32, 48], 0.5, ["length 48", "divisors", 96, "multiples", 32]),
+        ([1], 0.5, ["length 1", "divisors", 96, "from 2"]),
+        ([8], 0.0, ["mask_share 0.0", 96, "larger"]),
     ],
 )
-def test_what_does_not_fit(lengths, share, message):
+def test_what_does_not_fit(lengths, share, parts):
     model = AsFairseqHasThem(causal=False).eval()
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError, *parts):
         perplexities(model, torch.full((96,), 5), lengths, share)
 
 
@@ -110,6 +111,6 @@ def test_command(tmp_path, monkeypatch, capsys):
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(found["perplexity"]["T2"]) == {"8", "64"}
     monkeypatch.undo()
-    with pytest.raises(SystemExit):
-        context_use.main(["T2=none.pt", "--data", str(tmp_path / "none")])
-    assert "no dict.txt" in capsys.readouterr().err
+    none = tmp_path / "none"
+    command = ["T2=none.pt", "--data", none]
+    command_refuses(context_use.main, command, capsys, none, "dict.txt")

@@ -12,6 +12,7 @@ from fairseq_transnormer.analysis.gradient_statistics import (
     read_gradient_series,
     summarise,
 )
+from tests.messages import command_refuses, refuses
 
 PREFIX = "decoder.model.stack.layers."
 SIZES = {
@@ -68,8 +69,8 @@ def test_some_of_the_updates(tmp_path, capsys):
     chosen = read_gradient_series(path).between(6, 7)
     assert chosen.updates.tolist() == [6, 7]
     assert summarise(chosen)["all_parameters"] == pytest.approx(0.5)
-    assert gradient_statistics.main([str(path), "--first", "9"]) == 2
-    assert "--first 9 --last None" in capsys.readouterr().err
+    command = (gradient_statistics.main, [path, "--first", "9"])
+    command_refuses(*command, capsys, "--first 9", "--last None", path)
 
 
 def test_missing_updates_and_a_half_line(tmp_path):
@@ -84,7 +85,7 @@ def test_missing_updates_and_a_half_line(tmp_path):
 def test_other_files_are_refused(text, tmp_path):
     path = tmp_path / "file"
     path.write_text(text)
-    with pytest.raises(ValueError, match="no series of gradients; allowed"):
+    with refuses(ValueError, path, "gradients", "gradient_statistics"):
         read_gradient_series(path)
 
 
@@ -100,5 +101,5 @@ def test_command_prints_numbers_and_writes_files(tmp_path, capsys):
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert numbers["T2"]["all_parameters"] == pytest.approx(1 / 3)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    assert gradient_statistics.main(["x=a", "x=b"]) == 2
-    assert "'x' names two files" in capsys.readouterr().err
+    command = (gradient_statistics.main, ["x=a", "x=b"])
+    command_refuses(*command, capsys, "'x'", "two files", "NAME=PATH")

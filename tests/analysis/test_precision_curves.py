@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from fairseq_transnormer.analysis.precision_curves import compare, main, read_runs
+from tests.messages import command_refuses
 
 from .logs import line, training_log
 
@@ -77,5 +78,4 @@ def test_table_json_and_picture(runs, tmp_path, capsys):
 
 def test_a_folder_without_runs_is_refused(tmp_path, capsys):
     arguments = [str(tmp_path), "--json", "a.json", "--plot", "a.png"]
-    assert main(arguments) == 2
-    assert "no runs in it" in capsys.readouterr().err
+    command_refuses(main, arguments, capsys, tmp_path, "no runs", "reproduce")

@@ -4,6 +4,7 @@ import pytest
 
 from fairseq_transnormer.analysis import run_curves
 from fairseq_transnormer.analysis.figures import pyplot
+from tests.messages import command_refuses
 
 from .logs import line, training_log
 
@@ -55,15 +56,16 @@ def test_panels_without_values_are_left_out(tmp_path, figures):
 
 
 @pytest.mark.parametrize(
-    ("runs", "message"),
+    ("runs", "parts"),
     [
-        (["none.log"], "none.log"),
-        (["a=empty.log"], "no training records"),
-        (["a=empty.log", "a=none.log"], "'a' names two files"),
+        (["none.log"], ["none.log"]),
+        (["a=empty.log"], ["empty.log", "training records", "fairseq-train"]),
+        (["a=empty.log", "a=none.log"], ["'a'", "two files", "NAME=PATH"]),
     ],
 )
-def test_what_is_refused(runs, message, tmp_path, monkeypatch, capsys):
+def test_what_is_refused(runs, parts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.log").touch()
-    assert run_curves.main([*runs, "--plot", "runs.png"]) == 2
-    assert message in capsys.readouterr().err and not (tmp_path / "runs.png").exists()
+    arguments = [*runs, "--plot", "runs.png"]
+    command_refuses(run_curves.main, arguments, capsys, *parts)
+    assert not (tmp_path / "runs.png").exists()

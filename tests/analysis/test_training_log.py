@@ -2,13 +2,12 @@
 
 import json
 
-import pytest
-
 from fairseq_transnormer.analysis import summary
 from fairseq_transnormer.analysis.training_log import (
     read_evaluation_log,
     read_training_log,
 )
+from tests.messages import command_refuses, refuses
 
 from .logs import training_log
 
@@ -30,9 +29,9 @@ def test_records_in_order_with_the_later_of_two(tmp_path):
 def test_logs_without_records_are_refused(tmp_path):
     log = tmp_path / "other.log"
     log.write_text("nothing of the kind\n")
-    with pytest.raises(ValueError, match="other.log: no training records; allowed"):
+    with refuses(ValueError, log, "training records", "fairseq-train"):
         read_training_log(log)
-    with pytest.raises(ValueError, match="other.log: no perplexity; allowed"):
+    with refuses(ValueError, log, "perplexity", "fairseq-eval-lm"):
         read_evaluation_log(log)
 
 
@@ -54,5 +53,5 @@ def test_summary(tmp_path, capsys):
 
 
 def test_summary_of_a_missing_log(tmp_path, capsys):
-    assert summary.main(["--log", str(tmp_path / "none.log")]) == 2
-    assert "none.log" in capsys.readouterr().err
+    log = tmp_path / "none.log"
+    command_refuses(summary.main, ["--log", log], capsys, log)

@@ -16,6 +16,7 @@ from benchmarks.mixed_precision import MasterAdam
 from benchmarks.phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
 from benchmarks.sdpa_transformer import relative_difference, with_sdpa
 from benchmarks.training_calls import TrainingStep, VanillaLayer, features, logits
+from tests.messages import assert_names, command_refuses
 
 VOCABULARY = 60
 SIZE = dict(width=32, heads=4, layers=2, vocabulary=VOCABULARY)
@@ -157,7 +158,7 @@ def test_rows(tmp_path):
     for (_, name, length), row in rows.items():
         assert row["batch"] == 32 // length
         if "triton" in name:
-            assert row["skipped"].startswith("Triton cannot run: ")
+            assert_names(row["skipped"], "Triton", "cpu", "CUDA")
         elif (name, length) == (AS_SHIPPED, 32):
             assert "--quadratic-limit-gib" in row["skipped"]
         else:
@@ -184,7 +185,8 @@ def test_nothing_begins_behind_the_time_limit(tmp_path):
     training_step.main(limited.split())
     rows = read(path)[1]
     assert len(rows) == 2 * 6
-    assert {row["skipped"] for row in rows.values()} == {"--time-limit 0.001 was over"}
+    for row in rows.values():
+        assert_names(row["skipped"], "--time-limit 0.001")
 
 
 def test_one_that_fails_costs_the_others_nothing():
@@ -199,8 +201,9 @@ def test_one_that_fails_costs_the_others_nothing():
     rows = training_step.measure_case(MODEL, calls, options, 16, Deadline(100))
     good, large, broken = rows
     assert good["peak_bytes"] == 36 and len(good["seconds"]) == 2
-    assert large["skipped"] == "out of memory: CUDA out of memory."
-    assert broken["skipped"] == "ValueError: what went wrong"
+    assert_names(large["skipped"], "out of memory")
+    assert "\n" not in large["skipped"]
+    assert_names(broken["skipped"], "ValueError", "went wrong")
     assert "seconds" not in large and "peak_bytes" not in broken
 
 
@@ -212,16 +215,14 @@ def test_what_depends_on_the_device():
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, parts",
     [
-        ("--tokens 100 --lengths 50 64", "--tokens 100 with a length of 64"),
-        ("--tokens 100", "multiples of each length"),
-        ("--time-limit 0", "'0'; allowed: numbers above 0"),
-        ("--parts decoder", "model"),
-        ("--backends cuda", "triton"),
+        ("--tokens 100 --lengths 50 64", ["--tokens 100", 64, "multiples"]),
+        ("--tokens 100", ["--tokens 100", 512, "multiples"]),
+        ("--time-limit 0", ["--time-limit", "'0'", "above 0"]),
+        ("--parts decoder", ["--parts", "'decoder'", MODEL, STACK, LAYER]),
+        ("--backends cuda", ["--backends", "'cuda'", "torch", "triton"]),
     ],
 )
-def test_bad_arguments(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        training_step.main(arguments.split())
-    assert message in capsys.readouterr().err
+def test_bad_arguments(arguments, parts, capsys):
+    command_refuses(training_step.main, arguments.split(), capsys, *parts)

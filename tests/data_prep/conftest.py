@@ -7,6 +7,8 @@ import datasets
 import pytest
 from small_corpora import article_lines
 
+from tests.messages import command_refuses
+
 
 @pytest.fixture(scope="session")
 def articles() -> dict[str, list[str]]:
@@ -122,7 +124,7 @@ def word_folder(tmp_path, text_files) -> Path:
 
 @pytest.fixture
 def fails(capsys) -> Callable:
-    """Runs a command that must end in one message; returns the message."""
+    """Runs a command that must end in one message alone, and must not make ``dest``."""
 
     def run(
         main: Callable[[list[str]], int],
@@ -131,16 +133,10 @@ def fails(capsys) -> Callable:
         dest: Path | None = None,
         code: int = 2,
     ) -> str:
-        capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == code
-        message = capsys.readouterr().err
-        assert message.count("\n") == 1, message
-        assert ": error: " in message and "Traceback" not in message
-        for part in parts:
-            assert str(part) in message
-        if dest is not None:
-            assert not dest.exists()
-        return message
+        parts = ("error", *parts)
+        told = command_refuses(main, arguments, capsys, *parts, code=code, alone=True)
+        assert dest is None or not dest.exists()
+        return told
 
     return run
 
@@ -149,12 +145,7 @@ def fails(capsys) -> Callable:
 def refuses(capsys) -> Callable:
     """Runs a command whose options argparse must refuse."""
 
-    def run(main: Callable[[list[str]], int], arguments: list, *parts: str) -> None:
-        with pytest.raises(SystemExit) as exit_:
-            main([str(argument) for argument in arguments])
-        assert exit_.value.code == 2
-        message = capsys.readouterr().err.splitlines()[-1]
-        for part in parts:
-            assert part in message
+    def run(main: Callable[[list[str]], int], arguments: list, *parts: object) -> None:
+        command_refuses(main, arguments, capsys, *parts)
 
     return run

@@ -9,6 +9,7 @@ from binary_reading import encoder_of, read_ids
 from glue_copies import report_of, table_of
 
 from data_prep import classification, verify
+from tests.messages import lines_naming
 
 ROWS = [
     {"id": 7, "title": 'A "quoted" title', "body": "and, a body", "kind": "news"},
@@ -119,20 +120,22 @@ def test_wrong_values_name_file_line_field_and_what_is_allowed(
         assert not dest.with_name("data.tsv.partial").exists()
 
     wrong = [ROWS[0], {**ROWS[1], "kind": "essay"}]
-    refused("valid.tsv, line 3", "'kind'", "'essay'", "a tale, news", valid=wrong)
+    refused("valid.tsv", "line 3", "'kind'", "'essay'", "a tale", "news", valid=wrong)
     refused("line 2", "'news'", "numbers", options=["--regression"])
     empty = [ROWS[0], {**ROWS[1], "title": " "}]
-    refused("train.tsv, line 3", "an empty 'title'", train=empty)
-    refused("no column 'kinds'", "id, title", options=["--label-column", "kinds"])
-    refused("no column 'b'", options=["--pair-column", "b"])
-    refused("one label, 'news'", train=ROWS[:1], valid=ROWS[:1])
+    refused("train.tsv", "line 3", "empty", "'title'", train=empty)
+    columns = ("train.tsv", "id", "title", "kind")
+    refused("column 'kinds'", *columns, options=["--label-column", "kinds"])
+    refused("column 'b'", *columns, options=["--pair-column", "b"])
+    refused("'kind'", "one label", "'news'", "two", train=ROWS[:1], valid=ROWS[:1])
     broken = [ROWS[0], {**ROWS[1], "body": "a\ttab"}]
-    refused("train.tsv, line 3", "5 columns instead of 4", train=broken)
+    refused("train.tsv", "line 3", "5 columns", 4, train=broken)
     reserved = [{**ROWS[0], "kind": "<unk>"}, ROWS[1]]
-    refused("'<unk>'", "a symbol of fairseq's", train=reserved, valid=reserved)
+    refused("'<unk>'", "symbol", train=reserved, valid=reserved)
     arguments = command()
     (tmp_path / "valid.tsv").unlink()
-    fails(classification.main, arguments, "--valid", "valid.tsv: no such", dest=dest)
+    missing = ("--valid", tmp_path / "valid.tsv", "no such")
+    fails(classification.main, arguments, *missing, dest=dest)
 
 
 def test_malformed_lines_can_be_left_out_and_are_counted(command, tmp_path, capsys):
@@ -143,21 +146,21 @@ def test_malformed_lines_can_be_left_out_and_are_counted(command, tmp_path, caps
         "an empty 'title'": {"lines": 1, "first": [5]},
         "5 columns instead of 4": {"lines": 1, "first": [6]},
     }
-    assert "left out 1 with an empty 'title': line 5" in capsys.readouterr().out
+    assert lines_naming(capsys.readouterr().out, "left out 1", "'title'", "line 5")
 
 
 def test_csv_and_jsonl_mistakes(command, tmp_path, fails):
     arguments = command(".csv")
     with open(tmp_path / "train.csv", "a") as file:
         file.write('"1","never closed')
-    fails(classification.main, arguments, "train.csv, line 5", "end of data")
+    fails(classification.main, arguments, "train.csv", "line 5", "end of data")
     arguments = command(".jsonl")
     with open(tmp_path / "train.jsonl", "a") as file:
         file.write("[1]\n")
-    fails(classification.main, arguments, "train.jsonl, line 4: no JSON object")
+    fails(classification.main, arguments, "train.jsonl", "line 4", "JSON object")
     partly = [ROWS[0], {"title": "No label here"}]
     arguments = command(".jsonl", test=partly)
-    fails(classification.main, arguments, "test.jsonl, line 2: no label")
+    fails(classification.main, arguments, "test.jsonl", "line 2", "label")
     arguments[arguments.index("--train") + 1] = str(tmp_path / "a.txt")
     (tmp_path / "a.txt").touch()
     fails(classification.main, arguments, "a.txt", "*.tsv", "*.jsonl")
@@ -173,10 +176,10 @@ def test_verify_finds_columns_that_do_not_agree(command, tmp_path, fails):
     assert classification.main(command()) == 0
     dest = tmp_path / "data.tsv"
     label = dest / "label"
-    fails(verify.main, [tmp_path / "none"], "no such folder", code=1)
+    fails(verify.main, [tmp_path / "none"], tmp_path / "none", "no such", code=1)
     for suffix in (".bin", ".idx"):
         (label / f"train{suffix}").write_bytes((label / f"valid{suffix}").read_bytes())
-    fails(verify.main, [dest], label / "train.idx", "2 lines, expected 3", code=1)
+    fails(verify.main, [dest], label / "train.idx", "2 lines", 3, code=1)
     for suffix in (".bin", ".idx"):
         (label / f"train{suffix}").unlink()
-    fails(verify.main, [dest], "label/train.bin", "no such file", code=1)
+    fails(verify.main, [dest], label / "train.bin", "no such", code=1)

@@ -115,12 +115,13 @@ def test_deb_files_give_what_their_content_gives(unpacked, tmp_path):
 def test_mistakes(unpacked, tmp_path, fails):
     dest = tmp_path / "dest"
     command = ["--dest", dest, "--from-dir"]
-    fails(debian_docs.main, [*command, tmp_path / "none"], "no such folder", dest=dest)
+    none = tmp_path / "none"
+    fails(debian_docs.main, [*command, none], none, "no such", dest=dest)
     empty = tmp_path / "empty"
     empty.mkdir()
-    fails(debian_docs.main, [*command, empty], "no linux-doc-6.1_", dest=dest)
+    fails(debian_docs.main, [*command, empty], empty, "linux-doc-6.1", dest=dest)
     (unpacked / "usr/share/dictd/gcide.dict.dz").unlink()
-    fails(debian_docs.main, [*command, unpacked], "of dict-gcide in it", dest=dest)
+    fails(debian_docs.main, [*command, unpacked], unpacked, "dict-gcide", dest=dest)
 
 
 def test_a_long_paragraph_becomes_lines_of_whole_sentences():

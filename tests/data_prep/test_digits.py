@@ -89,30 +89,31 @@ def test_mnist_from_local_files(mnist, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "parts"),
     [
-        (idx(pictures(3))[:-1], "truncated?"),
-        (idx(np.zeros((2, 32, 32), np.uint8)), "2 pictures of 32 x 32; expected 28 x"),
-        (struct.pack(">2i", 2049, 3) + b"123", "no IDX file of pictures"),
+        (idx(pictures(3))[:-1], ["truncated"]),
+        (idx(np.zeros((2, 32, 32), np.uint8)), ["2 pictures", "32 x 32", "28 x 28"]),
+        (struct.pack(">2i", 2049, 3) + b"123", ["IDX", "pictures"]),
     ],
 )
-def test_mnist_with_a_fault(content, message, tmp_path, fails):
+def test_mnist_with_a_fault(content, parts, tmp_path, fails):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pictures(10)))
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(content)
     arguments = ["--dest", tmp_path / "d", "--source", "mnist", "--from-dir", tmp_path]
-    fails(digits.main, arguments, message, "t10k", dest=tmp_path / "d")
+    path = tmp_path / "t10k-images-idx3-ubyte"
+    fails(digits.main, arguments, path, *parts, dest=tmp_path / "d")
 
 
 def test_what_is_missing_is_named(tmp_path, fails):
     arguments = ["--dest", tmp_path / "d", "--from-dir", tmp_path]
-    fails(digits.main, arguments, "allowed: with --source mnist")
+    fails(digits.main, arguments, "--from-dir", tmp_path, "--source mnist")
     arguments += ["--source", "mnist"]
-    fails(digits.main, arguments, "no copy of the data")
+    fails(digits.main, arguments, "--from-dir", tmp_path, "no copy")
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pictures(2)))
-    fails(digits.main, arguments, "no t10k-images-idx3-ubyte[.gz]")
+    fails(digits.main, arguments, "t10k-images-idx3-ubyte[.gz]", tmp_path)
 
 
 def test_mnist_has_no_seed(tmp_path, fails):
     arguments = ["--dest", tmp_path / "d", "--source", "mnist", "--seed", "1"]
-    message = "--seed 1; allowed: with --source sklearn"
-    fails(digits.main, [*arguments, "--from-dir", tmp_path], message)
+    parts = ("--seed 1", "--source sklearn")
+    fails(digits.main, [*arguments, "--from-dir", tmp_path], *parts)

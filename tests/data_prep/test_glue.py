@@ -15,6 +15,7 @@ from glue_copies import (
 from data_prep import glue
 from data_prep.glue_tasks import TASKS
 from data_prep.verify import verify_folder
+from tests.messages import lines_naming
 
 
 @pytest.fixture
@@ -70,7 +71,8 @@ def test_the_original_files_of_every_task(originals, prepare, pretraining_data, 
         "7 columns instead of 6": {"lines": 1, "first": [5]},
         "an empty 'question2'": {"lines": 1, "first": [6]},
     }
-    assert "left out 1 with 4 columns instead of 6: line 3" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert lines_naming(told, "left out 1", "4 columns", 6, "line 3")
     # a submission needs an answer to every test question
     assert table_of(dest / "QQP", "test") == [
         ["0", "First?", "Second?", ""],
@@ -179,4 +181,4 @@ def test_again_nothing_to_do_and_other_settings_are_named(
     assert (dest / "CoLA/report.json").stat().st_mtime_ns == before
     command = ["cola", "--dest", dest, "--from-dir", originals, "--max-positions", 16]
     command += ["--data", pretraining_data, "--allow-other-sizes"]
-    fails(glue.main, command, "max_positions: 512 there, 16 now")
+    fails(glue.main, command, dest / "CoLA", "max_positions", 512, 16, "--overwrite")

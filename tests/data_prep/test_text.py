@@ -19,6 +19,7 @@ from data_prep import text, verify
 from data_prep.encoders import SentencepieceEncoder, WordEncoder
 from data_prep.fairseq_format import word_dictionary, write_split
 from data_prep.sentencepiece_model import MODEL_NAME
+from tests.messages import lines_naming
 
 PIECES = ["--tokenizer", "sentencepiece"]
 WORDS = ["--tokenizer", "word"]
@@ -256,7 +257,7 @@ def test_other_settings_are_named_and_overwritten_on_demand(
     word_folder, text_files, fails
 ):
     arguments = ["--dest", word_folder, *WORDS, *of(text_files), "--min-count", 3]
-    fails(text.main, arguments, "min_count: 0 there, 3 now", "--overwrite")
+    fails(text.main, arguments, "min_count", 0, 3, "--overwrite")
     text_files["valid"].write_text("changed\n")
     fails(text.main, arguments[:-2], "documents.valid.0", "valid.txt")
     assert prepare(word_folder, *arguments[2:], "--overwrite") == 0
@@ -276,4 +277,5 @@ def test_foreign_folder_is_left_alone(tmp_path, text_files, fails):
 def test_the_same_text_in_two_splits_is_told(tmp_path, text_files, capsys):
     text_files["valid"] = text_files["train"]
     assert prepare(tmp_path / "bin", *WORDS, *of(text_files)) == 0
-    assert "warning: the same text in two splits" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert lines_naming(told, "warning", "same text", "train", "valid")

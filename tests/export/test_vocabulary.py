@@ -5,6 +5,7 @@ from fairseq.data import Dictionary
 
 from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.vocabulary import Vocabulary
+from tests.messages import refuses
 
 # what str.splitlines cuts at besides the ends of lines of files
 BREAKS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -26,9 +27,9 @@ def test_an_empty_dictionary_and_lines_that_are_none(tmp_path):
     path = tmp_path / "dict.txt"
     path.write_bytes(b"")
     assert Vocabulary.read(path).symbols == Dictionary.load(str(path)).symbols
-    for text in ("a 1\n\nb 1\n", "a\n", "a one\n"):
+    for text, line in (("a 1\n\nb 1\n", ""), ("a\n", "a"), ("a one\n", "a one")):
         path.write_text(text)
         with pytest.raises(ValueError):
             Dictionary.load(str(path))
-        with pytest.raises(ExportError, match="allowed: SYMBOL COUNT"):
+        with refuses(ExportError, path, repr(line), "SYMBOL COUNT"):
             Vocabulary.read(path)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.analysis import attention_scores
+from tests.messages import command_refuses, lines_naming
 
 from .conftest import training_arguments
 
@@ -38,7 +39,7 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
     arguments += ["--data", data_bin, "--output", folder, "--sequences", 2]
     arguments = [str(each) for each in [*arguments, "--length", length, "--layers", 1]]
     assert attention_scores.main(arguments) == 0
-    assert "T1: area below the mean curve" in capsys.readouterr().out
+    assert lines_naming(capsys.readouterr().out, "T1", "area")
     results = json.loads((folder / "curves.json").read_text())
     for name, layers in (
         ("T1", [f"decoder.model.stack.layers.{i}.attention" for i in (0, 1)]),
@@ -59,13 +60,13 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
     for image in ("curves.png", "maps.png"):
         assert (folder / image).read_bytes().startswith(b"\x89PNG")
 
-    for changed, message in (
-        (["--length", "100000000"], "split 'valid' has"),
-        (["--layers", "2"], "--layers 2; allowed: 0 ... 1"),
-        (["--head", "5"], "--head 5; allowed: 0 ... 1"),
-        (["--split", "other"], "no split 'other'"),
-        (["--checkpoint", "x=nowhere.pt"], "nowhere.pt: no such checkpoint file"),
-        (["--sequences", "0"], "--sequences 0; allowed: 1 or more"),
+    for option, value, *parts in (
+        ("--length", 100000000, data_bin, "'valid'", "2 * 100000000"),
+        ("--layers", 2, "--layers 2", "0 ... 1"),
+        ("--head", 5, "--head 5", "0 ... 1"),
+        ("--split", "other", data_bin, "'other'"),
+        ("--checkpoint", "x=nowhere.pt", "nowhere.pt", "no such"),
+        ("--sequences", 0, "--sequences 0", "1 or more"),
     ):
-        assert attention_scores.main([*arguments, *changed]) == 2
-        assert message in capsys.readouterr().err
+        wrong = [*arguments, option, value]
+        command_refuses(attention_scores.main, wrong, capsys, *parts)

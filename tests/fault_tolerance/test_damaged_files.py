@@ -14,6 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq_transnormer.fault_tolerance import checkpoint_files
 from fairseq_transnormer.fault_tolerance.checkpoint_files import is_whole
 from fairseq_transnormer.safe_loading import CheckpointError
+from tests.messages import assert_names, refuses
 
 from .trainings import line_with
 
@@ -51,8 +52,9 @@ def test_a_damaged_last_checkpoint(interrupted, goes_on, tell, damage, workers):
     for name in ("checkpoint_1_24", "checkpoint_best", "checkpoint_last"):
         damage(run.save_dir / f"{name}.pt")
     at = goes_on(run)
-    said = line_with(run.text(), "checkpoint_last.pt was damaged")
-    assert at == 16 and "checkpoint_1_16.pt, the newest" in said
+    said = line_with(run.text(), "checkpoint_last.pt.damaged")
+    assert at == 16
+    assert_names(said, "checkpoint_last.pt", "damaged", "checkpoint_1_16.pt", "newest")
     assert (run.save_dir / "checkpoint_last.pt.damaged").exists()
     how = {cut: "1,000 bytes cut off", flip: "one bit flipped"}[damage]
     if workers == 1:
@@ -65,8 +67,9 @@ def test_no_whole_checkpoint_is_an_error(interrupted, tell):
         flip(path)
     codes = run.run()
     assert codes == [1]
-    said = line_with(run.text(), "has no complete checkpoint")
-    assert said.startswith("ValueError: ") and not run.losses()
+    said = line_with(run.text(), "ValueError: ")
+    assert_names(said, run.save_dir, "no complete checkpoint")
+    assert not run.losses()
     assert (run.save_dir / "checkpoint_last.pt").exists()
     tell("every checkpoint: one bit flipped", codes, 24, 0, said)
 
@@ -116,7 +119,7 @@ def test_a_full_disk_at_the_repair_leaves_it_to_be_done(damaged, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_files, "copy_whole", full)
-        with pytest.raises(OSError, match="No space left"):
+        with refuses(OSError, "No space left"):
             checkpoint_files.repair_last_checkpoint(damaged)
     assert last.exists()
     whole = checkpoint_files.repair_last_checkpoint(damaged)
@@ -145,8 +148,9 @@ def test_a_kill_during_the_repair_leaves_it_to_be_done(damaged, monkeypatch):
 def test_a_flipped_bit_is_seen_wherever_fairseq_loads(damaged):
     """Evaluation, generation, and the checkpoint that a fine-tuning begins with."""
     load = checkpoint_utils.load_checkpoint_to_cpu
-    with pytest.raises(CheckpointError, match="checkpoint_last.pt: damaged: a record"):
-        load(str(damaged / "checkpoint_last.pt"))
+    last = damaged / "checkpoint_last.pt"
+    with refuses(CheckpointError, last, "damaged", "CRC-32"):
+        load(str(last))
 
 
 def test_wherever_a_bit_flips_it_is_seen_or_does_no_harm(tmp_path):
@@ -186,7 +190,7 @@ def test_a_truncated_shard_stops_the_start(
     run.data = ":".join(map(str, folders))
     codes = run.run()
     assert codes == [1] and not run.losses()
-    said = line_with(run.text(), f"{path} has ")
-    assert said.startswith("ValueError: ") and "truncated or damaged" in said
+    said = line_with(run.text(), "ValueError: ")
+    assert_names(said, path, "truncated", "damaged")
     if shard:
         tell(f"the second shard's train.{suffix} truncated", codes, 0, 0, said)

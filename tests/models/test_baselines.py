@@ -12,6 +12,8 @@ from fairseq.models.roberta.model import RobertaEncoder
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 
+from tests.messages import refuses
+
 from .building import BASELINES, build, draw_tokens, task
 from .test_variants import (
     changed_value,
@@ -115,16 +117,16 @@ def test_every_field_can_be_set(way, name):
 
 @pytest.mark.parametrize("name", ["vanilla_transformer", "roberta_vanilla_transformer"])
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "parts"),
     [
-        ({"num_heads": 5}, "num_heads=5; allowed: divisors of embed_dim"),
-        ({"dropout": 1.5}, "dropout=1.5; allowed"),
-        ({"ffn_activation": "silu"}, "ffn_activation='silu'; allowed: relu, gelu"),
-        ({"num_layers": 0}, "num_layers=0; allowed: at least 1"),
+        ({"num_heads": 5}, ["num_heads=5", "divisors", "embed_dim"]),
+        ({"dropout": 1.5}, ["dropout=1.5", "at least 0", "below 1"]),
+        ({"ffn_activation": "silu"}, ["ffn_activation='silu'", "relu", "gelu"]),
+        ({"num_layers": 0}, ["num_layers=0", "at least 1"]),
     ],
 )
-def test_wrong_values_are_named(name, changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_wrong_values_are_named(name, changes, parts):
+    with refuses(ValueError, *parts):
         build(f"{name}_tiny", **changes)
 
 

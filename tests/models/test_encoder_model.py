@@ -11,6 +11,8 @@ from fairseq.models import MODEL_REGISTRY
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from omegaconf import OmegaConf
 
+from tests.messages import assert_names
+
 from .building import BASELINES, dictionary, draw_tokens, task, tiny_encoder
 
 variants = pytest.mark.parametrize("variant", ["t1", "t2", *BASELINES])
@@ -79,7 +81,7 @@ def test_classification_heads(variant, caplog):
     assert model.classification_heads["narrow"].dense.out_features == 5
     assert not caplog.records
     model.register_classification_head("three", num_classes=4)
-    assert "'three' is replaced" in caplog.text
+    assert_names(caplog.text, "'three'", "replaced")
     assert model(tokens, classification_head_name="three")[0].shape == (2, 4)
 
 
@@ -110,7 +112,8 @@ def test_a_head_of_another_size_keeps_its_fresh_weights(sizes, caplog):
     saved, model = with_head(("a", 3, 8)), with_head(("a", *sizes))
     fresh = head_weights(model)
     model.load_state_dict(saved.state_dict(), strict=True)
-    assert "'a' of the checkpoint is dropped" in caplog.text
+    here, there = ((f"num_classes={n}", f"inner_dim={m}") for n, m in (sizes, (3, 8)))
+    assert_names(caplog.text, "'a'", "dropped", *here, *there)
     for key, value in head_weights(model).items():
         assert torch.equal(value, fresh[key])
     tokens = draw_tokens(1, 5)
@@ -122,7 +125,10 @@ def test_heads_that_the_model_lacks_are_dropped_or_added(caplog):
     model = with_head()
     model.load_state_dict(saved.state_dict(), strict=True)
     assert not model.classification_heads
-    assert "'a' of the checkpoint is dropped" in caplog.text
+    for head, sizes in {"'a'": (3, 8), "'b'": (2, model.cfg.embed_dim)}.items():
+        line = next(line for line in caplog.messages if head in line)
+        of_head = [f"num_classes={sizes[0]}", f"inner_dim={sizes[1]}"]
+        assert_names(line, head, "dropped", *of_head, "none")
     model = with_head(load_checkpoint_heads=True)
     model.load_state_dict(saved.state_dict(), strict=True)
     assert set(model.classification_heads) == {"a", "b"}

@@ -12,6 +12,7 @@ from fairseq_transnormer.models.gradient_recording import (
     GradientRecorder,
     record_gradients,
 )
+from tests.messages import refuses
 
 OPTIMIZER = SimpleNamespace()
 HEADER = {"parameters": {"weight": 6, "bias": 3}}
@@ -101,13 +102,13 @@ def test_another_models_file_is_not_continued(tmp_path):
     path = tmp_path / "file"
     text = '{"parameters": {"other": 1}}\n{"update":1,"norm":[1],"mean":[1]}\n'
     path.write_text(text)
-    with pytest.raises(ValueError, match="another model; allowed: a file of this run"):
+    with refuses(ValueError, "gradient_statistics", path, "model", "file"):
         GradientRecorder(linear_with_gradients(), path).record(OPTIMIZER, 2)
     assert path.read_text() == text
 
 
 def test_gradients_that_are_elsewhere_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="every ddp_backend but fully_sharded"):
+    with refuses(ValueError, "gradient_statistics", "ddp_backend", "fully_sharded"):
         GradientRecorder(nn.Linear(2, 2), tmp_path / "file").record(OPTIMIZER, 1)
 
 

@@ -63,10 +63,8 @@ NUMBERS = {
 @pytest.mark.parametrize(("config", "field"), CHOICES)
 def test_wrong_choices_are_answered_with_the_right_ones(config, field):
     kind = {each.name: each.type for each in dataclasses.fields(config)}[field]
-    with pytest.raises(ValueError) as error:
+    with refuses(ValueError, f"{field}='nonsense'", *kind):
         config(**{field: "nonsense"})
-    assert str(error.value).startswith(f"{field}='nonsense'; allowed: ")
-    assert str(error.value).endswith(", ".join(kind))
 
 
 @pytest.mark.parametrize(("config", "field"), CHOICES)
@@ -81,33 +79,35 @@ def test_right_choices_become_members_and_stay_strings(config, field):
     ("field", "value"), [(f, v) for f, values in NUMBERS.items() for v in values]
 )
 def test_wrong_numbers_are_named(field, value):
-    with pytest.raises(ValueError, match=rf"^{field}={value}; allowed: "):
+    described = {each.name: each.metadata for each in dataclasses.fields(EncoderConfig)}
+    bounds = [described[field].get(key) for key in ("at_least", "above", "below")]
+    allowed = [f"{bound:g}" for bound in bounds if bound is not None]
+    with refuses(ValueError, f"{field}={value}", *allowed):
         EncoderConfig(**{field: value})
 
 
 def test_what_fits_only_together():
     config = LanguageModelConfig(embed_dim=512, num_heads=7)
-    with pytest.raises(ValueError, match="num_heads=7; allowed: divisors of.*512"):
+    with refuses(ValueError, "num_heads=7", "divisors", "embed_dim=512"):
         CausalLanguageModel(config, 10)
     config = LanguageModelConfig(embed_dim=6, num_heads=2)
-    with pytest.raises(ValueError, match="head_dim=3;.*even.*relative_position='none'"):
+    with refuses(ValueError, "head_dim=3", "even", "relative_position='none'"):
         CausalLanguageModel(config, 10)
     CausalLanguageModel(dataclasses.replace(config, relative_position="none"), 10)
     config = LanguageModelConfig(positional_embedding="learned")
-    with pytest.raises(
-        ValueError, match="positional_embedding='learned'; allowed.*none"
-    ):
+    with refuses(ValueError, "positional_embedding='learned'", "sinusoidal", "none"):
         CausalLanguageModel(config, 10)
     config = EncoderConfig(
         embed_dim=2, num_heads=1, positional_embedding="sinusoidal", ffn_dim=2
     )
-    with pytest.raises(ValueError, match="embed_dim=2; allowed.*4 or more"):
+    with refuses(ValueError, "embed_dim=2", "4 or more"):
         MaskedLanguageModel(config, 10)
     for model, kind in (
         (CausalLanguageModel, LanguageModelConfig),
         (MaskedLanguageModel, EncoderConfig),
     ):
-        with pytest.raises(ValueError, match="attention_types='diag,liner'.*'liner'"):
+        wrong = ("attention_types='diag,liner'", "'liner'")
+        with refuses(ValueError, *wrong, *token_mixers()):
             model(kind(attention_types="diag,liner"), 10)
 
 
@@ -163,10 +163,8 @@ WRONG += ["diag norm", "diag*3*2", "3*diag", "diagonal", "Diag", "diag;norm", "d
 
 @pytest.mark.parametrize("notation", WRONG)
 def test_wrong_notations_are_named(notation):
-    with pytest.raises(ValueError) as error:
+    with refuses(ValueError, f"attention_types={notation!r}", *token_mixers()):
         parse_attention_types(notation)
-    assert f"attention_types={notation!r}" in str(error.value)
-    assert "allowed names: " + ", ".join(token_mixers()) in str(error.value)
 
 
 @given(st.text(alphabet="diagnorm*,0123 ", max_size=12))
@@ -180,7 +178,7 @@ def test_notations_are_read_or_refused(notation):
 
 
 def test_a_name_is_registered_once():
-    with pytest.raises(ValueError, match="'diag' is registered already"):
+    with refuses(ValueError, "'diag'", "registered", *token_mixers()):
         register_attention("diag")(type("Another", (), {}))
 
 

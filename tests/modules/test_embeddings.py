@@ -8,6 +8,7 @@ from fairseq_transnormer.modules.embeddings import (
     SinusoidalPositions,
     token_positions,
 )
+from tests.messages import refuses
 
 from .building import draw_tokens, masked_language_model
 
@@ -51,12 +52,11 @@ def test_learned_positions_are_robertas():
 
 def test_too_long_inputs_are_named():
     learned = LearnedPositions(6, 4, padding_idx=1)
-    message = "input of 7 tokens; allowed: up to max_positions=6"
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError, "input", 7, "max_positions=6"):
         learned(torch.arange(7))
     model = masked_language_model("t2", max_positions=6)
     assert model(draw_tokens(2, 6)).shape == (2, 6, 40)
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError, "input", 7, "max_positions=6"):
         model(draw_tokens(2, 7))
 
 

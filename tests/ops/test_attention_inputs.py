@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import block_attention, linear_attention
+from tests.messages import refuses
 
 OPS = {
     "linear": lambda q, k, v, **o: linear_attention(q, k, v, **({"causal": True} | o)),
@@ -24,13 +25,13 @@ def test_each_tensor_has_four_dimensions_and_one_float_dtype(which, op):
     name = ("query", "key", "value")[which]
     tensors = [draw() for _ in range(3)]
     tensors[which] = draw(2, 6, 12)
-    with pytest.raises(ValueError, match=rf"{name}.*\(2, 6, 12\).*allowed.*batch"):
+    with refuses(ValueError, name, (2, 6, 12), "batch", "length", "heads", "width"):
         op(*tensors)
     if which:
         tensors[which] = draw().double()
-        with pytest.raises(ValueError, match=f"{name}.*float64.*float32.*allowed"):
+        with refuses(ValueError, name, "torch.float64", "query", "torch.float32"):
             op(*tensors)
-    with pytest.raises(ValueError, match="query has dtype torch.int64"):
+    with refuses(ValueError, "query", "torch.int64", "floating-point"):
         op(*(draw(dtype=torch.int64) for _ in range(3)))
 
 
@@ -39,7 +40,7 @@ def test_each_tensor_has_four_dimensions_and_one_float_dtype(which, op):
     "shape", [(1, 6, 3, 4), (2, 6, 2, 4), (2, 6, 3, 5)], ids=["batch", "heads", "width"]
 )
 def test_keys_fit_queries(shape, op):
-    with pytest.raises(ValueError, match=r"key has shape.*beside query.*must agree"):
+    with refuses(ValueError, "key", shape, "query", (2, 6, 3, 4), "heads"):
         op(draw(), draw(*shape), draw())
 
 
@@ -50,24 +51,24 @@ def test_keys_fit_queries(shape, op):
     ids=["batch", "length", "heads"],
 )
 def test_values_fit_keys(shape, op):
-    with pytest.raises(ValueError, match=r"value has shape.*beside key.*must agree"):
+    with refuses(ValueError, "value", shape, "key", (2, 6, 3, 4), "heads"):
         op(draw(), draw(), draw(*shape))
 
 
 @ops
 def test_there_is_at_least_one_token(op):
-    with pytest.raises(ValueError, match="length 0; allowed: 1 or more"):
+    with refuses(ValueError, "query", "key", "length 0", "1 or more"):
         op(*(draw(2, 0, 3, 4) for _ in range(3)))
 
 
 @ops
 def test_lengths_agree_when_causal(op):
-    with pytest.raises(ValueError, match="query has length 5 and key 6"):
+    with refuses(ValueError, "query", 5, "key", 6, "equal"):
         op(draw(2, 5, 3, 4), draw(), draw())
 
 
 def test_lengths_agree_in_blocks_always():
-    with pytest.raises(ValueError, match="query has length 5 and key 6"):
+    with refuses(ValueError, "query", 5, "key", 6, "equal"):
         block_attention(draw(2, 5, 3, 4), draw(), draw(), block_size=4, causal=False)
 
 
@@ -78,8 +79,8 @@ def test_lengths_agree_in_blocks_always():
     ids=["dtype", "transposed", "length"],
 )
 def test_the_mask_is_bool_of_batch_and_key_length(mask, op):
-    message = r"key_padding_mask is torch.*allowed: torch.bool.*\(2, 6\)"
-    with pytest.raises(ValueError, match=message):
+    found = (mask.dtype, tuple(mask.shape))
+    with refuses(ValueError, "key_padding_mask", *found, "torch.bool", (2, 6)):
         op(draw(), draw(), draw(), key_padding_mask=mask)
 
 
@@ -87,13 +88,13 @@ def test_the_mask_is_bool_of_batch_and_key_length(mask, op):
 def test_states_are_causal(op):
     _, state = op(draw(), draw(), draw(), return_state=True)
     for options in ({"return_state": True}, {"initial_state": state}):
-        with pytest.raises(ValueError, match="causal=False.*states with causal=True"):
+        with refuses(ValueError, "causal=False", "state", "causal=True"):
             op(draw(), draw(), draw(), causal=False, **options)
 
 
 def test_a_normalised_call_needs_a_normalised_state():
     _, state = linear_attention(*[draw()] * 3, causal=True, return_state=True)
-    with pytest.raises(ValueError, match="key_sum=None with normalize=True; allowed"):
+    with refuses(ValueError, "initial_state.key_sum=None", "normalize=True"):
         linear_attention(
             *[draw()] * 3, causal=True, normalize=True, initial_state=state
         )
@@ -109,15 +110,21 @@ def test_states_of_other_sizes_are_not_broadcast(shape, length, op):
     batch, heads, width = shape
     _, state = op(draw(), draw(), draw(), return_state=True)
     tensors = [draw(batch, length, heads, width)] * 3
-    with pytest.raises(ValueError, match=r"initial_state.key\w* has shape.*allowed"):
+    if hasattr(state, "key_value"):
+        for_keys = ("key_value", (2, 3, 4, 4), (batch, heads, width, width))
+        for_values = ("key_value", (2, 3, 4, 4), (2, 3, 4, 1))
+    else:
+        for_keys = ("key", (2, 4, 3, 4), (batch, 4, heads, width))
+        for_values = ("value", (2, 4, 3, 4), (2, 4, 3, 1))
+    with refuses(ValueError, f"initial_state.{for_keys[0]}", *for_keys[1:]):
         op(*tensors, initial_state=state)
     query, value = draw(2, length, 3, 4), draw(2, length, 3, 1)
-    with pytest.raises(ValueError, match=r"initial_state.\w*value has shape.*allowed"):
+    with refuses(ValueError, f"initial_state.{for_values[0]}", *for_values[1:]):
         op(query, query, value, initial_state=state)
 
 
 def test_the_reference_of_block_attention_says_that_it_keeps_no_state():
-    with pytest.raises(NotImplementedError, match="allowed backend: torch"):
+    with refuses(NotImplementedError, "backend='reference'", "state", "torch"):
         block_attention(
             *[draw()] * 3,
             block_size=4,
@@ -129,14 +136,14 @@ def test_the_reference_of_block_attention_says_that_it_keeps_no_state():
 
 def test_block_attention_names_its_options():
     for p in (-0.1, 1.0):
-        with pytest.raises(ValueError, match=f"dropout_p={p}; allowed: 0 <= p < 1"):
+        with refuses(ValueError, f"dropout_p={p}", "0 <=", "< 1"):
             block_attention(*[draw()] * 3, block_size=4, causal=True, dropout_p=p)
-    with pytest.raises(ValueError, match="block_size=0; allowed: 1 or more"):
+    with refuses(ValueError, "block_size=0", "1 or more"):
         block_attention(*[draw()] * 3, block_size=0, causal=True)
-    with pytest.raises(ValueError, match="activation='elu'; allowed: softmax, relu"):
+    with refuses(ValueError, "activation='elu'", "softmax", "relu"):
         block_attention(*[draw()] * 3, block_size=4, causal=True, activation="elu")
     _, state = block_attention(
         *[draw()] * 3, block_size=4, causal=True, return_state=True
     )
-    with pytest.raises(ValueError, match="blocks of 4; allowed: block_size=8"):
+    with refuses(ValueError, "initial_state", 4, "block_size=8"):
         block_attention(*[draw()] * 3, block_size=8, causal=True, initial_state=state)

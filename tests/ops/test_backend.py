@@ -18,6 +18,7 @@ from fairseq_transnormer.ops import (
     rms_norm,
 )
 from fairseq_transnormer.ops.triton_ops.support import constant_when_compiled
+from tests.messages import refuses
 
 X = torch.ones(1, 3, 1, 2)
 CALLS = {
@@ -55,13 +56,10 @@ def test_the_caller_wins_over_the_environment(monkeypatch):
 
 
 def test_unknown_names_are_answered_with_the_list(monkeypatch):
-    everything = ".*".join(BACKENDS)
-    with pytest.raises(ValueError, match=f"backend='cuda'.*allowed.*{everything}"):
+    with refuses(ValueError, "backend='cuda'", *BACKENDS):
         resolve_backend("cuda")
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "Torch")
-    with pytest.raises(
-        ValueError, match=f"{ENVIRONMENT_VARIABLE}='Torch'.*{everything}"
-    ):
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "Torch.1")
+    with refuses(ValueError, ENVIRONMENT_VARIABLE, "Torch.1", *BACKENDS):
         resolve_backend("auto")
 
 
@@ -74,10 +72,10 @@ def test_every_op_takes_every_name(call):
 
 @calls
 def test_every_op_asks_for_its_backend(call, monkeypatch):
-    with pytest.raises(ValueError, match="backend='cuda'"):
+    with refuses(ValueError, "backend='cuda'", *BACKENDS):
         call(backend="cuda")
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "cuda")
-    with pytest.raises(ValueError, match=ENVIRONMENT_VARIABLE):
+    with refuses(ValueError, ENVIRONMENT_VARIABLE, "cuda", *BACKENDS):
         call()
 
 
@@ -92,23 +90,21 @@ def test_what_is_selected_is_what_runs(monkeypatch):
 
 @calls
 def test_triton_says_why_it_cannot_run(call):
-    with pytest.raises(ValueError, match="backend='triton': .*cpu.*CUDA"):
+    with refuses(ValueError, "backend='triton'", "cpu", "CUDA"):
         call(backend="triton")
 
 
 def test_triton_names_what_its_kernels_lack():
-    def reason(tensor, widths=()):
-        with pytest.raises(ValueError, match="backend='triton'") as caught:
-            backend.select({}, "triton", [tensor], widths)
-        return str(caught.value)
-
-    assert "torch.float64; its kernels take torch.bfloat16" in reason(X.double())
-    assert "on cpu; its kernels take CUDA" in reason(X)
-    with pytest.raises(ValueError, match="normalize=True"):
+    lacks = partial(refuses, ValueError, "backend='triton'")
+    with lacks("torch.float64", "torch.bfloat16"):
+        backend.select({}, "triton", [X.double()], ())
+    with lacks("cpu", "CUDA"):
+        backend.select({}, "triton", [X], ())
+    with lacks("normalize=True"):
         linear_attention(X, X, X, causal=True, normalize=True, backend="triton")
-    with pytest.raises(ValueError, match="block_size=65; its kernels take 16, 32"):
+    with lacks("block_size", 65, 16, 32):
         block_attention(X, X, X, block_size=65, causal=True, backend="triton")
-    with pytest.raises(ValueError, match=r"dropout_p=0\.5; its kernels take 0"):
+    with lacks("dropout_p", 0.5, "0"):
         block_attention(
             X, X, X, block_size=64, causal=True, dropout_p=0.5, backend="triton"
         )

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import gated_linear
+from tests.messages import refuses
 
 from .drawing import CPU_BACKENDS, gradients, relative_error
 
@@ -100,5 +101,5 @@ def test_autocast_casts_the_product_with_the_weight():
 
 def test_gates_that_do_not_fit_are_refused():
     gate, value, weight, bias = draw(6, 50)
-    with pytest.raises(ValueError, match="must agree"):
+    with refuses(ValueError, "gate", (6, 50), "value", (3, 50), "agree"):
         gated_linear(gate, value[:3], weight, bias)

@@ -20,6 +20,7 @@ from fairseq_transnormer.reproduce.scheduling import run_all
 from fairseq_transnormer.reproduce.tables import chosen_cells, load_table, load_tables
 from fairseq_transnormer.sentence_data import SentenceData, updates_of_training
 from tests.classification.problems import WORDS, dictionary, write_problem
+from tests.messages import command_refuses, refuses
 from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
 
@@ -112,47 +113,43 @@ def test_from_pre_training_to_labels(place, capsys):
     check_refusals(place, given, start, capsys)
 
 
-def refusal(arguments, capsys) -> str:
-    capsys.readouterr()
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
-
-
 def check_refusals(place, given, start, capsys):
     """What does not fit the checkpoint is told before anything is touched."""
+
+    def refused(arguments, *parts):
+        command_refuses(main, arguments, capsys, *parts, alone=True)
+
     words = dictionary()
     words.add_symbol("one more")
     cases = {
-        "entries with the special ones; allowed for": {"words": words},
-        "texts of up to 600 tokens": {"max_positions": 600},
+        # and <mask>
+        ("input0/dict.txt", len(words) + 1, len(words)): {"words": words},
+        ("up to 600", "max_positions"): {"max_positions": 600},
     }
-    for number, (message, changes) in enumerate(cases.items()):
+    for number, (parts, changes) in enumerate(cases.items()):
         data = write_problem(place / f"other{number}", **changes)
         more = ["--data", f"sentence_prediction={data}"]
-        assert message in refusal([*given, *more], capsys)
-    assert "'mrcp' is not known; allowed: cola," in refusal(
-        [*given[:2], "mrcp", *given[3:]], capsys
-    )
+        refused([*given, *more], data, "allowed", start, *parts)
+    refused([*given[:2], "mrcp", *given[3:]], "'mrcp'", "cola", "mrpc", "own")
     truncated = place / "truncated.pt"
     truncated.write_bytes(start.read_bytes()[:5000])
-    assert "damaged" in refusal(["finetune", str(truncated), *given[2:]], capsys)
-    assert "no such checkpoint" in refusal(["finetune", "none.pt", *given[2:]], capsys)
+    refused(["finetune", truncated, *given[2:]], truncated, "damaged")
+    refused(["finetune", "none.pt", *given[2:]], "none.pt", "no such")
     state = torch.load(start, weights_only=True)
     state["cfg"]["task"]["_name"] = "language_modeling"
-    torch.save(state, place / "causal.pt")
-    assert "allowed: bidirectional models" in refusal(
-        ["finetune", str(place / "causal.pt"), *given[2:]], capsys
-    )
+    causal = place / "causal.pt"
+    torch.save(state, causal)
+    parts = ("language_modeling", "allowed", "bidirectional", "masked_lm")
+    refused(["finetune", causal, *given[2:]], causal, *parts)
     checkpoint = PretrainedCheckpoint.read(start)
     other = checkpoint.model | {"block_size": 16, "dropout": 0.5}
-    with pytest.raises(ValueError, match=r"model.block_size=64, here 16$"):
+    with refuses(ValueError, start, "model.block_size=64", 16) as caught:
         checkpoint.check_model(other)
+    assert "dropout" not in str(caught.value)
     broken = write_problem(place / "broken")
     (broken / "label/valid.bin").unlink()
     more = ["--data", f"sentence_prediction={broken}"]
-    assert "no label/valid.bin" in refusal([*given, *more], capsys)
+    refused([*given, *more], broken, "label/valid.bin")
 
 
 @pytest.mark.parametrize(
@@ -266,16 +263,15 @@ def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
     assert pretraining["lr"] == [0.5] and pretraining["max_epoch"] == 0
     assert tuning["lr"] == [0.00003] and tuning["max_update"] == 12
 
-    cases = {
-        "--sweep optimization.lr=0.5; allowed: 3e-05, 0.0001": [
-            "--sweep", "optimization.lr=0.5"
-        ],
-        "--sweep seed=1; allowed: no such sweep": ["--sweep", "seed=1"],
-        "--set optimization.lr: the table has": ["--set", "optimization.lr=[0.5]"],
-        "says nothing of the task 'mlm'": ["--set", "mlm:optimization.lr=[0.5]"],
-    }  # fmt: skip
-    for message, more in cases.items():
-        assert message in refusal([*arguments, *more], capsys)
+    rate = "optimization.lr"
+    for option, value, *parts in (
+        ("--sweep", f"{rate}=0.5", f"--sweep {rate}=0.5", "3e-05", 0.0001),
+        ("--sweep", "seed=1", "--sweep seed=1", "no such sweep"),
+        ("--set", f"{rate}=[0.5]", f"--set {rate}", "--sweep", "--lr"),
+        ("--set", f"mlm:{rate}=[0.5]", "tiny", "'mlm'", "masked_lm"),
+    ):
+        more = [*arguments, option, value]
+        command_refuses(main, more, capsys, *parts, alone=True)
 
 
 def test_the_script_says_what_it_wants():
@@ -349,8 +345,9 @@ def test_a_run_waits_for_what_it_needs(tmp_path):
 
 
 def test_data_without_a_report_are_told(tmp_path):
-    with pytest.raises(ValueError, match="allowed: a folder that data_prep"):
+    path = tmp_path / "report.json"
+    with refuses(ValueError, path, "data_prep.glue", "data_prep.classification"):
         SentenceData.read(tmp_path)
-    (tmp_path / "report.json").write_text("{")
-    with pytest.raises(ValueError, match="damaged"):
+    path.write_text("{")
+    with refuses(ValueError, path, "damaged"):
         SentenceData.read(tmp_path)

@@ -15,6 +15,7 @@ from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.progress import Progress
 from fairseq_transnormer.reproduce.runs import RunFolder, Step, merged
 from fairseq_transnormer.reproduce.scheduling import run_all
+from tests.messages import refuses
 
 from .stand_in import command, plan, prepared
 
@@ -128,7 +129,7 @@ def test_an_interrupt_stops_the_children_and_marks_their_runs(tmp_path, number, 
         while not (state.exists() and state.read_text() == "2"):
             time.sleep(0.05)
         seen.append(folder.status()["state"])
-        with pytest.raises(ReproduceError, match="another runner"):
+        with refuses(ReproduceError, folder.path, "another runner"):
             folder.lock().__enter__()
         os.kill(os.getpid(), number)
 
@@ -174,7 +175,7 @@ def test_slots(monkeypatch):
     slots = make_slots([], 1, 4)
     assert len(slots) == 4 and slots[0].environment()["OMP_NUM_THREADS"] == "2"
     assert slots[0].environment()["CUDA_VISIBLE_DEVICES"] == ""
-    with pytest.raises(ReproduceError, match="takes 8 GPUs and 2 are there"):
+    with refuses(ReproduceError, "8 GPUs", 2):
         make_slots([0, 1], 8, None)
 
 

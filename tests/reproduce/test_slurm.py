@@ -13,6 +13,7 @@ from fairseq_transnormer.reproduce import slurm
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.runs import RunFolder, Step
+from tests.messages import refuses
 
 from .stand_in import plan, prepared
 
@@ -105,11 +106,13 @@ def test_a_waiting_job_is_known(tmp_path, cluster):
 
 def test_a_refusal_is_told(tmp_path, cluster):
     (cluster / "sbatch").write_text("#!/bin/sh\necho no such partition >&2\nexit 1\n")
-    with pytest.raises(ReproduceError, match="no such partition"):
-        slurm.submit(prepared(tmp_path, "run"), 1, [])
+    folder = prepared(tmp_path, "run")
+    script = folder.path / slurm.SCRIPT
+    with refuses(ReproduceError, "sbatch", script, "no such partition"):
+        slurm.submit(folder, 1, [])
 
 
 def test_without_slurm_there_is_a_message(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(tmp_path)))
-    with pytest.raises(ReproduceError, match="no sbatch"):
+    with refuses(ReproduceError, "--slurm", "sbatch", "PATH"):
         slurm.require_slurm()

@@ -12,6 +12,7 @@ from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.tables import load_table, load_tables
+from tests.messages import refuses
 from tests.paths import CONFIGS
 from tests.tiny_data import write_tiny_data
 
@@ -189,40 +190,40 @@ def test_seed_and_settings_reach_the_configuration(data):
 
 
 def test_a_value_that_the_model_refuses_is_told(data):
-    with pytest.raises(ReproduceError, match="block_size=0; allowed"):
+    with refuses(ReproduceError, "block_size=0", "at least 1"):
         plan_of("table11", "64", "T1", data, overrides={"model.block_size": 0})
-    with pytest.raises(ReproduceError, match="block_sizee"):
+    with refuses(ReproduceError, "block_sizee"):
         plan_of("table11", "64", "T1", data, overrides={"model.block_sizee": 8})
 
 
 def test_jobs_and_metrics_may_be_named_by_module():
     found = METRICS.find("fairseq_transnormer.reproduce.metrics:parameters")
     assert found is METRICS.find("params_m")
-    with pytest.raises(ReproduceError, match="job 'nothing' is not known.*hydra_train"):
+    with refuses(ReproduceError, "job", "'nothing'", *JOBS.names()):
         JOBS.find("nothing")
-    with pytest.raises(ReproduceError, match="no.such"):
+    with refuses(ReproduceError, "'no.such:thing'"):
         METRICS.find("no.such:thing")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "parts"),
     [
-        ("title: x\ncolumns: {a: {metric: m}}", "rows is missing"),
-        (
-            "title: x\ncolums: {}\nrows: {}",
-            "unknown key colums; allowed: after, attach, bubbles, col",
-        ),
+        ("title: x\ncolumns: {a: {metric: m}}", ["rows", "missing"]),
+        ("title: x\ncolums: {}\nrows: {}", ["colums", "after", "attach", "columns"]),
         (
             "title: x\ncolumns: {a: {metric: m, config: c}}\n"
             "rows: {r: {paper: [1, 2]}}",
-            "row r: paper=.*a list of 1 figures",
+            ["row r", "paper=[1, 2]", "list of 1"],
         ),
-        ("title: x\ncolumns: {a: {metric: m}}\nrows: {r: {}}", "config is missing"),
-        ("title: [", "no YAML"),
+        (
+            "title: x\ncolumns: {a: {metric: m}}\nrows: {r: {}}",
+            ["row r", "column a", "config", "missing"],
+        ),
+        ("title: [", ["YAML"]),
     ],
 )
-def test_a_wrong_table_is_told(tmp_path, text, message):
+def test_a_wrong_table_is_told(tmp_path, text, parts):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(ReproduceError, match=message):
+    with refuses(ReproduceError, path, *parts):
         load_table(CONFIGS, str(path))

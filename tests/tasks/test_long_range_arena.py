@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from data_prep.lra_stand_ins import main
+from fairseq_transnormer.labelled_sequences import FORMAT
 from fairseq_transnormer.tasks.long_range_arena import (
     LongRangeArenaConfig,
     LongRangeArenaTask,
@@ -39,16 +40,18 @@ def test_a_folder_says_what_its_examples_are(folder):
 
 
 def test_other_folders_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match="data of 'text'; allowed with arena=listops"):
+    with refuses(ValueError, folder / "text", "'text'", "arena=listops", "'listops'"):
         setup(folder / "text", arena="listops")
-    with pytest.raises(ValueError, match="manifest.json.*data_prep.lra makes it"):
+    with refuses(ValueError, tmp_path / "manifest.json", "data_prep.lra"):
         setup(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": "other"}')
-    with pytest.raises(ValueError, match="format 'other'; allowed"):
+    with refuses(ValueError, tmp_path / "manifest.json", "'other'", repr(FORMAT)):
         setup(tmp_path)
-    with pytest.raises(ValueError, match=r"max_positions=20; allowed for .*: from \d+"):
+    splits = json.loads((folder / "text" / "manifest.json").read_text())["splits"]
+    longest = max(split["longest"] for split in splits.values())
+    with refuses(ValueError, "max_positions=20", folder / "text", f"from {longest}"):
         setup(folder / "text", max_positions=20)
-    with pytest.raises(ValueError, match="split='dev' of .*; allowed: train"):
+    with refuses(ValueError, "split='dev'", folder / "text", *splits):
         setup(folder / "text").load_dataset("dev")
 
 

@@ -12,6 +12,7 @@ from fairseq import checkpoint_utils
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 import fairseq_transnormer  # noqa: F401 (registers the models)
+from tests.messages import lines_naming
 
 from .conftest import (
     BATCHES,
@@ -129,14 +130,14 @@ def test_any_number_of_workers_goes_on(trained, text, tmp_path, workers):
     assert run.run() == [0] * workers, run.text()
     assert list(run.updates()) == [9, 10, 11, 12]
     assert_same_training(run, trained("alm", 1))
-    told = f"{workers} workers go on where 2 were: 12 of 19 batches of epoch 2 are done"
-    assert (told in run.log.read_text()) == (workers != 2)
+    told = (f"{workers} workers", "2 were", "12 of 19 batches", "epoch 2")
+    assert bool(lines_naming(run.log.read_text(), *told)) == (workers != 2)
 
 
 def test_the_log_says_what_an_update_is(trained):
     log = trained("alm", 2).log.read_text()
-    told = "an update has 16 sequences: 2 workers x 4 at once x 2 accumulated"
-    assert log.count(told) == 1
+    told = ("an update", "16 sequences", "2 workers", "4 at once", "2 accumulated")
+    assert len(lines_naming(log, *told)) == 1
 
 
 def test_weights_have_moved(trained):

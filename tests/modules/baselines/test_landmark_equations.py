@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_transnormer.modules.baselines.iterative_inverse import iterative_inverse
+from tests.messages import refuses
 
 from .encoders import HEAD, HEADS, build, check, draw, softmax, vanilla
 
@@ -27,9 +28,7 @@ def test_linformer_with_identities_is_softmax_attention():
 def test_linformer_knows_its_longest_input():
     layer = build("linformer", linformer_length=8)
     assert layer.longest_input == 8
-    with pytest.raises(
-        ValueError, match="input of 9 tokens; allowed: up to linformer_"
-    ):
+    with refuses(ValueError, "input", 9, "linformer_length=8"):
         layer(draw(9))
 
 
@@ -153,7 +152,7 @@ def test_nystromformers_convolution():
 
 
 def test_nystromformer_wants_an_odd_kernel():
-    with pytest.raises(ValueError, match="nystromformer_kernel_size=4; allowed: odd"):
+    with refuses(ValueError, "nystromformer_kernel_size=4", "odd", 0):
         build("nystromformer", nystromformer_kernel_size=4)
 
 
