@@ -63,6 +63,10 @@ def read_table(
         wanted = columns.texts()
         if labelled or columns.label in row:
             wanted = [*wanted, columns.label]
+        unreadable = [name for name in wanted if not _is_text(row[name])]
+        if unreadable:
+            malformed.skip(line, f"{unreadable[0]!r} is no text in UTF-8, nor a number")
+            continue
         fields = [one_line_text(_text(row[name])) for name in wanted]
         if not all(fields):
             malformed.skip(line, f"an empty {wanted[fields.index('')]!r}")
@@ -121,12 +125,19 @@ def _jsonl(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
     for number, line in enumerate(file, 1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
             yield number, row
         elif line.strip():
             malformed.skip(number, "no JSON object")
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value of JSON has a text: no list, object or half of a character."""
+    if isinstance(value, str):
+        return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return not isinstance(value, (dict, list))
 
 
 def _text(value: Any) -> str:

@@ -9,11 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from .dictionary_identity import SPECIAL, dictionary_sha256
+from .subword_units import OVERWRITE
 
 REPORT = "report.json"
 DICTIONARY = "input0/dict.txt"
-# fairseq's flag of a line whose symbol stands in the dictionary already
-OVERWRITE = " #fairseq:overwrite"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,10 @@ class SentenceData:
                 f"{path}: {error.strerror}; allowed: a folder that data_prep.glue or "
                 "data_prep.classification made"
             ) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            *(ValueError, KeyError, TypeError, AttributeError),
+            RecursionError,
+        ) as error:
             raise ValueError(f"{path}: damaged ({error!r})") from error
         missing = data.missing_files()
         if missing:
