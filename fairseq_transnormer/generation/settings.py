@@ -71,7 +71,7 @@ class GenerationSettings:
 
     def _check(self, name: str, allowed: bool, what: str) -> None:
         if not allowed:
-            raise GenerationError(f"{name}={getattr(self, name)}; allowed: {what}")
+            raise GenerationError(f"{name}={getattr(self, name)!r}; allowed: {what}")
 
     @property
     def samples(self) -> bool:
