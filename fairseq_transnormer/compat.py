@@ -15,15 +15,13 @@ from pathlib import Path
 import numpy
 
 from . import dictionary_identity, literal_values, model_archives, safe_loading
+from .missing_packages import INSTALL
 from .wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
 KNOWN_FAIRSEQ = ("0.12.2", "0.12.3")
-HOW_TO_INSTALL = (
-    'pip install "ve-fairseq==0.12.3" (Python 3.11 and 3.12; README.md, Installation, '
-    "has the others)"
-)
+HOW_TO_INSTALL = INSTALL["fairseq"]
 
 
 def apply() -> None:

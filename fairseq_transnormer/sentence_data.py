@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .dictionary_identity import SPECIAL, dictionary_sha256
 from .fingerprints import file_fingerprint
+from .subword_units import OVERWRITE
 from .typed_mappings import (
     ABOVE_0,
     BOOLEAN,
@@ -24,8 +25,6 @@ from .typed_mappings import (
 
 REPORT = "report.json"
 DICTIONARY = "input0/dict.txt"
-# fairseq's flag of a line whose symbol stands in the dictionary already
-OVERWRITE = " #fairseq:overwrite"
 _REPORT_KINDS = {
     "task": TEXT,
     "labels": list_of(TEXT),

@@ -5,6 +5,8 @@ import re
 DICTIONARY = "dict.txt"
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
 GPT2_UNITS = ("encoder.json", "vocab.bpe")
+# fairseq's flag of a line of dict.txt whose symbol stands in an earlier one
+OVERWRITE = " #fairseq:overwrite"
 
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
@@ -17,3 +19,22 @@ def decode_byte_pieces(text: str) -> str:
 def _decode(match: re.Match) -> str:
     digits = match[0].replace("<0x", "").replace(">", "")
     return bytes.fromhex(digits).decode("utf-8", errors="replace")
+
+
+def check_text(text: object, error: type[Exception], name: str = "text") -> None:
+    """Raise ``error`` for what cannot be encoded, such as bytes that are not UTF-8.
+
+    Args:
+        text: a prompt; Python keeps undecodable bytes of a command line as surrogates.
+        error: what to raise.
+        name: of the text, for the message.
+    """
+    if not isinstance(text, str):
+        raise error(f"{name}={repr(text)[:80]}; allowed: text")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise error(
+            f"{name}={ascii(text)[:80]}: {ascii(text[problem.start])} at "
+            f"{problem.start} is no character; allowed: text in UTF-8"
+        ) from problem

@@ -52,7 +52,12 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
     dictionary = data / "dict.txt"
     if not dictionary.is_file():
         raise ValueError(f"{data}: no dict.txt; allowed: folders of binarised text")
-    words = Dictionary.load(str(dictionary))
+    try:
+        words = Dictionary.load(str(dictionary))
+    # fairseq raises what the file happens to lead to
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{dictionary}: no dictionary ({reason})") from error
     dataset = data_utils.load_indexed_dataset(str(data / split), words)
     if dataset is None:
         raise ValueError(f"{data}: no split {split!r}")

@@ -49,7 +49,15 @@ def load_fine_tuned(
             "scripts/finetune_glue.sh does that"
         )
     _check_head(path, cfg, state["model"], found)
-    task = tasks.setup_task(cfg.task)
+    try:
+        task = tasks.setup_task(cfg.task)
+    # fairseq raises what a file happens to lead to
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ClassificationError(
+            f"{found.folder}: its dictionaries cannot be read ({reason}); allowed: "
+            "SYMBOL COUNT a line, in UTF-8, and each symbol once"
+        ) from error
     try:
         (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
             [str(path)], task=task, state=state

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..sentence_data import SentenceData
+from ..subword_units import check_text
 from .checkpoint import load_fine_tuned
 from .encoding import TextEncoder
 from .errors import ClassificationError
@@ -133,6 +134,8 @@ class TextClassifier:
             raise ClassificationError(
                 f"text {number} has {len(parts)} parts; {self.data.task} takes {wanted}"
             )
+        for part in parts:
+            check_text(part, ClassificationError, f"text {number}")
         if not all(part.strip() for part in parts):
             raise ClassificationError(f"text {number} is empty; allowed: words")
         return torch.tensor(self.encode(*parts))

@@ -59,7 +59,14 @@ def _subword_units(folders: list[Path]) -> Callable[[str], str]:
         model = folder / SENTENCEPIECE_MODEL
         if model.is_file():
             config = SentencepieceConfig(sentencepiece_model=str(model))
-            return SentencepieceBPE(config).encode
+            try:
+                return SentencepieceBPE(config).encode
+            # also where sentencepiece is not installed
+            except (RuntimeError, OSError, TypeError, ImportError) as error:
+                reason = " ".join(str(error).split())[:300]
+                raise ClassificationError(
+                    f"{model}: no sentencepiece model that can be read ({reason})"
+                ) from error
         found = [folder / name for name in GPT2_FILES if (folder / name).is_file()]
         if len(found) == 1:
             raise ClassificationError(

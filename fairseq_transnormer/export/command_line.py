@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..missing_packages import explanation
 from .errors import ExportError
 
 
@@ -30,11 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="folder with dict.txt (default: the training's, or the checkpoint's)",
     )
     args = parser.parse_args(arguments)
-    # fairseq: seconds that --help shall not cost
-    from .writing import export_checkpoint
-
     try:
+        # fairseq: seconds that --help shall not cost
+        from .writing import export_checkpoint
+
         done = export_checkpoint(args.checkpoint, args.dest, args.data)
+    except ImportError as error:
+        print(f"{parser.prog}: error: {explanation(error)}", file=sys.stderr)
+        return 2
     except ExportError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 2

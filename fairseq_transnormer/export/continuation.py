@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..drawing_settings import check_drawing
 from ..modules import CausalLanguageModel
 from .errors import ExportError
 
@@ -30,7 +31,7 @@ def continue_tokens(
         end: the token behind which a row is not continued.
         pad: is never chosen; fills rows that have ended.
         max_new_tokens: most tokens that are appended.
-        temperature: divides the logits of drawn tokens.
+        temperature: divides the logits of drawn tokens; from 1e-8 to 1e8.
         top_k: draw from the k likeliest tokens.
         top_p: draw from the likeliest tokens that together have this probability.
         seed: of what is drawn. With none of ``top_k``, ``top_p`` and ``seed`` nothing
@@ -42,9 +43,17 @@ def continue_tokens(
     Raises:
         ExportError: a setting is not allowed.
     """
-    _check(max_new_tokens=max_new_tokens, top_k=top_k, temperature=temperature)
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ExportError(f"top_p={top_p}; allowed: more than 0, up to 1")
+    check_drawing(
+        ExportError,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    rows = model.embed_tokens.weight.shape[0]
+    if not ((tokens >= 0) & (tokens < rows)).all():
+        raise ExportError(f"tokens={tokens.tolist()!r:.80}; allowed: 0 to {rows - 1}")
     random = None
     if not top_k is top_p is seed is None:
         random = torch.Generator(tokens.device)
@@ -77,11 +86,6 @@ def _draw(
         probabilities[:, top_k:] = 0
     if top_p is not None:
         before = probabilities.cumsum(-1) - probabilities
-        probabilities[before >= top_p] = 0
+        # the likeliest one stays, however small top_p is as a float32
+        probabilities[:, 1:][before[:, 1:] >= top_p] = 0
     return order.gather(1, probabilities.multinomial(1, generator=random))
-
-
-def _check(**at_least_or_above: float | None) -> None:
-    for name, value in at_least_or_above.items():
-        if value is not None and not value > 0:
-            raise ExportError(f"{name}={value}; allowed: more than 0")

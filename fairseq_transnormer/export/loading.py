@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ..dictionary_identity import MASK, SPECIAL
 from ..modules import CausalLanguageModel, MaskedLanguageModel
+from ..modules.registry import parse_attention_types
 from ..subword_units import DICTIONARY, SENTENCEPIECE_MODEL
 from .continuation import continue_tokens
 from .errors import ExportError
-from .manifest import WEIGHTS, Manifest, checksum
+from .manifest import MANIFEST, WEIGHTS, Manifest, checksum
 from .vocabulary import Vocabulary
 
 
@@ -71,8 +74,12 @@ class Exported:
 def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exported:
     """Load what ``python -m fairseq_transnormer.export`` wrote.
 
+    Names, shapes and types of the weights are compared with the configuration before
+    memory is taken for a model.
+
     Raises:
-        ExportError: a file is missing, truncated, changed, or of another format.
+        ExportError: a file is missing, truncated, changed, or of another format, or
+            does not go with another one.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -86,8 +93,12 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
                 f"{folder / name}: truncated or changed; its SHA-256 is not that of "
                 "the export"
             )
-    model = manifest.build()
-    _fill(model, safetensors().load_file(folder / WEIGHTS), folder / WEIGHTS)
+    stored = _read_header(folder / WEIGHTS)
+    _check_sizes(manifest, stored, folder)
+    # no memory on this device
+    with torch.device("meta"):
+        own = own_tensors(manifest.build())
+    check_tensors(own, stored, folder / WEIGHTS)
     vocabulary = None
     if DICTIONARY in manifest.files:
         units = folder / SENTENCEPIECE_MODEL
@@ -96,6 +107,9 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
             units if units.name in manifest.files else None,
             has_gpt2_units="vocab.bpe" in manifest.files,
         )
+        _check_vocabulary(manifest, vocabulary, folder / DICTIONARY)
+    model = manifest.build()
+    _fill(model, folder / WEIGHTS)
     return Exported(model.to(device).eval(), manifest, vocabulary)
 
 
@@ -122,27 +136,123 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(found.values())
 
 
+class Stored(NamedTuple):
+    """A tensor in a file, as ``check_tensors`` compares it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None
+
+
+# safetensors' names; of others nothing of ours is made
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+def _read_header(path: Path) -> dict[str, Stored]:
+    """Names, shapes and types of a file's tensors, without its tensors."""
+    safetensors()
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {
+                name: Stored(tuple(each.get_shape()), DTYPES.get(each.get_dtype()))
+                for name, each in slices.items()
+            }
+    # SafetensorError is no more than an Exception
+    except Exception as error:
+        raise ExportError(f"{path}: damaged ({str(error)[:200]})") from error
+
+
+def _check_sizes(manifest: Manifest, stored: dict[str, Stored], folder: Path) -> None:
+    """What even a model without memory takes time for: its width and its layers."""
+    path, embedding = folder / WEIGHTS, "embed_tokens.weight"
+    if embedding not in stored:
+        raise ExportError(f"{path}: lacks tensors: {embedding}")
+    expected = manifest.vocab_size, manifest.config.embed_dim
+    if stored[embedding].shape != expected:
+        raise ExportError(
+            f"{path}: {embedding} has the shape {stored[embedding].shape}; allowed: "
+            f"{expected}, (vocab_size, embed_dim) of {MANIFEST}"
+        )
+    try:
+        layers = len(parse_attention_types(manifest.config.attention_types))
+    except ValueError as error:
+        raise ExportError(f"{folder / MANIFEST}: config.{error}") from error
+    if layers > len(stored):
+        raise ExportError(
+            f"{folder / MANIFEST}: config.attention_types="
+            f"{manifest.config.attention_types!r}, {layers} layers; allowed: what "
+            f"{path} has the tensors of"
+        )
+
+
+def _check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) -> None:
+    symbols = vocabulary.symbols
+    allowed = {len(symbols)}
+    # masked_lm appends one to what dict.txt has
+    if manifest.kind == "bidirectional" and MASK not in symbols:
+        allowed.add(len(symbols) + 1)
+    if manifest.vocab_size not in allowed:
+        raise ExportError(
+            f"{path}: {len(symbols)} entries with the special ones; allowed: "
+            f"{manifest.vocab_size}, vocab_size of {MANIFEST}"
+        )
+    for name, symbol in zip(("bos", "pad", "eos", "unk"), SPECIAL, strict=True):
+        token = manifest.special_tokens[name]
+        if symbols[token] != symbol:
+            raise ExportError(
+                f"{path}: entry {token} is {symbols[token]!r}, and {MANIFEST} has "
+                f"special_tokens.{name}={token}; allowed: {symbols.index(symbol)}"
+            )
+
+
 @torch.no_grad()
-def _fill(model: nn.Module, stored: dict[str, Tensor], path: Path) -> None:
-    own = own_tensors(model)
-    check_tensors(own, stored, path)
-    for name, tensor in own.items():
+def _fill(model: nn.Module, path: Path) -> None:
+    stored = safetensors().load_file(path)
+    for name, tensor in own_tensors(model).items():
+        if not stored[name].isfinite().all():
+            raise ExportError(f"{path}: {name} has numbers that are NaN or infinite")
         tensor.copy_(stored[name])
 
 
 def check_tensors(
-    own: dict[str, Tensor], stored: dict[str, Tensor], where: str | Path
+    own: dict[str, Tensor], stored: dict[str, Any], where: str | Path
 ) -> None:
-    """Raise ExportError unless both have the same names and shapes."""
+    """Raise ExportError unless both have the same names, shapes and kinds of numbers.
+
+    stored: have ``shape`` and ``dtype``.
+    """
     for problem, names in (
         ("lacks", own.keys() - stored.keys()),
         ("has unknown", stored.keys() - own.keys()),
     ):
         if names:
-            raise ExportError(f"{where}: {problem} tensors: {', '.join(sorted(names))}")
+            shown = ", ".join(sorted(names)[:20])
+            raise ExportError(f"{where}: {problem} tensors: {shown}")
     for name, tensor in own.items():
-        if stored[name].shape != tensor.shape:
+        if tuple(stored[name].shape) != tuple(tensor.shape):
             raise ExportError(
                 f"{where}: {name} has the shape {tuple(stored[name].shape)}; allowed: "
                 f"{tuple(tensor.shape)}"
+            )
+        found = stored[name].dtype
+        is_of_kind = found == tensor.dtype or (
+            found is not None
+            and found.is_floating_point
+            and tensor.dtype.is_floating_point
+        )
+        if not is_of_kind:
+            kind = "floats" if tensor.dtype.is_floating_point else tensor.dtype
+            raise ExportError(
+                f"{where}: {name} is of the type {found}; allowed: {kind}"
             )

@@ -20,6 +20,8 @@ from ..subword_units import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from .errors import ExportError
 
 FORMAT, VERSION = "fairseq_transnormer", 1
+# a config.json has some 2,000; no size or value of a model comes near the other
+MOST_BYTES, TOO_LARGE = 1_000_000, 2**31
 MANIFEST, WEIGHTS = "config.json", "model.safetensors"
 FILES = (WEIGHTS, DICTIONARY, SENTENCEPIECE_MODEL, *GPT2_UNITS)
 # kind -> the model in plain PyTorch, and its configuration
@@ -52,7 +54,7 @@ class Manifest:
     files: dict[str, str]
 
     def build(self) -> CausalLanguageModel | MaskedLanguageModel:
-        """The model with fresh weights.
+        """The model with fresh weights, on torch's default device.
 
         Raises:
             ExportError: values of the configuration do not go together.
@@ -61,8 +63,10 @@ class Manifest:
             return MODELS[self.kind][0](
                 self.config, self.vocab_size, self.special_tokens["pad"]
             )
-        except ValueError as error:
-            raise ExportError(f"config: {error}") from error
+        # torch's answers to sizes whose product is no 64-bit number
+        except (ValueError, RuntimeError, TypeError, OverflowError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ExportError(f"config: {reason}") from error
 
     def write(self, folder: Path) -> None:
         """Write config.json."""
@@ -80,8 +84,12 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
+            if path.stat().st_size > MOST_BYTES:
+                raise ExportError(f"{path}: damaged; allowed: up to {MOST_BYTES} bytes")
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except ExportError:
+            raise
+        except (OSError, ValueError, RecursionError) as error:
             raise ExportError(f"{path}: missing or damaged ({error})") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ExportError(f"{path}: no export of this package; allowed: {FORMAT!r}")
@@ -121,6 +129,13 @@ class Manifest:
                     f"{path}: {name}={token!r}; allowed: 0 to {rows - 1}, a whole "
                     "number below vocab_size"
                 )
+        by_token: dict[int, str] = {}
+        for name, token in special.items():
+            if by_token.setdefault(token, name) != name:
+                raise ExportError(
+                    f"{path}: special_tokens.{name}={token!r}, as {by_token[token]}; "
+                    "allowed: a number of its own for each"
+                )
         unknown = content["files"].keys() - set(FILES)
         if unknown or WEIGHTS not in content["files"]:
             raise ExportError(
@@ -156,7 +171,11 @@ def _check_types(path: Path, prefix: str, values: dict, types: dict[str, type]) 
         fits = type(value) is kind or (kind is float and type(value) is int)
         if not fits:
             raise ExportError(
-                f"{path}: {prefix}{name}={value!r}; allowed: {kind.__name__}"
+                f"{path}: {prefix}{name}={repr(value)[:80]}; allowed: {kind.__name__}"
+            )
+        if kind in (int, float) and not abs(value) < TOO_LARGE:
+            raise ExportError(
+                f"{path}: {prefix}{name}={value!r}; allowed: numbers below {TOO_LARGE}"
             )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..dictionary_identity import SPECIAL
-from ..subword_units import decode_byte_pieces
+from ..subword_units import OVERWRITE, check_text, decode_byte_pieces
 from .errors import ExportError
 
 UNK = SPECIAL.index("<unk>")
@@ -33,24 +33,45 @@ class Vocabulary:
 
     @classmethod
     def read(cls, dictionary: Path, *units, **kinds) -> Vocabulary:
-        """Read dict.txt: "SYMBOL COUNT" a line, and what fairseq appends to it."""
+        """Read dict.txt: "SYMBOL COUNT" a line, and what fairseq appends to it.
+
+        Raises:
+            ExportError: it is not UTF-8, a line is none of these, or has a symbol that
+                stands in an earlier one.
+        """
         # as fairseq: str.splitlines would also cut at U+0085 and U+2028 in symbols
-        with dictionary.open(encoding="utf-8") as file:
-            lines = [line.rstrip() for line in file]
+        try:
+            with dictionary.open(encoding="utf-8") as file:
+                lines = [line.rstrip() for line in file]
+        except UnicodeDecodeError as error:
+            raise ExportError(f"{dictionary}: {error}; allowed: UTF-8") from error
         symbols = list(SPECIAL)
+        known = set(symbols)
         for line in lines:
-            symbol, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
-            if not symbol or not count.isdigit():
-                raise ExportError(f"{dictionary}: {line!r}; allowed: SYMBOL COUNT")
+            entry = line.removesuffix(OVERWRITE)
+            symbol, _, count = entry.rpartition(" ")
+            if not symbol or not count.isdecimal():
+                raise ExportError(f"{dictionary}: {line[:80]!r}; allowed: SYMBOL COUNT")
+            if symbol in known and entry == line:
+                raise ExportError(
+                    f"{dictionary}: {symbol[:80]!r} twice; allowed: once, or with "
+                    f"{OVERWRITE.strip()} at the end of the line"
+                )
+            known.add(symbol)
             symbols.append(symbol)
         return cls(symbols, *units, **kinds)
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a line; unknown symbols are <unk>."""
+        """The tokens of a line; unknown symbols are <unk>.
+
+        Raises:
+            ExportError: of a file, or of the text, that cannot be read.
+        """
         if self.has_gpt2_units:
             raise ExportError(
                 "GPT-2's units are encoded by fairseq or tiktoken only; here: tokens"
             )
+        check_text(text, ExportError)
         words = text.split()
         if self.sentencepiece_model is not None:
             words = self._sentencepiece().encode(text, out_type=str)
@@ -73,7 +94,12 @@ class Vocabulary:
                 raise ExportError(
                     "sentencepiece is not installed: pip install sentencepiece"
                 ) from error
-            self._processor = SentencePieceProcessor(
-                model_file=str(self.sentencepiece_model)
-            )
+            try:
+                self._processor = SentencePieceProcessor(
+                    model_file=str(self.sentencepiece_model)
+                )
+            except (RuntimeError, OSError, TypeError) as error:
+                raise ExportError(
+                    f"{self.sentencepiece_model}: no sentencepiece model ({error})"
+                ) from error
         return self._processor

@@ -8,7 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
@@ -29,6 +28,7 @@ from .manifest import (
     Manifest,
     checksum,
 )
+from .vocabulary import Vocabulary
 
 # kind -> where fairseq's model has the plain PyTorch one
 PREFIXES = {"causal": "decoder.model.", "bidirectional": "encoder.model."}
@@ -66,9 +66,10 @@ def export_checkpoint(
         state = read_checkpoint(checkpoint, mmap=True)
     except CheckpointError as error:
         raise ExportError(str(error)) from error
-    if not isinstance(state.get("cfg"), dict) or "model" not in state:
+    cfg, weights = state.get("cfg"), state.get("model")
+    parts = [cfg.get(each) for each in ("model", "task")] if cfg else [None]
+    if not all(isinstance(each, dict) for each in (*parts, weights)):
         raise ExportError(f"{checkpoint}: not a checkpoint of fairseq-train")
-    cfg = state["cfg"]
     kind = _kind(checkpoint, cfg["model"].get("_name"))
     tensors, notes = _plain_tensors(kind, state["model"])
     if "embed_tokens.weight" not in tensors:
@@ -123,12 +124,13 @@ def _unit_files(
         if data is not None:
             raise ExportError(str(error)) from error
         return {}, [str(error)]
-    dictionary = Dictionary.load(str(folder / DICTIONARY))
-    # masked_lm appends it when it trains
-    dictionary.add_symbol(MASK)
-    if rows not in (len(dictionary), len(dictionary) - 1):
+    # as the export will read it
+    dictionary = Vocabulary.read(folder / DICTIONARY)
+    entries = len(dictionary.symbols)
+    # masked_lm appends one when it trains
+    if rows not in (entries, entries + (MASK not in dictionary.symbols)):
         raise ExportError(
-            f"{folder / DICTIONARY}: {len(dictionary) - 1} entries; {checkpoint} was "
+            f"{folder / DICTIONARY}: {entries} entries; {checkpoint} was "
             f"trained with {rows} (--data names the folder of its dictionary)"
         )
     try:

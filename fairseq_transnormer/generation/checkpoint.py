@@ -47,7 +47,14 @@ def load_language_model(
         overrides |= {"bpe": "sentencepiece", "sentencepiece_model": str(units)}
     overwrite_args_by_name(cfg, overrides)
 
-    task = tasks.setup_task(cfg.task, from_checkpoint=True)
+    try:
+        task = tasks.setup_task(cfg.task, from_checkpoint=True)
+    # fairseq raises what a file happens to lead to
+    except Exception as error:
+        raise GenerationError(
+            f"{data / DICTIONARY}: {one_line(error)}; allowed: SYMBOL COUNT a line, in "
+            "UTF-8, and each symbol once"
+        ) from error
     known = next(
         weight.shape[0]
         for key, weight in state["model"].items()
@@ -66,7 +73,17 @@ def load_language_model(
     loaded, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(path)], task=task, state=state
     )
-    return GeneratorHubInterface(cfg, task, loaded)
+    try:
+        return GeneratorHubInterface(cfg, task, loaded)
+    # sentencepiece and tokenizers raise what a file, or its absence, leads to
+    except Exception as error:
+        named = f"{units}: no sentencepiece model" if units else f"{path}: its units"
+        raise GenerationError(f"{named} ({one_line(error)})") from error
+
+
+def one_line(error: Exception) -> str:
+    """What an exception of another program says."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def read_checkpoint(path: Path) -> dict:

@@ -12,6 +12,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
+from ..subword_units import check_text
 from .checkpoint import load_language_model
 from .errors import GenerationError
 from .passages import Passage, join_rows, take_row
@@ -173,6 +174,7 @@ class TextGenerator:
 
     def unknown_words(self, prompt: str) -> list[str]:
         """The words, or subword units, of a prompt that the dictionary lacks."""
+        check_text(prompt, GenerationError, "prompt")
         unk = self.dictionary.unk()
         return [
             symbol
@@ -203,6 +205,7 @@ class TextGenerator:
     def _passage(
         self, number: int, prompt: str, settings: GenerationSettings
     ) -> Passage:
+        check_text(prompt, GenerationError, f"prompt {number + 1}")
         dictionary = self.dictionary
         tokens = [dictionary.index(symbol) for symbol in self._symbols(prompt)]
         for special in (dictionary.eos(), dictionary.pad()):

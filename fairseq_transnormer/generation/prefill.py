@@ -49,7 +49,7 @@ class PrefilledModel(EnsembleModel):
     Args:
         model: a language model of this package: its ``decoder.model`` has ``features``
             and ``output`` of ``CausalLanguageModel``.
-        smallest_log_prob: forced tokens count at least this much, or None. A sampler
+        smallest_log_prob: tokens count at least this much, or None. A sampler
             cannot draw a token whose probability rounds to 0.
         on_token: called with each token that has been chosen, (rows,), before the model
             reads it.
@@ -144,14 +144,17 @@ class PrefilledModel(EnsembleModel):
                 )
             ]
         )
-        if self.smallest_log_prob is not None:
-            scores = scores.clamp(min=self.smallest_log_prob)
         return scores.view_as(reading.prompt)
 
     def _log_probs(self, features: Tensor, temperature: float) -> Tensor:
         """(rows, C) -> (rows, V), in the order of EnsembleModel.forward_decoder."""
         logits = self.language_model.output(features).div_(temperature)
-        return self.single_model.get_normalized_probs((logits, None), log_probs=True)
+        scores = self.single_model.get_normalized_probs((logits, None), log_probs=True)
+        # also those that the generator leaves as the only choice: the end of a line
+        # that is too long, all but the end of one that is too short
+        if self.smallest_log_prob is not None:
+            scores = scores.clamp(min=self.smallest_log_prob)
+        return scores
 
 
 def _reorder(states: tuple[State, ...], order: Tensor) -> tuple[State, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fairseq.dataclass.configs import GenerationConfig
 
+from ..drawing_settings import check_drawing
 from .errors import GenerationError
 
 
@@ -29,6 +29,7 @@ class GenerationSettings:
             (number of tokens) ** length_penalty.
         seed: prompt i (from 0) draws from a stream of its own, seeded seed + i, so that
             its text does not depend on the other prompts. None: torch's global stream.
+            Allowed where tokens are drawn.
         lines: lines to generate. The model ends a line, with the token that ends each
             line of its training text; the next one continues from the state.
         batch_size: most prompts, of equal length, that run together.
@@ -50,29 +51,27 @@ class GenerationSettings:
     batch_size: int = 16
 
     def __post_init__(self):
-        for name in ("max_new_tokens", "beam", "lines", "batch_size"):
-            self._check(name, getattr(self, name) >= 1, "1 or more")
+        values = asdict(self)
+        self._check("sampling", isinstance(values.pop("sampling"), bool), "True, False")
+        check_drawing(GenerationError, **values)
         self._check(
             "min_new_tokens",
-            0 <= self.min_new_tokens <= self.max_new_tokens,
+            self.min_new_tokens <= self.max_new_tokens,
             f"0 to max_new_tokens={self.max_new_tokens}",
         )
-        self._check("temperature", 0 < self.temperature < math.inf, "more than 0")
-        self._check("length_penalty", math.isfinite(self.length_penalty), "numbers")
-        if self.top_k is not None:
-            self._check("top_k", self.top_k >= 1, "1 or more")
-        if self.top_p is not None:
-            self._check("top_p", 0 < self.top_p <= 1, "more than 0, up to 1")
         if self.top_k is not None and self.top_p is not None:
             raise GenerationError(
                 f"top_k={self.top_k} and top_p={self.top_p}; allowed: one of them"
             )
-        if self.seed is not None:
-            self._check("seed", 0 <= self.seed < 2**63, "0 to 2^63 - 1")
+        self._check(
+            "seed",
+            self.seed is None or self.samples,
+            "with sampling, top_k or top_p only; without them nothing is drawn",
+        )
 
     def _check(self, name: str, allowed: bool, what: str) -> None:
         if not allowed:
-            raise GenerationError(f"{name}={getattr(self, name)}; allowed: {what}")
+            raise GenerationError(f"{name}={getattr(self, name)!r}; allowed: {what}")
 
     @property
     def samples(self) -> bool:

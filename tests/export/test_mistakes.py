@@ -77,7 +77,8 @@ def test_missing_truncated_and_changed_files(name, copy):
         ({"special_tokens": {"pad": 1}}, ["special_tokens", "bos", "eos", "unk"]),
         ({"files": {"../x": ""}}, ["files=['../x']", "model.safetensors"]),
         ({"config": {"rotary": 1}}, ["config.rotary"]),
-        ({"config": {"embed_dim": 33}}, ["num_heads=2", "divisors", "embed_dim=33"]),
+        ({"config": {"embed_dim": 33}}, ["embed_tokens.weight", (30, 32)]),
+        ({"config": {"num_heads": 3}}, ["num_heads=3", "divisors"]),
         ({"config": {"embed_dim": "32"}}, ["config.embed_dim='32'", "int"]),
         ({"config": {"block_size": 0}}, ["config.block_size=0", "at least 1"]),
         (
@@ -188,16 +189,40 @@ def test_a_folder_of_data_that_is_gone_is_a_note(tmp_path, capsys):
     command_refuses(main, arguments, capsys, tmp_path / "out", "exists")
 
 
-def test_settings(exported):
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("top_k", (0, -1, 1.5, "3", True, 10**7)),
+        ("top_p", (0, 1.5, -1, float("nan"), "0.5", True)),
+        ("temperature", (0, -1, float("inf"), float("nan"), 1e-45, 1e300, "1", None)),
+        ("max_new_tokens", (0, -1, 2**40, 1.0, "3", None)),
+        ("seed", (-1, 2**64, 1.5, "1", True)),
+    ],
+)
+def test_settings(name, values, exported):
     loaded = load_exported(exported / "out")
-    for name, value, *allowed in (
-        ("top_k", 0, "more than 0"),
-        ("top_p", 1.5, "more than 0", "up to 1"),
-        ("temperature", 0, "more than 0"),
-        ("max_new_tokens", 0, "more than 0"),
-    ):
-        with refused(f"{name}={value}", *allowed):
+    for value in values:
+        with refuses(ExportError, f"{name}={value!r}", "allowed"):
             loaded.continue_text("w1", **{name: value})
+
+
+def test_a_tiny_top_p_leaves_the_likeliest_token(exported):
+    loaded = load_exported(exported / "out")
+    greedy = loaded.continue_text("w1", max_new_tokens=5)
+    assert loaded.continue_text("w1", max_new_tokens=5, top_p=1e-300) == greedy
+
+
+@pytest.mark.parametrize("text", ["w1 \udcff", "\ud800", 5, None])
+def test_texts_that_are_none(text, exported):
+    with refuses(ExportError, "text", "allowed"):
+        load_exported(exported / "out").continue_text(text)
+
+
+@pytest.mark.parametrize("token", [-1, 30, 2**40])
+def test_tokens_beyond_the_vocabulary(token, exported):
+    loaded = load_exported(exported / "out")
+    with refuses(ExportError, token, "0 to 29"):
+        loaded.continue_tokens(torch.tensor([[2, token]]))
 
 
 def test_without_safetensors(exported, tmp_path, monkeypatch):

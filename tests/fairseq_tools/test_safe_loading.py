@@ -147,7 +147,7 @@ def test_settings_that_call_are_refused(kind, name, value, tmp_path):
 def refuses(tmp_path, **kinds):
     path = tmp_path / "evaluated.pt"
     torch.save({"model": {}, **kinds}, path)
-    with pytest.raises(CheckpointError, match="is no plain value .*; allowed: "):
+    with pytest.raises(CheckpointError, match="refused, since .*; allowed: "):
         read_checkpoint(path)
 
 

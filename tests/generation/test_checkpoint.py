@@ -1,6 +1,11 @@
 """Checkpoints, dictionaries and sentencepiece models: found, or refused clearly."""
 
+import importlib
+import io
+import json
 import shutil
+import sys
+import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -8,8 +13,16 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+from fairseq_transnormer.analysis.trained_models import load_trained_model, read_blocks
+from fairseq_transnormer.export import ExportError
+from fairseq_transnormer.export.vocabulary import Vocabulary
+from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import GenerationError, TextGenerator
+from fairseq_transnormer.models import TransNormerLanguageModel
+from fairseq_transnormer.safe_loading import CheckpointError
 from tests.messages import refuses
+
+from .models import run_fairseq
 
 
 @pytest.fixture
@@ -99,6 +112,93 @@ def test_dictionary_of_other_data(t2, tmp_path):
         load(t2.path, data=tmp_path)
 
 
+def reversed_dictionary(data, folder) -> Path:
+    """A folder whose dictionary has the symbols of another one in another order."""
+    lines = (Path(data) / "dict.txt").read_text().splitlines()
+    shutil.copytree(data, folder)
+    (folder / "dict.txt").write_text("\n".join(reversed(lines)) + "\n")
+    return folder
+
+
+def test_dictionary_of_equal_size(t2, tmp_path):
+    other = reversed_dictionary(t2.data, tmp_path / "other")
+    with refuses(GenerationError, Path(t2.path), "dictionary_sha256", "--data", other):
+        TextGenerator.from_checkpoint(t2.path, other, device="cpu")
+    with refuses(ExportError, Path(t2.path), "dictionary_sha256", "--data", other):
+        export_checkpoint(t2.path, tmp_path / "out", other)
+    with refuses(CheckpointError, Path(t2.path), "dictionary_sha256"):
+        load_trained_model(Path(t2.path), other)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["eval_lm", "validate", "generate", "interactive"])
+def test_fairseqs_commands_and_a_dictionary_of_equal_size(
+    t2, command, tmp_path, monkeypatch
+):
+    other = reversed_dictionary(t2.data, tmp_path / "other")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\n"))
+    main = importlib.import_module(f"fairseq_cli.{command}").cli_main
+    arguments = [other, "--task", "language_modeling", "--path", t2.path]
+    with refuses(CheckpointError, Path(t2.path), "dictionary_sha256"):
+        run_fairseq(main, *arguments, "--batch-size", 1, "--num-workers", 0)
+
+
+def test_dictionary_that_was_changed_after_the_data_was_prepared(changed, t2, tmp_path):
+    """A checkpoint of another program does not name its dictionary; the data do."""
+    other = reversed_dictionary(t2.data, tmp_path / "other")
+    path = changed()
+    state = torch.load(path, weights_only=False)
+    del state["extra_state"]["dictionary_sha256"]
+    torch.save(state, path)
+    TextGenerator.from_checkpoint(path, other, device="cpu")
+    report = {"files": {"dict.txt": {"sha256": "0" * 64}}}
+    (other / "report.json").write_text(json.dumps(report))
+    with refuses(GenerationError, other / "dict.txt", "report.json", "0" * 64):
+        TextGenerator.from_checkpoint(path, other, device="cpu")
+    with refuses(ExportError, other / "dict.txt", "report.json", "0" * 64):
+        export_checkpoint(path, tmp_path / "out", other)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"the 3\nthe 2\n", "the"),
+        (b"the three\n", "dict.txt"),
+        (b"the\n", "dict.txt"),
+        ("caf\u00e9 3\n".encode("latin-1"), "dict.txt"),
+    ],
+)
+def test_dictionaries_that_are_none(t2, content, named, tmp_path):
+    (tmp_path / "dict.txt").write_bytes(content)
+    with refuses(GenerationError, tmp_path / "dict.txt", named, "allowed"):
+        TextGenerator.from_checkpoint(t2.path, tmp_path, device="cpu")
+    with refuses(ExportError, tmp_path / "dict.txt", named, "allowed"):
+        export_checkpoint(t2.path, tmp_path / "out", tmp_path)
+    with refuses(ValueError, tmp_path / "dict.txt"):
+        read_blocks(tmp_path, "valid", 1, 8)
+
+
+@pytest.mark.parametrize("content", [b"", b"root:x:0:0\n" * 99, b"\0" * 999])
+def test_files_that_are_no_sentencepiece_model(t2, content, tmp_path):
+    path = tmp_path / "sentencepiece.bpe.model"
+    path.write_bytes(content)
+    with refuses(GenerationError, path, "sentencepiece"):
+        TextGenerator.from_checkpoint(
+            t2.path, device="cpu", sentencepiece_model=path
+        ).generate("the river", max_new_tokens=1)
+    export_checkpoint(t2.path, tmp_path / "exported")
+    shutil.copy(path, tmp_path / "exported")
+    vocabulary = Vocabulary.read(tmp_path / "exported/dict.txt", path)
+    with refuses(ExportError, path, "sentencepiece"):
+        vocabulary.encode("the river")
+
+
+def test_without_sentencepiece(pieces, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with refuses(GenerationError, "sentencepiece", "install"):
+        TextGenerator.from_checkpoint(pieces.path, device="cpu")
+
+
 def test_missing_sentencepiece_model(t2, tmp_path):
     path = tmp_path / "none.model"
     with refused(path, "no such", "sentencepiece"):
@@ -132,3 +232,13 @@ def test_ensembles_are_refused(t2):
             TextGenerator(hub)
     finally:
         hub.models = models
+
+
+def test_an_archive_of_a_model(t2, tmp_path):
+    path = tmp_path / "model.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(t2.path, "model/model.pt")
+        archive.add(Path(t2.data) / "dict.txt", "model/dict.txt")
+    hub = TransNormerLanguageModel.from_pretrained(str(path))
+    assert hub.sample("the river", beam=1) == t2.hub.sample("the river", beam=1)
+    assert [each.name for each in tmp_path.iterdir()] == ["model.tar.gz"]

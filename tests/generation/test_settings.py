@@ -1,34 +1,68 @@
 """Settings that cannot be are refused with the field, the value and what is allowed."""
 
+import math
+
 import pytest
 
 from fairseq_transnormer.generation import GenerationError, GenerationSettings
 from tests.messages import refuses
 
+NAN, INF = float("nan"), float("inf")
 WRONG = [
-    ({"max_new_tokens": 0}, ["1 or more"]),
-    ({"min_new_tokens": -1}, [0, "max_new_tokens=128"]),
-    ({"min_new_tokens": 9, "max_new_tokens": 8}, [0]),
-    ({"beam": 0}, ["1 or more"]),
-    ({"lines": 0}, ["1 or more"]),
-    ({"batch_size": -3}, ["1 or more"]),
-    ({"temperature": 0.0}, ["more than 0"]),
-    ({"temperature": float("nan")}, ["more than 0"]),
-    ({"temperature": float("inf")}, ["more than 0"]),
-    ({"top_k": 0}, ["1 or more"]),
-    ({"top_p": 0.0}, ["more than 0", "up to 1"]),
-    ({"top_p": 1.5}, ["more than 0", "up to 1"]),
-    ({"top_k": 5, "top_p": 0.5}, ["one"]),
-    ({"length_penalty": float("nan")}, ["numbers"]),
-    ({"seed": -1}, [0, "2^63 - 1"]),
+    *({"max_new_tokens": each} for each in (0, -1, 2**40, 1.0, "8", None, True)),
+    *({"min_new_tokens": each} for each in (-1, 129, 0.5)),
+    *({"beam": each} for each in (0, 2**40, 2.5, "2", None)),
+    *({"lines": each} for each in (0, 2**40, 1.5)),
+    *({"batch_size": each} for each in (0, -3, 1.5, [1])),
+    *({"temperature": each} for each in (0.0, -1, NAN, INF, 1e-45, 1e300, "1", None)),
+    *({"top_k": each} for each in (0, -1, 2.5, "3", True)),
+    *({"top_p": each} for each in (0.0, 1.5, NAN, "0.5", True)),
+    *({"length_penalty": each} for each in (NAN, INF, 1e308, -1e308, "1", None)),
+    *({"seed": each, "sampling": True} for each in (-1, 2**63, 1.5, "1", True)),
+    *({"sampling": each} for each in (1, "yes", None)),
 ]
 
 
-@pytest.mark.parametrize(("settings", "allowed"), WRONG)
-def test_wrong_settings(settings, allowed):
-    given = [f"{name}={value}" for name, value in settings.items()]
-    with refuses(GenerationError, *given, "allowed", *allowed, alone=True):
+@pytest.mark.parametrize("settings", WRONG, ids=str)
+def test_wrong_settings(settings):
+    name, value = next(iter(settings.items()))
+    with refuses(GenerationError, f"{name}={value!r}", "allowed"):
         GenerationSettings(**settings)
+
+
+def test_settings_that_do_not_go_together():
+    with refuses(GenerationError, "min_new_tokens=9", "max_new_tokens=8"):
+        GenerationSettings(min_new_tokens=9, max_new_tokens=8)
+    with refuses(GenerationError, "top_k=5", "top_p=0.5", "one of them"):
+        GenerationSettings(top_k=5, top_p=0.5)
+    with refuses(GenerationError, "seed=1", "sampling", "top_k", "top_p"):
+        GenerationSettings(seed=1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sampling": True, "temperature": 1e-8},
+        {"sampling": True, "temperature": 1e8},
+        {"temperature": 1e-8, "beam": 2},
+        {"top_p": 1e-300, "seed": 2**63 - 1},
+        {"length_penalty": 50.0},
+        {"length_penalty": -50, "beam": 2},
+    ],
+    ids=str,
+)
+def test_the_farthest_settings_work(settings, t2):
+    found = t2.generator.generate(["the river", "it"], max_new_tokens=6, **settings)
+    assert all(math.isfinite(each.score) for each in found)
+
+
+@pytest.mark.parametrize("prompt", ["the \udcff", "\ud800", None, 5, b"the"])
+def test_prompts_that_are_no_text(t2, pieces, prompt):
+    for generator in (t2.generator, pieces.generator):
+        with refuses(GenerationError, "prompt 2", "allowed"):
+            generator.generate(["the river", prompt])
+        with refuses(GenerationError, "prompt", "allowed"):
+            generator.unknown_words(prompt)
 
 
 def test_top_k_and_top_p_imply_sampling():

@@ -1,0 +1,55 @@
+"""A command that lacks a package says so in one line, and how to install it.
+
+Commands need different packages, which they import at many places; they all end here.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+# packages whose name says too little of how to get them
+INSTALL = {
+    "fairseq": (
+        'pip install "ve-fairseq==0.12.3" (Python 3.11 and 3.12; README.md, '
+        "Installation, has the others)"
+    ),
+    "safetensors": "pip install 'fairseq-transnormer[export]'",
+}
+INSTALL["fairseq_cli"] = INSTALL["fairseq"]
+OWN = ("fairseq_transnormer", "benchmarks")
+
+
+def explain_to_users() -> None:
+    """In the processes of this package's commands: one line, and exit code 2."""
+    command = command_of(sys.orig_argv)
+    if command is None:
+        return
+    show = sys.excepthook
+
+    def explain(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, ImportError):
+            return show(kind, error, trace)
+        print(f"python -m {command}: error: {explanation(error)}", file=sys.stderr)
+        raise SystemExit(2)
+
+    sys.excepthook = explain
+
+
+def command_of(arguments: list[str]) -> str | None:
+    """The command of this package that ``python ARGUMENTS`` runs; None for others."""
+    if "-m" not in arguments[:-1]:
+        return None
+    module = arguments[arguments.index("-m") + 1]
+    return module if module.partition(".")[0] in OWN else None
+
+
+def explanation(error: ImportError) -> str:
+    """One line on what is missing, and on how to install it."""
+    missing = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or missing in ("", *OWN):
+        return " ".join(str(error).split())
+    how = INSTALL.get(missing, f"pip install {missing}")
+    return f"{missing} is not installed; install it: {how}"
