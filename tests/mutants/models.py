@@ -140,7 +140,7 @@ MODELS = (
         "fairseq_transnormer/export/continuation.py",
         "chosen.masked_fill(ended[:, None], pad)",
         "chosen",
-        "tests/export/test_equality.py",
+        "tests/export/test_equality.py::test_a_row_that_has_ended_is_filled_with_pads",
     ),
     Mutant(
         "criterions/the-end-of-a-line-counts",
