@@ -10,9 +10,10 @@ from fairseq.models import MODEL_REGISTRY
 
 from fairseq_transnormer.export import load_exported
 from fairseq_transnormer.export.command_line import main
+from fairseq_transnormer.export.continuation import continue_tokens
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.modules import token_mixers
-from tests.models.building import dictionary, draw_tokens
+from tests.models.building import build, dictionary, draw_tokens
 from tests.modules.building import SMALL
 
 from .checkpoints import write_checkpoint
@@ -161,3 +162,22 @@ def test_half_precision_weights_are_kept(tmp_path):
         found = load_exported(tmp_path / "out").model(tokens)
         assert torch.equal(found, model.float()(tokens)[0])
     assert len(dictionary()) == found.shape[-1]
+
+
+def test_a_row_that_has_ended_is_filled_with_pads():
+    """... while others are continued as if it had not."""
+    model, pad = build("transnormer_t2_tiny").decoder.model, dictionary().pad()
+    tokens = draw_tokens(4, 6)
+
+    def continued(end):
+        more = {"end": end, "pad": pad, "max_new_tokens": 10, "seed": 1}
+        return continue_tokens(model, tokens, **more)[:, 6:]
+
+    endless = continued(end=len(dictionary()))
+    end = endless[3, 1].item()
+    found = continued(end)
+    length = found.shape[1]
+    assert length > 2 and (found[3, 2:] == pad).all()
+    # of each row the first end, if it has one, and all before it stay
+    over = (endless == end).cumsum(1) - (endless == end).long() > 0
+    assert torch.equal(found, endless.masked_fill(over, pad)[:, :length])

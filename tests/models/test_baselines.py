@@ -149,6 +149,21 @@ def test_vanilla_is_made_of_fairseqs_modules():
     assert not encoder.sentence_encoder.layers[0].normalize_before
 
 
+@pytest.mark.parametrize(
+    ("changes", "longest"),
+    [
+        ({}, 512),
+        ({"cosformer_length": 40}, 40),
+        ({"cosformer_length": 40, "max_target_positions": 16}, 16),
+        ({"cosformer_length": 40, "max_target_positions": 100}, 40),
+        ({"attention_types": "norm,cosformer", "cosformer_length": 40}, 40),
+    ],
+)
+def test_fairseq_is_told_what_the_layers_can_read(changes, longest):
+    """... or what is asked for, if that is less."""
+    assert build("cosformer_tiny", **changes).max_positions() == longest
+
+
 def test_vanillas_options_reach_fairseqs_modules():
     options = {
         "dropout": 0.2,

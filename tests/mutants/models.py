@@ -26,8 +26,7 @@ MODELS = (
         _MODELS + "language_model.py",
         "min(max_positions, longest or max_positions)",
         "max_positions",
-        "tests/models/test_causal_model.py tests/models/test_layer_systems.py "
-        "tests/models/test_baselines.py",
+        "tests/models/test_baselines.py::test_fairseq_is_told_what_the_layers_can_read",
     ),
     Mutant(
         "models/pooling-in-half-precision",
@@ -84,7 +83,8 @@ MODELS = (
         _GENERATION + "prefill.py",
         "size = max(1, LOGITS_AT_ONCE // vocab_size)",
         "size = len(features)",
-        "tests/generation/test_prefill.py",
+        "tests/generation/test_prefill.py"
+        "::test_few_logits_are_in_memory_while_a_prompt_is_scored",
     ),
     Mutant(
         "generation/beams-keep-their-states",
@@ -140,7 +140,7 @@ MODELS = (
         "fairseq_transnormer/export/continuation.py",
         "chosen.masked_fill(ended[:, None], pad)",
         "chosen",
-        "tests/export/test_equality.py",
+        "tests/export/test_equality.py::test_a_row_that_has_ended_is_filled_with_pads",
     ),
     Mutant(
         "criterions/the-end-of-a-line-counts",

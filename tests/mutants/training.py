@@ -11,8 +11,8 @@ TRAINING = (
     Mutant(
         "reproduce/first-of-equal-validations",
         _REPRODUCE + "metrics.py",
-        'reversed(self.records["valid"])',
-        'self.records["valid"]',
+        '(sign * float(record[f"valid_{name}"]), number)',
+        '(sign * float(record[f"valid_{name}"]), -number)',
         _REPORT,
     ),
     Mutant(
@@ -38,9 +38,9 @@ TRAINING = (
     ),
     Mutant(
         "reproduce/every-sweep-maximises",
-        _REPRODUCE + "results.py",
-        "return sign * mean(values)",
-        "return mean(values)",
+        _REPRODUCE + "run_figures.py",
+        "return _sign(candidates[number]) * mean(",
+        "return mean(",
         _REPORT,
     ),
     Mutant(
@@ -95,15 +95,15 @@ TRAINING = (
     Mutant(
         "safe_loading/code-is-run",
         "fairseq_transnormer/safe_loading.py",
-        "            weights_only=True,\n",
-        "            weights_only=False,\n",
+        'map_location="cpu", weights_only=True,',
+        'map_location="cpu", weights_only=False,',
         "tests/fairseq_tools/test_safe_loading.py",
     ),
     Mutant(
         "safe_loading/settings-are-not-looked-at",
         "fairseq_transnormer/safe_loading.py",
-        "    _refuse_calls(path, state)\n    return state",
-        "    return state",
+        "    check_settings(path, state)\n    if compare_sums",
+        "    if compare_sums",
         "tests/fairseq_tools/test_safe_loading.py",
     ),
     Mutant(
@@ -179,7 +179,7 @@ TRAINING = (
     Mutant(
         "fault_tolerance/half-a-file-has-the-name",
         _FAULTS + "checkpoint_files.py",
-        'part = f"{os.fspath(target)}.tmp"',
+        'part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"',
         "part = os.fspath(target)",
         "tests/fault_tolerance/test_saving.py",
     ),
