@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from fairseq_transnormer.classification import ClassificationError, TextClassifier
 from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
+from fairseq_transnormer.fingerprints import weights_fingerprint
 
 from .problems import dictionary, write_problem
 
@@ -120,7 +121,13 @@ def test_command_line(single, capsys, monkeypatch):
     classifier = TextClassifier.from_checkpoint(single, device="cpu")
     labels = [each.label for each in classifier.classify(TEXTS)]
     assert [line["label"] for line in lines] == labels
+    weights = weights_fingerprint(single)
+    assert {line["weights"] for line in lines} == {weights}
     assert sum(lines[0]["probabilities"].values()) == pytest.approx(1)
+    assert main([*arguments, "--evaluate", "valid"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["weights"], found["split"]) == (weights, "valid")
+    assert found["data"] == classifier.data.fingerprint()
 
 
 @pytest.mark.parametrize(
