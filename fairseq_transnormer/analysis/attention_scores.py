@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..fingerprints import weights_fingerprint
 from .attention_figures import draw_curves, draw_maps
 from .attention_matrices import attention_matrices, row_distributions
 from .locality import mean_curve
@@ -159,7 +160,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"attention_scores: error: {error}", file=sys.stderr)
         return 2
     arguments.output.mkdir(parents=True, exist_ok=True)
-    results = {name: scores.as_json() for name, scores in models.items()}
+    results = {
+        name: scores.as_json() | {"weights": weights_fingerprint(paths[name])}
+        for name, scores in models.items()
+    }
     (arguments.output / "curves.json").write_text(
         json.dumps(results) + "\n", encoding="utf-8"
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..fingerprints import weights_fingerprint
 from .named_paths import named_paths
 from .trained_models import behind_begin, load_trained_model, read_blocks
 
@@ -106,13 +107,14 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     logging.disable(logging.INFO)
     record = {"split": options.split, "tokens": options.tokens}
-    record |= {"mask_share": options.mask_share, "perplexity": {}}
+    record |= {"mask_share": options.mask_share, "perplexity": {}, "weights": {}}
     try:
         text = read_blocks(options.data, options.split, 1, options.tokens).flatten()
         for name, path in named_paths(options.checkpoints).items():
             model = load_trained_model(path, options.data)
             found = perplexities(model, text, options.lengths, options.mask_share)
             record["perplexity"][name] = found
+            record["weights"][name] = weights_fingerprint(path)
             figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
             print(f"{name:24} {figures}", flush=True)
     except ValueError as error:

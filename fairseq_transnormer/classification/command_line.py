@@ -11,6 +11,7 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
+from ..fingerprints import weights_fingerprint
 from .classifier import Text, TextClassifier
 from .errors import ClassificationError
 from .evaluation import evaluate
@@ -80,7 +81,11 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         help="with --evaluate: number of the class that F1 is about (default: 1)",
     )
-    add("--json", action="store_true", help="print an object a text")
+    add(
+        "--json",
+        action="store_true",
+        help="print an object a text, with the fingerprint of the weights",
+    )
     return parser
 
 
@@ -99,17 +104,24 @@ def _run(args: argparse.Namespace) -> None:
             args.batch_size,
             args.positive_class,
         )
-        print(json.dumps(found))
+        made_with = {
+            "split": args.evaluate,
+            "data": classifier.data.fingerprint(),
+            "checkpoint": args.path,
+            "weights": weights_fingerprint(args.path),
+        }
+        print(json.dumps(found | made_with))
     else:
         _label(classifier, args)
 
 
 def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
+    made_with = {"weights": weights_fingerprint(args.path)} if args.json else {}
     texts = _texts(args, classifier.data.is_pairs)
     while group := list(islice(texts, TEXTS_AT_ONCE)):
         for found in classifier.classify(group, args.batch_size):
             if args.json:
-                print(json.dumps(asdict(found), ensure_ascii=False))
+                print(json.dumps(asdict(found) | made_with, ensure_ascii=False))
             elif found.label is None:
                 print(f"{found.score:.4f}")
             else:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
 from typing import TextIO
 
+from ..fingerprints import weights_fingerprint
 from .errors import GenerationError
 from .generator import TextGenerator
 from .settings import GenerationSettings
@@ -87,9 +88,11 @@ def _run(args: argparse.Namespace) -> None:
         return
     prompts = list(prompts)
     results = generator.generate(prompts, **settings)
+    made_with = {"weights": weights_fingerprint(args.path)} if args.json else {}
     for prompt, result in zip(prompts, results, strict=True):
         if args.json:
-            print(json.dumps({"prompt": prompt, **asdict(result)}, ensure_ascii=False))
+            found = {"prompt": prompt, **asdict(result), **made_with}
+            print(json.dumps(found, ensure_ascii=False))
         else:
             print(result.text)
 

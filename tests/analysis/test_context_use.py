@@ -10,6 +10,7 @@ from torch import nn
 
 from fairseq_transnormer.analysis import context_use
 from fairseq_transnormer.analysis.context_use import perplexities
+from fairseq_transnormer.fingerprints import weights_fingerprint
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     EncoderT2Config,
@@ -104,12 +105,15 @@ def test_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(context_use, "load_trained_model", lambda path, data: model)
     text = torch.full((1, 64), 5)
     monkeypatch.setattr(context_use, "read_blocks", lambda *given: text)
-    command = ["T2=some.pt", "--data", str(data), "--lengths", "8", "64"]
+    path = tmp_path / "some.pt"
+    torch.save({"model": {"a": torch.ones(3)}}, path)
+    command = [f"T2={path}", "--data", str(data), "--lengths", "8", "64"]
     command += ["--tokens", "64"]
     assert context_use.main([*command, "--json", str(tmp_path / "found.json")]) == 0
     assert "T2" in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(found["perplexity"]["T2"]) == {"8", "64"}
+    assert found["weights"] == {"T2": weights_fingerprint(path)}
     monkeypatch.undo()
     none = tmp_path / "none"
     command = ["T2=none.pt", "--data", none]

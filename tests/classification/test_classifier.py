@@ -15,6 +15,7 @@ from fairseq_transnormer.classification import ClassificationError, TextClassifi
 from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.classification.submission import FILES
+from fairseq_transnormer.fingerprints import weights_fingerprint
 from tests.messages import command_refuses, refuses
 
 from .problems import dictionary, write_problem
@@ -122,7 +123,13 @@ def test_command_line(single, capsys, monkeypatch):
     classifier = TextClassifier.from_checkpoint(single, device="cpu")
     labels = [each.label for each in classifier.classify(TEXTS)]
     assert [line["label"] for line in lines] == labels
+    weights = weights_fingerprint(single)
+    assert {line["weights"] for line in lines} == {weights}
     assert sum(lines[0]["probabilities"].values()) == pytest.approx(1)
+    assert main([*arguments, "--evaluate", "valid"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["weights"], found["split"]) == (weights, "valid")
+    assert found["data"] == classifier.data.fingerprint()
 
 
 @pytest.mark.parametrize(

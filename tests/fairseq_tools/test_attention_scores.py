@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.analysis import attention_scores
+from fairseq_transnormer.fingerprints import weights_fingerprint
 from tests.messages import command_refuses, lines_naming
 
 from .conftest import training_arguments
@@ -47,6 +48,7 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
         ("BLM", [f"encoder.model.stack.layers.{i}.attention" for i in (0, 1)]),
     ):
         assert list(results[name]["attentions"]) == layers
+        assert results[name]["weights"] == weights_fingerprint(models[name])
         for each in results[name]["attentions"].values():
             curve = torch.tensor(each["curve"])
             assert curve[0] == 0 and curve[-1] == pytest.approx(1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_transnormer.fingerprints import weights_fingerprint
 from fairseq_transnormer.generation.command_line import main
 from tests.messages import assert_names, process_refuses
 from tests.paths import SCRIPTS
@@ -84,6 +85,7 @@ def test_json(run, t2):
         "tokens": result.tokens,
         "positional_scores": result.positional_scores,
         "score": result.score,
+        "weights": weights_fingerprint(t2.path),
     }
 
 

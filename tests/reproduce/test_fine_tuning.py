@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from fairseq_transnormer.classification import command_line as classification
+from fairseq_transnormer.fingerprints import weights_fingerprint
 from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.fine_tuning import FineTune
@@ -46,7 +47,8 @@ def place(tmp_path_factory):
         "sequences_per_device": 8,
         "sequences_per_update": 8,
     }
-    preset["overrides"] |= {"common.log_interval": 1, "task.tokens_per_sample": 64}
+    # no update is logged: the fine-tuning has 18
+    preset["overrides"] |= {"common.log_interval": 100, "task.tokens_per_sample": 64}
     del preset["sweep_values"]
     (folder / "tiny.yaml").write_text(yaml.safe_dump(preset))
     own = {"classification": "own"}
@@ -78,7 +80,7 @@ def test_from_pre_training_to_labels(place, capsys):
     assert cfg["lr_scheduler"]["warmup_updates"] == 1
     assert cfg["task"]["num_classes"] == 2
     assert "loading pretrained model from" in (folder / "train.log").read_text()
-    # behind the training, the best weights are all that is left
+    # after the training, the best weights are all that is left
     assert [path.name for path in (folder / "checkpoints").iterdir()] == [
         "checkpoint_best.pt"
     ]
@@ -86,6 +88,7 @@ def test_from_pre_training_to_labels(place, capsys):
     assert torch.load(best, weights_only=True)["last_optimizer_state"] is None
     assert main(arguments) == 0
     assert "2 runs, 0 to do" in capsys.readouterr().out
+    assert "[train_inner]" not in (folder / "train.log").read_text()
 
     assert main(["report", *arguments[1:6], "--out", str(place / "out")]) == 0
     measured = json.loads((place / "out/tiny/one.json").read_text())
@@ -97,16 +100,20 @@ def test_from_pre_training_to_labels(place, capsys):
     assert (place / "out/tiny/one_sweep.png").stat().st_size > 5_000
 
     capsys.readouterr()
+    start = place / "runs/tiny/blm_t2/seed1/checkpoints/checkpoint_best.pt"
     evaluation = ["--path", str(best), "--evaluate", "valid"]
     assert classification.main(evaluation) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["accuracy"] == pytest.approx(cells["accuracy"]["measured"], rel=1e-5)
+    assert found["weights"] == weights_fingerprint(best)
+    started_from = RunFolder(folder).start().weights
+    assert started_from == weights_fingerprint(start)
+    assert started_from != found["weights"]
     assert classification.main(["--path", str(best), "--text", "w1 w2 w3 w4"]) == 0
     label, probability = capsys.readouterr().out.split()
     assert label in ("no", "yes") and 0.5 <= float(probability) <= 1
 
     # the same start under the command for a checkpoint that is there
-    start = place / "runs/tiny/blm_t2/seed1/checkpoints/checkpoint_best.pt"
     given = ["finetune", str(start), "own", *options, "--gpus", "none", "--dry-run"]
     assert main(given) == 0
     assert capsys.readouterr().out.count("new ") == 4
