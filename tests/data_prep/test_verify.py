@@ -73,11 +73,13 @@ def test_truncated_index(word_folder, fails, size):
     fails(verify.main, [word_folder], path, "truncated", f"{size} bytes", code=1)
 
 
-def test_id_beyond_the_dictionary(word_folder, fails):
+@pytest.mark.parametrize("beyond", [0, 900])
+def test_id_beyond_the_dictionary(word_folder, fails, beyond):
     path = without_report(word_folder) / "valid.bin"
-    change(path, 2 * 5, np.uint16(999).tobytes())
     entries = len((word_folder / "dict.txt").read_text().splitlines()) + 4
-    parts = [path, "id 999", "token 5", "dict.txt", f"{entries} entries"]
+    change(path, 2 * 5, np.uint16(entries + beyond).tobytes())
+    parts = [path, f"id {entries + beyond}", "token 5", "dict.txt"]
+    parts.append(f"{entries} entries")
     fails(verify.main, [word_folder], *parts, code=1)
 
 
