@@ -74,8 +74,7 @@ def _finish_epoch(trainer, extra_state: dict) -> None:
     """fairseq_cli/train.py, main: the scheduler sees an epoch's validation loss after
     the checkpoint of the epoch's end has been written."""
     position = extra_state["train_iterator"]
-    at_end = position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0
-    if at_end and isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule):
+    if position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0:
         loss = extra_state.get(VALID_LOSS, extra_state.get("val_loss"))
         trainer.lr_step(position["epoch"] - 1, loss)
 
