@@ -70,14 +70,15 @@ def call_on_first_rank(trainer, function, *arguments):
         function: returns plain values, which are sent.
 
     Raises:
-        ValueError: it raised one, or an OSError; on all ranks, with the same message.
+        ValueError: it raised one, or an OSError, which the first rank raises itself;
+            on all ranks, with the same message.
     """
-    error, result = None, None
+    failure, error, result = None, None, None
     if distributed_utils.get_global_rank() == 0:
         try:
             result = function(*arguments)
         except (ValueError, OSError) as found:
-            error = str(found)
+            failure, error = found, str(found)
     if distributed_utils.get_global_world_size() > 1:
         error, result = distributed_utils.broadcast_object(
             (error, result),
@@ -86,7 +87,7 @@ def call_on_first_rank(trainer, function, *arguments):
             dist_device=trainer.device,
         )
     if error is not None:
-        raise ValueError(error)
+        raise failure or ValueError(error)
     return result
 
 
