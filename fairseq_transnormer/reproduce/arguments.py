@@ -120,7 +120,11 @@ def _finetune(commands) -> None:
         help="names in configs/classification/: mnli, qnli, ...; own is a folder of "
         "yours",
     )
-    add("--name", help="of the checkpoint in folders (default: its folder and file)")
+    add(
+        "--name",
+        help="of the checkpoint in folders (default: the model's, and the fingerprint "
+        "of its weights)",
+    )
     add(
         "--lr",
         nargs="+",
