@@ -147,8 +147,8 @@ def test_system_errors_and_interrupts_end_in_one_message(
         monkeypatch.setattr(binary_folder, "write_split", write_split)
 
     failing(OSError(28, "No space left on device", "train.bin"))
-    parts = ["train.bin: No space left on device"]
+    parts = ["train.bin", "No space left"]
     fails(text.main, ["--dest", dest, *arguments], *parts, dest=dest)
     failing(KeyboardInterrupt())
-    part = "run the same command again to resume"
-    fails(text.main, ["--dest", dest, *arguments], part, dest=dest, code=130)
+    parts = ["interrupted", "same command"]
+    fails(text.main, ["--dest", dest, *arguments], *parts, dest=dest, code=130)
