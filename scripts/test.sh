@@ -17,6 +17,8 @@ if [ "${1:-}" = --all ]; then
     shift
 fi
 
+# processes share the cores: threads of theirs would wait for each other
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 durations=()
 part() { # NAME COMMAND...: run the command and note its duration
     local name=$1 start=$SECONDS
@@ -28,30 +30,48 @@ note() { # NAME SECONDS
     durations+=("$(printf '%-26s %3d:%02d' "$1" $(($2 / 60)) $(($2 % 60)))")
 }
 
-lint() {
+install_and_lint() {
+    bash scripts/install.sh
     .venv/bin/ruff check .
     .venv/bin/ruff format --check .
 }
 tests() {
-    .venv/bin/python -m pytest --numprocesses "${NUMPROCESSES:-auto}" \
+    .venv/bin/python -m pytest --numprocesses "${processes:-${NUMPROCESSES:-auto}}" \
         ${which[@]+"${which[@]}"} "$@"
 }
 # the interpreter has to be chosen before Triton is imported: a process of its own
 interpreter() {
+    local processes=${NUMPROCESSES:-$((($(nproc) + 1) / 2))}
     TRITON_INTERPRET=1 tests tests/triton_interpreter
 }
-smoke() {
-    OMP_NUM_THREADS=1 .venv/bin/python -m fairseq_transnormer.reproduce run all \
-        --preset smoke --gpus none --jobs "$(nproc)" --fork --runs-dir "$runs"
+rows() {
+    .venv/bin/python -m fairseq_transnormer.reproduce run all --preset smoke \
+        --gpus none --jobs "$(nproc)" --fork --runs-dir "$scratch/runs"
+}
+# Both at once: data and plans of the rows leave cores to the interpreter.
+interpreter_and_rows() {
+    scratch=$(mktemp -d)
+    set -m # a process group of its own, to be ended whole
+    (
+        part "interpreter" interpreter
+        echo "${durations[-1]}" >"$scratch/duration"
+    ) >"$scratch/log" 2>&1 &
+    interpreted=$!
+    set +m
+    trap 'kill -- "-$interpreted" 2>/dev/null || true; rm -rf "$scratch"' EXIT
+    part "every row of every table" rows
+    if ! wait "$interpreted"; then
+        cat "$scratch/log"
+        exit 1
+    fi
+    tail -n 1 "$scratch/log"
+    durations+=("$(cat "$scratch/duration"), beside the rows")
 }
 
-part "installation and lint" eval 'bash scripts/install.sh && lint'
+part "installation and lint" install_and_lint
 part "tests" tests "$@"
 if [ $# -eq 0 ]; then
-    runs=$(mktemp -d)
-    trap 'rm -rf "$runs"' EXIT
-    part "tests with interpreter" interpreter
-    part "every row of every table" smoke
+    interpreter_and_rows
 fi
 note "all" $SECONDS
 printf '%s\n' "${durations[@]}"

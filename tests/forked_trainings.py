@@ -41,7 +41,12 @@ class Call:
 
 
 def run_command(
-    name: str, arguments: Sequence[str], log: str, environment: dict, before: Sequence
+    name: str,
+    arguments: Sequence[str],
+    log: str,
+    folder: str | None,
+    environment: dict,
+    before: Sequence[Call],
 ) -> None:
     """What a process is: the command, in a group of its own, with a log."""
     import torch
@@ -53,6 +58,8 @@ def run_command(
     os.dup2(file, 1)
     os.dup2(file, 2)
     torch.set_num_threads(1)
+    if folder:
+        os.chdir(folder)
     os.environ |= environment
     sys.argv = [f"fairseq-{name.replace('_', '-')}", *arguments]
     if "--fp16" in arguments:  # fairseq asks for a GPU's number
@@ -69,13 +76,20 @@ def start_command(
     name: str,
     arguments: Sequence,
     log: Path,
+    folder: Path | None = None,
     environment: dict[str, str] | None = None,
     before: Sequence[Call] = (),
 ) -> multiprocessing.Process:
-    """Start ``fairseq-NAME`` with the plugin; its output goes to ``log``."""
-    words = [*map(str, arguments), "--user-dir", str(USER_DIR)]
+    """Start ``fairseq-NAME`` with the plugin in a folder; its output goes to ``log``.
+
+    ``hydra_train`` is given the plugin by its configuration.
+    """
+    words = [*map(str, arguments)]
+    if name != "hydra_train":
+        words += ["--user-dir", str(USER_DIR)]
+    where = (str(log), str(folder) if folder else None)
     process = CONTEXT.Process(
-        target=run_command, args=(name, words, str(log), environment or {}, before)
+        target=run_command, args=(name, words, *where, environment or {}, before)
     )
     process.start()
     return process
@@ -136,8 +150,8 @@ class Training:
                 "train",
                 self.arguments(rank),
                 log,
-                self.environment(rank),
-                self.before(rank),
+                environment=self.environment(rank),
+                before=self.before(rank),
             )
             for rank, log in enumerate(self.logs)
         ]

@@ -17,6 +17,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from fairseq_transnormer.data_parallel import fill_the_update
 from tests.messages import refuses
 
+from .forked_trainings import start_command, wait_for
 from .messages import assert_names
 from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
@@ -302,26 +303,36 @@ def working_copy(tmp_path_factory) -> Path:
     return folder
 
 
-def train(folder: Path, primary: str, *overrides: str) -> str:
-    """Run fairseq-hydra-train; return its log."""
-    command = Path(sys.executable).with_name("fairseq-hydra-train")
+def short_training(primary: str, *overrides: str) -> list[str]:
+    """The arguments of fairseq-hydra-train."""
     arguments = ["--config-dir", str(CONFIGS), "--config-name", primary, *overrides]
-    short = [
-        "dataset.batch_size=2",
-        "task.tokens_per_sample=32",
-        "common.log_interval=1",
-    ]
-    done = subprocess.run(
-        [command, *arguments, *short], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout + done.stderr
+    arguments += ["dataset.batch_size=2", "task.tokens_per_sample=32"]
+    return [*arguments, "common.log_interval=1"]
+
+
+def train(folder: Path, primary: str, *overrides: str) -> str:
+    """Run fairseq-hydra-train in a fork; return its log."""
+    log = folder / "output"
+    log.unlink(missing_ok=True)
+    arguments = short_training(primary, *overrides)
+    codes = wait_for([start_command("hydra_train", arguments, log, folder)])
+    assert codes == [0], log.read_text()[-3000:]
+    return log.read_text()
 
 
 def test_a_relaunched_hydra_run_goes_on_where_it_ended(working_copy):
-    first = train(working_copy, "alm_t2_small", "optimization.max_update=3")
-    assert "No existing checkpoint found" in first
-    again = train(working_copy, "alm_t2_small", "optimization.max_update=5")
+    """The first start is the command itself, the second a fork."""
+    command = Path(sys.executable).with_name("fairseq-hydra-train")
+    first = subprocess.run(
+        [command, *short_training("alm_t2_small", "optimization.max_update=3")],
+        cwd=working_copy, capture_output=True, text=True,
+    )  # fmt: skip
+    text = first.stdout + first.stderr
+    assert first.returncode == 0, text[-3000:]
+    assert "No existing checkpoint found" in text
+    imported = f"common.user_dir={ROOT / 'fairseq_transnormer'}"
+    more = ["optimization.max_update=5", imported]
+    again = train(working_copy, "alm_t2_small", *more)
     updates = [int(n) for n in re.findall(r"train_inner.*num_updates=(\d+)", again)]
     assert updates == [4, 5]
     folder = working_copy / "runs" / "alm_t2_small" / "checkpoints"

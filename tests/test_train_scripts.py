@@ -18,6 +18,7 @@ import torch
 
 from tests.messages import assert_names, lines_naming, process_refuses, refuses
 
+from .forked_trainings import start_command, wait_for
 from .resolved_configs import ROOT, command_line_config, flattened, hydra_config
 from .tiny_data import write_tiny_data
 
@@ -301,16 +302,16 @@ def test_flags_behind_two_dashes_win(data):
 
 
 def test_script_trains_and_goes_on(data, tmp_path):
-    """One update of 128 sequences on the CPU, then a second in another process."""
+    """One update of 128 sequences on the CPU, then a second by the script itself."""
     options = ["--gpus", 0, "--arch", "transnormer_t2_tiny", "--data", data]
     small = ["--tokens-per-sample", 16, "--max-update"]
-    done = script("alm", *options, "--", *small, 1, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("fairseq-train ")
+    flags, log = dry_run("alm", *options, "--", *small, 1), tmp_path / "log"
+    assert wait_for([start_command("train", flags, log, tmp_path)]) == [0], log
     last = tmp_path / "runs" / "transnormer_t2_tiny" / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:-1000])  # as a kill while copying leaves it
     done = script("alm", *options, "--", *small, 2, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("fairseq-train ")
     (told,) = lines_naming(done.stdout, "damaged", "checkpoint_last.pt.damaged")
     assert re.search(r"checkpoint_(best|\d+)\.pt", told), told
     assert lines_naming(done.stdout, "Loaded checkpoint", last)
@@ -406,6 +407,7 @@ def test_the_arenas_script_looks_for_the_gpus(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow  # torchrun as with one node, which is started all the same
 def test_two_nodes_meet_and_train(data, tmp_path):
     """One command on each; the CPU's gloo stands in for the GPUs' NCCL."""
     with socket.socket() as free:

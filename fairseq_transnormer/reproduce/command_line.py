@@ -130,7 +130,7 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     launch = _launcher(arguments, slots)
     data = [job_of(cell).data(cell, all_conditions[0]) for cell in cells]
     if arguments.dry_run:
-        missing = corpora.foretell(preset, set(data), arguments.prepare)
+        missing = corpora.foretell(preset, set(data), ROOT, arguments.prepare)
         without = [
             cell for cell, its in zip(cells, data, strict=True) if its in missing
         ]

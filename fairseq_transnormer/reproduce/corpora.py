@@ -136,8 +136,7 @@ def require(
     Raises:
         ReproduceError: data are missing, or a command failed.
     """
-    commands = _commands(preset, _missing(corpora), prepare)
-    for command in commands:
+    for command in _commands(preset, _missing(corpora), root, prepare):
         command = [sys.executable if word == "python" else word for word in command]
         print("preparing data:", " ".join(command), flush=True)
         if subprocess.run(command, cwd=root).returncode:
@@ -146,7 +145,7 @@ def require(
 
 
 def foretell(
-    preset: Preset, corpora: Iterable[Corpus], prepare: bool
+    preset: Preset, corpora: Iterable[Corpus], root: Path, prepare: bool
 ) -> dict[Corpus, str]:
     """Print what ``require`` would run, and run nothing.
 
@@ -157,10 +156,7 @@ def foretell(
         ReproduceError: data are missing, and no command would make them.
     """
     missing = _missing(corpora)
-    commands = _commands(preset, missing, prepare)
-    if not commands:
-        _refuse(missing)
-    for command in commands:
+    for command in _commands(preset, missing, root, prepare):
         print("data would be prepared:", shlex.join(command))
     return missing
 
@@ -178,14 +174,32 @@ def _refuse(missing: dict[Corpus, str]) -> None:
 
 
 def _commands(
-    preset: Preset, missing: dict[Corpus, str], prepare: bool
+    preset: Preset, missing: dict[Corpus, str], root: Path, prepare: bool
 ) -> list[list[str]]:
-    """What makes the data that are missing; nothing where nobody asks for it."""
-    if not missing or not (prepare or preset.prepare_automatically):
-        return []
+    """What makes the data that are missing.
+
+    Raises:
+        ReproduceError: nobody asks for that, or the data are not the preset's.
+    """
+    asked = prepare or preset.prepare_automatically
+    _refuse(
+        {
+            corpus: fault
+            for corpus, fault in missing.items()
+            if not asked or not _is_of(preset, corpus, root)
+        }
+    )
     tasks = [preset.task(name) for name in sorted({each.task for each in missing})]
     alone = all(task.prepare_alone for task in tasks)
     commands = [] if alone else list(preset.prepare)
     for task in tasks:
         commands += task.prepare
+    if missing and not commands:
+        _refuse(missing)
     return commands
+
+
+def _is_of(preset: Preset, corpus: Corpus, root: Path) -> bool:
+    """Whether the preset's commands make it: it is not in a folder of the user's."""
+    own = (root / preset.task(corpus.task).data).resolve()
+    return corpus.folder.resolve().is_relative_to(own)

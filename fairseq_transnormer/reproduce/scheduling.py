@@ -12,7 +12,7 @@ from .processes import Launch, LoggedProcess
 from .progress import Progress
 from .runs import RunFolder
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.05
 
 
 def run_all(

@@ -207,6 +207,7 @@ def test_all_tokens_are_checked_on_a_gpu():
     assert check_case(65536, 512, CPU) == Case(2, 512)
 
 
+@pytest.mark.slow
 def test_compiled_contestants_are_right():
     """One of them: compiling takes seconds."""
     group = group_named("rms_norm", "")

@@ -191,6 +191,7 @@ def test_the_page_is_that_of_the_measurements(tmp_path):
         assert least_bytes <= float(worked_out) / float(held) <= most_bytes
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     small = Run("small", TINY, 8, 2, 10, workers=2)
     monkeypatch.setattr(cost_tables, "PAPER", [small] * 5)

@@ -41,6 +41,7 @@ def test_the_backward_pass_counts():
     assert peak_bytes(call, CPU) == 3 * 4 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [FORWARD, TRAINING])
 def test_agrees_with_the_resident_set_where_tensors_are_large(mode):
     try:

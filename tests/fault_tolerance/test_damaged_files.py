@@ -45,8 +45,10 @@ def interrupted(training, undisturbed):
     return make
 
 
-@pytest.mark.parametrize("damage", [cut, flip])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "damage"),
+    [(1, cut), (1, flip), (2, flip), pytest.param(2, cut, marks=pytest.mark.slow)],
+)
 def test_a_damaged_last_checkpoint(interrupted, goes_on, tell, damage, workers):
     run = interrupted(workers)
     for name in ("checkpoint_1_24", "checkpoint_best", "checkpoint_last"):

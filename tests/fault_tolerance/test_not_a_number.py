@@ -5,8 +5,15 @@ import pytest
 from .trainings import line_with
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "precision"),
+    [
+        (1, "fp32"),
+        (1, "bf16"),
+        (2, "fp32"),
+        pytest.param(2, "bf16", marks=pytest.mark.slow),
+    ],
+)
 def test_a_loss_that_is_nan_ends_the_run(training, goes_on, tell, precision, workers):
     """NaN gradients are not applied; the NaN is gone in the next attempt, here."""
     run = training(workers, () if precision == "fp32" else (f"--{precision}",))

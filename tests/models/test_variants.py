@@ -152,7 +152,15 @@ def test_a_users_value_wins_where_it_is_another_variants_default(way, name, othe
     assert plain(way(name, changes)) == defaults(other)
 
 
-@ways
+# all fields together go every way, in test_every_field_can_be_set
+@pytest.mark.parametrize(
+    "way",
+    [
+        from_yaml,
+        pytest.param(from_command_line, marks=pytest.mark.slow),
+        pytest.param(from_hydra_group, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("name", "each"),
     [

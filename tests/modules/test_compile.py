@@ -8,11 +8,16 @@ import torch
 
 from .building import draw_tokens, language_model, masked_language_model
 
-variants = pytest.mark.parametrize("variant", ["t1", "t2"])
 
-
-@variants
-@pytest.mark.parametrize("build", [language_model, masked_language_model])
+@pytest.mark.parametrize(
+    ("build", "variant"),
+    [
+        (language_model, "t1"),
+        (masked_language_model, "t2"),
+        pytest.param(language_model, "t2", marks=pytest.mark.slow),
+        pytest.param(masked_language_model, "t1", marks=pytest.mark.slow),
+    ],
+)
 def test_models_with_and_without_pads(build, variant):
     torch.compiler.reset()
     model = build(variant, attention_types="diag,norm")

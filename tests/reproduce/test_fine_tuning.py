@@ -11,8 +11,10 @@ import yaml
 from fairseq_transnormer.classification import command_line as classification
 from fairseq_transnormer.fingerprints import weights_fingerprint
 from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
+from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.fine_tuning import FineTune
+from fairseq_transnormer.reproduce.forking import ForkedProcess
 from fairseq_transnormer.reproduce.jobs import Conditions, HydraTrain, with_needs
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.results import measure
@@ -68,7 +70,8 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_from_pre_training_to_labels(place, capsys):
+def test_from_pre_training_to_labels(place, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "LoggedProcess", ForkedProcess)
     options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "runs")]
     arguments = ["run", str(place / "one.yaml"), *options, "--gpus", "none"]
     assert main(arguments) == 0, capsys.readouterr()

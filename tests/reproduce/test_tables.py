@@ -177,6 +177,11 @@ def test_only_the_missing_data_are_made(tmp_path, monkeypatch):
     assert ran == ["data_prep.copy_task", "data_prep.digits"]
     corpora.require(preset, needed, tmp_path, prepare=False)
     assert len(ran) == 2
+    # of a folder that the user names the commands would make another one
+    mine = corpora.Text(tmp_path / "mine", "digits")
+    with pytest.raises(ReproduceError, match="mine: no dict.txt"):
+        corpora.require(preset, [mine], tmp_path, prepare=True)
+    assert len(ran) == 2
 
 
 def test_seed_and_settings_reach_the_configuration(data):

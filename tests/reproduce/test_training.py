@@ -10,7 +10,10 @@ import pytest
 import torch
 import yaml
 
+from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.forking import ForkedProcess
+from tests.fairseq_tools.conftest import fairseq_command
 from tests.messages import assert_names, command_refuses
 from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
@@ -60,7 +63,9 @@ def refused(capsys):
     return run
 
 
-def test_a_killed_row_goes_on_and_is_reported(command, data, tmp_path, capsys, refused):
+def test_a_killed_row_goes_on_and_is_reported(
+    command, data, tmp_path, capsys, monkeypatch, refused
+):
     arguments = command(
         "--set", "optimization.max_update=40", "dataset.validate_interval_updates=5"
     )
@@ -79,6 +84,8 @@ def test_a_killed_row_goes_on_and_is_reported(command, data, tmp_path, capsys, r
     assert runner.returncode == 130, output
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
 
+    # what was a process of its own goes on as a fork
+    monkeypatch.setattr(command_line, "LoggedProcess", ForkedProcess)
     assert main(arguments) == 0
     assert "1 runs, 1 to do" in capsys.readouterr().out
     log = (folder / "train.log").read_text()
@@ -103,18 +110,14 @@ def test_a_killed_row_goes_on_and_is_reported(command, data, tmp_path, capsys, r
     assert measured["curves"]["32"]["updates"][-1] == 40
 
     # what is read from the log is what fairseq-validate says of the best checkpoint
-    validate = subprocess.run(
-        [
-            sys.executable, "-m", "fairseq_cli.validate", str(data), "--user-dir",
-            str(ROOT / "fairseq_transnormer"), "--task", "masked_lm", "--path",
-            str(folder / "checkpoints/checkpoint_best.pt"), "--valid-subset",
-            "valid", "--batch-size", "4", "--required-batch-size-multiple", "1",
-            "--skip-invalid-size-inputs-valid-test", "--log-format", "json",
-        ],
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    found = re.findall(r'"valid_ppl": "([\d.]+)"', validate.stdout + validate.stderr)
-    assert found, validate.stderr[-2000:]
+    validate = fairseq_command(
+        *("validate", data, "--task", "masked_lm", "--valid-subset", "valid"),
+        *("--path", folder / "checkpoints/checkpoint_best.pt", "--batch-size", 4),
+        *("--required-batch-size-multiple", 1, "--log-format", "json"),
+        "--skip-invalid-size-inputs-valid-test",
+    )
+    found = re.findall(r'"valid_ppl": "([\d.]+)"', validate)
+    assert found, validate[-2000:]
     assert float(found[-1]) == pytest.approx(cell["measured"], rel=1e-3)
 
 

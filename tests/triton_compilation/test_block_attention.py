@@ -5,21 +5,25 @@ import pytest
 from .block_attention_launches import STACKS, compile_launch
 from .compilation import SHARED_MEMORY, STACK, transposed_accumulators
 
+OTHERS = [
+    ("block forward, softmax", "bf16", 64, 80),
+    ("block forward, softmax", "fp32", 64, 86),
+    ("block forward, softmax", "bf16", 128, 90),
+    ("block backward, softmax", "bf16", 64, 80),
+    ("block backward, softmax", "bf16", 128, 86),
+    ("block backward, softmax", "fp32", 64, 86),
+    ("block backward, relu", "fp16", 64, 90),
+    ("block backward, softmax", "fp32", 64, 90),
+    ("block backward, softmax", "fp32", 128, 90),
+    ("block step, softmax", "bf16", 64, 80),
+]
+
 
 @pytest.mark.parametrize(
     ("name", "dtype", "width", "capability"),
     [
-        ("block forward, softmax", "bf16", 64, 80),
-        ("block forward, softmax", "fp32", 64, 86),
-        ("block forward, softmax", "bf16", 128, 90),
-        ("block backward, softmax", "bf16", 64, 80),
-        ("block backward, softmax", "bf16", 128, 86),
-        ("block backward, softmax", "fp32", 64, 86),
         ("block backward, softmax", "bf16", 64, 90),
-        ("block backward, relu", "fp16", 64, 90),
-        ("block backward, softmax", "fp32", 64, 90),
-        ("block backward, softmax", "fp32", 128, 90),
-        ("block step, softmax", "bf16", 64, 80),
+        *(pytest.param(*launch, marks=pytest.mark.slow) for launch in OTHERS),
     ],
 )
 def test_resources(name, dtype, width, capability):
@@ -31,6 +35,7 @@ def test_resources(name, dtype, width, capability):
         assert transposed_accumulators(compiled) == []
 
 
+@pytest.mark.slow
 def test_the_lint_sees_transposed_products():
     """Without the rule for Hopper it would fire there."""
     name = "block backward, softmax"

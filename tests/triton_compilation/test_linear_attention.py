@@ -26,6 +26,7 @@ def test_the_papers_width_on_hopper(name):
     check(name, "bf16", 64, 90)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "width", "capability"),
     [
@@ -49,6 +50,7 @@ def test_values_stay_in_registers_and_tiles_in_memory(name, dtype, width, capabi
     check(name, dtype, width, capability)
 
 
+@pytest.mark.slow
 def test_loads_are_wide_and_run_ahead():
     """16 bytes a thread and load, copied while the products before them run."""
     compiled = check("segments forward", "bf16", 64, 90)

@@ -1,11 +1,20 @@
 """torch.compile takes each mixer as one graph and changes nothing."""
 
+import pytest
 import torch
 
-from .cases import default_cases, draw
+from .cases import ALL, DEFAULT_CASES, draw, over
+
+# the paper's own and two whole layers; compiling one takes a second and more
+USUAL = ("diag", "norm", "flash", "long_short")
+CASES = [
+    pair if pair[0].name in USUAL else pytest.param(*pair, marks=pytest.mark.slow)
+    for pair in ALL
+    if pair[0] in DEFAULT_CASES.values()
+]
 
 
-@default_cases
+@over(CASES)
 def test_one_graph(case, causal):
     torch.compiler.reset()
     layer, x = case.layer(causal), draw(2, 20).requires_grad_()

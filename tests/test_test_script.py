@@ -1,0 +1,99 @@
+"""scripts/test.sh: which parts it runs, and that it fails if one of them does."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.paths import SCRIPTS
+
+# notes what it is called with; the call that FAILS matches ends with 3
+STAND_IN = """#!/bin/bash
+call="$(basename "$0") $* interpreted=${TRITON_INTERPRET:-0}"
+echo "$call" >>"$NOTES"
+[[ -n $FAILS && $call == *$FAILS* ]] && exit 3
+exit 0
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(*arguments, fails=): the script where its commands are noted."""
+    for name in (".venv/bin/python", ".venv/bin/ruff", "scripts/install.sh"):
+        command = tmp_path / name
+        command.parent.mkdir(parents=True, exist_ok=True)
+        command.write_text(STAND_IN)
+        command.chmod(0o755)
+    shutil.copy(SCRIPTS / "test.sh", tmp_path / "scripts")
+    notes = tmp_path / "notes"
+
+    def start(*arguments: str, fails: str = "") -> tuple[int, list[str], str]:
+        notes.write_text("")
+        environment = {**os.environ, "NOTES": str(notes), "FAILS": fails}
+        environment.pop("TRITON_INTERPRET", None)
+        done = subprocess.run(
+            ["bash", tmp_path / "scripts" / "test.sh", *arguments],
+            **{"capture_output": True, "text": True},
+            env=environment | {"NUMPROCESSES": "3", "TMPDIR": str(tmp_path)},
+        )
+        assert not list(tmp_path.glob("tmp.*"))
+        return done.returncode, sorted(notes.read_text().splitlines()), done.stdout
+
+    return start
+
+
+def parts(calls: list[str]) -> dict[str, str]:
+    """The calls of Python by what they are."""
+    kinds = {"interpreted=1": "interpreter", " run all ": "rows", "pytest": "tests"}
+    found = {}
+    for call in calls:
+        for mark, name in kinds.items():
+            if call.startswith("python") and mark in call:
+                found[name] = call
+                break
+    return found
+
+
+def test_everything_but_what_is_slow(run):
+    code, calls, said = run()
+    found = parts(calls)
+    assert code == 0 and set(found) == {"tests", "interpreter", "rows"}
+    assert [call.split()[0] for call in calls] == [
+        "install.sh", "python", "python", "python", "ruff", "ruff",
+    ]  # fmt: skip
+    for name in ("tests", "interpreter"):
+        assert "--numprocesses 3 -m not slow" in found[name]
+    assert "tests/triton_interpreter" in found["interpreter"]
+    assert "--preset smoke" in found["rows"] and "--fork" in found["rows"]
+    *durations, total = re.findall(r"^(\w.*?) +\d+:\d\d", said, flags=re.M)
+    assert len(durations) == 4 and total == "all"
+
+
+def test_all_of_it(run):
+    code, calls, _ = run("--all")
+    found = parts(calls)
+    assert code == 0 and set(found) == {"tests", "interpreter", "rows"}
+    assert not any("-m not slow" in call for call in found.values())
+
+
+def test_arguments_are_pytests(run):
+    code, calls, _ = run("-k", "causal", "tests/ops")
+    assert code == 0 and set(parts(calls)) == {"tests"}
+    assert "-m not slow -k causal tests/ops " in parts(calls)["tests"]
+    _, calls, _ = run("--all", "-k", "causal")
+    assert "--numprocesses 3 -k causal " in parts(calls)["tests"]
+
+
+@pytest.mark.parametrize(
+    "part", ["install.sh", "ruff check", "ruff format", "pytest", "interpreted=1"]
+)
+def test_what_fails_fails_the_script(run, part):
+    code, _, said = run(fails=part)
+    assert code != 0 and "all" not in said.split()
+
+
+def test_a_row_that_fails_fails_the_script(run):
+    code, calls, said = run(fails="run all")
+    assert code != 0 and "rows" in parts(calls) and "all" not in said.split()
