@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,9 @@ class PretrainedCheckpoint:
         try:
             model, task = dict(state["cfg"]["model"]), state["cfg"]["task"]
             weights, task_name = state["model"], task["_name"]
-        except (KeyError, TypeError) as error:
+            if not (isinstance(task, Mapping) and isinstance(weights, Mapping)):
+                raise TypeError("task or model is no mapping")
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: no checkpoint of fairseq ({error!r})") from error
         # what checkpoints from before the field do
         model.setdefault("pooling", "first")
@@ -67,10 +70,15 @@ class PretrainedCheckpoint:
                 f"{task_name}; allowed: bidirectional models, of the task masked_lm"
             )
         rows = next(
-            weight.shape[0]
-            for name, weight in weights.items()
-            if name.endswith("embed_tokens.weight")
+            (
+                len(weight)
+                for name, weight in weights.items()
+                if str(name).endswith("embed_tokens.weight")
+            ),
+            None,
         )
+        if rows is None:
+            raise ValueError(f"{path}: no embed_tokens.weight in it")
         identity = saved_identity(state)
         return cls(path, model, rows, str(task.get("data") or ""), identity)
 

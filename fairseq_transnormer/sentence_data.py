@@ -102,9 +102,17 @@ class SentenceData:
 
     @cached_property
     def symbols(self) -> list[str]:
-        """The entries of the texts' dictionary file."""
-        with (self.folder / DICTIONARY).open(encoding="utf-8") as file:
-            lines = [line.rstrip().removesuffix(OVERWRITE) for line in file]
+        """The entries of the texts' dictionary file.
+
+        Raises:
+            ValueError: it is not UTF-8.
+        """
+        path = self.folder / DICTIONARY
+        try:
+            with path.open(encoding="utf-8") as file:
+                lines = [line.rstrip().removesuffix(OVERWRITE) for line in file]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: {error}; allowed: UTF-8") from error
         return [line.rpartition(" ")[0] for line in lines if line]
 
     @cached_property

@@ -128,7 +128,7 @@ class TextClassifier:
         return found
 
     def _encoded(self, number: int, text: Text) -> Tensor:
-        parts = (text,) if isinstance(text, str) else tuple(text)
+        parts = tuple(text) if isinstance(text, (tuple, list)) else (text,)
         wanted = 2 if self.data.is_pairs else 1
         if len(parts) != wanted:
             raise ClassificationError(

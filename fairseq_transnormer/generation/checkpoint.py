@@ -56,10 +56,15 @@ def load_language_model(
             "UTF-8, and each symbol once"
         ) from error
     known = next(
-        weight.shape[0]
-        for key, weight in state["model"].items()
-        if key.endswith("embed_tokens.weight")
+        (
+            len(weight)
+            for key, weight in state["model"].items()
+            if key.endswith("embed_tokens.weight")
+        ),
+        None,
     )
+    if known is None:
+        raise GenerationError(f"{path}: no embed_tokens.weight in it")
     if len(task.dictionary) != known:
         raise GenerationError(
             f"{data / DICTIONARY}: {len(task.dictionary)} entries; allowed for this "

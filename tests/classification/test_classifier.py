@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -16,6 +17,8 @@ from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.classification.submission import FILES
 from fairseq_transnormer.fingerprints import weights_fingerprint
+from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
+from fairseq_transnormer.sentence_data import SentenceData
 from tests.messages import command_refuses, refuses
 
 from .problems import dictionary, write_problem
@@ -180,3 +183,62 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
     ]
     for arguments, parts in cases:
         command_refuses(main, arguments, capsys, *parts, alone=True)
+
+
+@pytest.mark.parametrize("text", ["w1 \udcff", None, 5, {"w1"}, ("w1", 5)])
+def test_texts_that_are_none(single, text):
+    classifier = TextClassifier.from_checkpoint(single, device="cpu")
+    with refuses(ClassificationError, "text 2"):
+        classifier.classify(["w1", text])
+
+
+def copy_of(single, folder):
+    shutil.copytree(single.parent, folder)
+    return folder / single.name, folder / "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("input0/dict.txt", b"w0 1\n" * 40),
+        ("input0/dict.txt", b"".join(b"w%d one\n" % i for i in range(40))),
+        ("input0/dict.txt", b"".join(b"w\xe9%d 1\n" % i for i in range(40))),
+        ("input0/sentencepiece.bpe.model", b"root:x:0:0\n"),
+        ("report.json", b"[" * 100_000),
+        ("report.json", b'{"labels": 1}'),
+    ],
+)
+def test_files_that_are_none(single, name, content, tmp_path, capsys):
+    path, data = copy_of(single, tmp_path / "copy")
+    (data / name).write_bytes(content)
+    arguments = ["--path", str(path), "--data", str(data), "--text", "w1"]
+    command_refuses(main, arguments, capsys, data)
+
+
+def test_a_dictionary_of_equal_size(single, tmp_path, capsys):
+    path, data = copy_of(single, tmp_path / "copy")
+    state = torch.load(path, weights_only=True)
+    words = SentenceData.read(data)
+    state["extra_state"]["dictionary_sha256"] = words.dictionary_sha256
+    torch.save(state, path)
+    arguments = ["--path", str(path), "--data", str(data), "--text", "w1"]
+    assert main(arguments) == 0
+    lines = (data / "input0/dict.txt").read_text().splitlines()
+    (data / "input0/dict.txt").write_text("\n".join(reversed(lines)) + "\n")
+    command_refuses(main, arguments, capsys, path, "dictionary_sha256", "--data")
+    # the start of a fine-tuning, where the folder of the pre-training is gone
+    state["cfg"]["task"]["data"] = str(tmp_path / "gone")
+    torch.save(state, path)
+    start = PretrainedCheckpoint.read(path)
+    with refuses(ValueError, path, words.dictionary_sha256, data / "input0/dict.txt"):
+        start.check_data(SentenceData.read(data))
+    (data / "input0/dict.txt").write_text("\n".join(lines) + "\n")
+    start.check_data(SentenceData.read(data))
+
+
+@pytest.mark.parametrize("model", [{}, [], {"embed_tokens": 1}, None])
+def test_checkpoints_without_an_embedding(single, model, tmp_path):
+    state = torch.load(single, weights_only=True)
+    torch.save(state | {"model": model}, tmp_path / "x.pt")
+    with refuses(ClassificationError, tmp_path / "x.pt"):
+        TextClassifier.from_checkpoint(tmp_path / "x.pt", single.parent / "data")

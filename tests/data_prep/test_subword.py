@@ -2,10 +2,13 @@
 
 import argparse
 
+import torch
+
 from data_prep.encoders import Gpt2Encoder
 from data_prep.errors import InputError
 from data_prep.fairseq_format import load_dictionary
 from data_prep.subword import find_subword
+from fairseq_transnormer.dictionary_identity import dictionary_sha256
 from tests.messages import refuses
 
 
@@ -53,3 +56,25 @@ def test_mistakes(pretraining_data, gpt2_data, word_folder, tmp_path):
     refused(none, "no such", checkpoint=none)
     broken.write_bytes(b"PK\x03\x04")
     refused(broken, "fairseq checkpoint", checkpoint=broken)
+
+
+def test_a_dictionary_of_equal_size(pretraining_data, tmp_path):
+    words = load_dictionary(pretraining_data / "dict.txt")
+    history = {"optimizer_name": "x", "lr_scheduler_state": {}, "num_updates": 1}
+    state = {
+        "cfg": {"model": {"max_positions": 512}, "task": {"_name": "masked_lm"}},
+        "model": {"encoder.embed_tokens.weight": torch.zeros(len(words) + 1, 1)},
+        "optimizer_history": [history],
+        "extra_state": {
+            "train_iterator": {"epoch": 1},
+            "dictionary_sha256": dictionary_sha256(words.symbols),
+        },
+    }
+    path = tmp_path / "model.pt"
+    torch.save(state, path)
+    subword = found(checkpoint=path, data=pretraining_data)
+    assert subword.kind == "sentencepiece"
+    lines = (pretraining_data / "dict.txt").read_text().splitlines()
+    (tmp_path / "dict.txt").write_text("\n".join(lines[::-1]) + "\n")
+    with refuses(InputError, path, "dictionary_sha256", "--data"):
+        found(checkpoint=path, data=tmp_path, bpe_dir=pretraining_data)
