@@ -87,6 +87,8 @@ def load_checkpoint(load, cfg, trainer, **arguments):
     starts_anew = cfg.finetune_from_model is not None and start.updates is None
     if extra_state and not (starts_anew or cfg.reset_optimizer or cfg.reset_meters):
         training_state.restore(trainer, extra_state)
+        if not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
+            training_state.finish_epoch(trainer, extra_state)
     if epochs.iterations_in_epoch:
         _pass_over_the_smallest_rate(trainer)
     return extra_state, epochs

@@ -36,9 +36,9 @@ def _begin(load_checkpoint, cfg, trainer, **arguments):
     """Around checkpoint_utils.py, load_checkpoint, which training begins with."""
     stopping.note_signals()
     setting_limits.check_settings(trainer.cfg)
-    workers.limit_waiting(trainer)
     binary_data.check_training_data(trainer)
     mixed_precision.check(trainer.cfg.common, trainer.cuda)
+    workers.limit_waiting(trainer)
     wrap(type(trainer), "state_dict", save_identity)
     wrap(type(trainer), "load_checkpoint", setting_changes.check_and_load)
     wrap(type(trainer), "train_step", mixed_precision.skip_overflows_on_a_cpu)

@@ -67,10 +67,9 @@ def restore(trainer, extra_state: dict) -> None:
         vars(program.should_stop_early).update(extra_state.get(EARLY_STOPPING, {}))
     if trainer.cfg.ema.store_ema:
         trainer.ema.update_freq_counter = extra_state.get(EMA_COUNTER, 0)
-    _finish_epoch(trainer, extra_state)
 
 
-def _finish_epoch(trainer, extra_state: dict) -> None:
+def finish_epoch(trainer, extra_state: dict) -> None:
     """fairseq_cli/train.py, main: the scheduler sees an epoch's validation loss after
     the checkpoint of the epoch's end has been written."""
     position = extra_state["train_iterator"]

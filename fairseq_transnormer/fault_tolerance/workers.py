@@ -70,24 +70,26 @@ def call_on_first_rank(trainer, function, *arguments):
         function: returns plain values, which are sent.
 
     Raises:
-        ValueError: it raised one, or an OSError, which the first rank raises itself;
-            on all ranks, with the same message.
+        ValueError, OSError: what it raised; on other ranks a ValueError that says so.
     """
-    failure, error, result = None, None, None
+    if distributed_utils.get_global_world_size() == 1:
+        return function(*arguments)
+    caught, result = None, None
     if distributed_utils.get_global_rank() == 0:
         try:
             result = function(*arguments)
         except (ValueError, OSError) as found:
-            failure, error = found, str(found)
-    if distributed_utils.get_global_world_size() > 1:
-        error, result = distributed_utils.broadcast_object(
-            (error, result),
-            src_rank=0,
-            group=distributed_utils.get_global_group(),
-            dist_device=trainer.device,
-        )
+            caught = found
+    error, result = distributed_utils.broadcast_object(
+        (None if caught is None else str(caught), result),
+        src_rank=0,
+        group=distributed_utils.get_global_group(),
+        dist_device=trainer.device,
+    )
+    if caught is not None:
+        raise caught
     if error is not None:
-        raise failure or ValueError(error)
+        raise ValueError(error)
     return result
 
 

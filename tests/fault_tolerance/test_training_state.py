@@ -44,13 +44,8 @@ def plateau(losses, interrupted_after=None):
             optimizer, made = made.optimizer, scheduler()
             made.optimizer.set_lr(optimizer.get_lr())
             made.load_state_dict(state)
-            ema = types.SimpleNamespace(store_ema=False)
-            trainer = types.SimpleNamespace(
-                lr_scheduler=made,
-                lr_step=made.step,
-                cfg=types.SimpleNamespace(ema=ema),
-            )
-            training_state.restore(trainer, extra)
+            trainer = types.SimpleNamespace(lr_scheduler=made, lr_step=made.step)
+            training_state.finish_epoch(trainer, extra)
         else:
             made.step(epoch, loss)
         rates.append(made.optimizer.get_lr())
