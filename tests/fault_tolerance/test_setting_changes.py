@@ -157,7 +157,7 @@ def test_weights_that_do_not_fit_are_refused(resumed, tmp_path, way):
     settings = way(resumed.last) | {"model.embed_dim": 48}
     with refuses(ValueError, resumed.last, "weight", "(64, 32)", "(64, 48)"):
         resumed(settings, tmp_path / "another")
-    assert not list(tmp_path.glob("another/*"))
+    assert not list(tmp_path.glob("another/*.pt"))
 
 
 @pytest.mark.parametrize("name", ["checkpoint_lst.pt", "nowhere/model.pt"])
@@ -167,7 +167,7 @@ def test_a_missing_checkpoint_is_refused(resumed, tmp_path, field, name):
     beside = "checkpoint_last.pt" if path.parent.is_dir() else "no folder"
     with refuses(ValueError, field, path, beside):
         resumed({f"checkpoint.{field}": str(path)}, tmp_path / "another")
-    assert not list(tmp_path.glob("another/*"))
+    assert not list(tmp_path.glob("another/*.pt"))
 
 
 def test_the_last_checkpoint_by_its_path_may_be_missing(resumed, tmp_path):

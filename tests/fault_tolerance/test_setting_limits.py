@@ -109,7 +109,7 @@ def test_hydra_refuses_it_by_name(configuration, tmp_path, name, value):
         train.main(cfg)
     # of a list of several, the number that is wrong
     assert str(first) in str(caught.value) or isinstance(value, (list, str))
-    assert not list(tmp_path.glob("checkpoints/*"))
+    assert not list(tmp_path.glob("checkpoints/*.pt"))
 
 
 @pytest.mark.parametrize(
