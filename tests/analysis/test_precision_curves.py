@@ -29,7 +29,13 @@ def write_run(folder, losses, valid, seed=1, extra="", **common):
     log = training_log(zip(updates, losses, strict=True))
     log += line("valid", {"valid_loss": valid, "valid_num_updates": updates[-1]})
     (folder / "train.log").write_text(log + extra)
-    attempt = {"machine": "vm", "device": "CPU", "versions": {"torch": "2"}}
+    attempt = {
+        "step": "train",
+        "started": 0,
+        "machine": "vm",
+        "device": "CPU",
+        "versions": {"torch": "2"},
+    }
     status = {"state": "finished", "steps_done": ["train"], "attempts": [attempt]}
     (folder / "status.json").write_text(json.dumps(status))
 
