@@ -2,8 +2,10 @@
 
 import signal
 
+from tests.messages import assert_names
+
 from .accidents import WAITING
-from .trainings import line_with
+from .trainings import UPDATE_9, line_with
 
 
 def test_a_stopped_worker(training, goes_on, tell):
@@ -15,7 +17,8 @@ def test_a_stopped_worker(training, goes_on, tell):
     run.send(signal.SIGKILL, 1)  # as a launcher does when a worker has failed
     codes = run.wait()
     assert codes == [1, -signal.SIGKILL], run.text()
-    said = line_with(run.text(), "ends after update 13: another worker has not")
+    said = line_with(run.text(), "worker 0 of 2", "update 13", "not answered")
+    assert_names(said, "same command", run.save_dir)
     assert goes_on(run) == 8
     tell("SIGSTOP of one worker of two, --heartbeat-timeout 5", codes, 13, 8, said)
 
@@ -23,10 +26,10 @@ def test_a_stopped_worker(training, goes_on, tell):
 def test_the_watchdog_ends_what_the_limit_does_not(training):
     run = training(2, heartbeat_timeout=3, max_update=100_000)
     run.start(("no_limit_on_waiting", "ours"), at_worker=0)
-    run.wait_for('"num_updates": "9"')
+    run.wait_for(UPDATE_9)
     run.send(signal.SIGSTOP, 1)
     run.processes[0].join(100)
     run.send(signal.SIGKILL, 1)
     codes = run.wait()
     assert codes == [-signal.SIGKILL] * 2, run.text()
-    line_with(run.text(), "Killing job for not making progress in 6 seconds")
+    line_with(run.text(), "Killing", "progress", "6 seconds")

@@ -8,10 +8,11 @@ import time
 import pytest
 import torch
 
+from tests.messages import assert_names
 from tests.paths import USER_DIR
 
 from .accidents import ACCIDENTS, WAITING
-from .trainings import CONTEXT, SECONDS, line_with, training_arguments
+from .trainings import CONTEXT, SECONDS, UPDATE_9, line_with, training_arguments
 
 CONFIGURATION = """
 # @package _global_
@@ -80,7 +81,7 @@ def test_hydra(data, tmp_path, log):
     (tmp_path / "gate").touch()
     process.join(SECONDS)
     assert process.exitcode == os.EX_TEMPFAIL, log.read_text()
-    assert "SIGTERM: stopped after update 13" in log.read_text()
+    line_with(log.read_text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 13
@@ -98,16 +99,16 @@ def test_workers_that_fairseq_starts(data, tmp_path, log, tell):
         ),
     ]  # fmt: skip
     process = started(_spawn, log, arguments)
-    wait_for(process, log, '"num_updates": "9"')
+    wait_for(process, log, UPDATE_9)
     os.kill(process.pid, signal.SIGTERM)
     process.join(SECONDS)
     text = log.read_text()
     assert process.exitcode == os.EX_TEMPFAIL, text
-    said = line_with(text, "SIGTERM: stopped after update")
+    said = line_with(text, "SIGTERM", "checkpoint", os.EX_TEMPFAIL)
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
     state = torch.load(last, weights_only=True)
     updates = state["optimizer_history"][-1]["num_updates"]
-    assert f"after update {updates} with a checkpoint" in said
+    assert_names(said, f"update {updates}", "same command")
     tell(
         "SIGTERM to the process that started two workers",
         [process.exitcode], updates, updates, said,

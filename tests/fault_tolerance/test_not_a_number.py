@@ -29,7 +29,7 @@ def test_a_loss_that_is_nan_ends_the_run(training, goes_on, tell, precision, wor
 def test_fp16_skips_one_overflow_and_ends_at_many(training, tell):
     run = training(1, ("--fp16",))
     assert run.run(("loss_is_nan", 13, 1)) == [0], run.text()
-    said = line_with(run.text(), "gradient overflow detected, ignoring gradient")
+    said = line_with(run.text(), "overflow", "ignoring")
     assert max(run.losses()) == 24
     tell("NaN loss of one batch in fp16", [0], 24, 24, said)
 
@@ -38,24 +38,21 @@ def test_fp16_ends_when_every_batch_overflows(training, goes_on, tell):
     run = training(1, ("--fp16",))
     codes = run.run(("loss_is_nan", 13, 1000))
     assert codes == [1], run.text()
-    said = line_with(run.text(), "FloatingPointError: Minimum loss scale reached")
+    said = line_with(run.text(), "FloatingPointError", "Minimum loss scale")
     assert max(run.losses()) == 12 and run.updates_of() == 8
     assert goes_on(run) == 8
     tell("NaN loss of every batch in fp16", codes, 12, 8, said)
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "the validation loss is nan after update 16"),
-        (("--disable-validation",), "weights are NaN or infinite after update 16"),
-    ],
+    ("flags", "what"),
+    [((), "validation loss"), (("--disable-validation",), "weights")],
 )
-def test_weights_that_are_nan_are_not_saved(training, goes_on, tell, flags, message):
+def test_weights_that_are_nan_are_not_saved(training, goes_on, tell, flags, what):
     run = training(1, flags)
     codes = run.run(("weights_become_nan", 16))
     assert codes == [1], run.text()
-    said = line_with(run.text(), message)
+    said = line_with(run.text(), "FloatingPointError", what, "NaN", "update 16")
     assert run.updates_of() == 8
     assert goes_on(run) == 8
     how = "".join(flags) or "with validation"

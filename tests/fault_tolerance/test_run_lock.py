@@ -54,9 +54,9 @@ def test_two_runs_in_one_folder(training, goes_on, tell):
     second._starts = 10  # logs of its own
     codes = second.run()
     assert codes == [1] and not second.losses(), second.text()
-    said = line_with(second.text(), "another run is training")
     pid = first.processes[0].pid
-    assert_names(said, "checkpoint.save_dir", pid, socket.gethostname())
+    holder = ("another run", pid, socket.gethostname())
+    said = line_with(second.text(), "checkpoint.save_dir", *holder)
     tell("a second run in the same folder", codes, 13, 8, said.replace(str(pid), "PID"))
     first.processes[0].kill()  # not those that load its data
     assert first.wait() == [-signal.SIGKILL]

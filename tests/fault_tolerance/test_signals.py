@@ -13,7 +13,7 @@ from fairseq_transnormer.fault_tolerance import stopping
 from tests.messages import assert_names
 
 from .accidents import WAITING
-from .trainings import line_with
+from .trainings import LOADING, MEETING, line_with
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_sigterm_to_all_processes(training, goes_on, tell):
     run = training(num_workers=1)
     codes = stop_at(run, 13, signal.SIGTERM)
     assert codes == [os.EX_TEMPFAIL], run.text()
-    said = line_with(run.text(), "SIGTERM: stopped after update 13")
+    said = line_with(run.text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
     assert run.updates_of() == 13
     assert goes_on(run) == 13
     tell("SIGTERM to all processes, as Slurm sends it", codes, 13, 13, said)
@@ -63,7 +63,7 @@ def test_before_the_first_update_nothing_is_lost(training, workers, tmp_path):
     run.send(signal.SIGTERM)
     gate.touch()
     assert run.wait() == [os.EX_TEMPFAIL] * workers, run.text()
-    said = line_with(run.text(), "SIGTERM: stopped before the first update")
+    said = line_with(run.text(), "SIGTERM", "first update")
     assert_names(said, os.EX_TEMPFAIL, "same command")
     assert not run.losses() and not list(run.save_dir.iterdir())
 
@@ -84,11 +84,11 @@ def test_while_the_workers_meet(training):
     """In C++: the other one never comes."""
     run = training(2, heartbeat_timeout=100)
     run.start(("killed_at_the_start",), at_worker=1)
-    run.wait_for("distributed init (rank 0)")
+    run.wait_for(MEETING)
     time.sleep(0.2)
     run.send(signal.SIGTERM)
     assert run.wait() == [os.EX_TEMPFAIL, -signal.SIGKILL], run.text()
-    line_with(run.text(), "stopped before the workers have met")
+    line_with(run.text(), "SIGTERM", "before", "workers", os.EX_TEMPFAIL)
 
 
 def test_before_any_worker_has_been_started(monkeypatch, tmp_path):
@@ -103,7 +103,7 @@ def test_sigterm_to_one_worker_of_two(training, goes_on, tell):
     codes = stop_at(run, 13, signal.SIGTERM, worker=1)
     assert codes == [os.EX_TEMPFAIL] * 2, run.text()
     assert run.updates_of() == 13
-    said = line_with(run.text(), "SIGTERM: stopped after update 13")
+    said = line_with(run.text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
     assert goes_on(run) == 13
     tell("SIGTERM to one worker of two", codes, 13, 13, said)
 
@@ -185,7 +185,7 @@ def test_that_handler_waits_for_the_workers_that_a_process_started(
 def test_without_checkpoints_there_is_nothing_to_go_on_from(training):
     run = training(1, ("--no-save",))
     assert stop_at(run, 3, signal.SIGTERM) == [-signal.SIGTERM]
-    assert "SIGTERM: no_save=true" in run.text()
+    line_with(run.text(), "SIGTERM", "no_save=true")
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_any_moment(training, goes_on, num_workers, start_method):
     run = training(num_workers=num_workers, max_update=40, batch_size=16)
     while len(moments) < (16 if start_method == "fork" else 4):
         run.start(("start_loaders_by", start_method))
-        run.wait_for("Preparing to load checkpoint")
+        run.wait_for(LOADING)
         moments.append(chance.random() * (2 if start_method == "fork" else 20))
         time.sleep(moments[-1])
         run.send(signal.SIGTERM)

@@ -16,8 +16,14 @@ from tests.forked_trainings import (
     logged,
     training_arguments,
 )
+from tests.messages import lines_naming
 
 __all__ = ["CONTEXT", "SECONDS", "Training", "line_with", "training_arguments"]
+
+# what fairseq logs, for tests to wait for
+MEETING = "distributed init (rank 0)"
+LOADING = "Preparing to load checkpoint"
+UPDATE_9 = '"num_updates": "9"'
 
 
 @dataclass
@@ -91,8 +97,8 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def line_with(text: str, part: str) -> str:
-    """The line that has ``part``, without time and logger."""
-    found = [line for line in text.splitlines() if part in line]
-    assert found, f"nothing says {part!r}:\n{text}"
+def line_with(text: str, *parts: object) -> str:
+    """The first line that names each of ``parts``, without time and logger."""
+    found = lines_naming(text, *parts)
+    assert found, f"no line names {parts}:\n{text}"
     return re.sub(r"^([\d: -]+\| \w+ \| [\w.]+ \| |\w+:[\w.]+:)", "", found[0])
