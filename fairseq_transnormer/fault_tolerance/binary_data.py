@@ -220,9 +220,6 @@ def _check_and_open(open_data, dataset, path):
 def _note_file(add_from_file, dictionary, file):
     """data/dictionary.py, add_from_file: messages shall name it."""
     if isinstance(file, str):
-        local = Path(file)
-        if local.is_file():
-            check_dictionary_file(local)
         dictionary.file = file
     return add_from_file(dictionary, file)
 
@@ -231,6 +228,9 @@ def _check_ids_and_load(load, path, dictionary=None, *arguments, **keywords):
     """data/data_utils.py, load_indexed_dataset: where tasks open a split."""
     dataset = load(path, dictionary, *arguments, **keywords)
     if isinstance(dictionary, Dictionary):
+        file = getattr(dictionary, "file", None)
+        if file and Path(file).is_file():
+            check_dictionary_file(Path(file))
         for part in getattr(dataset, "datasets", [dataset]):
             if isinstance(part, MMapIndexedDataset):
                 check_token_ids(part._path, dictionary)

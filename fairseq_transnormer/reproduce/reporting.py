@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -132,19 +133,21 @@ def _figure(
         raise ReproduceError(
             f"{table.name}: its figure takes rows of the same data; there are {shown}"
         )
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    values = {"data": data, "output": str(folder)}
-    command = [*filled(table.figure.command, values), *rows]
-    log = folder / "command.log"
-    with log.open("w", encoding="utf-8") as output:
-        try:
-            code = subprocess.run(command, stdout=output, stderr=output).returncode
-        except OSError as error:
-            raise ReproduceError(f"{table.name}: {command[0]}: {error}") from error
-    if code:
-        raise ReproduceError(
-            f"{table.name}: the figure's command failed: {' '.join(command)}\n"
-            f"{log_tail(log, 5)}"
-        )
-    return [f"{table.name}/{path.name}" for path in sorted(folder.glob("*.png"))]
+    # made elsewhere: what else lies in the folder may be the user's
+    with tempfile.TemporaryDirectory() as made:
+        values = {"data": data, "output": made}
+        command = [*filled(table.figure.command, values), *rows]
+        log = Path(made) / "command.log"
+        with log.open("w", encoding="utf-8") as output:
+            try:
+                code = subprocess.run(command, stdout=output, stderr=output).returncode
+            except OSError as error:
+                raise ReproduceError(f"{table.name}: {command[0]}: {error}") from error
+        if code:
+            raise ReproduceError(
+                f"{table.name}: the figure's command failed: {' '.join(command)}\n"
+                f"{log_tail(log, 5)}"
+            )
+        shutil.copytree(made, folder, dirs_exist_ok=True)
+        images = sorted(path.name for path in Path(made).glob("*.png"))
+    return [f"{table.name}/{name}" for name in images]

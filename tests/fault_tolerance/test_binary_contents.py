@@ -230,16 +230,23 @@ def test_labelled_texts_have_a_dictionary_for_each_column(tmp_path, column, beyo
 def test_a_dictionary_that_was_changed_after_its_report_is_refused(tmp_path):
     folder = labelled(tmp_path / "data")
     plain = tmp_path / "plain"
+    write(plain)
     words().save(str(plain / "dict.txt"))
+
+    def load(path):
+        dictionary = Dictionary.load(str(path))
+        prefix = str(path.with_name("train"))
+        return data_utils.load_indexed_dataset(prefix, dictionary, "mmap")
+
     for report, name in ((plain, "dict.txt"), (folder, "input0/dict.txt")):
         path = report / name
         digest = sha256(path.read_bytes()).hexdigest()
         content = {"files": {name: {"bytes": 1, "sha256": digest}}}
         (report / "report.json").write_text(json.dumps(content))
-        assert len(Dictionary.load(str(path))) == 4 + WORDS
+        assert len(load(path))
         path.write_text(path.read_text().replace("w0", "w9"))
         with refuses(ValueError, path, digest):
-            Dictionary.load(str(path))
+            load(path)
 
 
 def test_a_second_look_costs_nothing(tmp_path, monkeypatch):

@@ -99,14 +99,17 @@ def test_unknown_words_are_reported(run):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--prompt", "it", "--temperature", "0"], ["temperature=0.0", "more than 0"]),
+        (
+            ["--prompt", "it", "--temperature", "0"],
+            ["temperature=0.0", "1e-08", "1e+08"],
+        ),
         (["--prompt", "it", "--top-p", "2"], ["top_p=2.0", "more than 0", "up to 1"]),
-        (["--prompt", "it", "--top-k", "0"], ["top_k=0", "1 or more"]),
+        (["--prompt", "it", "--top-k", "0"], ["top_k=0", "1 to"]),
         (
             ["--prompt", "it", "--top-k", "3", "--top-p", "0.5"],
             ["top_k=3", "top_p=0.5", "one"],
         ),
-        (["--prompt", "it", "--beam", "0"], ["beam=0", "1 or more"]),
+        (["--prompt", "it", "--beam", "0"], ["beam=0", "1 to"]),
         (["--prompt", "it", "--beam", "2", "--stream"], ["beam=2", "stream", 1]),
         (["--prompt", "</s>"], ["prompt 1", "'</s>'"]),
         (["--prompt", "it", "--data", "/nowhere"], ["dict.txt", "/nowhere"]),

@@ -289,3 +289,19 @@ def test_a_damaged_report_beside_it_is_named(report, text):
     assert report.output.strip().count("\n") == 0
     path.write_text("[]")
     report()
+
+
+def test_what_lies_beside_a_figure_stays(report):
+    report.table["figure"] = {"command": ["touch", "{output}/map.png"], "each_row": []}
+    report.add("blm_t1", 7.0)
+    report.add("blm_t2", 7.0)
+    folder = report.folder / "out/smoke/mine"
+    folder.mkdir(parents=True)
+    for name in ("notes.txt", "own.png"):
+        (folder / name).write_text("the user's")
+    measured, _ = report()
+    assert "mine/map.png" in measured["images"]
+    assert "mine/own.png" not in measured["images"]
+    assert {path.name for path in folder.iterdir()} == {
+        "command.log", "map.png", "notes.txt", "own.png",
+    }  # fmt: skip

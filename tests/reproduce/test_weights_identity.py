@@ -171,7 +171,7 @@ def test_weights_that_change_before_the_start_are_refused(runner):
     first = runner.use("one")
     prepared = []
 
-    def queue(folders, slots, progress):
+    def queue(folders, *others):
         prepared.extend(folders)
         return {"failed": [], "interrupted": []}
 
