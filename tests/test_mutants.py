@@ -49,6 +49,7 @@ def mutant(name, old, new):
     return Mutant(name, "thing.py", old, new, "test_thing.py")
 
 
+@pytest.mark.slow
 def test_who_is_killed_and_who_survives(repository):
     tried = {
         "killed": [mutant("a", "2 * x", "3 * x"), mutant("b", "2 * x", "2 *")],
@@ -70,6 +71,7 @@ def test_who_is_killed_and_who_survives(repository):
     assert found == {".git", "thing.py", "test_thing.py"}
 
 
+@pytest.mark.slow
 def test_tests_that_fail_anyway_are_told(repository):
     tried = [mutant("a", "2 * x", "3 * x")]
     assert not failing_before(tried, repository)

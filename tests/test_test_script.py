@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.paths import SCRIPTS
+from tests.paths import CONFIGS, SCRIPTS
 
 # notes what it is called with; the call that FAILS matches ends with 3
 STAND_IN = """#!/bin/bash
@@ -46,7 +46,11 @@ def run(tmp_path):
 
 def parts(calls: list[str]) -> dict[str, str]:
     """The calls of Python by what they are."""
-    kinds = {"interpreted=1": "interpreter", " run all ": "rows", "pytest": "tests"}
+    kinds = {
+        "interpreted=1": "interpreter",
+        ".reproduce run ": "rows",
+        "pytest": "tests",
+    }
     found = {}
     for call in calls:
         for mark, name in kinds.items():
@@ -67,6 +71,11 @@ def test_everything_but_what_is_slow(run):
         assert "--numprocesses 3 -m not slow" in found[name]
     assert "tests/triton_interpreter" in found["interpreter"]
     assert "--preset smoke" in found["rows"] and "--fork" in found["rows"]
+    tables = found["rows"].partition(" run ")[2].partition(" --")[0].split()
+    ablations = {f"table{number}" for number in range(8, 13)}
+    assert {*tables} | ablations == {
+        path.stem for path in CONFIGS.glob("tables/*.yaml")
+    }
     *durations, total = re.findall(r"^(\w.*?) +\d+:\d\d", said, flags=re.M)
     assert len(durations) == 4 and total == "all"
 
@@ -76,6 +85,7 @@ def test_all_of_it(run):
     found = parts(calls)
     assert code == 0 and set(found) == {"tests", "interpreter", "rows"}
     assert not any("-m not slow" in call for call in found.values())
+    assert " run all " in found["rows"]
 
 
 def test_arguments_are_pytests(run):
