@@ -6,7 +6,8 @@
 #   --all          the tests that are marked as slow, too (pyproject.toml says which those
 #                  are), and the rows of tables 8 to 12; before a release
 #   arguments      go to pytest, which is all that is run then: scripts/test.sh -k causal
-#   NUMPROCESSES   processes that share the tests (default: one a core)
+#   NUMPROCESSES   processes that share the tests (default: one more than cores, since
+#                  tests of faults wait for time-outs)
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -23,6 +24,7 @@ fi
 
 # processes share the cores: threads of theirs would wait for each other
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+many=${NUMPROCESSES:-$(($(nproc) + 1))}
 durations=()
 part() { # NAME COMMAND...: run the command and note its duration
     local name=$1 start=$SECONDS
@@ -40,7 +42,7 @@ install_and_lint() {
     .venv/bin/ruff format --check .
 }
 tests() {
-    .venv/bin/python -m pytest --numprocesses "${processes:-${NUMPROCESSES:-auto}}" \
+    .venv/bin/python -m pytest --numprocesses "${processes:-$many}" \
         ${which[@]+"${which[@]}"} "$@"
 }
 # the interpreter has to be chosen before Triton is imported: a process of its own

@@ -314,7 +314,13 @@ def random_tree(folder: Path, draw: random.Random) -> None:
             write(folder / name, draw.choice(CONTENTS))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(20),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in range(20, 40)),
+    ],
+)
 def test_random_trees(tmp_path, monkeypatch, made, seed):
     """Succeeding, failing or killed: every file and link of the user's is kept."""
     draw = random.Random(seed)

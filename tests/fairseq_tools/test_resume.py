@@ -16,7 +16,13 @@ SAVE_EVERY = 8
 UPDATES = 24
 
 
-@pytest.mark.parametrize("arch", ["transnormer_t1_tiny", "roberta_transnormer_t2_tiny"])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        "transnormer_t1_tiny",
+        pytest.param("roberta_transnormer_t2_tiny", marks=pytest.mark.slow),
+    ],
+)
 def test_resume_after_kill(arch, data_bin, tmp_path):
     options = {"max-update": UPDATES, "save-interval-updates": SAVE_EVERY}
     undisturbed = Training(data_bin, tmp_path / "undisturbed", 1, options, arch=arch)

@@ -12,7 +12,9 @@ from .accidents import WAITING
 from .trainings import free_port, line_with
 
 
-@pytest.mark.parametrize("meeting", ["file", "tcp"])
+@pytest.mark.parametrize(
+    "meeting", [pytest.param("file", marks=pytest.mark.slow), "tcp"]
+)
 def test_one_dies_before_the_workers_meet(training, meeting):
     run = training(2, heartbeat_timeout=4)
     if meeting == "tcp":

@@ -155,7 +155,9 @@ def test_bidirectional_in_parts(form):
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("feature_map", ["identity", "1+elu"])
-@pytest.mark.parametrize("poison", [torch.inf, torch.nan])
+@pytest.mark.parametrize(
+    "poison", [pytest.param(torch.inf, marks=pytest.mark.slow), torch.nan]
+)
 def test_what_stands_at_pads_does_not_leak(poison, feature_map, causal):
     query, key, value = draw(100)
     mask = draw_mask(2, 100)
@@ -311,7 +313,7 @@ def test_a_loss_over_the_state_alone():
     torch.testing.assert_close(key.grad, value.sum(-1, True).expand_as(key.grad))
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("causal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_same_inputs_give_the_same_bits(causal, form):
     qkv, weights = draw(130, torch.bfloat16), (torch.randn(2, 130, 2, 32),)
     first, second = (
