@@ -24,7 +24,9 @@ fi
 
 # processes share the cores: threads of theirs would wait for each other
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-many=${NUMPROCESSES:-$(($(nproc) + 1))}
+# nproc counts the threads of OpenMP where they are limited
+cores=$(env -u OMP_NUM_THREADS nproc)
+many=${NUMPROCESSES:-$((cores + 1))}
 durations=()
 part() { # NAME COMMAND...: run the command and note its duration
     local name=$1 start=$SECONDS
@@ -47,12 +49,12 @@ tests() {
 }
 # the interpreter has to be chosen before Triton is imported: a process of its own
 interpreter() {
-    local processes=${NUMPROCESSES:-$((($(nproc) + 1) / 2))}
+    local processes=${NUMPROCESSES:-$(((cores + 1) / 2))}
     TRITON_INTERPRET=1 tests tests/triton_interpreter
 }
 rows() {
     .venv/bin/python -m fairseq_transnormer.reproduce run "${tables[@]}" \
-        --preset smoke --gpus none --jobs "$(nproc)" --fork --runs-dir "$scratch/runs"
+        --preset smoke --gpus none --jobs "$cores" --fork --runs-dir "$scratch/runs"
 }
 # Both at once: data and plans of the rows leave cores to the interpreter.
 interpreter_and_rows() {

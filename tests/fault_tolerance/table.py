@@ -12,7 +12,7 @@ from pathlib import Path
 def table(faults: list[dict]) -> str:
     """Markdown, a row for each fault."""
     rows = [
-        "| what was done | exit codes | updates done | gone on from | lost | said |",
+        "| what was done | exit codes | updates done | resumed from | lost | said |",
         "|---|---|---:|---:|---:|---|",
     ]
     for fault in sorted(faults, key=lambda each: each["fault"]):
