@@ -105,5 +105,5 @@ def test_what_fails_fails_the_script(run, part):
 
 
 def test_a_row_that_fails_fails_the_script(run):
-    code, calls, said = run(fails="run all")
+    code, calls, said = run(fails=".reproduce run")
     assert code != 0 and "rows" in parts(calls) and "all" not in said.split()
