@@ -83,7 +83,9 @@ def test_half_precision_sums_under_autocast():
 
 
 @functions
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "backend", [pytest.param("eager", marks=pytest.mark.slow), "aot_eager"]
+)
 def test_compile_equals_eager(function, backend):
     torch.compiler.reset()
     compiled = torch.compile(function, backend=backend, fullgraph=True)
