@@ -259,3 +259,14 @@ def test_a_second_look_costs_nothing(tmp_path, monkeypatch):
     for _ in range(3):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), dictionary, "mmap")
     assert len(looks) == 1
+
+
+@pytest.mark.parametrize("kind", ["bin", "idx"])
+def test_a_truncated_split_is_refused_when_it_is_opened(tmp_path, kind):
+    """Splits other than train's are looked at then alone."""
+    prefix = write(tmp_path, split="valid")
+    path = Path(f"{prefix}.{kind}")
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-4])
+    with refuses(ValueError, path, size - 4, size):
+        data_utils.load_indexed_dataset(prefix, None, "mmap")

@@ -146,7 +146,7 @@ TRAINING = (
         _FAULTS + "binary_data.py",
         "    check_prefix(path)\n    return open_data",
         "    return open_data",
-        "tests/fault_tolerance/test_damaged_files.py",
+        "tests/fault_tolerance/test_binary_contents.py",
     ),
     Mutant(
         "fault_tolerance/flipped-bits-are-whole",
