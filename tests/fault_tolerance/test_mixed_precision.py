@@ -80,20 +80,35 @@ def test_a_training_ends_at_its_start(training):
     assert lines_naming(run.text(), "ValueError", "common.amp=true", "CPU")
 
 
-@pytest.mark.parametrize("memory_efficient", [False, True])
-def test_the_loss_scalers_counters_go_on(memory_efficient, monkeypatch):
+@pytest.fixture
+def make(monkeypatch):
+    """make(class): an optimizer of three weights in fp16."""
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    cls = MemoryEfficientFP16Optimizer if memory_efficient else FP16Optimizer
     cfg = FairseqConfig()
     cfg.common.fp16 = cfg.common.fp16_no_flatten_grads = True
     cfg.optimizer = FairseqAdamConfig(_name="adam", lr=[0.1])
     cfg = OmegaConf.structured(cfg)
 
-    def make():
+    def build(cls):
         weights = torch.nn.Parameter(torch.ones(3, dtype=torch.float16))
         return cls.build_optimizer(cfg, [weights])
 
-    first, second = make(), make()
+    return build
+
+
+def test_weights_in_float32_are_saved_to_the_last_bit(make):
+    first, second = make(FP16Optimizer), make(FP16Optimizer)
+    (weights,), (loaded,) = (each.fp32_params.values() for each in (first, second))
+    with torch.no_grad():
+        weights.copy_(torch.tensor([1 + 2**-20, 1 / 3, torch.pi]))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(loaded, weights)
+
+
+@pytest.mark.parametrize("memory_efficient", [False, True])
+def test_the_loss_scalers_counters_resume(memory_efficient, make):
+    cls = MemoryEfficientFP16Optimizer if memory_efficient else FP16Optimizer
+    first, second = make(cls), make(cls)
     first.scaler._iter, first.scaler._last_overflow_iter = 70, 60
     second.load_state_dict(first.state_dict())
     assert (second.scaler._iter, second.scaler._last_overflow_iter) == (70, 60)
