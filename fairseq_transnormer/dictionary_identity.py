@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .fingerprints import file_sha256
 from .safe_loading import CheckpointError
 
 # its place in a checkpoint: state["extra_state"][KEY]
@@ -30,7 +31,7 @@ def dictionary_sha256(symbols: Sequence[str], special: int = len(SPECIAL)) -> st
     """SHA-256 of a dictionary's symbols in their order, in hexadecimal.
 
     Args:
-        symbols: of tokens 0, 1, ...; a ``<mask>`` behind all others is left out, since
+        symbols: of tokens 0, 1, ...; a ``<mask>`` after all others is left out, since
             some tasks append it and dict.txt does not have it.
         special: how many of them fairseq put in front of those of dict.txt.
     """
@@ -93,7 +94,7 @@ def check_dictionary_file(dictionary: Path) -> None:
         # no report, or none of data_prep: nothing to compare with
         except (OSError, ValueError, RecursionError, KeyError, TypeError):
             continue
-        found = hashlib.sha256(dictionary.read_bytes()).hexdigest()
+        found = file_sha256(dictionary)
         if found != reported:
             raise CheckpointError(
                 f"{dictionary}: changed after the data was prepared: its SHA-256 is "

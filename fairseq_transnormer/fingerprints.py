@@ -1,6 +1,6 @@
 """Fingerprints of files and of a checkpoint's weights: the SHA-256 of what is in them.
 
-Both are remembered within a process for as long as the file is untouched.
+Fingerprints are remembered within a process for as long as the file is untouched.
 """
 
 from __future__ import annotations
@@ -23,13 +23,26 @@ Mark = tuple[int, int, int, int, int]
 _known: dict[tuple[str, str], tuple[Mark, str]] = {}
 
 
-def file_fingerprint(path: Path) -> str:
-    """SHA-256 of a file, 64 hexadecimal digits.
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits, read anew at every call.
 
     Raises:
         OSError: it cannot be read.
     """
-    return _remembered("file", path, _hash_file)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def file_fingerprint(path: Path) -> str:
+    """SHA-256 of a file, as ``file_sha256``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return _remembered("file", path, file_sha256)
 
 
 def weights_fingerprint(path: Path | str) -> str:
@@ -68,14 +81,6 @@ def _remembered(kind: str, path: Path, compute: Callable[[Path], str]) -> str:
     if _known.get(key, (None,))[0] != mark:
         _known[key] = (mark, compute(path))
     return _known[key][1]
-
-
-def _hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _hash_weights(path: Path) -> str:

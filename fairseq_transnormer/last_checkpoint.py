@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .fault_tolerance.checkpoint_files import is_whole
+from .fault_tolerance.checkpoint_files import LAST, is_whole
 
 
 def check_last_checkpoint(arch: str, save_dir: Path) -> None:
@@ -16,7 +16,7 @@ def check_last_checkpoint(arch: str, save_dir: Path) -> None:
     """
     from .safe_loading import read_checkpoint
 
-    last = save_dir / "checkpoint_last.pt"
+    last = save_dir / LAST
     if not last.exists() or not is_whole(last):
         return
     state = read_checkpoint(last, mmap=True, compare_sums=False)

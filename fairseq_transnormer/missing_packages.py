@@ -15,6 +15,11 @@ INSTALL = {
         "Installation, has the others)"
     ),
     "safetensors": "pip install 'fairseq-transnormer[export]'",
+    # whose packages have other names than their modules
+    "hydra": "pip install hydra-core",
+    "yaml": "pip install PyYAML",
+    "sklearn": "pip install scikit-learn",
+    "PIL": "pip install Pillow",
 }
 INSTALL["fairseq_cli"] = INSTALL["fairseq"]
 OWN = ("fairseq_transnormer", "benchmarks")

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ..dictionary_identity import MASK, SPECIAL
+from ..fingerprints import file_sha256
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.registry import parse_attention_types
 from ..subword_units import DICTIONARY, SENTENCEPIECE_MODEL
 from .continuation import continue_tokens
 from .errors import ExportError
-from .manifest import MANIFEST, WEIGHTS, Manifest, checksum
+from .manifest import MANIFEST, WEIGHTS, Manifest
 from .vocabulary import Vocabulary
 
 
@@ -88,7 +89,7 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
     for name, expected in manifest.files.items():
         if not (folder / name).is_file():
             raise ExportError(f"{folder / name}: missing")
-        if checksum(folder / name) != expected:
+        if file_sha256(folder / name) != expected:
             raise ExportError(
                 f"{folder / name}: truncated or changed; its SHA-256 is not that of "
                 "the export"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -177,12 +176,3 @@ def _check_types(path: Path, prefix: str, values: dict, types: dict[str, type]) 
             raise ExportError(
                 f"{path}: {prefix}{name}={value!r}; allowed: numbers below {TOO_LARGE}"
             )
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()

@@ -12,6 +12,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
 from ..dictionary_identity import MASK, check_dictionary, check_dictionary_file
+from ..fingerprints import file_sha256
 from ..generation.checkpoint import dictionary_folder
 from ..generation.errors import GenerationError
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
@@ -26,7 +27,6 @@ from .manifest import (
     MODELS,
     WEIGHTS,
     Manifest,
-    checksum,
 )
 from .vocabulary import Vocabulary
 
@@ -194,7 +194,7 @@ def _write(
         for name, source in units.items():
             shutil.copyfile(source, folder / name)
         for name in (WEIGHTS, *units):
-            manifest.files[name] = checksum(folder / name)
+            manifest.files[name] = file_sha256(folder / name)
         manifest.write(folder)
         # safetensors lets the owner alone read it
         shutil.copymode(folder / MANIFEST, folder / WEIGHTS)

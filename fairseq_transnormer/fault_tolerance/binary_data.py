@@ -153,7 +153,7 @@ def _sizes_and_starts(index: str, lines: int) -> tuple[np.ndarray, np.ndarray]:
 def _check_lines(
     index: str, sizes: np.ndarray, starts: np.ndarray, itemsize: int
 ) -> int:
-    """The bytes of all lines, which stand one behind the other."""
+    """The bytes of all lines, which stand one after the other."""
     end = 0
     for first in range(0, len(sizes), IDS_AT_ONCE):
         part = slice(first, first + IDS_AT_ONCE)

@@ -17,6 +17,8 @@ from ..safe_loading import CheckpointError, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
+# what fairseq writes at every save, and resumes from
+LAST = "checkpoint_last.pt"
 # what write_whole has not finished: TARGET.<32 hexadecimal digits>.tmp
 PART = re.compile(r"checkpoint.*\.pt\.[0-9a-f]{32}\.tmp")
 # fairseq's own names, without those of shards: others in the folder (an average, a
@@ -79,10 +81,10 @@ def repair_last_checkpoint(save_dir: Path) -> Path | None:
     Raises:
         ValueError: the folder has no whole checkpoint to put in its place.
     """
-    last = save_dir / "checkpoint_last.pt"
+    last = save_dir / LAST
     # whole, in a name of its own until the damaged one has given way: the disk may be
     # full, and the process may die
-    repaired = last.with_name("checkpoint_last.pt.repaired")
+    repaired = last.with_name(f"{LAST}.repaired")
     if not last.exists():
         if not repaired.exists():
             return None

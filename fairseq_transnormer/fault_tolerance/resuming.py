@@ -17,6 +17,7 @@ from fairseq.file_io import PathManager
 from ..safe_loading import read_checkpoint
 from . import run_lock, training_state
 from .checkpoint_files import (
+    LAST,
     fingerprint,
     is_whole,
     number_of_updates,
@@ -28,7 +29,6 @@ from .workers import call_on_first_rank
 
 logger = logging.getLogger(__name__)
 
-LAST = "checkpoint_last.pt"
 # in the extra_state of every checkpoint: what the run was first started from
 STARTED_FROM = "started_from"
 RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
@@ -124,19 +124,20 @@ def choose_start(cfg, trainer) -> Start:
         return Start(request)
     if run_lock.hold(Path(cfg.save_dir)):
         remove_parts(Path(cfg.save_dir))
-    if not trainer.checkpoint_suffix:
+    is_shard = bool(trainer.checkpoint_suffix)
+    if not is_shard:
         used = repair_last_checkpoint(Path(cfg.save_dir))
         if used is not None:
             logger.warning(
-                "%s was damaged and is kept as checkpoint_last.pt.damaged; resuming "
-                "from %s, the newest checkpoint that is whole",
-                last,
-                used,
+                "%s was damaged and is kept as %s.damaged; resuming from %s, the "
+                "newest checkpoint that is whole",
+                *(last, LAST, used),
             )
-    # another run may have written it, until the lock was ours
-    state = read_checkpoint(last, mmap=True) if last.exists() else None
-    if state is None:
+    if not last.exists():
         return Start(request)
+    # again: another run may have written it until the lock was ours; the sums of what
+    # is no shard have just been compared
+    state = read_checkpoint(last, mmap=True, compare_sums=is_shard)
     return _resume(cfg, trainer, last, state, request)
 
 

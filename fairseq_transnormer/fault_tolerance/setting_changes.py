@@ -23,11 +23,11 @@ from ..last_checkpoint import another_architecture, architecture
 from ..modules.options import TRAINING_ONLY
 from ..modules.registry import OPTIONS, parse_attention_types
 from ..safe_loading import read_checkpoint
+from .checkpoint_files import LAST
 from .workers import call_on_first_rank
 
 logger = logging.getLogger(__name__)
 
-DEFAULT = "checkpoint_last.pt"
 # in which a setting counts where several groups have it; fairseq copies some
 GROUPS = (
     *("common", "dataset", "optimization", "optimizer", "lr_scheduler", "criterion"),
@@ -141,7 +141,7 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
         resets_optimizer: the run takes nothing of it but weights.
     """
     save_dir, suffix = trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix
-    own = os.path.join(save_dir, DEFAULT.replace(".pt", f"{suffix}.pt"))
+    own = os.path.join(save_dir, LAST.replace(".pt", f"{suffix}.pt"))
     resumes = os.path.abspath(filename) == os.path.abspath(own)
     if not PathManager.isfile(filename):
         if resumes:  # the first start

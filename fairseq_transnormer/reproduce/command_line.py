@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..fault_tolerance.exit_code import MORE_TO_DO
+from ..missing_packages import explanation
 from . import corpora, slurm
 from .arguments import ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
@@ -27,9 +28,6 @@ from .runs import Plan, RunFolder
 from .scheduling import run_all
 from .tables import Cell, Table, chosen_cells, load_tables, plain, with_sweep_values
 from .yaml_files import names_in
-
-# what the runner takes configurations and models from
-FAIRSEQ_PACKAGES = ("fairseq", "hydra", "omegaconf")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,14 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"transnormer-reproduce: error: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in FAIRSEQ_PACKAGES:
-            raise
-        print(
-            f"transnormer-reproduce: error: {arguments.command} needs {package}, which "
-            "is not installed; scripts/install.sh installs fairseq and what it needs",
-            file=sys.stderr,
-        )
+        print(f"transnormer-reproduce: error: {explanation(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(

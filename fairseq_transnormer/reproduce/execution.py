@@ -1,4 +1,4 @@
-"""One run being run: its commands one behind the other, its status kept up."""
+"""One run being run: its commands one after the other, its status kept up."""
 
 import os
 import time

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from ..fault_tolerance.checkpoint_files import LAST
 from ..fingerprints import mark_of, weights_fingerprint
 from ..safe_loading import CheckpointError
 from ..typed_mappings import (
@@ -47,8 +48,6 @@ SHOWN_DIFFERENCES = 4
 EARLIER = "earlier-"
 # steps whose result the others read
 TRAININGS = ("train", "measure")
-# checkpoint.restore_file of a run that resumes from its own checkpoint
-LAST_CHECKPOINT = "checkpoint_last.pt"
 
 
 @dataclass(frozen=True)
@@ -484,7 +483,7 @@ def starting_checkpoint(configuration: Configuration) -> str | None:
     """The checkpoint that fairseq starts this training from; None: fresh weights."""
     found = get(configuration, "checkpoint.finetune_from_model")
     restored = get(configuration, "checkpoint.restore_file")
-    return found or (None if restored in (None, LAST_CHECKPOINT) else restored)
+    return found or (None if restored in (None, LAST) else restored)
 
 
 def _portable(step: Step, data: str) -> list[str]:

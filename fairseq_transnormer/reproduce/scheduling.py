@@ -3,7 +3,8 @@
 import signal
 import time
 from collections import deque
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from .devices import Slot
 from .errors import ReproduceError
@@ -30,31 +31,29 @@ def run_all(
         "finished", "interrupted" and "failed": the folders.
 
     Raises:
-        KeyboardInterrupt: behind all that.
+        KeyboardInterrupt: after all that.
     """
     waiting, free = deque(folders), deque(slots)
     running: list[Execution] = []
     ended = {"finished": [], "interrupted": [], "failed": []}
-    with _sigterm_as_interrupt():
-        try:
-            while waiting or running:
-                while free and (
-                    folder := _next_ready(waiting, running, ended, progress)
-                ):
-                    _start(folder, free, running, ended, progress, launch)
-                for execution in list(running):
-                    if execution.poll() != "running":
-                        running.remove(execution)
-                        free.append(execution.slot)
-                        _tell_end(execution, ended, progress)
-                over = sum(map(len, ended.values()))
-                progress.line([each.folder for each in running], over)
-                time.sleep(POLL_SECONDS)
-        except KeyboardInterrupt:
-            progress.tell(f"interrupted: stopping {len(running)} runs")
+    with _noted_signals() as noted:
+        while (waiting or running) and not noted:
+            while free and (folder := _next_ready(waiting, running, ended, progress)):
+                _start(folder, free, running, ended, progress, launch)
+            for execution in list(running):
+                if execution.poll() != "running":
+                    running.remove(execution)
+                    free.append(execution.slot)
+                    _tell_end(execution, ended, progress)
+            over = sum(map(len, ended.values()))
+            progress.line([each.folder for each in running], over)
+            time.sleep(POLL_SECONDS)
+    if noted:
+        progress.tell(f"interrupted: stopping {len(running)} runs")
+        with _sigterm_as_interrupt(), ExitStack() as stack:
             for execution in running:
-                execution.stop()
-            raise
+                stack.callback(execution.stop)
+        raise KeyboardInterrupt
     return ended
 
 
@@ -105,7 +104,29 @@ def _tell_end(execution: Execution, ended, progress: Progress) -> None:
 
 
 @contextmanager
-def _sigterm_as_interrupt():
+def _noted_signals() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM that have come; as exceptions they can be lost.
+
+    Python drops what a handler raises while it forks, or ends an object.
+    """
+    noted: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, frame: noted.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+        # a shell's background jobs ignore Ctrl-C
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """A second signal, of either kind, waits no longer for the run that is stopped."""
+
     def interrupt(number, frame):
         raise KeyboardInterrupt
 

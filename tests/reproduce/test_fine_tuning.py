@@ -1,12 +1,10 @@
-"""Pre-training, fine-tuning behind it, a report and labels, by the real commands."""
+"""Pre-training, fine-tuning after it, a report and labels, by the real commands."""
 
 import json
-import shutil
 import subprocess
 
 import pytest
 import torch
-import yaml
 
 from fairseq_transnormer.classification import command_line as classification
 from fairseq_transnormer.fingerprints import weights_fingerprint
@@ -22,51 +20,34 @@ from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.scheduling import run_all
 from fairseq_transnormer.reproduce.tables import chosen_cells, load_table, load_tables
 from fairseq_transnormer.sentence_data import SentenceData, updates_of_training
-from tests.classification.problems import WORDS, dictionary, write_problem
+from tests.classification.problems import dictionary, write_problem
 from tests.messages import command_refuses, refuses
-from tests.paths import ROOT
-from tests.tiny_data import write_tiny_data
+from tests.paths import CONFIGS, ROOT
 
 from .stand_in import finished_run, plan
-
-CONFIGS = ROOT / "configs"
-JOB = "fairseq_transnormer.reproduce.fine_tuning:FineTune"
+from .tiny_problem import preset_with_data, write_preset_and_table
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Data for both trainings, a preset and a table of one row."""
     folder = tmp_path_factory.mktemp("place")
-    text = write_tiny_data(folder / "text", words=WORDS)
-    dictionary().save(str(text / "dict.txt"))
-    for kind in ("bin", "idx"):
-        shutil.copy(text / f"valid.{kind}", text / f"test.{kind}")
-    write_problem(folder / "problem")
-    preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
-    preset["tasks"]["masked_lm"]["data"] = str(text)
-    preset["tasks"]["sentence_prediction"] = {
-        "data": str(folder / "problem"),
-        "sequences_per_device": 8,
-        "sequences_per_update": 8,
-    }
+    preset = preset_with_data(folder)
+    sequences = dict.fromkeys(("sequences_per_device", "sequences_per_update"), 8)
+    data = preset["tasks"]["sentence_prediction"]["data"]
+    preset["tasks"]["sentence_prediction"] = {"data": data} | sequences
     # no update is logged: the fine-tuning has 18
     preset["overrides"] |= {"common.log_interval": 100, "task.tokens_per_sample": 64}
     del preset["sweep_values"]
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(preset))
     own = {"classification": "own"}
-    table = {
-        "title": "One",
-        "job": JOB,
-        "sweep": {"optimization.lr": [[0.01]]},
-        "columns": {
-            "accuracy": {"metric": "accuracy", "overrides": own},
-            "mcc": {"metric": "mcc", "overrides": own},
-            "AVG": {"mean_of": ["accuracy", "mcc"]},
-            "params_m": {"metric": "params_m", "job": "hydra_train", "seed": 1},
-        },
-        "rows": {"T2": {"config": "blm_t2", "paper": [90.0, 50.0, 70.0, None]}},
+    columns = {
+        "accuracy": {"metric": "accuracy", "overrides": own},
+        "mcc": {"metric": "mcc", "overrides": own},
+        "AVG": {"mean_of": ["accuracy", "mcc"]},
+        "params_m": {"metric": "params_m", "job": "hydra_train", "seed": 1},
     }
-    (folder / "one.yaml").write_text(yaml.safe_dump(table, sort_keys=False))
+    row = {"config": "blm_t2", "paper": [90.0, 50.0, 70.0, None]}
+    write_preset_and_table(folder, preset, columns, row)
     return folder
 
 

@@ -98,6 +98,28 @@ def test_an_interrupt_ends_the_forks_as_well(tmp_path):
         assert attempt(folder)["exit_code"] == -signal.SIGTERM
 
 
+def test_a_signal_while_forking_is_not_lost(tmp_path):
+    """Python drops what is raised in its functions at forks, as logging has one."""
+    folder, over, sent = prepared(tmp_path, "run", "hangs"), threading.Event(), []
+    beside = threading.Thread(target=over.wait, daemon=True)
+    beside.start()
+
+    def signalled():
+        if not (over.is_set() or sent):
+            sent.append(signal.SIGTERM)
+            # the runner's own thread forks with its signals blocked
+            signal.pthread_kill(beside.ident, signal.SIGTERM)
+            time.sleep(0.05)
+
+    os.register_at_fork(after_in_parent=signalled)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run([folder], ForkedProcess)
+    finally:
+        over.set()
+    assert sent and folder.status()["state"] == "interrupted"
+
+
 @pytest.mark.parametrize("place", [["--gpus", "0"], ["--slurm"]])
 def test_forks_are_for_this_machines_cpu(place, monkeypatch, capsys):
     from fairseq_transnormer.reproduce import command_line

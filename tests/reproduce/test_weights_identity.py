@@ -16,15 +16,14 @@ from fairseq_transnormer.reproduce.configurations import compose
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.scheduling import run_all
-from tests.classification.problems import WORDS, dictionary, write_problem
+from tests.classification.problems import WORDS
 from tests.messages import assert_names
 from tests.paths import CONFIGS
-from tests.tiny_data import write_tiny_data
 
 from . import stand_in_trainings
 from .stand_in_trainings import score_of
+from .tiny_problem import preset_with_data, write_preset_and_table
 
-JOB = "fairseq_transnormer.reproduce.fine_tuning:FineTune"
 PRETRAINING = "blm_t2/seed1"
 TUNING = "blm_t2+classification=own+optimization.lr=0.01/seed1"
 
@@ -33,29 +32,15 @@ TUNING = "blm_t2+classification=own+optimization.lr=0.01/seed1"
 def place(tmp_path_factory):
     """Data, a preset, a table, and checkpoints "one" and "two" of one architecture."""
     folder = tmp_path_factory.mktemp("place")
-    text = write_tiny_data(folder / "text", words=WORDS)
-    dictionary().save(str(text / "dict.txt"))
-    for kind in ("bin", "idx"):
-        shutil.copy(text / f"valid.{kind}", text / f"test.{kind}")
-    write_problem(folder / "problem")
-    preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
-    preset["tasks"]["masked_lm"]["data"] = str(text)
-    preset["tasks"]["sentence_prediction"]["data"] = str(folder / "problem")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(preset))
-    table = {
-        "title": "One",
-        "job": JOB,
-        "sweep": {"optimization.lr": [[0.01]]},
-        "columns": {
-            "accuracy": {
-                "metric": "accuracy",
-                "overrides": {"classification": "own"},
-                "ranked": False,
-            }
-        },
-        "rows": {"T2": {"config": "blm_t2"}},
+    columns = {
+        "accuracy": {
+            "metric": "accuracy",
+            "overrides": {"classification": "own"},
+            "ranked": False,
+        }
     }
-    (folder / "one.yaml").write_text(yaml.safe_dump(table))
+    row = {"config": "blm_t2"}
+    write_preset_and_table(folder, preset_with_data(folder), columns, row)
     configuration = compose(CONFIGS, "blm_t2", {})
     load_preset(CONFIGS, str(folder / "tiny.yaml")).scale(
         configuration["model"], "masked_lm"
