@@ -319,6 +319,7 @@ def test_script_trains_and_goes_on(data, tmp_path):
     assert state["optimizer_history"][-1]["num_updates"] == 2
 
 
+@pytest.mark.slow
 def test_flags_do_not_change_the_update_unnoticed(data, tmp_path):
     options = ["--gpus", 0, "--arch", "transnormer_t2_tiny", "--data", data]
     flags = ["--tokens-per-sample", 16, "--batch-size", 4, "--max-update", 1]
@@ -430,6 +431,7 @@ def test_two_nodes_meet_and_train(data, tmp_path):
     assert (tmp_path / "runs" / "transnormer_t2_tiny" / "checkpoint_last.pt").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_ends_torchrun_with_the_exit_code_of_its_workers(data, tmp_path):
     log = tmp_path / "log"
     words = ["--gpus", 0, "--workers", 2, "--arch", "transnormer_t2_tiny"]

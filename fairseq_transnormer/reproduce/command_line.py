@@ -55,7 +55,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"transnormer-reproduce: error: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        print(f"transnormer-reproduce: error: {explanation(error)}", file=sys.stderr)
+        print(
+            f"transnormer-reproduce {arguments.command}: error: {explanation(error)}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print(

@@ -26,6 +26,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_fairseq_train_with_the_installed_package(site, data_bin, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(site)}
     where = (

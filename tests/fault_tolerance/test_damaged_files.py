@@ -47,7 +47,11 @@ def interrupted(training, undisturbed):
 
 @pytest.mark.parametrize(
     ("workers", "damage"),
-    [(1, cut), (1, flip), (2, flip), pytest.param(2, cut, marks=pytest.mark.slow)],
+    [
+        (1, cut),
+        (1, flip),
+        *(pytest.param(2, by, marks=pytest.mark.slow) for by in (cut, flip)),
+    ],
 )
 def test_a_damaged_last_checkpoint(interrupted, goes_on, tell, damage, workers):
     run = interrupted(workers)

@@ -87,6 +87,7 @@ def test_hydra(data, tmp_path, log):
     assert state["optimizer_history"][-1]["num_updates"] == 13
 
 
+@pytest.mark.slow
 def test_workers_that_fairseq_starts(data, tmp_path, log, tell):
     """Two, of which the process that was sent the signal is neither."""
     arguments = [

@@ -67,7 +67,7 @@ def test_a_killed_row_goes_on_and_is_reported(
     command, data, tmp_path, capsys, monkeypatch, refused
 ):
     arguments = command(
-        "--set", "optimization.max_update=40", "dataset.validate_interval_updates=5"
+        "--set", "optimization.max_update=12", "dataset.validate_interval_updates=4"
     )
     runner = subprocess.Popen(
         [sys.executable, "-m", "fairseq_transnormer.reproduce", *arguments],
@@ -91,15 +91,15 @@ def test_a_killed_row_goes_on_and_is_reported(
     log = (folder / "train.log").read_text()
     assert re.search(r"Loaded checkpoint checkpoints/checkpoint_last", log)
     state = torch.load(last, weights_only=True)
-    assert state["optimizer_history"][-1]["num_updates"] == 40
+    assert state["optimizer_history"][-1]["num_updates"] == 12
     assert state["cfg"]["model"]["block_size"] == 32
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "finished" and len(status["attempts"]) == 2
 
     assert main(arguments) == 0
     assert "1 runs, 0 to do" in capsys.readouterr().out
-    changed = [each.replace("max_update=40", "max_update=50") for each in arguments]
-    refused(changed, "optimization.max_update", 40, 50)
+    changed = [each.replace("max_update=12", "max_update=14") for each in arguments]
+    refused(changed, "optimization.max_update", 12, 14)
 
     report = ["report", *arguments[1:6], "--out", str(tmp_path / "out")]
     assert main(report) == 0
@@ -107,7 +107,7 @@ def test_a_killed_row_goes_on_and_is_reported(
     cell = measured["rows"]["32"]["T1"]
     assert 1 < cell["measured"] < 100
     assert measured["runs"]["tiny/blm_t1+block_size=32"]["1"]["peak_memory_gib"] > 0.1
-    assert measured["curves"]["32"]["updates"][-1] == 40
+    assert measured["curves"]["32"]["updates"][-1] == 12
 
     # what is read from the log is what fairseq-validate says of the best checkpoint
     validate = fairseq_command(
