@@ -26,7 +26,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import fairseq_transnormer  # noqa: F401 (registers the models)
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 
 from . import command_line
 from .cases import Deadline, add_time_limit, first_line, time_in_turns

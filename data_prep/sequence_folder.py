@@ -4,7 +4,7 @@ A split has ``SPLIT.tokens.K.bin``, all tokens of its K-th sequences one behind 
 other (uint8), ``SPLIT.offsets.K.npy``, where each one starts and the last ends (int64,
 one more than there are examples), and ``SPLIT.labels.npy`` (uint8). K is 0, and 1 too
 for pairs of documents. manifest.json has settings, counts and SHA-256 of every file;
-``fairseq_transnormer.labelled_sequences`` reads the folder.
+``fairseq_transnormer.data.labelled_sequences`` reads the folder.
 """
 
 import json

@@ -124,7 +124,7 @@ def find_subword(options: argparse.Namespace) -> Subword:
 def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int, dict]:
     """The folder of dict.txt, the embedding's rows, the longest input, all of it."""
     # fairseq, torch and the models: seconds that only this option should cost
-    import fairseq_transnormer  # noqa: F401  makes old checkpoints readable
+    import fairseq_transnormer.plugin  # noqa: F401  makes old checkpoints readable
     from fairseq_transnormer.generation.checkpoint import (
         dictionary_folder,
         read_checkpoint,
@@ -163,7 +163,7 @@ def _check_dictionary(
     # torch: seconds that only a checkpoint should cost
     if checkpoint is None:
         return
-    from fairseq_transnormer.dictionary_identity import check_dictionary
+    from fairseq_transnormer.checkpoints.identity import check_dictionary
 
     try:
         check_dictionary(state, dictionary, checkpoint)

@@ -42,7 +42,7 @@ class PairEncoder:
 def fitting(batch: EncodedBatch, max_positions: int) -> tuple[EncodedBatch, int]:
     """The batch cut to ``max_positions`` an example, and how many examples were cut."""
     # this imports fairseq, which a worker process, that only encodes, need not pay for
-    from fairseq_transnormer.truncation import kept_lengths
+    from fairseq_transnormer.data.labelled_texts import kept_lengths
 
     if not batch.pairs:
         room = max_positions - len(("<s>", "</s>"))

@@ -1,9 +1,11 @@
-"""TransNormer for fairseq: importing the package registers it where fairseq is.
+"""TransNormer: ops and modules in PyTorch, and a plugin of fairseq.
 
-Without fairseq the ops and modules are there all the same.
+Where fairseq has been imported, as its ``--user-dir`` has done, importing this package
+registers the models, tasks, criterions and optimizers (plugin.py). Elsewhere nothing of
+fairseq is imported.
 """
 
-import importlib.util
+import sys
 
 from . import missing_packages
 
@@ -11,8 +13,5 @@ __version__ = "0.1.0"
 
 missing_packages.explain_to_users()
 
-if importlib.util.find_spec("fairseq") is not None:
-    from . import models as models  # isort: skip (applies the work-arounds first)
-    from . import criterions as criterions
-    from . import optimizers as optimizers
-    from . import tasks as tasks
+if sys.modules.get("fairseq") is not None:
+    from . import plugin as plugin

@@ -20,7 +20,7 @@ def check_architecture(arch: str, task: str) -> None:
         FairseqLanguageModel,
     )
 
-    import fairseq_transnormer
+    import fairseq_transnormer.plugin
 
     kind = {
         "language_modeling": FairseqLanguageModel,
@@ -63,7 +63,7 @@ def main() -> None:
     try:
         check_gpus(arguments.gpus)
         if arguments.arch:
-            from fairseq_transnormer.last_checkpoint import check_last_checkpoint
+            from fairseq_transnormer.checkpoints.files import check_last_checkpoint
 
             check_architecture(arguments.arch, arguments.task)
             check_last_checkpoint(arguments.arch, arguments.save_dir)

@@ -10,12 +10,12 @@ import pytest
 TOGETHER = {
     "tests/export": "tests/generation",
     "tests/generation": "tests/generation",
-    "tests/fault_tolerance": "tests/fault_tolerance",
+    "tests/fairseq_patches": "tests/fairseq_patches",
     "tests/workers": "tests/workers",
 }
 # by seconds, the longest first; what comes last ends when all are at their ends
 FIRST = (
-    "tests/fault_tolerance",
+    "tests/fairseq_patches",
     "tests/models/test_variants.py",
     "tests/workers",
     "tests/generation",

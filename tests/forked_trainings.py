@@ -21,9 +21,10 @@ SECONDS = 900  # a crowded machine, not a measured time
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *("fairseq_cli.train", "fairseq_cli.hydra_train", "fairseq_transnormer"),
+        *("fairseq_cli.train", "fairseq_cli.hydra_train"),
+        "fairseq_transnormer.plugin",
         "torch._dynamo",  # by an optimizer as soon as it is made
-        *("tests.fault_tolerance.accidents", "tests.workers.recording"),
+        *("tests.fairseq_patches.accidents", "tests.workers.recording"),
     ]
 )
 

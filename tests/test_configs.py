@@ -14,7 +14,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from fairseq_transnormer.data_parallel import fill_the_update
+from fairseq_transnormer.fairseq_patches.data_parallel import set_update_layout
 from tests.messages import refuses
 
 from .forked_trainings import start_command, wait_for
@@ -181,7 +181,7 @@ def test_runs_of_any_number_of_workers_fill_the_update(primary, run, monkeypatch
         assert (training.distributed_rank, training.distributed_no_spawn) == (15, True)
     if run != "slurm":
         assert training.distributed_world_size == 16
-    fill_the_update(cfg, 16)
+    set_update_layout(cfg, 16)
     (update_freq,) = cfg.optimization.update_freq
     total = 16 * cfg.dataset.batch_size * update_freq
     assert total == TOTAL_BATCH[primary.split("_")[0]]
@@ -221,7 +221,7 @@ def test_each_kind_fills_its_update_on_the_cpu(primary, monkeypatch):
     said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
     monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
     cfg = hydra_config.__wrapped__(primary, "+machine=cpu")
-    fill_the_update(cfg, 1)
+    set_update_layout(cfg, 1)
     (update_freq,) = cfg.optimization.update_freq
     sequences = cfg.dataset.batch_size * update_freq
     assert sequences == int(said or cfg.dataset.batch_size)
@@ -232,7 +232,7 @@ def test_each_kind_has_the_updates_that_it_declares(primary, monkeypatch):
     said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
     monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
     cfg = hydra_config.__wrapped__(primary)
-    fill_the_update(cfg, cfg.distributed_training.distributed_world_size)
+    set_update_layout(cfg, cfg.distributed_training.distributed_world_size)
 
 
 def test_the_launcher_of_slurm_is_missed_only_where_it_is_chosen():

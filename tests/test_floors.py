@@ -1,78 +1,202 @@
-"""Imports run down only: ops know nothing above them, modules no models."""
+"""Imports run down: who may import whom, in one table; docs/architecture.md has it."""
 
 import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.paths import PACKAGE
+from tests.paths import ROOT
 
-FORBIDDEN = {
-    "ops": ("fairseq", "fairseq_transnormer"),
-    "modules": ("fairseq", "fairseq_transnormer.models", "hydra", "omegaconf"),
+PACKAGE = "fairseq_transnormer"
+# room -> rooms that its files may import; a loose file of the package is its own room
+ALLOWED = {
+    "ops": set(),
+    "data": set(),
+    "missing_packages": set(),
+    "checkpoints": {"data"},
+    "modules": {"ops"},
+    "optimizers": set(),
+    "fairseq_patches": {"checkpoints", "missing_packages", "modules"},
+    "criterions": {"modules"},
+    "tasks": {"data", "modules"},
+    "models": {"fairseq_patches", "modules", "ops"},
+    "plugin": {"criterions", "models", "optimizers", "tasks"},
+    "__init__": {"missing_packages", "plugin"},
+    "hydra_train": {"plugin"},
+    "generation": {"checkpoints", "data", "models", "modules", "ops"},
+    "classification": {"checkpoints", "criterions", "data", "plugin"},
+    "export": {
+        *("checkpoints", "data", "generation", "missing_packages"),
+        *("models", "modules"),
+    },
+    "analysis": {"checkpoints", "generation", "ops", "plugin"},
+    "reproduce": {
+        *("analysis", "checkpoints", "data", "fairseq_patches", "hydra_train"),
+        *("missing_packages", "plugin"),
+    },
+    "data_prep": {"checkpoints", "data", "generation", "plugin"},
+    "benchmarks": {
+        *("__init__", "analysis", "generation", "models", "modules", "ops", "plugin"),
+    },
+    "scripts": {"analysis", "benchmarks", "checkpoints", "plugin"},
 }
-# what a floor may import of this package
-ALLOWED = {"ops": "fairseq_transnormer.ops", "modules": "fairseq_transnormer.ops"}
+# rooms for plain PyTorch, and what they must do without
+WITHOUT_FAIRSEQ = ("ops", "modules", "data", "checkpoints")
+FRAMEWORKS = ("fairseq", "fairseq_cli", "hydra")
 
 
-def imported_modules(source, package):
-    """Absolute names of what a file of ``package`` imports, in functions too."""
+def room_of(module: str) -> str | None:
+    """The room of a dotted name; None for other packages."""
+    top, *rest = module.split(".")
+    if top == PACKAGE:
+        return rest[0] if rest else "__init__"
+    return top if top in ALLOWED else None
+
+
+def imported(source: str, package: list[str]) -> Iterator[str]:
+    """Absolute names of what a file of a package imports, in functions too."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")
-                above = above[: len(above) - node.level + 1]
-                base = ".".join([*above, base] if base else above)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base += [node.module] if node.module else []
+            yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
-def is_inside(name, package):
-    return name == package or name.startswith(package + ".")
+def names_of_files() -> Iterator[tuple[str, Path]]:
+    """All source files, each with its dotted name."""
+    for folder in (PACKAGE, "benchmarks", "data_prep", "scripts"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def offences(source, floor, folders=()):
-    """folders: those inside the floor in which the file lies."""
-    package = f"fairseq_transnormer.{floor}"
-    for name in imported_modules(source, ".".join((package, *folders))):
-        if is_inside(name, package) or is_inside(name, ALLOWED[floor]):
+def arrows(source: str, module: str, is_package: bool) -> Iterator[tuple[str, str]]:
+    """(room, imported room) of a file, without arrows inside a room."""
+    package = module.split(".")
+    here = room_of(module)
+    for name in imported(source, package if is_package else package[:-1]):
+        there = room_of(name)
+        # `from . import x` of the package's own files passes through its name
+        if there is not None and there != here:
+            yield here, there
+
+
+def all_arrows() -> dict[tuple[str, str], list[str]]:
+    found = {}
+    for module, path in names_of_files():
+        is_package = path.name == "__init__.py"
+        source = path.read_text(encoding="utf-8")
+        for arrow in arrows(source, module, is_package):
+            found.setdefault(arrow, []).append(str(path.relative_to(ROOT)))
+    return found
+
+
+def floors(table: dict[str, set[str]]) -> dict[str, int]:
+    """Room -> floor, one above the highest that it imports.
+
+    Raises:
+        ValueError: rooms import each other in a circle.
+    """
+    placed = {}
+    while len(placed) < len(table):
+        ready = [
+            room for room in table if room not in placed and table[room] <= {*placed}
+        ]
+        if not ready:
+            raise ValueError(f"circle among {sorted({*table} - {*placed})}")
+        for room in ready:
+            placed[room] = 1 + max((placed[each] for each in table[room]), default=0)
+    return placed
+
+
+def test_rooms_import_what_the_table_allows():
+    found = all_arrows()
+    assert len(found) > 30
+    wrong = {
+        f"{a} -> {b}": files for (a, b), files in found.items() if b not in ALLOWED[a]
+    }
+    assert not wrong
+
+
+def test_the_table_allows_nothing_that_no_file_needs():
+    used = {*all_arrows()}
+    assert not {(a, b) for a in ALLOWED for b in ALLOWED[a]} - used
+
+
+def test_there_is_no_circle():
+    assert max(floors(ALLOWED).values()) <= 8
+
+
+def test_files_of_a_room_import_each_other_in_no_circle():
+    files = dict(names_of_files())
+    table = {}
+    for module, path in files.items():
+        package = module.split(".")
+        if path.name != "__init__.py":
+            package = package[:-1]
+        names = {
+            name if name in files else name.rpartition(".")[0]
+            for name in imported(path.read_text(encoding="utf-8"), package)
+        }
+        # a package's face hands on names of its own files
+        faces = {each for each in names if module.startswith(f"{each}.")}
+        table[module] = {each for each in names - faces if each in files} - {module}
+    floors(table)
+
+
+@pytest.mark.parametrize("room", WITHOUT_FAIRSEQ)
+def test_plain_pytorch_needs_no_fairseq(room):
+    for module, path in names_of_files():
+        if room_of(module) == room:
+            names = imported(path.read_text(encoding="utf-8"), module.split(".")[:-1])
+            assert not [n for n in names if n.split(".")[0] in FRAMEWORKS], path
+
+
+# what reads checkpoints, or evaluates settings, unless fairseq_patches has changed it
+LOADING = ("fairseq.checkpoint_utils", "fairseq.tasks", "fairseq_cli")
+ADAPTERS = ("fairseq_patches", "models", "criterions", "tasks", "optimizers")
+
+
+def test_who_loads_through_fairseq_has_it_changed_first():
+    found = 0
+    for module, path in names_of_files():
+        if room_of(module) in ADAPTERS or not module.startswith(PACKAGE):
             continue
-        # `from .. import ops` passes through the package's own name
-        if name == "fairseq_transnormer" and floor == "modules":
-            continue
-        if any(is_inside(name, each) for each in FORBIDDEN[floor]):
-            yield name
+        package = module.split(".")[:-1]
+        names = {*imported(path.read_text(encoding="utf-8"), package)}
+        if any(f"{name}.".startswith(f"{each}.") for name in names for each in LOADING):
+            found += 1
+            changed = {f"{PACKAGE}.plugin", f"{PACKAGE}.plugin.plugin"}
+            changed |= {f"{PACKAGE}.models", f"{PACKAGE}.models.models"}
+            assert names & changed, path
+    assert found >= 4
 
 
 @pytest.mark.parametrize(
-    ("floor", "path"),
-    [(f, p) for f in FORBIDDEN for p in sorted((PACKAGE / f).rglob("*.py"))],
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_imports_run_down(floor, path):
-    folders = path.parent.relative_to(PACKAGE / floor).parts
-    assert list(offences(path.read_text(encoding="utf-8"), floor, folders)) == []
-
-
-@pytest.mark.parametrize(
-    ("floor", "source"),
+    ("source", "module", "arrow"),
     [
-        ("ops", "from ..modules import GLU"),
-        ("ops", "from .. import modules"),
-        ("ops", "def f():\n    import fairseq.utils"),
-        ("ops", "from fairseq import utils"),
-        ("modules", "from ..models import language_model"),
-        ("modules", "from .. import models"),
-        ("modules", "from fairseq_transnormer.models.variants import TINY"),
-        ("modules", "import omegaconf"),
+        ("from ..modules import GLU", "ops.new", ("ops", "modules")),
+        ("from .. import modules", "ops.new", ("ops", "modules")),
+        ("def f():\n    from ... import models", "ops.a.new", ("ops", "models")),
+        ("import fairseq_transnormer.models.variants", "ops.new", ("ops", "models")),
+        ("import fairseq_transnormer", "ops.new", ("ops", "__init__")),
+        ("from benchmarks.harness import x", "ops.new", ("ops", "benchmarks")),
     ],
 )
-def test_the_rule_catches(floor, source):
-    assert list(offences(source, floor))
+def test_the_rule_sees(source, module, arrow):
+    assert arrow in [*arrows(source, f"{PACKAGE}.{module}", is_package=False)]
+    assert arrow[1] not in ALLOWED[arrow[0]]
 
 
-def test_the_rule_counts_the_folders_of_a_floor():
-    assert not list(offences("from ..states import join_states", "ops", ["triton_ops"]))
-    assert list(offences("from ...modules import GLU", "ops", ["triton_ops"]))
+def test_the_rule_counts_the_folders_of_a_room():
+    nested = f"{PACKAGE}.ops.triton_ops.new"
+    assert not [*arrows("from ..states import join", nested, is_package=False)]
+    assert [*arrows("from ...modules import GLU", nested, is_package=False)]
+
+
+def test_a_circle_is_found():
+    with pytest.raises(ValueError, match="circle"):
+        floors({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()})

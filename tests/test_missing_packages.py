@@ -30,8 +30,8 @@ sys.meta_path.insert(0, Without())
         "fairseq_transnormer.classification",
         "fairseq_transnormer.export x.pt --dest y",
         "fairseq_transnormer.analysis.context_use x.pt --data y",
-        "fairseq_transnormer.analysis.lra_parameters",
-        "fairseq_transnormer.generation.images",
+        "fairseq_transnormer.reproduce.lra_parameters",
+        "fairseq_transnormer.analysis.images",
     ],
 )
 def test_without_fairseq(command, tmp_path):

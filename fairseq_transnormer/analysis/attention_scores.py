@@ -20,11 +20,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..fingerprints import weights_fingerprint
-from .attention_figures import draw_curves, draw_maps
+from ..checkpoints.identity import weights_fingerprint
 from .attention_matrices import attention_matrices, row_distributions
-from .locality import mean_curve
-from .named_paths import named_paths
+from .figures import named_paths, pyplot, save
 from .trained_models import load_trained_model, read_blocks, run_on
 
 
@@ -203,6 +201,106 @@ def _chosen_maps(
         else:
             raise ValueError(f"--head {head}; allowed: 0 ... {len(weights) - 1}")
     return chosen
+
+
+def draw_curves(models: dict[str, AttentionScores], target: Path) -> None:
+    """Draw the mean over layers of all models, then each model's layers.
+
+    Dotted: weights spread evenly over all tokens that a model sees.
+    """
+    columns = 1 + len(models)
+    figure, grid = pyplot().subplots(
+        1, columns, figsize=(3.6 * columns, 3.6), sharey=True, layout="constrained"
+    )
+    grid[0].set(ylabel="accumulated attention score", title="mean over layers")
+    colours = pyplot().get_cmap("viridis")
+    for number, (name, scores) in enumerate(models.items()):
+        ratios, even = scores.ratios.numpy(), scores.even.numpy()
+        own = grid[1 + number]
+        own.set_title(name)
+        grid[0].plot(ratios, scores.mean_curve.numpy(), color=f"C{number}", label=name)
+        for index, curve in enumerate(scores.curves.values()):
+            own.plot(
+                ratios,
+                curve.numpy(),
+                color=colours(0.9 * index / max(len(scores.curves) - 1, 1)),
+                label=f"attention {index}",
+            )
+        own.plot(ratios, even, ":", color="0.5", label="evenly spread")
+        grid[0].plot(ratios, even, ":", color="0.5")
+    for axes in grid:
+        axes.set(xlabel="neighbourhood / length")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7, loc="lower right")
+    save(figure, target)
+
+
+def draw_maps(models: dict[str, dict[str, Tensor]], target: Path) -> None:
+    """Draw attention maps, a row a model; brightness is weight^(1/2), by map.
+
+    Args:
+        models: name -> title -> (N, N) of weights.
+        target: image to write.
+    """
+    columns = max(map(len, models.values()))
+    figure, grid = pyplot().subplots(
+        len(models),
+        columns,
+        figsize=(2.4 * columns, 2.5 * len(models)),
+        squeeze=False,
+        layout="constrained",
+    )
+    for row, (name, maps) in zip(grid, models.items(), strict=True):
+        row[0].set_ylabel(f"{name}\nquery", fontsize=9)
+        for axes, (title, weights) in zip(row, maps.items(), strict=True):
+            # the largest weights, a few in a row, would leave the rest black
+            brightest = max(float(weights.flatten().quantile(0.995)), 1e-12)
+            brightness = (weights / brightest).clamp(max=1).sqrt().numpy()
+            axes.imshow(brightness, cmap="magma", vmin=0, vmax=1)
+            axes.set_title(title, fontsize=8)
+            axes.set_xlabel("key", fontsize=8)
+            axes.tick_params(labelsize=7)
+    save(figure, target)
+
+
+def locally_accumulated_scores(weights: Tensor, ratios: Tensor) -> Tensor:
+    """l(i, r, N) = p_i,start + ... + p_i,end over the neighbourhood of each token i.
+
+    The neighbourhood has round(r N) tokens. It is centred on i, with the odd one on the
+    left, and moved inside where it would pass an end of the sequence, so that it has
+    this length everywhere and l(i, 1, N) = 1.
+
+    Args:
+        weights: (..., N, N), rows that sum to 1.
+        ratios: (R,) in 0 ... 1.
+
+    Returns:
+        (..., N, R) float64.
+    """
+    length = weights.shape[-1]
+    sizes = (ratios.double() * length).round().long()
+    position = torch.arange(length)[:, None]
+    start = (position - sizes // 2).clamp(min=0).minimum(length - sizes)
+    total = torch.nn.functional.pad(weights.double().cumsum(-1), (1, 0))
+    shape = (*total.shape[:-1], len(sizes))
+    upper = total.gather(-1, (start + sizes).expand(shape))
+    return upper - total.gather(-1, start.expand(shape))
+
+
+def mean_curve(weights: Tensor, ratios: Tensor) -> tuple[Tensor, int]:
+    """l averaged over all rows, those without any weight left out.
+
+    Args:
+        weights: (..., N, N), rows that sum to 1 or 0.
+        ratios: (R,) in 0 ... 1.
+
+    Returns:
+        (R,) float64, and the number of rows it is the mean of; zeros if that is 0.
+    """
+    scores = locally_accumulated_scores(weights, ratios)
+    has_weight = weights.sum(-1) > 0
+    count = int(has_weight.sum())
+    return scores[has_weight].sum(0) / max(count, 1), count
 
 
 if __name__ == "__main__":

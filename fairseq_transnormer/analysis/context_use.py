@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..fingerprints import weights_fingerprint
-from .named_paths import named_paths
+from ..checkpoints.identity import weights_fingerprint
+from .figures import named_paths
 from .trained_models import behind_begin, load_trained_model, read_blocks
 
 TOKENS_AT_ONCE = 4096

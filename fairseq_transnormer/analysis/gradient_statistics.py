@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy
 
-from .figures import pyplot, save
-from .named_paths import named_paths
+from .figures import named_paths, pyplot, save
 
 ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")
 

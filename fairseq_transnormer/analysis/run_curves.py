@@ -11,8 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .figures import pyplot, save
-from .named_paths import named_paths
+from .figures import named_paths, pyplot, save
 from .training_log import read_training_log
 
 LOG = "train.log"

@@ -9,7 +9,8 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 from torch import Tensor, nn
 
-from ..safe_loading import CheckpointError
+from .. import plugin  # noqa: F401 (fairseq loads safely then)
+from ..checkpoints.safe_loading import CheckpointError
 
 
 def load_trained_model(path: Path, data: Path) -> nn.Module:
@@ -24,7 +25,7 @@ def load_trained_model(path: Path, data: Path) -> nn.Module:
             with this dictionary.
     """
     try:
-        # fairseq's loader is behind compat's check
+        # fairseq's loader lies inside fairseq_patches' check
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path), {"data": str(data)})
         models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
             [str(path)], state=state

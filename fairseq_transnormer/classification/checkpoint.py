@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils, tasks
 
-from ..pretrained_checkpoint import PretrainedCheckpoint
-from ..safe_loading import CheckpointError
-from ..sentence_data import SentenceData
+from .. import plugin  # noqa: F401 (fairseq loads safely then)
+from ..checkpoints.pretrained import PretrainedCheckpoint
+from ..checkpoints.safe_loading import CheckpointError
+from ..data.labelled_texts import SentenceData
 from .errors import ClassificationError
 
 TASK = "sentence_prediction"

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..sentence_data import SentenceData
-from ..subword_units import check_text
+from ..data.labelled_texts import SentenceData
+from ..data.subword_files import check_text
 from .checkpoint import load_fine_tuned
 from .encoding import TextEncoder
 from .errors import ClassificationError

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from ..fingerprints import weights_fingerprint
+from ..checkpoints.identity import weights_fingerprint
 from .classifier import Text, TextClassifier
 from .errors import ClassificationError
 from .evaluation import evaluate

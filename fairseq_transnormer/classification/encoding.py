@@ -18,7 +18,7 @@ from fairseq.data.encoders.sentencepiece_bpe import (
 )
 from fairseq.tokenizer import tokenize_line
 
-from ..truncation import kept_lengths
+from ..data.labelled_texts import kept_lengths
 from .errors import ClassificationError
 
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..sentence_data import SentenceData
+from ..data.labelled_texts import SentenceData
 from .classifier import Prediction, TextClassifier
 from .errors import ClassificationError
 

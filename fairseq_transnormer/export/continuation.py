@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..drawing_settings import check_drawing
 from ..modules import CausalLanguageModel
+from ..modules.sampling_settings import check_drawing
 from .errors import ExportError
 
 

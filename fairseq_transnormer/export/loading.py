@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..dictionary_identity import MASK, SPECIAL
-from ..fingerprints import file_sha256
+from ..data.fingerprints import file_sha256
+from ..data.subword_files import DICTIONARY, MASK, SENTENCEPIECE_MODEL, SPECIAL
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.registry import parse_attention_types
-from ..subword_units import DICTIONARY, SENTENCEPIECE_MODEL
 from .continuation import continue_tokens
 from .errors import ExportError
 from .manifest import MANIFEST, WEIGHTS, Manifest

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from ..modules import (
     CausalLanguageModel,
     EncoderConfig,
@@ -15,7 +16,6 @@ from ..modules import (
     MaskedLanguageModel,
 )
 from ..modules.choices import Choice
-from ..subword_units import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from .errors import ExportError
 
 FORMAT, VERSION = "fairseq_transnormer", 1

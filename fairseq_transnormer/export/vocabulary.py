@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..dictionary_identity import SPECIAL
-from ..subword_units import OVERWRITE, check_text, decode_byte_pieces
+from ..data.subword_files import OVERWRITE, SPECIAL, check_text, decode_byte_pieces
 from .errors import ExportError
 
 UNK = SPECIAL.index("<unk>")

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
-from ..dictionary_identity import MASK, check_dictionary, check_dictionary_file
-from ..fingerprints import file_sha256
+from ..checkpoints.identity import check_dictionary, check_dictionary_file
+from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
+from ..data.fingerprints import file_sha256
+from ..data.subword_files import DICTIONARY, MASK
 from ..generation.checkpoint import dictionary_folder
 from ..generation.errors import GenerationError
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
 from ..models.vanilla import VanillaEncoderModel
-from ..safe_loading import CheckpointError, read_checkpoint
-from ..subword_units import DICTIONARY
 from .errors import ExportError
 from .loading import check_tensors, load_exported, own_tensors, safetensors
 from .manifest import (

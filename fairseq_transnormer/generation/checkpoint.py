@@ -10,9 +10,9 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 
 from .. import models
-from ..dictionary_identity import check_dictionary, check_dictionary_file
-from ..safe_loading import CheckpointError
-from ..subword_units import DICTIONARY, SENTENCEPIECE_MODEL
+from ..checkpoints.identity import check_dictionary, check_dictionary_file
+from ..checkpoints.safe_loading import CheckpointError
+from ..data.subword_files import DICTIONARY, SENTENCEPIECE_MODEL
 from .errors import GenerationError
 
 
@@ -94,7 +94,7 @@ def one_line(error: Exception) -> str:
 def read_checkpoint(path: Path) -> dict:
     """A checkpoint as fairseq upgrades it; raises GenerationError if it is none."""
     try:
-        # fairseq's loader is behind compat's check
+        # fairseq's loader lies inside fairseq_patches' check
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"]["model"], state["model"]
     except CheckpointError as error:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
 from typing import TextIO
 
-from ..fingerprints import weights_fingerprint
+from ..checkpoints.identity import weights_fingerprint
 from .errors import GenerationError
 from .generator import TextGenerator
 from .settings import GenerationSettings

@@ -12,7 +12,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
-from ..subword_units import check_text
+from ..data.subword_files import check_text
 from .checkpoint import load_language_model
 from .errors import GenerationError
 from .passages import Passage, join_rows, take_row

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from fairseq.dataclass.configs import GenerationConfig
 
-from ..drawing_settings import check_drawing
+from ..modules.sampling_settings import check_drawing
 from .errors import GenerationError
 
 

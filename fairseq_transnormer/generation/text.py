@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fairseq.hub_utils import GeneratorHubInterface
 
-from ..subword_units import decode_byte_pieces
+from ..data.subword_files import decode_byte_pieces
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 

@@ -1,8 +1,8 @@
 """The fairseq models: thin adapters around ``fairseq_transnormer.modules``."""
 
-from .. import compat
+from ..fairseq_patches.apply import apply
 
-compat.apply()
+apply()
 
 from . import baselines as baselines  # noqa: E402
 from .language_model import TransNormerDecoder, TransNormerLanguageModel  # noqa: E402

@@ -3,8 +3,8 @@
 Causal under the name alone, bidirectional with the prefix ``roberta_``.
 """
 
-from ..modules.activations import Activation
 from ..modules.baselines.linear_attention import LinearNormalizer
+from ..modules.choices import Activation
 from ..modules.config import BLM, FeedForwardType, NormPosition, RelativePosition
 from ..modules.norms import NormType
 from .language_model import TransNormerConfig, TransNormerLanguageModel

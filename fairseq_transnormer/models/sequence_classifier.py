@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 
-from ..modules.activations import Activation
+from ..modules.choices import Activation
 from ..modules.config import (
     LRA,
     T1,

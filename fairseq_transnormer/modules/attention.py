@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..ops.states import State
 from .registry import token_mixers
-
-if TYPE_CHECKING:
-    from .config import LayerConfig
 
 
 class Attention(nn.Module, ABC):
@@ -61,8 +58,13 @@ class Attention(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def from_config(cls, config: LayerConfig, *, causal: bool) -> Attention:
-        """Build the attention that a configuration describes."""
+    def from_config(cls, config: Any, *, causal: bool) -> Attention:
+        """Build the attention that a configuration describes.
+
+        Args:
+            config: a ``LayerConfig``, or what has those of its fields that are read.
+            causal: see above.
+        """
 
     @abstractmethod
     def attend(
@@ -124,3 +126,40 @@ class Attention(nn.Module, ABC):
 
 
 QKV_GAIN_OF_FAIRSEQ = 1 / math.sqrt(2)
+
+
+class EncoderAttention(Attention):
+    """Bidirectional self-attention without states.
+
+    A subclass computes ``encode``. The tokens of a row stand in front of its pads, as
+    ``LayerStack`` sees to, and what the row gives may depend on their number, never on
+    the width of the batch.
+
+    Args:
+        embed_dim, num_heads, causal: see ``Attention``.
+
+    Raises:
+        ValueError: causal; (in forward) a state is given or asked for.
+    """
+
+    supports_causal = False
+
+    @abstractmethod
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
+        """(B, N, H, D) each, zero at pads, and bool (B, N) -> (B, N, H, D)."""
+
+    def attend(
+        self, query, key, value, positions, key_padding_mask, state, return_state
+    ):
+        if state is not None or return_state:
+            raise ValueError(
+                f"{type(self).__name__} with a state; allowed: states in causal models "
+                "only"
+            )
+        inputs = (query, key, value)
+        if key_padding_mask is not None:
+            pads = key_padding_mask[:, :, None, None]
+            inputs = (x.masked_fill(pads, 0) for x in inputs)
+        return self.encode(*inputs, key_padding_mask).flatten(2), None

@@ -3,6 +3,10 @@
 from collections.abc import Iterable
 from enum import Enum
 
+import torch.nn.functional as F
+
+from ..ops import FEATURE_MAPS
+
 
 class Choice(str, Enum):
     """Base of the enumerations of configuration values. A member is its own string.
@@ -23,3 +27,9 @@ class Choice(str, Enum):
 def choice(name: str, values: Iterable[str], module: str) -> type[Choice]:
     """Make an enumeration of ``values``, called ``name`` in ``module`` (for pickle)."""
     return Choice(name, {value: value for value in values}, module=module)
+
+
+ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu}
+
+FeatureMap = choice("FeatureMap", FEATURE_MAPS, __name__)
+Activation = choice("Activation", ACTIVATIONS, __name__)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields, make_dataclass
 
 from ..ops import BACKENDS
 from . import attentions  # noqa: F401 (registers them)
-from .activations import Activation, FeatureMap
-from .choices import choice
+from .choices import Activation, FeatureMap, choice
 from .diag_attention import DiagActivation
 from .feed_forward import FeedForwardType
 from .norms import NormType

@@ -4,8 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import gated_linear, gated_silu
-from .activations import ACTIVATIONS, Activation
-from .choices import choice
+from .choices import ACTIVATIONS, Activation, choice
 
 
 class GLU(nn.Module):

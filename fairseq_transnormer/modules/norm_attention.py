@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from ..ops import linear_attention
-from .activations import FeatureMap
 from .attention import QKV_GAIN_OF_FAIRSEQ, Attention
+from .choices import FeatureMap
 from .lrpe import LRPE
 from .norms import NormType, build_norm
 from .options import described

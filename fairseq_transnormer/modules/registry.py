@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from torch import nn
 
-if TYPE_CHECKING:
-    from .attention import Attention
-
 # attentions, which stand in a TransNormerLayer, and layers that stand for themselves
-ATTENTIONS: dict[str, type[Attention]] = {}
+ATTENTIONS: dict[str, type[nn.Module]] = {}
 LAYERS: dict[str, type[nn.Module]] = {}
 # a count is looked at before that many layers are made
 MOST_LAYERS = 1000

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..fault_tolerance.exit_code import MORE_TO_DO
+from ..fairseq_patches.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from . import corpora, slurm
 from .arguments import ROOT, parser
@@ -379,4 +379,4 @@ def _execute(arguments: argparse.Namespace) -> int:
 def _exit_code(ended: dict[str, list[RunFolder]]) -> int:
     if ended["failed"]:
         return 1
-    return MORE_TO_DO if ended["interrupted"] else 0
+    return EXIT_RESUMABLE if ended["interrupted"] else 0

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..fingerprints import file_fingerprint
-from ..labelled_sequences import LabelledSequences, read_manifest
-from ..sentence_data import SentenceData
+from ..data.fingerprints import file_fingerprint
+from ..data.labelled_sequences import LabelledSequences, read_manifest
+from ..data.labelled_texts import SentenceData
 from .errors import ReproduceError
 from .presets import Preset
 

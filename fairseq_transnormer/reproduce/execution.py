@@ -5,7 +5,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..fault_tolerance.exit_code import MORE_TO_DO
+from ..fairseq_patches.exit_code import EXIT_RESUMABLE
 from .devices import Slot
 from .processes import Launch, LoggedProcess
 from .runs import RunFolder, Step
@@ -49,7 +49,7 @@ class Execution:
         code = self._process.exit_code
         self._end_attempt()
         if code:
-            return self._end("interrupted" if code == MORE_TO_DO else "failed")
+            return self._end("interrupted" if code == EXIT_RESUMABLE else "failed")
         self._status["steps_done"].append(self._pending.pop(0).name)
         self._start_next()
         return self.state

@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..fingerprints import shortened, weights_fingerprint
-from ..pretrained_checkpoint import FREE_FIELDS, PretrainedCheckpoint
-from ..sentence_data import REPORT, SentenceData, updates_of_training
+from ..checkpoints.identity import weights_fingerprint
+from ..checkpoints.pretrained import FREE_FIELDS, PretrainedCheckpoint
+from ..data.fingerprints import shortened
+from ..data.labelled_texts import REPORT, SentenceData, updates_of_training
 from .configurations import Configuration, compose
 from .corpora import LabelledText
 from .errors import ReproduceError

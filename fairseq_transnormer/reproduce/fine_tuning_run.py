@@ -12,9 +12,10 @@ from pathlib import Path
 
 import yaml
 
-from ..pretrained_checkpoint import PretrainedCheckpoint
-from ..safe_loading import read_checkpoint
-from ..sentence_data import SentenceData
+from ..checkpoints.files import LAST, SAVED
+from ..checkpoints.pretrained import PretrainedCheckpoint
+from ..checkpoints.safe_loading import read_checkpoint
+from ..data.labelled_texts import SentenceData
 from .runs import CONFIGURATION
 
 CHECKPOINTS = "checkpoints"
@@ -37,7 +38,7 @@ def check(configuration: dict) -> None:
 
 
 def slim(folder: Path) -> None:
-    """Keep ``checkpoint_best.pt``, without the optimizer's state, and nothing else.
+    """Of fairseq's checkpoints keep the best alone, without the optimizer's state.
 
     A sweep leaves hundreds of checkpoints, two thirds of each the optimizer's state.
     """
@@ -51,7 +52,7 @@ def slim(folder: Path) -> None:
         torch.save(state, part)
         os.replace(part, best)
     for path in folder.glob("checkpoint*.pt"):
-        if path != best:
+        if path != best and (path.name == LAST or SAVED.fullmatch(path.name)):
             path.unlink()
 
 

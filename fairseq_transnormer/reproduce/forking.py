@@ -16,7 +16,7 @@ from .processes import LoggedProcess
 from .runs import RunFolder
 
 # what trainings import, and an optimizer as soon as it is made
-IMPORTED = ("fairseq_cli.hydra_train", "fairseq_transnormer", "torch._dynamo")
+IMPORTED = ("fairseq_cli.hydra_train", "fairseq_transnormer.plugin", "torch._dynamo")
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 

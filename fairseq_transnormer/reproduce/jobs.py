@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..last_checkpoint import check_last_checkpoint
+from ..checkpoints.files import check_last_checkpoint
 from .configurations import compose, get
 from .corpora import Corpus, Text
 from .errors import ReproduceError

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..typed_mappings import (
+from ..data.typed_mappings import (
     ABOVE_0,
     MAPPING,
     NUMBER,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..typed_mappings import (
+from ..data.typed_mappings import (
     ABOVE_0,
     ANY,
     BOOLEAN,
@@ -14,7 +14,7 @@ from ..typed_mappings import (
     list_of,
     mapping_of,
 )
-from ..update_layout import lay_out
+from ..fairseq_patches.update_layout import lay_out
 from .errors import ReproduceError
 from .yaml_files import (
     OVERRIDES,

@@ -20,10 +20,11 @@ from typing import Any
 
 import yaml
 
-from ..fault_tolerance.checkpoint_files import LAST
-from ..fingerprints import mark_of, weights_fingerprint
-from ..safe_loading import CheckpointError
-from ..typed_mappings import (
+from ..checkpoints.files import LAST
+from ..checkpoints.identity import weights_fingerprint
+from ..checkpoints.safe_loading import CheckpointError
+from ..data.fingerprints import mark_of
+from ..data.typed_mappings import (
     MAPPING,
     NUMBER,
     TEXT,

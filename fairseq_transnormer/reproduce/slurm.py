@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 
-from ..fault_tolerance.exit_code import MORE_TO_DO
+from ..fairseq_patches.exit_code import EXIT_RESUMABLE
 from .errors import ReproduceError
 from .runs import RunFolder
 from .versions import ROOT
@@ -69,7 +69,7 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
         *([f"#SBATCH --gres=gpu:{gpus}"] if gpus else []),
         *(f"#SBATCH {option}" for option in options),
         f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}",
-        RUN_AND_REQUEUE.format(command=command, more_to_do=MORE_TO_DO),
+        RUN_AND_REQUEUE.format(command=command, more_to_do=EXIT_RESUMABLE),
     ]
     text = "\n".join(lines)
     (folder.path / SCRIPT).write_text(text, encoding="utf-8")

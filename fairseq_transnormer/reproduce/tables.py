@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..typed_mappings import (
+from ..data.typed_mappings import (
     ANY,
     BOOLEAN,
     COUNT,

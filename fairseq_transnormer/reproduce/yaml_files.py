@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ..typed_mappings import ANY, Kind, check_values, mapping_of, shown
+from ..data.typed_mappings import ANY, Kind, check_values, mapping_of, shown
 from .errors import ReproduceError
 
 DEEPEST = 100

@@ -7,7 +7,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
 
-from ..labelled_sequences import LabelledSequences, read_manifest
+from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..modules.choices import choice
 from ..modules.options import described
 from .bucketed_sequences import BucketedSequences

@@ -10,7 +10,7 @@ from torch import nn
 
 from fairseq_transnormer.analysis import context_use
 from fairseq_transnormer.analysis.context_use import perplexities
-from fairseq_transnormer.fingerprints import weights_fingerprint
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     EncoderT2Config,

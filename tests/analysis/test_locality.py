@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_transnormer.analysis.locality import (
+from fairseq_transnormer.analysis.attention_scores import (
     locally_accumulated_scores,
     mean_curve,
 )

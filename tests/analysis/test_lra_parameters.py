@@ -1,6 +1,6 @@
 """The table of the documentation is the command's."""
 
-from fairseq_transnormer.analysis import lra_parameters
+from fairseq_transnormer.reproduce import lra_parameters
 from tests.paths import DOCS
 
 PAGE = DOCS / "long_range_arena.md"

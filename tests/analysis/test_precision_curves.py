@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from fairseq_transnormer.analysis.precision_curves import compare, main, read_runs
+from fairseq_transnormer.reproduce.precision_curves import compare, main, read_runs
 from tests.messages import command_refuses
 
 from .logs import line, training_log

@@ -9,10 +9,14 @@ import torch
 import yaml
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks import cost_check, cost_model, cost_tables, cost_workers
-from benchmarks.cost_machines import Assumptions, Machine
-from benchmarks.cost_model import Model, Run, Seconds
-from benchmarks.traced_cost import Kernel, trace
+from benchmarks.cost_model import check as cost_check
+from benchmarks.cost_model import model as cost_model
+from benchmarks.cost_model import tables as cost_tables
+from benchmarks.cost_model import workers as cost_workers
+from benchmarks.cost_model.__main__ import main
+from benchmarks.cost_model.machines import Assumptions, Machine
+from benchmarks.cost_model.model import Model, Run, Seconds
+from benchmarks.cost_model.traced import Kernel, trace
 from tests.paths import ROOT
 
 ALL = Assumptions(products=1, bandwidth=1, kernel=0, link=1, overlap=0)
@@ -210,7 +214,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     threads = torch.get_num_threads()
     options = ["--measure", "--measure-workers", "--folder", str(tmp_path)]
     try:
-        cost_model.main(options)
+        main(options)
     finally:
         torch.set_num_threads(threads)
     assert f"wrote {tmp_path / 'README.md'}" in capsys.readouterr().out

@@ -12,13 +12,13 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import OmegaConf
 
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.classification import ClassificationError, TextClassifier
 from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.classification.submission import FILES
-from fairseq_transnormer.fingerprints import weights_fingerprint
-from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
-from fairseq_transnormer.sentence_data import SentenceData
+from fairseq_transnormer.data.labelled_texts import SentenceData
 from tests.messages import command_refuses, refuses
 
 from .problems import dictionary, write_problem

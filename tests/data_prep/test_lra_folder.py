@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from data_prep import lra, verify
 from data_prep.checksum import sha256_of
-from fairseq_transnormer.labelled_sequences import (
+from fairseq_transnormer.data.labelled_sequences import (
     LabelledSequences,
     collate,
     read_manifest,

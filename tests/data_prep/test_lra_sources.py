@@ -9,7 +9,7 @@ from PIL import Image
 
 from data_prep import lra
 from data_prep.listops_symbols import decode
-from fairseq_transnormer.labelled_sequences import LabelledSequences
+from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 
 LISTOPS = {
     "train": ["( ( ( [MAX 2 ) 9 ) ] )\t9", "( ( ( [SM 7 ) 8 ) ] )\t5.0"],

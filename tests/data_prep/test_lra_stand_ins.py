@@ -4,7 +4,7 @@ import numpy as np
 
 from data_prep import verify
 from data_prep.lra_stand_ins import LETTERS, main
-from fairseq_transnormer.labelled_sequences import LabelledSequences
+from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 
 
 def examples(folder, split="valid"):

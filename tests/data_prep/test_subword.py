@@ -8,7 +8,7 @@ from data_prep.encoders import Gpt2Encoder
 from data_prep.errors import InputError
 from data_prep.fairseq_format import load_dictionary
 from data_prep.subword import find_subword
-from fairseq_transnormer.dictionary_identity import dictionary_sha256
+from fairseq_transnormer.checkpoints.identity import dictionary_sha256
 from tests.messages import refuses
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.analysis import attention_scores
-from fairseq_transnormer.fingerprints import weights_fingerprint
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from tests.messages import command_refuses, lines_naming
 
 from .conftest import training_arguments

@@ -9,13 +9,16 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_transnormer.analysis import context_use
+from fairseq_transnormer.checkpoints.files import check_last_checkpoint
+from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
+from fairseq_transnormer.checkpoints.safe_loading import (
+    CheckpointError,
+    read_checkpoint,
+)
 from fairseq_transnormer.classification import command_line as classification
 from fairseq_transnormer.export import command_line as export
 from fairseq_transnormer.generation import command_line as generation
-from fairseq_transnormer.last_checkpoint import check_last_checkpoint
 from fairseq_transnormer.models import TransNormerLanguageModel
-from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
-from fairseq_transnormer.safe_loading import CheckpointError, read_checkpoint
 from tests.classification.problems import write_problem
 from tests.tiny_data import write_tiny_data
 

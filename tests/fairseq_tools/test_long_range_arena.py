@@ -5,7 +5,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from data_prep.lra_stand_ins import main as make_stand_ins
-from fairseq_transnormer.labelled_sequences import LabelledSequences, collate
+from fairseq_transnormer.data.labelled_sequences import LabelledSequences, collate
 
 
 def test_training_learns_and_its_checkpoint_comes_back(fairseq_tool, tmp_path):

@@ -1,7 +1,7 @@
 """A killed run, started again, gives the losses of one that was not disturbed.
 
 Of causal and of bidirectional models, whose masks are drawn; what else may happen to a
-run is in tests/fault_tolerance.
+run is in tests/fairseq_patches.
 """
 
 import signal
@@ -9,8 +9,8 @@ import signal
 import pytest
 import torch
 
-from tests.fault_tolerance.accidents import WAITING
-from tests.fault_tolerance.trainings import Training
+from tests.fairseq_patches.accidents import WAITING
+from tests.fairseq_patches.trainings import Training
 
 SAVE_EVERY = 8
 UPDATES = 24

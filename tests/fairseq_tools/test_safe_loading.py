@@ -18,10 +18,13 @@ from fairseq import checkpoint_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 
 from fairseq_transnormer.analysis.trained_models import load_trained_model
+from fairseq_transnormer.checkpoints.files import check_last_checkpoint
+from fairseq_transnormer.checkpoints.safe_loading import (
+    CheckpointError,
+    read_checkpoint,
+)
 from fairseq_transnormer.generation import GenerationError, TextGenerator
-from fairseq_transnormer.last_checkpoint import check_last_checkpoint
 from fairseq_transnormer.models import TransNormerLanguageModel
-from fairseq_transnormer.safe_loading import CheckpointError, read_checkpoint
 from tests.messages import assert_names
 from tests.tiny_data import write_tiny_data
 

@@ -14,12 +14,12 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_transnormer.analysis.trained_models import load_trained_model, read_blocks
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.vocabulary import Vocabulary
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import GenerationError, TextGenerator
 from fairseq_transnormer.models import TransNormerLanguageModel
-from fairseq_transnormer.safe_loading import CheckpointError
 from tests.messages import refuses
 
 from .models import run_fairseq

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_transnormer.fingerprints import weights_fingerprint
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.generation.command_line import main
 from tests.messages import assert_names, process_refuses
 from tests.paths import SCRIPTS

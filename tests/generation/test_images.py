@@ -9,9 +9,10 @@ import torch
 from fairseq.sequence_generator import EnsembleModel
 
 from data_prep import digits
+from fairseq_transnormer.analysis import images
+from fairseq_transnormer.analysis.images import NO_LEVEL, ImageFormat, ImageGenerator
 from fairseq_transnormer.criterions.partial_cross_entropy import PartialCrossEntropy
-from fairseq_transnormer.generation import GenerationError, TextGenerator, images
-from fairseq_transnormer.generation.images import NO_LEVEL, ImageFormat, ImageGenerator
+from fairseq_transnormer.generation import GenerationError, TextGenerator
 from tests.messages import command_refuses, refuses
 
 from . import models

@@ -134,10 +134,10 @@ DATA = (
     ),
     Mutant(
         "data_prep/pairs-cut-the-other-way-round",
-        "fairseq_transnormer/truncation.py",
+        "fairseq_transnormer/data/labelled_texts.py",
         "return room - half, half",
         "return half, room - half",
-        "tests/data_prep/test_truncation.py tests/test_truncation.py",
+        "tests/data_prep/test_truncation.py tests/data/test_truncation.py",
     ),
     Mutant(
         "data_prep/copies-never-longest",

@@ -387,14 +387,14 @@ MATHEMATICS = (
     ),
     Mutant(
         "modules/inverse-of-another-order",
-        _SYSTEMS + "iterative_inverse.py",
+        _SYSTEMS + "nystromformer.py",
         "15 * identity",
         "14 * identity",
         "tests/modules/baselines/test_landmark_equations.py",
     ),
     Mutant(
         "modules/inverse-by-the-other-norm",
-        _SYSTEMS + "iterative_inverse.py",
+        _SYSTEMS + "nystromformer.py",
         "matrix.abs().sum(-2).amax(-1)",
         "matrix.abs().sum(-1).amax(-1)",
         "tests/modules/baselines/test_landmark_equations.py",
@@ -415,7 +415,7 @@ MATHEMATICS = (
     ),
     Mutant(
         "modules/kernel-of-another-width",
-        _SYSTEMS + "gaussian_kernel.py",
+        _SYSTEMS + "kernelized.py",
         "(scale / 2)",
         "scale",
         "tests/modules/baselines/test_landmark_equations.py",

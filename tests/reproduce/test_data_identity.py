@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from fairseq_transnormer.labelled_sequences import read_manifest
+from fairseq_transnormer.data.labelled_sequences import read_manifest
+from fairseq_transnormer.data.labelled_texts import SentenceData
 from fairseq_transnormer.reproduce.corpora import LabelledText, LabelledTokens, Text
-from fairseq_transnormer.sentence_data import SentenceData
 from tests.classification.problems import write_problem
 from tests.messages import refuses
 from tests.tiny_data import write_tiny_data

@@ -6,9 +6,10 @@ import subprocess
 import pytest
 import torch
 
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.classification import command_line as classification
-from fairseq_transnormer.fingerprints import weights_fingerprint
-from fairseq_transnormer.pretrained_checkpoint import PretrainedCheckpoint
+from fairseq_transnormer.data.labelled_texts import SentenceData, updates_of_training
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.fine_tuning import FineTune
@@ -19,7 +20,6 @@ from fairseq_transnormer.reproduce.results import measure
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.scheduling import run_all
 from fairseq_transnormer.reproduce.tables import chosen_cells, load_table, load_tables
-from fairseq_transnormer.sentence_data import SentenceData, updates_of_training
 from tests.classification.problems import dictionary, write_problem
 from tests.messages import command_refuses, refuses
 from tests.paths import CONFIGS, ROOT

@@ -8,8 +8,9 @@ import pytest
 import torch
 import yaml
 
-from fairseq_transnormer import fingerprints
-from fairseq_transnormer.fingerprints import weights_fingerprint
+from fairseq_transnormer.checkpoints import identity
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.data import fingerprints
 from fairseq_transnormer.reproduce import command_line, fine_tuning, jobs
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.configurations import compose
@@ -284,10 +285,10 @@ def test_weights_are_read_once(runner):
     """Not for every run of a sweep, and not at all for a report or a status."""
     assert runner.run("--seeds", "1", "2")[0] == 0
     hashed = []
-    original = fingerprints._hash_weights
+    original = identity._hash_weights
     runner.monkeypatch.setattr(fingerprints, "_known", {})
     runner.monkeypatch.setattr(
-        fingerprints, "_hash_weights", lambda p: hashed.append(p) or original(p)
+        identity, "_hash_weights", lambda p: hashed.append(p) or original(p)
     )
     assert runner("status", runner.table, *runner.preset)[0] == 0
     assert runner.report()[0] == 0

@@ -6,7 +6,7 @@ import torch
 from fairseq.data import data_utils
 
 from data_prep.lra_stand_ins import main
-from fairseq_transnormer.labelled_sequences import LabelledSequences
+from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 from fairseq_transnormer.tasks.bucketed_sequences import BucketedSequences
 
 BUCKET = 32

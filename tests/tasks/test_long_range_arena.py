@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from data_prep.lra_stand_ins import main
-from fairseq_transnormer.labelled_sequences import FORMAT
+from fairseq_transnormer.data.labelled_sequences import FORMAT
 from fairseq_transnormer.tasks.long_range_arena import (
     LongRangeArenaConfig,
     LongRangeArenaTask,

@@ -8,7 +8,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.data_parallel import check_the_device
+from fairseq_transnormer.fairseq_patches.data_parallel import check_device
 from tests.messages import refuses
 
 
@@ -57,8 +57,8 @@ def test_a_task_of_slurm_is_told_by_slurm(job):
 
 def test_a_cpu_that_nobody_asked_for_is_refused():
     common = OmegaConf.structured(FairseqConfig()).common
-    check_the_device(common, cuda=True)
+    check_device(common, cuda=True)
     with refuses(ValueError, "common.cpu=false", "GPU", "common.cpu=true", "--cpu"):
-        check_the_device(common, cuda=False)
+        check_device(common, cuda=False)
     common.cpu = True
-    check_the_device(common, cuda=False)
+    check_device(common, cuda=False)

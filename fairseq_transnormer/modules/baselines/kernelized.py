@@ -1,12 +1,11 @@
 """Kernelized Attention: a Gaussian kernel for the softmax (Chen et al., 2021)."""
 
 import torch.nn.functional as F
+from torch import Tensor
 
 from ...ops.precision import accumulation_dtype, autocast_disabled
-from ..attention import QKV_GAIN_OF_FAIRSEQ
-from ..encoder_attention import EncoderAttention
+from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..registry import register_attention
-from .gaussian_kernel import gaussian_kernel
 
 
 @register_attention("kernelized")
@@ -47,3 +46,13 @@ class KernelizedAttention(EncoderAttention):
             weights = gaussian_kernel(query, key)
             weights = F.dropout(weights, self.dropout, self.training)
             return (weights @ value).transpose(1, 2)
+
+
+def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
+    """exp(-|x_i - y_j|^2 / (2 sqrt(d))): (..., N, d), (..., M, d) -> (..., N, M)."""
+    scale = x.shape[-1] ** -0.5
+    x_square, y_square = (z.square().sum(-1) * (scale / 2) for z in (x, y))
+    exponent = scale * x @ y.transpose(-1, -2)
+    exponent = exponent - x_square.unsqueeze(-1) - y_square.unsqueeze(-2)
+    # rounding may leave a distance below zero
+    return exponent.clamp(max=0).exp()

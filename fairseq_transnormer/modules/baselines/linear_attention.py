@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from ...ops import linear_attention
-from ..activations import FeatureMap
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
-from ..choices import choice
+from ..choices import FeatureMap, choice
 from ..options import described
 from ..registry import register_attention
 

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from ...ops import softmax_attention
-from ..attention import QKV_GAIN_OF_FAIRSEQ
-from ..encoder_attention import EncoderAttention
+from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..options import described
 from ..registry import register_attention
 

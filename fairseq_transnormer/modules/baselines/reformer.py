@@ -9,8 +9,7 @@ from torch import Tensor
 from ...ops.attention_inputs import real_lengths
 from ...ops.precision import accumulation_dtype, autocast_disabled
 from ...ops.slots import pad_slots, tiles
-from ..attention import QKV_GAIN_OF_FAIRSEQ
-from ..encoder_attention import EncoderAttention
+from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..float32 import Float32Module
 from ..options import described
 from ..registry import register_attention

@@ -6,12 +6,11 @@ import torch
 
 from ...ops.attention_inputs import real_lengths
 from ...ops.precision import accumulation_dtype, autocast_disabled
-from ..attention import QKV_GAIN_OF_FAIRSEQ
-from ..encoder_attention import EncoderAttention
+from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..options import described
 from ..registry import register_attention
-from .gaussian_kernel import gaussian_kernel
-from .iterative_inverse import iterative_inverse
+from .kernelized import gaussian_kernel
+from .nystromformer import iterative_inverse
 from .stretches import draw_integers, one_of_each, stretches, take
 
 

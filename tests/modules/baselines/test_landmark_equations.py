@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_transnormer.modules.baselines.iterative_inverse import iterative_inverse
+from fairseq_transnormer.modules.baselines.nystromformer import iterative_inverse
 from tests.messages import refuses
 
 from .encoders import HEAD, HEADS, build, check, draw, softmax, vanilla

@@ -1,0 +1,243 @@
+"""Images from models of pixels: sampled ones, and halves that are completed.
+
+    python -m fairseq_transnormer.analysis.images --data data-bin/digits \\
+        --checkpoint T2=runs/digits/checkpoints/checkpoint_best.pt --output images
+
+writes images.png into the folder: rows of sampled images, then the upper halves of
+images of the test split, what each model makes of them, and the images themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..generation.errors import GenerationError
+from ..generation.generator import TextGenerator
+from .figures import named_paths, pyplot, save
+
+REPORT = "report.json"
+# what a drawn symbol is that is no level; an untrained model draws some
+NO_LEVEL = -1
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """height and width in pixels; levels: 0 (black) ... levels - 1."""
+
+    height: int
+    width: int
+    levels: int
+
+    @classmethod
+    def of(cls, data: Path) -> ImageFormat:
+        """What data_prep.digits noted of the folder's images.
+
+        Raises:
+            GenerationError: the folder has no images.
+        """
+        path = data / REPORT
+        try:
+            settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            return cls(*(settings[name] for name in ("height", "width", "levels")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise GenerationError(
+                f"{path}: {error!r}; allowed: a folder that data_prep.digits made"
+            ) from error
+
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
+
+
+class ImageGenerator:
+    """Draws images pixel by pixel, from the model's distribution.
+
+    Args:
+        generator: of a model that was trained on lines of levels.
+        image: their format.
+    """
+
+    def __init__(self, generator: TextGenerator, image: ImageFormat):
+        self.generator, self.image = generator, image
+        names = generator.dictionary.symbols
+        self._level_of = np.full(len(names), NO_LEVEL)
+        for level in range(image.levels):
+            self._level_of[generator.dictionary.index(str(level))] = level
+
+    def sample(self, count: int, **settings) -> np.ndarray:
+        """``count`` images, int64 (count, height, width); see ``complete``."""
+        empty = np.zeros((count, 0, self.image.width), int)
+        return self.complete(empty, **settings)
+
+    def complete(self, given: np.ndarray, **settings) -> np.ndarray:
+        """Images that begin with given rows.
+
+        Args:
+            given: levels, (count, rows, width).
+            settings: of ``GenerationSettings``, but for the lengths; pixels are drawn
+                from the whole distribution unless they say otherwise.
+
+        Returns:
+            levels, int64 (count, height, width); NO_LEVEL where the model drew another
+            symbol of the dictionary.
+        """
+        prompts = [" ".join(map(str, each.ravel().tolist())) for each in given]
+        missing = self.image.pixels - given[0].size
+        lengths = {"min_new_tokens": missing, "max_new_tokens": missing}
+        drawn = self.generator.generate(
+            prompts, **{"sampling": True} | settings | lengths
+        )
+        return np.stack([self._levels(each.tokens) for each in drawn])
+
+    def images(self, split: str, count: int) -> np.ndarray:
+        """The first ``count`` images of a split of the task's data."""
+        task = self.generator.task
+        try:
+            task.load_dataset(split)
+        except FileNotFoundError as error:
+            raise GenerationError(f"--split {split}: {error}") from error
+        data = task.dataset(split)
+        count = min(count, len(data))
+        return np.stack(
+            [self._levels(data[i]["target"].tolist()) for i in range(count)]
+        )
+
+    def _levels(self, tokens: list[int]) -> np.ndarray:
+        """Levels (height, width) of a line's tokens, its end left out."""
+        if len(tokens) != self.image.pixels + 1:
+            raise GenerationError(
+                f"a line of {len(tokens) - 1} symbols; allowed: the "
+                f"{self.image.pixels} pixels of an image"
+            )
+        levels = self._level_of[np.array(tokens[:-1])]
+        return levels.reshape(self.image.height, self.image.width)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        rows, image = _rows(options)
+    except (OSError, ValueError) as error:
+        print(f"images: error: {error}", file=sys.stderr)
+        return 2
+    draw_rows(rows, image.levels, options.output / "images.png")
+    for title, pictures in rows:
+        foreign = int((np.ma.filled(pictures, 0) == NO_LEVEL).sum())
+        if foreign:
+            print(f"{title}: {foreign} of {pictures.size} pixels are no level")
+    print(f"written: {options.output / 'images.png'}")
+    return 0
+
+
+def _rows(
+    options: argparse.Namespace,
+) -> tuple[list[tuple[str, np.ndarray]], ImageFormat]:
+    """Titles and pictures of the sheet's rows."""
+    image = ImageFormat.of(options.data)
+    settings = {
+        name: getattr(options, name)
+        for name in ("seed", "temperature", "top_k", "top_p")
+    }
+    models = {
+        name: ImageGenerator(
+            TextGenerator.from_checkpoint(path, options.data, options.device), image
+        )
+        for name, path in named_paths(options.checkpoint).items()
+    }
+    sampled, completed = [], []
+    for name, model in models.items():
+        pictures = model.sample(2 * options.count, **settings)
+        for part in np.split(pictures, 2):
+            sampled.append((f"{name}, sampled", part))
+        originals = model.images(options.split, options.count)
+        upper = originals[:, : image.height // 2]
+        completed.append((f"{name}, completed", model.complete(upper, **settings)))
+    unseen = np.broadcast_to(
+        np.arange(image.height)[:, None] >= image.height // 2, originals.shape
+    )
+    given = ("given", np.ma.masked_array(originals, unseen))
+    return [*sampled, given, *completed, ("the image", originals)], image
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_transnormer.analysis.images",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--checkpoint",
+        action="append",
+        required=True,
+        metavar="[NAME=]FILE",
+        help="a model; may be given again",
+    )
+    add("--data", type=Path, required=True, help="what data_prep.digits made")
+    add("--output", type=Path, required=True, help="folder")
+    add("--count", type=_positive, default=12, help="images in a row (12)")
+    add("--split", default="test", help="of the images to complete (test)")
+    add("--seed", type=int, default=1, help="image i is drawn with seed + i (1)")
+    add("--temperature", type=float, default=1.0, help="divides the logits (1)")
+    add("--top-k", type=int, help="draw from the k likeliest levels")
+    add("--top-p", type=float, help="draw from the levels that sum to probability p")
+    add("--device", help="cuda if there is one, else cpu")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed are integers from 1")
+    return int(text)
+
+
+# of a pixel, between two images
+GAP = 1
+
+
+def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> None:
+    """Draw rows of images in grey; what is masked, or no level, in a colour.
+
+    Args:
+        rows: title and levels (count, height, width) of each.
+        levels: 0 ... levels - 1 are black ... white.
+        target: PNG file.
+    """
+    plt = pyplot()
+    count = max(len(pictures) for _, pictures in rows)
+    _, height, width = rows[0][1].shape
+    inch = 0.6
+    figure, grid = plt.subplots(
+        len(rows),
+        1,
+        figsize=(2.0 + inch * count, inch * height / width * len(rows)),
+        squeeze=False,
+        layout="constrained",
+    )
+    colours = plt.get_cmap("gray").with_extremes(bad="#456", under="#c33")
+    for axes, (title, pictures) in zip(grid[:, 0], rows, strict=True):
+        # white gaps: the largest level
+        strip = np.ma.masked_array(
+            np.full((height, count * (width + GAP) - GAP), levels - 1)
+        )
+        for i, picture in enumerate(np.ma.masked_array(pictures)):
+            strip[:, i * (width + GAP) : i * (width + GAP) + width] = picture
+        axes.imshow(strip, cmap=colours, vmin=0, vmax=levels - 1)
+        lines = title.replace(", ", ",\n")
+        axes.set_ylabel(lines, rotation=0, ha="right", va="center")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    save(figure, target)
+
+
+if __name__ == "__main__":
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    raise SystemExit(main())

@@ -1,0 +1,178 @@
+"""Checkpoints as files: written whole or not at all, looked at before they are read."""
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import uuid
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .safe_loading import CheckpointError, is_whole, read_checkpoint
+
+logger = logging.getLogger(__name__)
+
+# what fairseq writes at every save, and resumes from
+LAST = "checkpoint_last.pt"
+# what write_whole has not finished: TARGET.<32 hexadecimal digits>.tmp
+PART = re.compile(r"checkpoint.*\.pt\.[0-9a-f]{32}\.tmp")
+# fairseq's own names, without those of shards: others in the folder (an average, a
+# pre-trained model) are not states of this run
+SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+_-?\d+(\.\d+)?)\.pt")
+
+
+def number_of_updates(state: dict) -> int:
+    """The updates that a checkpoint, as loaded, was saved after."""
+    history = state.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
+
+
+def fingerprint(path: Path) -> str:
+    """What tells a checkpoint's content from another's, whatever its file's name.
+
+    Made of the CRC-32 of the records, which the file lists: fast for large files.
+    """
+    digest = hashlib.sha256()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for record in archive.infolist():
+                name = record.filename.partition("/")[2]
+                digest.update(f"{name} {record.file_size} {record.CRC}\n".encode())
+    else:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def repair_last_checkpoint(save_dir: Path) -> Path | None:
+    """Replace a damaged ``checkpoint_last.pt``, which is kept under another name.
+
+    Of the others that fairseq has saved, the one with the most updates in it takes its
+    place: a file's time is that of its last copy. Damaged ones with more updates are
+    kept under other names, too, since fairseq would count them among the newest.
+
+    Returns:
+        the checkpoint that it is now a copy of, or None if nothing was wrong.
+
+    Raises:
+        ValueError: the folder has no whole checkpoint to put in its place.
+    """
+    last = save_dir / LAST
+    # whole, in a name of its own until the damaged one has given way: the disk may be
+    # full, and the process may die
+    repaired = last.with_name(f"{LAST}.repaired")
+    if not last.exists():
+        if not repaired.exists():
+            return None
+        os.replace(repaired, last)
+        return last
+    if is_whole(last):
+        return None
+    whole, damaged = _newest_whole(save_dir)
+    if whole is None:
+        raise ValueError(
+            f"{last} is damaged and {save_dir} has no complete checkpoint; "
+            "remove it to start anew"
+        )
+    copy_whole(whole, repaired)
+    for path in (*damaged, last):
+        os.replace(path, path.with_name(f"{path.name}.damaged"))
+    os.replace(repaired, last)
+    return whole
+
+
+def _newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
+    """The whole checkpoint of the most updates, and the damaged ones found on the way.
+
+    Of several copies of one update the latest file is taken.
+    """
+    updates, damaged = {}, []
+    for path in save_dir.glob("checkpoint*.pt"):
+        if SAVED.fullmatch(path.name):
+            try:
+                updates[path] = number_of_updates(read_checkpoint(path, mmap=True))
+            except CheckpointError:
+                if not is_whole(path):
+                    damaged.append(path)
+    for path in sorted(
+        updates, key=lambda each: (updates[each], each.stat().st_mtime), reverse=True
+    ):
+        if is_whole(path):
+            return path, damaged
+        damaged.append(path)
+    return None, damaged
+
+
+def copy_whole(source: str | Path, target: str | Path) -> None:
+    """Copy a file so that ``target`` is the old or the new one at every moment."""
+
+    def write(file: BinaryIO) -> None:
+        with open(source, "rb") as original:
+            shutil.copyfileobj(original, file, 1 << 24)
+
+    write_whole(target, write)
+
+
+def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
+    """Write a file so that it is the old or the new one at every moment.
+
+    What was written of a new one that fails is removed. The file is on the disk, not
+    only in the machine's memory, before it takes its name. Two writers of one target
+    do not meet: each has a part of its own.
+    """
+    part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(part, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    folder = os.open(os.path.dirname(part) or ".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def remove_parts(save_dir: Path) -> None:
+    """Remove what writers that were killed left; only where no other can be writing."""
+    for path in save_dir.glob("checkpoint*.tmp"):
+        if PART.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            path.unlink(missing_ok=True)
+            logger.info("%s removed: its writer was killed", path)
+
+
+def check_last_checkpoint(arch: str, save_dir: Path) -> None:
+    """Raise ValueError if the run in ``save_dir`` is of another architecture.
+
+    Scripts ask in a moment, before anything is started; the start of training looks at
+    all settings (fairseq_patches/setting_changes.py). A damaged checkpoint passes:
+    training begins with another one in its place.
+    """
+    last = save_dir / LAST
+    if not last.exists() or not is_whole(last):
+        return
+    state = read_checkpoint(last, mmap=True, compare_sums=False)
+    found = architecture((state.get("cfg") or {}).get("model", {}), arch)
+    if found != arch:
+        raise ValueError(another_architecture(last, found, arch))
+
+
+def architecture(model: Mapping[str, Any], default: str | None = None) -> str | None:
+    """The name of a model's configuration; fairseq's older ones call it "arch"."""
+    return model.get("_name") or model.get("arch") or default
+
+
+def another_architecture(path: Path | str, found: str | None, arch: str | None) -> str:
+    """The message: T1 and T2 have the same parameters by name and shape."""
+    return (
+        f"{path} is of {found}; allowed with it: --arch {found}, or another folder "
+        f"(--save-dir) for {arch}"
+    )

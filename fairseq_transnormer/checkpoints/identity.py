@@ -1,0 +1,151 @@
+"""What a checkpoint is: the SHA-256 of its weights, and of its training's dictionary.
+
+Embeddings mean nothing beside another dictionary, and one of equal size passes every
+look at shapes. Checkpoints hold the hash of their symbols; those without it, of other
+programs, pass, unless their data's ``report.json`` disagrees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.fingerprints import file_sha256, remembered
+from ..data.subword_files import SPECIAL, dictionary_sha256
+from .safe_loading import CheckpointError, read_checkpoint
+
+# its place in a checkpoint: state["extra_state"][KEY]
+KEY = "dictionary_sha256"
+REPORT = "report.json"
+
+
+def identity_of(dictionary: Any) -> str:
+    """``dictionary_sha256`` of a fairseq ``Dictionary``."""
+    special = getattr(dictionary, "nspecial", len(SPECIAL))
+    return dictionary_sha256(dictionary.symbols, special)
+
+
+def saved_identity(state: Mapping[str, Any]) -> str | None:
+    """The hash of the dictionary that a checkpoint names; None if it names none."""
+    extra = state.get("extra_state")
+    return extra.get(KEY) if isinstance(extra, Mapping) else None
+
+
+def check_dictionary(state: Mapping[str, Any], dictionary: Any, path: Any) -> None:
+    """Refuse a dictionary other than the one that a checkpoint was trained with.
+
+    Args:
+        state: the checkpoint, as ``read_checkpoint`` or fairseq's loader returns it.
+        dictionary: has ``symbols`` and, as fairseq's ``Dictionary``, ``nspecial``.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: the checkpoint says that it was trained with another one.
+    """
+    trained_with = saved_identity(state)
+    if trained_with is None:
+        return
+    found = identity_of(dictionary)
+    if found != trained_with:
+        raise CheckpointError(
+            f"{path}: trained with another dictionary: its {KEY} is {trained_with}, "
+            f"that of the dictionary here, of {len(dictionary.symbols)} entries, is "
+            f"{found}; allowed: the dictionary of its training, in the same order"
+        )
+
+
+def check_dictionary_file(dictionary: Path) -> None:
+    """Refuse a dict.txt that is not the one which ``data_prep`` reports beside it.
+
+    Raises:
+        CheckpointError: it was changed after the data was prepared, or the report is
+            damaged.
+    """
+    folder = dictionary.parent
+    # input0/dict.txt of a folder of labelled texts has its report above
+    for place, name in (
+        (folder, dictionary.name),
+        (folder.parent, f"{folder.name}/{dictionary.name}"),
+    ):
+        reported = _reported(place / REPORT, name)
+        if reported is None:
+            continue
+        found = file_sha256(dictionary)
+        if found != reported:
+            raise CheckpointError(
+                f"{dictionary}: changed after the data was prepared: its SHA-256 is "
+                f"{found}; allowed, by {place / REPORT}: {reported}"
+            )
+
+
+def _reported(path: Path, name: str) -> str | None:
+    """The SHA-256 that a report has of a file; None without a report of data_prep."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"{path}: damaged ({reason}); allowed: the report that data_prep wrote, or "
+            "no file of this name"
+        ) from error
+    if not isinstance(report, dict) or "files" not in report:
+        return None
+    files = report["files"]
+    if isinstance(files, dict) and name not in files:
+        return None
+    record = files[name] if isinstance(files, dict) else files
+    digest = record.get("sha256") if isinstance(record, dict) else None
+    if not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
+        raise CheckpointError(
+            f"{path}: files: {name}: sha256={repr(digest)[:80]}; allowed: 64 "
+            "hexadecimal digits"
+        )
+    return digest
+
+
+def task_dictionary(task: Any) -> Any:
+    """The dictionary of a fairseq task's inputs; None where it has no such one."""
+    try:
+        dictionary = task.source_dictionary
+    # several languages, or none of it
+    except (NotImplementedError, AttributeError):
+        return None
+    return dictionary if hasattr(dictionary, "symbols") else None
+
+
+def weights_fingerprint(path: Path | str) -> str:
+    """SHA-256 of a checkpoint's model, 64 hexadecimal digits.
+
+    Of the names, dtypes, shapes and bytes of all its tensors, in the order of their
+    names: the optimizer's state, the settings and the place of the file do not count.
+
+    Raises:
+        CheckpointError: there is no such file, or it is no checkpoint of fairseq.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such checkpoint file")
+    return remembered("weights", path, _hash_weights)
+
+
+def _hash_weights(path: Path) -> str:
+    weights = read_checkpoint(path, mmap=True).get("model")
+    if not isinstance(weights, dict) or not weights:
+        raise CheckpointError(f"{path}: no checkpoint of fairseq (no 'model' in it)")
+    digest = hashlib.sha256()
+    for name in sorted(weights, key=str):
+        tensor = weights[name]
+        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
+            raise CheckpointError(f"{path}: model[{name!r}] is no tensor")
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

@@ -1,0 +1,136 @@
+"""A pre-trained checkpoint: does it fit the data and the model of a fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.labelled_texts import DICTIONARY, SentenceData
+from .identity import saved_identity
+from .safe_loading import read_checkpoint
+
+# what a fine-tuning may change: no weight's shape or meaning depends on it
+FREE_FIELDS = {
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "pooler_dropout",
+    "pooler_activation_fn",
+    "pooling",
+    "peak_tflops",
+    "load_checkpoint_heads",
+    "checkpoint_activations",
+    "backend",
+    "gradient_statistics",
+    "lrpe_base",
+}
+PRETRAINING_TASKS = ("masked_lm", "sentence_prediction")
+
+
+@dataclass(frozen=True)
+class PretrainedCheckpoint:
+    """What a checkpoint of ``masked_lm`` training says of itself.
+
+    Attributes:
+        path: of the file.
+        model: its configuration.
+        vocabulary: rows of its embedding.
+        data: the folder that it was trained on, as it was called there.
+        dictionary: SHA-256 of that folder's dictionary, if the checkpoint has it.
+    """
+
+    path: Path
+    model: dict[str, Any]
+    vocabulary: int
+    data: str
+    dictionary: str | None = None
+
+    @classmethod
+    def read(cls, path: Path | str) -> PretrainedCheckpoint:
+        """Read a checkpoint's configuration; the weights stay on the disk.
+
+        Raises:
+            ValueError: it is missing or damaged, or no bidirectional model of fairseq.
+        """
+        state = read_checkpoint(path, mmap=True)
+        try:
+            model, task = dict(state["cfg"]["model"]), state["cfg"]["task"]
+            weights, task_name = state["model"], task["_name"]
+            if not (isinstance(task, Mapping) and isinstance(weights, Mapping)):
+                raise TypeError("task or model is no mapping")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: no checkpoint of fairseq ({error!r})") from error
+        # what checkpoints from before the field do
+        model.setdefault("pooling", "first")
+        if task_name not in PRETRAINING_TASKS:
+            raise ValueError(
+                f"{path}: a checkpoint of {model.get('_name')} for the task "
+                f"{task_name}; allowed: bidirectional models, of the task masked_lm"
+            )
+        rows = next(
+            (
+                len(weight)
+                for name, weight in weights.items()
+                if str(name).endswith("embed_tokens.weight")
+            ),
+            None,
+        )
+        if rows is None:
+            raise ValueError(f"{path}: no embed_tokens.weight in it")
+        identity = saved_identity(state)
+        return cls(path, model, rows, str(task.get("data") or ""), identity)
+
+    def check_data(self, data: SentenceData) -> None:
+        """Raise ValueError unless the model can read the data."""
+        if self.vocabulary != data.vocabulary:
+            raise ValueError(
+                f"{data.folder / DICTIONARY}: {data.vocabulary} entries with the "
+                f"special ones; allowed for {self.path}: {self.vocabulary}, the "
+                "dictionary that it was trained with"
+            )
+        own = Path(self.data.split(":")[0])
+        for name in ("dict.txt", DICTIONARY):
+            if self.data and (own / name).is_file():
+                self._check_symbols(own / name, data)
+                break
+        if self.dictionary not in (None, data.dictionary_sha256):
+            raise ValueError(
+                f"{data.folder / DICTIONARY}: its symbols have the SHA-256 "
+                f"{data.dictionary_sha256}; allowed for {self.path}: "
+                f"{self.dictionary}, the dictionary that it was trained with"
+            )
+        longest = self.model.get("max_positions")
+        if longest and data.max_positions > longest:
+            raise ValueError(
+                f"{data.folder}: texts of up to {data.max_positions} tokens "
+                f"(max_positions); allowed for {self.path}: up to {longest}"
+            )
+
+    def _check_symbols(self, dictionary: Path, data: SentenceData) -> None:
+        text = dictionary.read_text(encoding="utf-8")
+        known = [line.rpartition(" ")[0] for line in text.split("\n") if line]
+        for row, (there, here) in enumerate(zip(known, data.symbols, strict=False)):
+            if there != here:
+                raise ValueError(
+                    f"{data.folder / DICTIONARY}: entry {row + 1} is {here!r}; "
+                    f"{self.path} was trained with {there!r} there ({dictionary}). "
+                    "Prepare the data with the dictionary of the checkpoint"
+                )
+
+    def check_model(self, model: dict[str, Any]) -> None:
+        """Raise ValueError if weights of this checkpoint mean something else there.
+
+        Args:
+            model: the configuration of the model to fine-tune.
+        """
+        found = [
+            f"model.{key}={value!r}, here {model[key]!r}"
+            for key, value in self.model.items()
+            if key in model and key not in FREE_FIELDS and model[key] != value
+        ]
+        if found:
+            raise ValueError(
+                f"{self.path} is of another architecture: it has {'; '.join(found)}"
+            )

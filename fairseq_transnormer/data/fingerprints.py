@@ -1,0 +1,68 @@
+"""Fingerprints of files: the SHA-256 of what is in them.
+
+Fingerprints are remembered within a process for as long as the file is untouched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# of a fingerprint, in names and messages
+SHOWN = 12
+# device, inode, size, time of the content and of the inode: no writer keeps them all
+Mark = tuple[int, int, int, int, int]
+
+_known: dict[tuple[str, str], tuple[Mark, str]] = {}
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits, read anew at every call.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def file_fingerprint(path: Path) -> str:
+    """SHA-256 of a file, as ``file_sha256``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return remembered("file", path, file_sha256)
+
+
+def mark_of(path: Path) -> Mark:
+    """What changes whenever a file is written or replaced."""
+    found = path.stat()
+    return (
+        *(found.st_dev, found.st_ino, found.st_size),
+        *(found.st_mtime_ns, found.st_ctime_ns),
+    )
+
+
+def shortened(fingerprint: str) -> str:
+    """The first digits of a fingerprint, for people."""
+    return fingerprint[:SHOWN]
+
+
+def remembered(kind: str, path: Path, compute: Callable[[Path], str]) -> str:
+    """``compute(path)``, or what it was if the file is as it was then.
+
+    Args:
+        kind: of fingerprint; a file may have several.
+    """
+    key = (kind, os.path.abspath(path))
+    # taken before the file is read: one that is written meanwhile is read again
+    mark = mark_of(path)
+    if _known.get(key, (None,))[0] != mark:
+        _known[key] = (mark, compute(path))
+    return _known[key][1]

@@ -1,0 +1,184 @@
+"""A folder of labelled texts, as data_prep makes it for ``sentence_prediction``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from .fingerprints import file_fingerprint
+from .subword_files import OVERWRITE, SPECIAL, dictionary_sha256
+from .typed_mappings import (
+    ABOVE_0,
+    BOOLEAN,
+    COUNT,
+    POSITIVE,
+    TEXT,
+    check_values,
+    list_of,
+    mapping_of,
+    read_json,
+)
+
+REPORT = "report.json"
+DICTIONARY = "input0/dict.txt"
+_REPORT_KINDS = {
+    "task": TEXT,
+    "labels": list_of(TEXT),
+    "splits": mapping_of(COUNT),
+    "regression": BOOLEAN,
+    "max_positions": POSITIVE,
+}
+
+
+@dataclass(frozen=True)
+class SentenceData:
+    """What the folder's report.json says.
+
+    Attributes:
+        folder: with input0, input1 (pairs only), label, report.json and SPLIT.tsv.
+        task: name of the problem.
+        labels: of the classes, in the order of their numbers; none of a regression.
+        splits: name -> number of examples.
+        is_regression: the label is a number.
+        target_scale: what the numbers were divided by.
+        max_positions: no example has more tokens, special ones counted.
+    """
+
+    folder: Path
+    task: str
+    labels: list[str]
+    splits: dict[str, int]
+    is_regression: bool
+    target_scale: float
+    max_positions: int
+
+    @classmethod
+    def read(cls, folder: Path | str) -> SentenceData:
+        """Read the report.
+
+        Raises:
+            ValueError: there is none, it is damaged, or a file is missing.
+        """
+        folder = Path(folder)
+        path = folder / REPORT
+        try:
+            report = read_json(path, _REPORT_KINDS, _REPORT_KINDS)
+        except OSError as error:
+            raise ValueError(
+                f"{path}: {error.strerror}; allowed: a folder that data_prep.glue or "
+                "data_prep.classification made"
+            ) from error
+        except ValueError as error:
+            raise ValueError(f"{error}: damaged, or no report of data_prep") from error
+        scale = {"target_scale": report.get("target_scale", 1.0)}
+        check_values(str(path), scale, {"target_scale": ABOVE_0})
+        data = cls(
+            folder=folder,
+            task=report["task"],
+            labels=report["labels"],
+            splits=report["splits"],
+            is_regression=report["regression"],
+            target_scale=float(scale["target_scale"]),
+            max_positions=report["max_positions"],
+        )
+        missing = data.missing_files()
+        if missing:
+            raise ValueError(f"{folder}: no {', '.join(missing)}")
+        return data
+
+    @property
+    def num_classes(self) -> int:
+        """Outputs of a classification head."""
+        return 1 if self.is_regression else len(self.labels)
+
+    @property
+    def is_pairs(self) -> bool:
+        """Whether an example is two texts."""
+        return (self.folder / "input1").is_dir()
+
+    @cached_property
+    def symbols(self) -> list[str]:
+        """The entries of the texts' dictionary file.
+
+        Raises:
+            ValueError: it is not UTF-8.
+        """
+        path = self.folder / DICTIONARY
+        try:
+            with path.open(encoding="utf-8") as file:
+                lines = [line.rstrip().removesuffix(OVERWRITE) for line in file]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: {error}; allowed: UTF-8") from error
+        return [line.rpartition(" ")[0] for line in lines if line]
+
+    @cached_property
+    def dictionary_sha256(self) -> str:
+        """What checkpoints that were trained with this dictionary hold."""
+        return dictionary_sha256([*SPECIAL, *self.symbols], len(SPECIAL))
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding of a model for these data, ``<mask>`` counted."""
+        return len(SPECIAL) + len(self.symbols) + ("<mask>" not in self.symbols)
+
+    def missing_files(self) -> list[str]:
+        """Files that the report speaks of and that are not there."""
+        inputs = ("input0", "input1") if self.is_pairs else ("input0",)
+        names = [DICTIONARY]
+        for split in self.splits:
+            names += [f"{part}/{split}.{k}" for part in inputs for k in ("bin", "idx")]
+            if split.startswith("test"):
+                continue
+            if self.is_regression:
+                names.append(f"label/{split}.label")
+            else:
+                names += [f"label/{split}.{kind}" for kind in ("bin", "idx")]
+        if not self.is_regression:
+            names.append("label/dict.txt")
+        return [name for name in names if not (self.folder / name).is_file()]
+
+    def fingerprint(self) -> str:
+        """Changes with the dictionary, the labels and the examples."""
+        digest = hashlib.sha256()
+        said = (self.labels, self.splits, self.max_positions, self.target_scale)
+        digest.update(json.dumps(said).encode())
+        for path in sorted(self.folder.glob("*/*.*")):
+            name = path.relative_to(self.folder).as_posix()
+            digest.update(f"{name} {file_fingerprint(path)}\n".encode())
+        return digest.hexdigest()[:16]
+
+
+def updates_of_training(
+    examples: int, batch_size: int, devices: int, update_freq: int, epochs: int
+) -> int:
+    """Updates that fairseq makes of so many epochs.
+
+    Args:
+        examples: of the train split.
+        batch_size: examples of a device at once.
+        devices: that share the batches.
+        update_freq: batches that are accumulated.
+        epochs: how often the train split is gone through.
+    """
+    batches = -(-examples // batch_size)
+    of_a_device = -(-batches // devices)
+    return epochs * -(-of_a_device // update_freq)
+
+
+def kept_lengths(text: int, pair: int, room: int) -> tuple[int, int]:
+    """How many tokens of two texts of these lengths are kept in ``room``.
+
+    The result is that of taking tokens from the longer one, one by one, from the second
+    if both are equally long.
+    """
+    half = room // 2
+    if text + pair <= room:
+        return text, pair
+    if text <= half:
+        return text, room - text
+    if pair <= half:
+        return room - pair, pair
+    return room - half, half

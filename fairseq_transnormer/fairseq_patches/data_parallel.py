@@ -1,0 +1,243 @@
+"""Any number of workers trains alike: what fairseq's data parallelism lacks for that.
+
+The batch of an update is counted and, if asked for, worked out; batches that only pad
+the end of an epoch weigh nothing; a run goes on in the batches that it began with, with
+any number of workers; torchrun can start workers without GPUs.
+docs/distributed_training.md shows all of it.
+"""
+
+import logging
+import os
+
+from .update_layout import Layout, described, lay_out
+
+logger = logging.getLogger(__name__)
+
+# sequences of an update: the environment carries it, since fairseq has no option for it
+SEQUENCES = "SEQUENCES_PER_UPDATE"
+# value of update_freq that stands for: whatever fills the update
+WORKED_OUT = [0]
+# Hydra overwrites the environment with this
+IN_HYDRA = f"hydra.job.env_set.{SEQUENCES}="
+
+
+def prepare(trainer) -> None:
+    """Check the device, and work out the batches of an update.
+
+    Raises:
+        ValueError: the device, or the sequences of an update, cannot be as asked for.
+    """
+    workers = trainer.data_parallel_world_size
+    check_device(trainer.cfg.common, trainer.cuda)
+    check_shared_updates(trainer.cfg, workers)
+    set_update_layout(trainer.cfg, workers)
+
+
+def check_device(common, cuda: bool) -> None:
+    """Raise ValueError where fairseq would train on a CPU that nobody asked for.
+
+    Args:
+        common: fairseq's configuration of that name.
+        cuda: whether the model is on a GPU.
+    """
+    if not (cuda or common.cpu or common.tpu):
+        raise ValueError(
+            "common.cpu=false, and torch finds no GPU on this machine; allowed here: "
+            "common.cpu=true (--cpu), which trains on the CPU"
+        )
+
+
+def check_shared_updates(cfg, workers: int) -> None:
+    """Raise ValueError where they make their own, and SEQUENCES_PER_UPDATE is set."""
+    apart = {
+        "optimization.use_bmuf=true": cfg.optimization.use_bmuf,
+        "distributed_training.ddp_backend=slowmo": (
+            cfg.distributed_training.ddp_backend == "slowmo"
+        ),
+    }
+    found = [name for name, chosen in apart.items() if chosen]
+    if found and workers > 1 and _declared() is not None:
+        raise ValueError(
+            f"{found[0]}: each of {workers} workers makes updates of its own, so that "
+            f"none has the sequences that {SEQUENCES}={_declared()} says; allowed: "
+            f"neither, or an empty {SEQUENCES} (in Hydra {IN_HYDRA})"
+        )
+
+
+def set_update_layout(cfg, workers: int) -> None:
+    """Work ``update_freq`` out where it is [0], and look that an update is as declared.
+
+    One worker for which nothing is declared accumulates nothing.
+
+    Args:
+        cfg: fairseq's configuration; its batch_size and update_freq are set.
+        workers: that really train, which Slurm or torchrun may have decided.
+
+    Raises:
+        ValueError: the sequences of an update cannot be, or are not, those that
+            SEQUENCES_PER_UPDATE declares.
+    """
+    dataset, optimization = cfg.dataset, cfg.optimization
+    wanted = _declared()
+    work_out = list(optimization.update_freq) == WORKED_OUT
+    if wanted is None and work_out:
+        if workers > 1:
+            raise ValueError(
+                f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; "
+                "allowed: the sequences of an update there (in Hydra "
+                f"++{IN_HYDRA}N), or the batches to accumulate here"
+            )
+        optimization.update_freq, work_out = [1], False
+    if dataset.batch_size is None or dataset.max_tokens is not None:
+        if wanted is not None:
+            raise ValueError(
+                f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed "
+                f"number of sequences; allowed with {SEQUENCES}={wanted}: "
+                "dataset.batch_size alone"
+            )
+        return
+    if work_out:
+        layout = lay_out(wanted, workers, most=dataset.batch_size)
+        dataset.batch_size, optimization.update_freq = (
+            layout.batch,
+            [layout.update_freq],
+        )
+    for update_freq in optimization.update_freq:
+        layout = Layout(dataset.batch_size, update_freq)
+        sequences = workers * layout.batch * layout.update_freq
+        told = described(sequences, workers, layout)
+        if wanted not in (None, sequences):
+            raise ValueError(f"{told}; {_instead(wanted, workers, layout.batch)}")
+        logger.info(told)
+
+
+def _declared() -> int | None:
+    text = os.environ.get(SEQUENCES, "")
+    if text and (not text.isdecimal() or int(text) == 0):
+        raise ValueError(f"{SEQUENCES}={text}; allowed: 1, 2, ... or nothing")
+    return int(text) if text else None
+
+
+def _instead(wanted: int, workers: int, batch: int) -> str:
+    try:
+        update_freq = lay_out(wanted, workers, batch=batch).update_freq
+        allowed = f"optimization.update_freq=[{update_freq}]"
+    except ValueError as error:
+        allowed = f"others ({error})"
+    return (
+        f"{SEQUENCES} is {wanted}; allowed: {allowed}, or an empty {SEQUENCES} (in "
+        f"Hydra {IN_HYDRA}) for any number"
+    )
+
+
+def drop_padding_batches(train_step, trainer, samples, *arguments, **keywords):
+    """Around trainer.py, train_step, which ignores all of a worker's batches of an
+    update if the last is padding: their gradients count then, and their tokens do not.
+
+    Where each pass fetches the shards of the model, workers must make equally many.
+    """
+    if not trainer.is_fsdp:
+        samples = [sample for sample in samples if sample] or samples[:1]
+    return train_step(trainer, samples, *arguments, **keywords)
+
+
+def save_world_size(state_dict, iterator):
+    """Around data/iterators.py, state_dict: a position is that of a worker's share."""
+    return {
+        **state_dict(iterator),
+        "workers": iterator.num_shards,
+        "batches_in_epoch": len(iterator.frozen_batches),
+    }
+
+
+def rescale_epoch_position(load_state_dict, iterator, state):
+    """Around load_state_dict: with another number of workers another position.
+
+    An update takes the same batches, in whatever shares. With another batch size the
+    batches are others, and the same part of the epoch counts as done.
+    """
+    position, workers = state.get("iterations_in_epoch", 0), state.get("workers")
+    if not position or workers is None:
+        return load_state_dict(iterator, state)
+    iterator.epoch = state["epoch"]
+    batches, before = len(iterator.frozen_batches), state["batches_in_epoch"]
+    done = position * workers
+    if batches != before:
+        done = done * batches // before
+        logger.warning(
+            "the epoch has %d batches, and had %d when the checkpoint was written "
+            "(dataset.batch_size or the data have changed): of epoch %d some sequences "
+            "come again and others do not",
+            batches,
+            before,
+            iterator.epoch,
+        )
+    position, rest = divmod(done, iterator.num_shards)
+    if workers != iterator.num_shards:
+        logger.info(
+            "%d workers go on where %d were: %d of %d batches of epoch %d are done%s",
+            iterator.num_shards,
+            workers,
+            done - rest,
+            batches,
+            iterator.epoch,
+            f" and {rest} come again" if rest else "",
+        )
+    return load_state_dict(iterator, {**state, "iterations_in_epoch": position})
+
+
+def keep_first_epoch_batches(
+    get_batch_iterator,
+    task,
+    dataset,
+    *arguments,
+    epoch=1,
+    disable_iterator_cache=False,
+    update_epoch_batch_itr=False,
+    **keywords,
+):
+    """Around tasks/fairseq_task.py, which makes batches once and keeps them.
+
+    They are drawn by the epoch that a process begins with: a run that goes on in a
+    later epoch would have others (with language_modeling), and its position in them
+    would leave out some of the data and repeat some.
+    """
+    made_once = (
+        not disable_iterator_cache
+        and not update_epoch_batch_itr
+        and not getattr(task.cfg, "rebuild_batches", False)
+        and task.can_reuse_epoch_itr(dataset)
+    )
+    return get_batch_iterator(
+        task,
+        dataset,
+        *arguments,
+        epoch=1 if made_once else epoch,
+        disable_iterator_cache=disable_iterator_cache,
+        update_epoch_batch_itr=update_epoch_batch_itr,
+        **keywords,
+    )
+
+
+def infer_torchrun_on_cpus(infer, training):
+    """Around distributed/utils.py, which divides by the number of GPUs."""
+    import torch
+
+    if torch.cuda.device_count():
+        return infer(training)
+    training.distributed_init_method = "env://"
+    training.distributed_world_size = int(os.environ["WORLD_SIZE"])
+    training.distributed_rank = int(os.environ["RANK"])
+    training.device_id = 0
+    training.distributed_no_spawn = True
+
+
+def infer_slurm_in_batch_script(infer, training, pipelines_of_a_node):
+    """Around distributed/utils.py, which asks Slurm how many tasks a job has.
+
+    A script of sbatch that asks for none is no task, and has this node's GPUs.
+    """
+    asked_for = {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"} & os.environ.keys()
+    if not asked_for and training.distributed_port <= 0:
+        return False
+    return infer(training, pipelines_of_a_node)

@@ -1,0 +1,90 @@
+"""Checkpoints that fairseq reads are looked at first, and name their dictionary."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq.file_io import PathManager
+
+from ..checkpoints.identity import KEY, check_dictionary, identity_of, task_dictionary
+from ..checkpoints.safe_loading import check_settings, read_checkpoint
+
+
+def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
+    """Around checkpoint_utils.py, load_checkpoint_to_cpu: a bare ``torch.load``.
+
+    torch refuses fairseq's configuration objects there, so that resuming with several
+    workers fails; and its error does not say what to do.
+    """
+    # files that are elsewhere have been fetched by then
+    local = Path(PathManager.get_local_path(path))
+    read_checkpoint(local, mmap=True)
+    state = load(path, arg_overrides, *arguments, **keywords)
+    # Hydra unquotes texts: what comes out of it is not what went in
+    check_settings(local, state, arg_overrides)
+    note_loaded_checkpoint(path, state)
+    return state
+
+
+def save_identity(state_dict, trainer) -> dict[str, Any]:
+    """Around ``Trainer.state_dict``: the checkpoint names its dictionary."""
+    state = state_dict(trainer)
+    dictionary = task_dictionary(trainer.task)
+    if dictionary is not None:
+        state["extra_state"][KEY] = identity_of(dictionary)
+    return state
+
+
+@dataclass
+class _Loading:
+    """Models that fairseq is loading: of which files, and with whose dictionary."""
+
+    filenames: list[str]
+    task: Any
+    states: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+
+
+_LOADING: list[_Loading] = []
+
+
+def check_loaded_models(load, *arguments, **keywords):
+    """Around checkpoint_utils.py, ``load_model_ensemble_and_task``.
+
+    All of fairseq's commands that read a model call it; some bring a task with them,
+    for others it makes the one that the checkpoint names.
+    """
+    given = inspect.signature(load).bind(*arguments, **keywords).arguments
+    loading = _Loading(list(map(str, given["filenames"])), given.get("task"))
+    if given.get("state") is not None:
+        loading.states.append((loading.filenames[0], given["state"]))
+        _compare(loading)
+    _LOADING.append(loading)
+    try:
+        ensemble, cfg, task = load(*arguments, **keywords)
+    finally:
+        _LOADING.pop()
+    loading.task = task
+    _compare(loading)
+    return ensemble, cfg, task
+
+
+def note_loaded_checkpoint(path: str, state: Mapping[str, Any]) -> None:
+    """Compare a checkpoint that fairseq has read for models with their dictionary."""
+    if not _LOADING:
+        return
+    loading = _LOADING[-1]
+    # shards are named after the file that was asked for; a model may read others
+    if str(path).startswith(tuple(n.removesuffix(".pt") for n in loading.filenames)):
+        loading.states.append((str(path), {"extra_state": state.get("extra_state")}))
+        _compare(loading)
+
+
+def _compare(loading: _Loading) -> None:
+    dictionary = None if loading.task is None else task_dictionary(loading.task)
+    if dictionary is not None:
+        for path, state in loading.states:
+            check_dictionary(state, dictionary, path)

@@ -1,0 +1,273 @@
+"""Which checkpoint a run starts from: the same command again resumes.
+
+fairseq starts from --restore-file and with --reset-* at every start, so that a command
+that has them would throw away, and overwrite, what it trained before.
+"""
+
+import copy
+import logging
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from ..checkpoints.files import (
+    LAST,
+    fingerprint,
+    is_whole,
+    number_of_updates,
+    remove_parts,
+    repair_last_checkpoint,
+)
+from ..checkpoints.safe_loading import read_checkpoint
+from . import run_lock, training_state
+from .training_state import EARLY_STOPPING
+from .workers import call_on_first_rank
+
+logger = logging.getLogger(__name__)
+
+# in the extra_state of every checkpoint: what the run was first started from
+STARTED_FROM = "started_from"
+RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
+SOURCES = ("restore_file", "finetune_from_model")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run starts, as the first rank has found it for all.
+
+    Attributes:
+        started_from: for the checkpoints of this run; see ``requested``.
+        updates: of the checkpoint that is resumed, or None at a fresh start.
+        finished: why nothing is left to do, or None.
+    """
+
+    started_from: dict
+    updates: int | None = None
+    finished: str | None = None
+
+
+class FinishedEpochs:
+    """In the place of fairseq's iterator where no epoch is left to train."""
+
+    next_epoch_idx = math.nan  # not <= max_epoch, whatever that is
+
+
+def load_checkpoint(load, cfg, trainer, **arguments):
+    """Around checkpoint_utils.py, load_checkpoint: resume, start, or be done.
+
+    Raises:
+        ValueError: the folder is in use, its checkpoint is of a run that started from
+            something else, or none in it is whole.
+    """
+    start = Start(
+        **call_on_first_rank(trainer, lambda: vars(choose_start(cfg, trainer)))
+    )
+    trainer.start, trainer.kept = start, {STARTED_FROM: start.started_from}
+    if start.finished:
+        logger.info(
+            "%s is of a finished run: %s; nothing is left to do, and no file changes",
+            _last(cfg, trainer),
+            start.finished,
+        )
+        trainer.cfg.dataset.disable_validation = True  # main would load all of it
+        state = trainer.load_checkpoint(os.fspath(_last(cfg, trainer)))
+        return state, FinishedEpochs()
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    training_state.forget_earlier_runs()
+    if start.updates is not None:
+        cfg = copy.deepcopy(cfg)
+        cfg.restore_file = LAST
+        for name in RESETS:
+            cfg[name] = False
+    extra_state, epochs = load(cfg, trainer, **arguments)
+    starts_anew = cfg.finetune_from_model is not None and start.updates is None
+    if extra_state and not (starts_anew or cfg.reset_optimizer or cfg.reset_meters):
+        training_state.restore(trainer, extra_state)
+        if not (cfg.reset_lr_scheduler or cfg.reset_dataloader):
+            training_state.finish_epoch(trainer, extra_state)
+    if epochs.iterations_in_epoch:
+        _pass_over_the_smallest_rate(trainer)
+    return extra_state, epochs
+
+
+def _pass_over_the_smallest_rate(trainer) -> None:
+    """fairseq_cli/train.py, main: --stop-min-lr ends training between epochs alone.
+
+    It asks for the rate at the start, which is in the middle of an epoch here.
+    """
+
+    def once():
+        del trainer.get_lr
+        return math.inf
+
+    trainer.get_lr = once
+
+
+def choose_start(cfg, trainer) -> Start:
+    """Look at the folder, lock it, and see to it that checkpoint_last.pt is whole.
+
+    Shards of a model, which have a suffix each, are not repaired: they must be of the
+    same update.
+    """
+    last = _last(cfg, trainer)
+    request = requested(cfg, last, trainer.checkpoint_suffix)
+    if cfg.no_save and _asks_for_more(request):
+        return Start(request)  # as fairseq does: nothing is overwritten
+    state = _read(last)
+    if state is not None and _is_finished(state, trainer.cfg) and is_whole(last):
+        return _resume(cfg, trainer, last, state, request)
+    if cfg.no_save:
+        return Start(request)
+    if run_lock.hold(Path(cfg.save_dir)):
+        remove_parts(Path(cfg.save_dir))
+    is_shard = bool(trainer.checkpoint_suffix)
+    if not is_shard:
+        used = repair_last_checkpoint(Path(cfg.save_dir))
+        if used is not None:
+            logger.warning(
+                "%s was damaged and is kept as %s.damaged; resuming from %s, the "
+                "newest checkpoint that is whole",
+                *(last, LAST, used),
+            )
+    if not last.exists():
+        return Start(request)
+    # again: another run may have written it until the lock was ours; the sums of what
+    # is no shard have just been compared
+    state = read_checkpoint(last, mmap=True, compare_sums=is_shard)
+    return _resume(cfg, trainer, last, state, request)
+
+
+def requested(cfg, last: Path, suffix: str = "") -> dict:
+    """What a command asks a run to start from, besides its own last checkpoint.
+
+    Args:
+        cfg: fairseq's configuration ``checkpoint``.
+        last: the run's own last checkpoint, which --restore-file may name, too.
+        suffix: of a model's shards.
+
+    Returns:
+        ``restore_file`` and ``finetune_from_model``, absolute or None; the ``resets``;
+        and the ``fingerprint`` of the file, None if it is not there.
+    """
+    request = {name: None for name in (*SOURCES, "fingerprint")}
+    for name in SOURCES:
+        path = cfg[name]
+        if not path or (name == "restore_file" and path == LAST):
+            continue
+        if name == "restore_file" and suffix:
+            path = path.replace(".pt", f"{suffix}.pt")
+        if not PathManager.path_requires_pathmanager(path):
+            path = os.path.abspath(path)
+        if path != os.path.abspath(last):
+            request[name] = path
+            if os.path.isfile(path):
+                request["fingerprint"] = fingerprint(Path(path))
+    return {**request, "resets": [name for name in RESETS if cfg[name]]}
+
+
+def _last(cfg, trainer) -> Path:
+    return Path(cfg.save_dir) / LAST.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+
+
+def _read(last: Path) -> dict | None:
+    """A checkpoint that may be damaged, or away the next moment."""
+    try:
+        return read_checkpoint(last, mmap=True)
+    except (ValueError, OSError):
+        return None
+
+
+def _resume(cfg, trainer, last: Path, state: dict, request: dict) -> Start:
+    """Raises ValueError if the command asks for another start than the run had."""
+    before = _started_from(state, last)
+    updates = number_of_updates(state)
+    if _asks_for_more(request) and not _is_same(request, before):
+        raise ValueError(
+            f"{last} is of a run, at update {updates}, that started from "
+            f"{_described(before)}; this command asks for {_described(request)} and "
+            "would overwrite it; allowed: another --save-dir (checkpoint.save_dir) for "
+            f"a new run, or a command without {_options(request)} to resume this one"
+        )
+    if _is_same(request, before) and _changed(request, before):
+        logger.warning(
+            "%s has changed since this run started from it; %s is resumed all the "
+            "same. A run that starts from it as it is now needs another --save-dir",
+            request["restore_file"] or request["finetune_from_model"],
+            last,
+        )
+    finished = _is_finished(state, trainer.cfg)
+    if not finished and updates and "last_optimizer_state" not in state:
+        raise ValueError(
+            f"{last} has no optimizer state (--no-save-optimizer-state): at update "
+            f"{updates}, it cannot be resumed; allowed: another --save-dir, and "
+            f"--finetune-from-model {last} to start from its weights"
+        )
+    return Start(before, updates, finished)
+
+
+def _started_from(state: dict, last: Path) -> dict:
+    """What a checkpoint's run started from; fairseq's own tell of the last command."""
+    if found := state.get("extra_state", {}).get(STARTED_FROM):
+        return found
+    checkpoint = (state.get("cfg") or {}).get("checkpoint") or {}
+    defaults = dict.fromkeys((*SOURCES, *RESETS))
+    return {**requested({**defaults, **checkpoint}, last), "fingerprint": None}
+
+
+def _asks_for_more(request: dict) -> bool:
+    return bool(request["resets"]) or any(request[name] for name in SOURCES)
+
+
+def _is_same(request: dict, before: dict) -> bool:
+    if request["resets"] != before["resets"]:
+        return False
+    for name in SOURCES:
+        if (request[name] is None) != (before[name] is None):
+            return False
+    return all(request[name] == before[name] for name in SOURCES) or (
+        request["fingerprint"] is not None
+        and request["fingerprint"] == before["fingerprint"]
+    )
+
+
+def _changed(request: dict, before: dict) -> bool:
+    prints = {request["fingerprint"], before["fingerprint"]} - {None}
+    return len(prints) > 1
+
+
+def _described(request: dict) -> str:
+    parts = [f"--{name.replace('_', '-')} {request[name]}" for name in SOURCES
+             if request[name]]  # fmt: skip
+    parts += [f"--{name.replace('_', '-')}" for name in request["resets"]]
+    return " ".join(parts) or "nothing"
+
+
+def _options(request: dict) -> str:
+    names = [name for name in SOURCES if request[name]] + list(request["resets"])
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _is_finished(state: dict, cfg) -> str | None:
+    """Why fairseq has ended this run, in a few words; None if it has not.
+
+    fairseq itself looks after an update only, and at an epoch's start.
+    """
+    extra = state.get("extra_state", {})
+    updates = number_of_updates(state)
+    optimization, patience = cfg.optimization, cfg.checkpoint.patience
+    if 0 < (optimization.max_update or 0) <= updates:
+        return f"update {updates} of max_update={optimization.max_update}"
+    epoch = extra.get("train_iterator", {}).get("epoch", 1)
+    if 0 < (optimization.max_epoch or 0) < epoch:
+        return f"all epochs of max_epoch={optimization.max_epoch}"
+    runs = extra.get(EARLY_STOPPING, {}).get("num_runs", 0)
+    if 0 < patience <= runs:
+        return f"no better for {runs} validations, patience={patience}"
+    hours = extra.get("previous_training_time", 0) / 3600
+    if 0 < (optimization.stop_time_hours or 0) < hours:
+        return f"{hours:.2f} hours, stop_time_hours={optimization.stop_time_hours}"
+    return None

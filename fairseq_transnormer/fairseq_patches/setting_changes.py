@@ -1,0 +1,259 @@
+"""What a checkpoint was trained with, beside what the run that loads it is told.
+
+Weights fit many models: T1 and T2 have the same ones by name and shape. A run that
+resumes computes what it has computed, or does not begin; what only trains otherwise is
+said. A run that begins from another's checkpoint on purpose is told of what differs.
+"""
+
+import logging
+import os
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairseq.file_io import PathManager
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from omegaconf import OmegaConf
+
+from ..checkpoints.files import LAST, another_architecture, architecture
+from ..checkpoints.identity import check_dictionary, task_dictionary
+from ..checkpoints.safe_loading import read_checkpoint
+from ..modules.options import TRAINING_ONLY
+from ..modules.registry import OPTIONS, parse_attention_types
+from .workers import call_on_first_rank
+
+logger = logging.getLogger(__name__)
+
+# in which a setting counts where several groups have it; fairseq copies some
+GROUPS = (
+    *("common", "dataset", "optimization", "optimizer", "lr_scheduler", "criterion"),
+    *("task", "ema", "bmuf", "checkpoint", "distributed_training"),
+)
+# groups of which some settings alone bear on what is learned
+SETTINGS_OF = {
+    "common": (
+        *("seed", "fp16", "bf16", "amp", "memory_efficient_fp16"),
+        *("memory_efficient_bf16", "fp16_init_scale", "fp16_scale_window"),
+        *("fp16_scale_tolerance", "min_loss_scale", "threshold_loss_scale"),
+        *("amp_init_scale", "amp_scale_window", "model_parallel_size"),
+    ),
+    "checkpoint": (
+        *("best_checkpoint_metric", "maximize_best_checkpoint_metric", "patience"),
+    ),
+    "distributed_training": ("distributed_world_size", "ddp_backend"),
+}
+# of the other groups, those that do not
+IGNORED = {
+    *("num_workers", "data_buffer_size", "gen_subset", "num_shards", "shard_id"),
+    *("ignore_unused_valid_subsets", "debug_param_names", "use_plasma_view"),
+    *("plasma_path", "tpu"),
+}
+# of classification heads, which upgrade_state_dict_named fits to the model
+HEADS = "classification_heads."
+
+
+class Change(NamedTuple):
+    """A setting of a checkpoint that the run has another value of."""
+
+    name: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.now!r}, before {self.before!r}"
+
+
+def model_changes(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[list[Change], list[Change]]:
+    """Settings of a model that differ.
+
+    Args:
+        before, now: the group "model" of two configurations of one architecture.
+            Settings that one of them lacks, of another version, are passed over.
+
+    Returns:
+        those that change what the model computes, and those that do not. Of an
+        architecture of another package all count as the latter, since nothing tells
+        them apart.
+    """
+    dataclass = MODEL_DATACLASS_REGISTRY.get(architecture(now))
+    of_unused = _options_of_unused_attentions(before, now)
+    computing, training = [], []
+    for each in fields(dataclass) if dataclass else ():
+        name = each.name
+        if name not in before or name not in now or name in of_unused:
+            continue
+        if _differ(name, before[name], now[name]):
+            change = Change(f"model.{name}", before[name], now[name])
+            # fields of other packages have no such mark
+            training_only = each.metadata.get(TRAINING_ONLY, True)
+            (training if training_only else computing).append(change)
+    return computing, training
+
+
+def training_changes(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterator[Change]:
+    """Settings of training that differ; each once, however many groups have it.
+
+    Args:
+        before, now: two configurations of fairseq, as plain values.
+    """
+    seen = set()
+    for group in GROUPS:
+        old, new = plain(before.get(group)), plain(now.get(group))
+        for name in SETTINGS_OF.get(group, new):
+            if name in IGNORED or name not in old or name not in new:
+                continue
+            if not _differ(name, old[name], new[name]):
+                continue
+            change = Change(f"{group}.{name}", old[name], new[name])
+            if (name, repr(change.before), repr(change.now)) not in seen:
+                seen.add((name, repr(change.before), repr(change.now)))
+                yield change
+
+
+def check_and_load(
+    load, trainer, filename, reset_optimizer=False, *arguments, **keywords
+):
+    """Around ``Trainer.load_checkpoint``: look at the checkpoint that is loaded.
+
+    Raises:
+        ValueError: it is missing and not the one of a first start; it is of another
+            architecture, of a model that computes something else, or of another
+            dictionary, and of this very run; its weights do not fit.
+    """
+    call_on_first_rank(trainer, check_checkpoint, trainer, filename, reset_optimizer)
+    return load(trainer, filename, reset_optimizer, *arguments, **keywords)
+
+
+def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
+    """What ``check_and_load`` looks at, in one process.
+
+    Args:
+        trainer: fairseq's, about to load.
+        filename: of the checkpoint, local or where fairseq's PathManager finds it.
+        resets_optimizer: the run takes nothing of it but weights.
+    """
+    save_dir, suffix = trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix
+    own = os.path.join(save_dir, LAST.replace(".pt", f"{suffix}.pt"))
+    resumes = os.path.abspath(filename) == os.path.abspath(own)
+    if not PathManager.isfile(filename):
+        if resumes:  # the first start
+            return
+        asked = trainer.cfg.checkpoint
+        name = "continue_once" if filename == asked.continue_once else "restore_file"
+        raise ValueError(
+            f"checkpoint.{name}={filename}: no such file; allowed: a checkpoint "
+            f"({_checkpoints_beside(filename)}), or nothing, which resumes from {own} "
+            "if it is there"
+        )
+    local = PathManager.get_local_path(filename)
+    # the loader compares the sums
+    state = read_checkpoint(local, mmap=True, compare_sums=False)
+    dictionary = task_dictionary(trainer.task)
+    if dictionary is not None:
+        check_dictionary(state, dictionary, filename)
+    before, now = plain(state.get("cfg")), plain(trainer.cfg)
+    if before:  # fairseq before 1.0 had none
+        _compare(filename, before, now, resumes, resets_optimizer)
+    if not suffix and not trainer.is_fsdp:  # a shard's weights are not the model's
+        _check_shapes(filename, state, trainer.get_model())
+
+
+def _compare(
+    filename: str, before: dict, now: dict, resumes: bool, resets_optimizer: bool
+) -> None:
+    old, new = plain(before.get("model")), plain(now.get("model"))
+    if architecture(old) != architecture(new):
+        names = (architecture(old), architecture(new))
+        if resumes:
+            raise ValueError(another_architecture(filename, *names))
+        logger.warning("%s is of %s; its weights begin a run of %s", filename, *names)
+        return
+    computing, training = model_changes(old, new)
+    if computing and resumes:
+        raise ValueError(
+            f"{filename} is of a model that computes something else: "
+            f"{'; '.join(map(str, computing))}. Allowed here: the values before; on "
+            f"purpose: another --save-dir, with --finetune-from-model {filename}"
+        )
+    for change in computing:
+        logger.warning("%s is of another model: %s", filename, change)
+    if not resets_optimizer:
+        for change in (*training, *training_changes(before, now)):
+            logger.info("resuming with other settings: %s", change)
+
+
+def plain(settings: Any) -> dict[str, Any]:
+    """A configuration, or a group of one, as plain values; empty if it is none."""
+    if OmegaConf.is_config(settings):
+        settings = OmegaConf.to_container(settings, resolve=True, enum_to_str=True)
+    if isinstance(settings, Namespace):
+        settings = vars(settings)
+    return dict(settings) if isinstance(settings, Mapping) else {}
+
+
+def _options_of_unused_attentions(*models: Mapping[str, Any]) -> set[str]:
+    used, unused = set(), set()
+    try:
+        names = {
+            name
+            for model in models
+            for name in parse_attention_types(model.get("attention_types", ""))
+        }
+    except ValueError:
+        return set()
+    for name, options in OPTIONS.items():
+        of = used if name in names else unused
+        of.update(each.name for each in fields(options))
+    return unused - used
+
+
+def _differ(name: str, before: Any, now: Any) -> bool:
+    before, now = (
+        each.value if isinstance(each, Enum) else each for each in (before, now)
+    )
+    if name == "attention_types":
+        try:
+            return parse_attention_types(before) != parse_attention_types(now)
+        except ValueError:
+            pass
+    if isinstance(before, str) and isinstance(now, str):  # (0.9, 0.98), (0.9,0.98)
+        return before.replace(" ", "") != now.replace(" ", "")
+    if isinstance(before, (list, tuple)) and isinstance(now, (list, tuple)):
+        return list(before) != list(now)
+    return before != now
+
+
+def _check_shapes(filename: str, state: Mapping[str, Any], model) -> None:
+    """fairseq says but that the architectures shall match."""
+    own = model.state_dict()
+    found = [
+        f"{name} is {tuple(weight.shape)}, here {tuple(own[name].shape)}"
+        for name, weight in (state.get("model") or {}).items()
+        if name in own
+        and HEADS not in name
+        and getattr(weight, "shape", None) != own[name].shape
+    ]
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise ValueError(
+            f"{filename}: its weights do not fit: {'; '.join(found[:3])}{more}; "
+            "allowed: a checkpoint of a model of the same sizes and dictionary"
+        )
+
+
+def _checkpoints_beside(filename: str) -> str:
+    folder = os.path.dirname(filename) or "."
+    try:
+        names = sorted(name for name in PathManager.ls(folder) if name.endswith(".pt"))
+    except Exception:  # what a remote store raises is its own matter
+        names = []
+    if names:
+        return f"in {folder}: {', '.join(names)}"
+    return f"{folder} has none" if Path(folder).is_dir() else f"no folder {folder}"

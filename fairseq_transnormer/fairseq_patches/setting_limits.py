@@ -1,0 +1,294 @@
+"""Settings of fairseq that have no sense are refused at the start, by their names.
+
+fairseq knows types, but few bounds: a negative learning rate climbs, a batch size of 0
+makes one batch of the whole split. What this package configures itself carries its
+bounds in its dataclasses (modules/options.py); the numbers of fairseq have them here.
+"""
+
+import ast
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from ..modules.options import check_number, checked
+from .data_parallel import WORKED_OUT
+
+COUNT = {"at_least": 1}
+NOT_NEGATIVE = {"at_least": 0}
+POSITIVE = {"above": 0}
+# fairseq's -1 stands for: none, or all
+OR_MINUS_ONE = {"at_least": -1}
+SHARE = {"at_least": 0, "at_most": 1}
+BELOW_ONE = {"at_least": 0, "below": 1}
+
+# "group.field" -> bounds of its number, or of each number of a list
+LIMITS = {
+    "common.log_interval": COUNT,
+    "common.seed": {"at_least": 0, "at_most": 2**32 - 1},
+    "common.fp16_init_scale": POSITIVE,
+    "common.fp16_scale_window": COUNT,
+    "common.fp16_scale_tolerance": BELOW_ONE,
+    "common.min_loss_scale": POSITIVE,
+    "common.threshold_loss_scale": POSITIVE,
+    "common.amp_init_scale": POSITIVE,
+    "common.amp_scale_window": COUNT,
+    "common.amp_batch_retries": NOT_NEGATIVE,
+    "common.empty_cache_freq": NOT_NEGATIVE,
+    "common.model_parallel_size": COUNT,
+    "distributed_training.distributed_world_size": COUNT,
+    "distributed_training.bucket_cap_mb": COUNT,
+    "dataset.num_workers": NOT_NEGATIVE,
+    "dataset.max_tokens": COUNT,
+    "dataset.batch_size": COUNT,
+    "dataset.max_tokens_valid": COUNT,
+    "dataset.batch_size_valid": COUNT,
+    "dataset.required_batch_size_multiple": COUNT,
+    "dataset.required_seq_len_multiple": COUNT,
+    "dataset.data_buffer_size": NOT_NEGATIVE,
+    "dataset.validate_interval": COUNT,
+    "dataset.validate_interval_updates": NOT_NEGATIVE,
+    "dataset.validate_after_updates": NOT_NEGATIVE,
+    "dataset.max_valid_steps": COUNT,
+    "dataset.curriculum": NOT_NEGATIVE,
+    "dataset.num_shards": COUNT,
+    "dataset.shard_id": NOT_NEGATIVE,
+    "optimization.max_epoch": NOT_NEGATIVE,
+    "optimization.max_update": NOT_NEGATIVE,
+    "optimization.stop_time_hours": NOT_NEGATIVE,
+    "optimization.clip_norm": NOT_NEGATIVE,
+    "optimization.update_freq": COUNT,
+    "optimization.lr": NOT_NEGATIVE,
+    "checkpoint.save_interval": COUNT,
+    "checkpoint.save_interval_updates": NOT_NEGATIVE,
+    "checkpoint.keep_interval_updates": OR_MINUS_ONE,
+    "checkpoint.keep_interval_updates_pattern": OR_MINUS_ONE,
+    "checkpoint.keep_last_epochs": OR_MINUS_ONE,
+    "checkpoint.keep_best_checkpoints": OR_MINUS_ONE,
+    "checkpoint.patience": OR_MINUS_ONE,
+    "checkpoint.checkpoint_shard_count": COUNT,
+    "bmuf.block_lr": POSITIVE,
+    "bmuf.block_momentum": BELOW_ONE,
+    "bmuf.global_sync_iter": COUNT,
+    "bmuf.warmup_iterations": NOT_NEGATIVE,
+    "ema.ema_decay": SHARE,
+    "ema.ema_start_update": NOT_NEGATIVE,
+    "ema.ema_update_freq": COUNT,
+    "optimizer.lr": NOT_NEGATIVE,
+    "optimizer.weight_decay": NOT_NEGATIVE,
+    "optimizer.momentum": BELOW_ONE,
+    "optimizer.adam_betas": {**BELOW_ONE, "numbers": 2},
+    "optimizer.adam_eps": POSITIVE,
+    "lr_scheduler.lr": NOT_NEGATIVE,
+    "lr_scheduler.warmup_updates": NOT_NEGATIVE,
+    "lr_scheduler.warmup_init_lr": OR_MINUS_ONE,
+    "lr_scheduler.end_learning_rate": NOT_NEGATIVE,
+    "lr_scheduler.power": POSITIVE,
+    "lr_scheduler.min_lr": NOT_NEGATIVE,
+    "lr_scheduler.max_lr": POSITIVE,
+    "lr_scheduler.t_mult": POSITIVE,
+    "lr_scheduler.lr_shrink": POSITIVE,
+    "lr_scheduler.lr_threshold": NOT_NEGATIVE,
+    "lr_scheduler.lr_patience": NOT_NEGATIVE,
+    "lr_scheduler.lr_deacy_period": COUNT,  # fairseq's spelling
+    "lr_scheduler.lr_decay": POSITIVE,
+    "lr_scheduler.warmup_steps": NOT_NEGATIVE,
+    "lr_scheduler.hold_steps": NOT_NEGATIVE,
+    "lr_scheduler.decay_steps": NOT_NEGATIVE,
+    "lr_scheduler.init_lr_scale": NOT_NEGATIVE,
+    "lr_scheduler.final_lr_scale": NOT_NEGATIVE,
+    "criterion.label_smoothing": BELOW_ONE,
+    "task.tokens_per_sample": COUNT,
+    "task.max_target_positions": COUNT,
+    "task.max_positions": COUNT,
+    "task.mask_prob": SHARE,
+    "task.leave_unmasked_prob": SHARE,
+    "task.random_token_prob": SHARE,
+    "task.mask_multiple_length": COUNT,
+    "task.mask_stdev": NOT_NEGATIVE,
+    "eval_lm.context_window": NOT_NEGATIVE,
+}
+# the same, where a component has its own
+LIMITS_OF = {
+    ("lr_scheduler", "inverse_sqrt"): {"warmup_updates": COUNT},  # it divides by them
+    ("task", "masked_lm"): {"tokens_per_sample": {"at_least": 2}},  # <s> is one
+}
+# whose numbers are looked at; each is finite. Values of "model" are the models' matter
+GROUPS = (
+    *("common", "distributed_training", "dataset", "optimization", "checkpoint"),
+    *("bmuf", "ema", "task", "criterion", "optimizer", "lr_scheduler", "eval_lm"),
+)
+
+
+def check_settings(cfg: DictConfig) -> None:
+    """Hold the numbers of a configuration to their bounds.
+
+    Args:
+        cfg: fairseq's whole configuration.
+
+    Raises:
+        ValueError: a number is out of bounds, infinite or NaN; "group.field", its value
+            and what is allowed are named.
+    """
+    for group in GROUPS:
+        if group in cfg and cfg[group] is not None:
+            check_group(group, cfg[group])
+    if "dataset" in cfg and not cfg.dataset.train_subset:
+        raise ValueError("dataset.train_subset=''; allowed: the name of a split")
+
+
+def check_group(group: str, settings: Any) -> None:
+    """``check_settings`` of one group.
+
+    Args:
+        group: its name, such as "task".
+        settings: a DictConfig, a Namespace (of components that fairseq configures by
+            argparse) or a dataclass.
+    """
+    settings = as_mapping(settings)
+    component = settings.get("_name")
+    own = LIMITS_OF.get((group, component), {})
+    for field, value in settings.items():
+        name = f"{group}.{field}"
+        if name == "optimization.update_freq" and value == WORKED_OUT:
+            continue
+        bounds = own.get(field, LIMITS.get(name, {}))
+        for number in _numbers(name, value, bounds):
+            check_number(name, number, bounds)
+    for each in _fields(group, component):
+        if each.name in settings:
+            try:
+                checked(each, settings[each.name])
+            except ValueError as error:
+                raise ValueError(f"{group}.{error}") from None
+
+
+def as_mapping(settings: Any) -> Mapping[str, Any]:
+    """A group of a configuration as plain Python values by name."""
+    if isinstance(settings, Namespace):
+        return vars(settings)
+    if not OmegaConf.is_config(settings):
+        settings = OmegaConf.structured(settings)
+    return {
+        name: _plain(settings._get_node(name))
+        for name in settings
+        if not OmegaConf.is_missing(settings, name)
+    }
+
+
+def _plain(node: Any) -> Any:
+    # an interpolation of a group that stands alone leads nowhere; where it leads to is
+    # looked at
+    if node is None or node._is_interpolation():
+        return None
+    if isinstance(node, (DictConfig, ListConfig)):
+        return OmegaConf.to_container(node, enum_to_str=True)
+    return node._value()
+
+
+def _numbers(name: str, value: Any, bounds: Mapping[str, Any]) -> Iterator[Any]:
+    if bounds and isinstance(value, str):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            raise ValueError(f"{name}={value!r}; allowed: numbers") from None
+    several = isinstance(value, (list, tuple))
+    count, wanted = len(value) if several else 1, bounds.get("numbers")
+    if (bounds and not count) or wanted not in (None, count):
+        raise ValueError(f"{name}={value}; allowed: {wanted or 1} numbers")
+    for each in value if several else (value,):
+        if isinstance(each, (int, float)) and not isinstance(each, bool):
+            yield each
+
+
+def _fields(group: str, component: str | None) -> tuple:
+    """Of a component that this package registered, with the bounds they carry."""
+    if group == "task":
+        registry = TASK_DATACLASS_REGISTRY
+    else:
+        registry = REGISTRIES.get(group, {}).get("dataclass_registry", {})
+    dataclass = registry.get(component)
+    package = __name__.partition(".")[0]
+    if dataclass is None or not dataclass.__module__.startswith(f"{package}."):
+        return ()
+    return fields(dataclass)
+
+
+def check_settings_and_call(call_main, cfg, main, **arguments):
+    """distributed/utils.py, call_main: where most commands begin."""
+    check_settings(cfg)
+    return call_main(cfg, main, **arguments)
+
+
+def check_task_and_set_up(setup_task, cfg, **arguments):
+    """tasks/__init__.py, setup_task: every command, and what reads a checkpoint."""
+    if getattr(cfg, "_name", None):
+        check_group("task", cfg)
+    return setup_task(cfg, **arguments)
+
+
+def check_batch_limits(
+    get_batch_iterator, task, dataset, max_tokens=None, max_sentences=None, **others
+):
+    """tasks/fairseq_task.py: with 0 or less the whole split becomes one batch."""
+    for name, value in (("max_tokens", max_tokens), ("batch_size", max_sentences)):
+        if value is not None:
+            check_number(f"dataset.{name}", value, COUNT)
+    return get_batch_iterator(task, dataset, max_tokens, max_sentences, **others)
+
+
+def check_eval_blocks(dataloader, task, dataset, *arguments, **keywords):
+    """tasks/language_modeling.py, eval_lm_dataloader: fairseq-eval-lm's batches.
+
+    Blocks that are longer than the model takes are left out there, and the perplexity
+    is that of the rest: 1.00 where there is no rest.
+    """
+    longest = keywords.get("max_positions")
+    longest = min(longest) if isinstance(longest, (tuple, list)) else longest
+    if longest is not None and len(dataset):
+        too_long = int((np.asarray(dataset.sizes) > longest).sum())
+        length, mode = task.args.tokens_per_sample, task.args.sample_break_mode
+        cut_too_long = length > longest and mode != "eos"
+        if too_long == len(dataset) or (too_long and cut_too_long):
+            raise ValueError(
+                f"task.tokens_per_sample={length}: {too_long} of {len(dataset)} blocks "
+                f"are longer than the model takes (max_target_positions={longest}) "
+                f"and would be left out; allowed: at most {longest}"
+            )
+    return dataloader(task, dataset, *arguments, **keywords)
+
+
+def check_best_metric(get_valid_stats, cfg, trainer, stats, *arguments):
+    """fairseq_cli/train.py, get_valid_stats: what a validation has found, by name."""
+    metric = cfg.checkpoint.best_checkpoint_metric
+    adds_others = hasattr(trainer.task, "post_validate")
+    if metric not in stats and not adds_others:
+        raise ValueError(
+            f"checkpoint.best_checkpoint_metric={metric!r}: no validation has it; "
+            f"allowed here: {', '.join(sorted(stats))}"
+        )
+    return get_valid_stats(cfg, trainer, stats, *arguments)
+
+
+def check_epoch(cfg, epochs) -> None:
+    """Refuse epochs that have no update: --skip-remainder-batch and a large batch.
+
+    Args:
+        cfg: fairseq's whole configuration.
+        epochs: its iterator, which training begins with.
+    """
+    optimization = cfg.optimization
+    if not getattr(optimization, "skip_remainder_batch", False):
+        return
+    batches, update_freq = len(epochs), optimization.update_freq[0]
+    if batches < update_freq:
+        raise ValueError(
+            "optimization.skip_remainder_batch=true: an epoch has "
+            f"{batches} batches a worker, and an update takes {update_freq}; allowed: "
+            f"false, or a smaller dataset.batch_size ({cfg.dataset.batch_size})"
+        )

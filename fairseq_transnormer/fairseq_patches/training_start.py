@@ -1,0 +1,43 @@
+"""Where training begins: fairseq-train, Hydra, scripts and the runner all come by."""
+
+from . import (
+    binary_data,
+    data_parallel,
+    mixed_precision,
+    resuming,
+    setting_limits,
+    stopping,
+    workers,
+)
+
+
+def begin(load_checkpoint, cfg, trainer, **arguments):
+    """Around checkpoint_utils.py, load_checkpoint: checks, then resume or start.
+
+    Raises:
+        ValueError: settings, data or the checkpoint are not what training can begin
+            with; nothing has been changed.
+    """
+    stopping.note_signals()
+    setting_limits.check_settings(trainer.cfg)
+    binary_data.check_training_data(trainer)
+    mixed_precision.check_precision(trainer.cfg.common, trainer.cuda)
+    workers.limit_waiting(trainer)
+    stopping.stop_before_training(cfg, trainer)
+
+    def load(cfg, trainer, **keywords):
+        data_parallel.prepare(trainer)
+        state, epochs = load_checkpoint(cfg, trainer, **keywords)
+        setting_limits.check_epoch(trainer.cfg, epochs)
+        return state, epochs
+
+    return workers.report_lost_worker(
+        lambda: resuming.load_checkpoint(load, cfg, trainer, **arguments), trainer
+    )
+
+
+def train_epoch(train, cfg, trainer, task, epoch_itr):
+    """Around fairseq_cli/train.py, train."""
+    return workers.report_lost_worker(
+        lambda: stopping.train_epoch(train, cfg, trainer, task, epoch_itr), trainer
+    )

@@ -1,0 +1,74 @@
+"""What training remembers and fairseq leaves out of its checkpoints.
+
+Without it a run that was resumed stops early, or shrinks its learning rate, at another
+update than one that nothing happened to.
+"""
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+# fairseq_cli/train.py under each name that it may have
+TRAINING_PROGRAMS = ("fairseq_cli.train", "__main__", "__mp_main__")
+# in the extra_state of a checkpoint
+EARLY_STOPPING = "early_stopping"
+VALID_LOSS = "valid_loss"
+EMA_COUNTER = "ema_update_freq_counter"
+# in the state of reduce_lr_on_plateau, of torch's scheduler in it
+PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
+
+
+def training_programs() -> Iterator[ModuleType]:
+    """fairseq_cli/train.py, under each name under which it is loaded."""
+    for program in filter(None, map(sys.modules.get, TRAINING_PROGRAMS)):
+        if hasattr(program, "validate_and_save"):
+            yield program
+
+
+def save_training_state(save, trainer, filename, extra_state):
+    """Around ``Trainer.save_checkpoint``."""
+    extra_state = {**extra_state, **getattr(trainer, "kept", {})}
+    for program in training_programs():
+        counters = vars(program.should_stop_early)
+        if "best" in counters:
+            best, runs = float(counters["best"]), counters["num_runs"]
+            extra_state[EARLY_STOPPING] = {"best": best, "num_runs": runs}
+    if trainer.cfg.ema.store_ema:
+        extra_state[EMA_COUNTER] = trainer.ema.update_freq_counter
+    return save(trainer, filename, extra_state)
+
+
+def forget_earlier_runs() -> None:
+    """fairseq keeps these in functions: of another run in this process, maybe."""
+    for program in training_programs():
+        for name in ("best", "num_runs"):
+            vars(program.should_stop_early).pop(name, None)
+
+
+def restore(trainer, extra_state: dict) -> None:
+    """Take over what ``save_training_state`` has added, after fairseq's own."""
+    for program in training_programs():
+        vars(program.should_stop_early).update(extra_state.get(EARLY_STOPPING, {}))
+    if trainer.cfg.ema.store_ema:
+        trainer.ema.update_freq_counter = extra_state.get(EMA_COUNTER, 0)
+
+
+def finish_epoch(trainer, extra_state: dict) -> None:
+    """fairseq_cli/train.py, main: the scheduler sees an epoch's validation loss after
+    the checkpoint of the epoch's end has been written."""
+    position = extra_state["train_iterator"]
+    if position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0:
+        loss = extra_state.get(VALID_LOSS, extra_state.get("val_loss"))
+        trainer.lr_step(position["epoch"] - 1, loss)
+
+
+def save_plateau_counters(state_dict, scheduler):
+    own = {each: getattr(scheduler.lr_scheduler, each) for each in PLATEAU_FIELDS}
+    return {**state_dict(scheduler), **own}
+
+
+def load_plateau_counters(load, scheduler, state_dict):
+    load(scheduler, state_dict)
+    for name in PLATEAU_FIELDS:
+        if name in state_dict:
+            setattr(scheduler.lr_scheduler, name, state_dict[name])

@@ -1,0 +1,184 @@
+"""What can be made to happen to a training process, from inside, at a given update.
+
+Loaded by the process that the trainings are forked off.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+
+WAITING = "ACCIDENT: waiting"
+ACCIDENTS = {}
+
+
+def accident(function):
+    ACCIDENTS[function.__name__] = function
+    return function
+
+
+def before_update(number, action):
+    """Call ``action(trainer)`` once, before update ``number`` is computed."""
+    from fairseq.trainer import Trainer
+
+    original = Trainer.train_step
+
+    def train_step(trainer, *arguments, **keywords):
+        if trainer.get_num_updates() == number - 1:
+            action(trainer)
+        return original(trainer, *arguments, **keywords)
+
+    Trainer.train_step = train_step
+
+
+@accident
+def wait_before(number: int, gate: str) -> None:
+    """Stand still before an update until the file ``gate`` is there."""
+
+    before_update(number, lambda trainer: stand_still(gate))
+
+
+def stand_still(gate: str) -> None:
+    print(WAITING, flush=True)
+    while not Path(gate).exists():
+        time.sleep(0.01)
+
+
+@accident
+def wait_in_setup(gate: str) -> None:
+    """Stand still when the checkpoint is loaded and the data are looked at."""
+    from fairseq.trainer import Trainer
+
+    original, calls = Trainer.get_valid_iterator, []
+
+    def get_valid_iterator(trainer, *arguments, **keywords):
+        if not calls:
+            calls.append(None)
+            stand_still(gate)
+        return original(trainer, *arguments, **keywords)
+
+    Trainer.get_valid_iterator = get_valid_iterator
+
+
+@accident
+def wait_between_epochs(gate: str) -> None:
+    """Stand still when an epoch's last update is done and validated."""
+    from fairseq.trainer import Trainer
+
+    original, calls = Trainer.lr_step, []
+
+    def lr_step(trainer, epoch, val_loss=None):
+        if val_loss is not None and not calls:
+            calls.append(epoch)
+            stand_still(gate)
+        return original(trainer, epoch, val_loss)
+
+    Trainer.lr_step = lr_step
+
+
+@accident
+def start_loaders_by(method: str) -> None:
+    """No accident: "spawn" is what loaders are where fairseq has started workers."""
+    multiprocessing.set_start_method(method, force=True)
+
+
+@accident
+def killed_at_the_start() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@accident
+def killed_before(number: int) -> None:
+    """kill -9 before an update."""
+    before_update(number, lambda trainer: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@accident
+def killed_while_writing(name: str, number: int) -> None:
+    """kill -9 when half of the bytes of the ``number``-th file ``name`` are written."""
+    from fairseq_transnormer.checkpoints import files
+
+    write_whole, seen = files.write_whole, []
+
+    class Half:
+        def __init__(self, file):
+            self.file, self.left = file, 100_000
+
+        def write(self, content):
+            written = self.file.write(memoryview(content)[: self.left])
+            self.left -= written
+            if not self.left:
+                self.file.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return written
+
+        def __getattr__(self, attribute):
+            return getattr(self.file, attribute)
+
+    def write_half(target, write):
+        if os.path.basename(target) == name:
+            seen.append(target)
+            if len(seen) == number:
+                return write_whole(target, lambda file: write(Half(file)))
+        return write_whole(target, write)
+
+    from fairseq_transnormer.fairseq_patches import saving
+
+    files.write_whole = saving.write_whole = write_half
+
+
+@accident
+def loss_is_nan(number: int, updates: int = 1) -> None:
+    """The loss of this update, and of the next ones, is NaN; so are its gradients."""
+    from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+    from fairseq.trainer import Trainer
+
+    original, train_step = CrossEntropyCriterion.compute_loss, Trainer.train_step
+    calls = []
+
+    def compute_loss(self, *arguments, **keywords):
+        loss, other = original(self, *arguments, **keywords)
+        return (loss * float("nan") if self.training and calls else loss), other
+
+    def counted(trainer, *arguments, **keywords):
+        if trainer.get_num_updates() >= number - 1 and len(calls) < updates:
+            calls.append(None)
+            return train_step(trainer, *arguments, **keywords)
+        calls.clear()
+        return train_step(trainer, *arguments, **keywords)
+
+    CrossEntropyCriterion.compute_loss = compute_loss
+    Trainer.train_step = counted
+
+
+@accident
+def weights_become_nan(number: int) -> None:
+    """As an optimiser's step may leave them, with gradients that are finite."""
+
+    def spoil(trainer):
+        step = trainer.optimizer.step
+
+        def spoiled(*arguments, **keywords):
+            step(*arguments, **keywords)
+            with torch.no_grad():
+                next(trainer.get_model().parameters()).fill_(float("nan"))
+
+        trainer.optimizer.step = spoiled
+
+    before_update(number, spoil)
+
+
+@accident
+def no_limit_on_waiting(watchdog: str) -> None:
+    """The process group's timeout does not hold; "fairseq": nor does our watchdog."""
+    from fairseq.distributed import DistributedTimeoutWrapper
+    from fairseq.models import distributed_fairseq_model
+
+    from fairseq_transnormer.fairseq_patches import workers
+
+    workers.limit_waiting = lambda trainer: None
+    if watchdog == "fairseq":
+        distributed_fairseq_model.DistributedTimeoutWrapper = DistributedTimeoutWrapper

@@ -1,0 +1,244 @@
+"""The same command again resumes, whatever it started from; a finished run is done."""
+
+import copy
+import hashlib
+import os
+import shutil
+import types
+
+import pytest
+import torch
+from fairseq.dataclass.configs import CheckpointConfig, OptimizationConfig
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.checkpoints.files import fingerprint
+from fairseq_transnormer.fairseq_patches import resuming, run_lock
+from tests.messages import assert_names, refuses
+
+from .test_signals import stop_at
+from .trainings import line_with
+
+RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-dataloader")
+
+
+@pytest.fixture
+def pretrained(undisturbed, tmp_path):
+    """A checkpoint of another run, of update 24."""
+    path = tmp_path / "pretrained.pt"
+    shutil.copy(undisturbed().save_dir / "checkpoint_last.pt", path)
+    return path
+
+
+@pytest.mark.parametrize("option", ["restore_file", "finetune_from_model"])
+def test_a_stopped_run_that_began_with_a_checkpoint(training, pretrained, option, tell):
+    flags = RESETS if option == "restore_file" else ()
+    options = {option: pretrained, "max_update": 16, "num_workers": 1}
+    whole, run = training(1, flags, **options), training(1, flags, **options)
+    run.save_dir = run.save_dir.with_name("stopped")
+    assert whole.run() == [0], whole.text()
+    assert stop_at(run, 11) == [os.EX_TEMPFAIL], run.text()
+    line_with(run.text(), "SIGTERM", os.EX_TEMPFAIL, "same command", "resumes")
+    pretrained.unlink()  # it has done its part
+    assert run.run() == [0], run.text()
+    assert run.went_on_at() == 11
+    losses = whole.losses()
+    assert run.losses() == {n: losses[n] for n in range(12, 17)}
+    ours, theirs = run.state(), whole.state()
+    for name, weights in theirs["model"].items():
+        assert torch.equal(ours["model"][name], weights), name
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_finished_run_changes_nothing(training, undisturbed, workers):
+    whole, run = undisturbed(workers), training(workers)
+    shutil.copytree(whole.save_dir, run.save_dir)
+    before = content(run.save_dir)
+    assert run.run() == [0] * workers, run.text()
+    assert not run.losses() and content(run.save_dir) == before
+    line_with(run.text(), "checkpoint_last.pt", 24, "finished", "max_update=24")
+
+
+def content(folder):
+    return {
+        path.name: (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).digest())
+        for path in folder.iterdir()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run's folder, unlocked when the test ends."""
+    path = tmp_path / "run"
+    path.mkdir()
+    yield path
+    run_lock.release()
+
+
+@pytest.fixture
+def start(folder):
+    """start(**checkpoint's settings): where a run in ``folder`` would start."""
+
+    def choose(max_update=100, max_epoch=0, stop_time_hours=0, **settings):
+        checkpoint = OmegaConf.structured(CheckpointConfig)
+        checkpoint.save_dir = str(folder)
+        for name, value in settings.items():
+            checkpoint[name] = (
+                str(value) if "model" in name or "file" in name else value
+            )
+        optimization = OmegaConf.structured(OptimizationConfig)
+        optimization.max_update = max_update
+        optimization.max_epoch = max_epoch
+        optimization.stop_time_hours = stop_time_hours
+        cfg = types.SimpleNamespace(checkpoint=checkpoint, optimization=optimization)
+        trainer = types.SimpleNamespace(checkpoint_suffix="", cfg=cfg)
+        return resuming.choose_start(checkpoint, trainer)
+
+    return choose
+
+
+def save(path, updates=5, started_from=None, **others):
+    """A checkpoint as fairseq writes it; without ``started_from`` as it did alone."""
+    extra = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 3}, **others}
+    if started_from is not None:
+        extra["started_from"] = started_from
+    torch.save(
+        {
+            "model": {"weight": torch.randn(3)},
+            "optimizer_history": [{"num_updates": updates}],
+            "last_optimizer_state": {},
+            "extra_state": extra,
+            "cfg": {"checkpoint": {}},
+        },
+        path,
+    )
+
+
+REQUESTS = [
+    {},
+    {"restore_file": "X"},
+    {"restore_file": "X", "reset_optimizer": True},
+    {"finetune_from_model": "X"},
+    {"reset_optimizer": True, "reset_dataloader": True},
+]
+
+
+def filled(request, source):
+    return {name: source if value == "X" else value for name, value in request.items()}
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_the_same_request_resumes(start, folder, tmp_path, request_):
+    source, moved = tmp_path / "source.pt", tmp_path / "moved.pt"
+    save(source, 70)
+    fresh = start(**filled(request_, source))
+    assert fresh.updates is None and fresh.finished is None
+    save(folder / "checkpoint_last.pt", 7, fresh.started_from)
+    for same in (filled(request_, source), {}):  # nothing asked for: as fairseq
+        assert start(**same) == resuming.Start(fresh.started_from, 7)
+    source.rename(moved)
+    assert start(**filled(request_, moved)).updates == 7
+    assert start(**filled(request_, source)).updates == 7  # by its name
+
+
+@pytest.mark.parametrize("before", REQUESTS)
+@pytest.mark.parametrize("request_", REQUESTS[1:])
+def test_another_request_is_refused(start, folder, tmp_path, before, request_):
+    """It would overwrite what the run has trained, from update 0 on."""
+    one, other = tmp_path / "one.pt", tmp_path / "other.pt"
+    save(one), save(other)
+    last = folder / "checkpoint_last.pt"
+    save(last, 7, start(**filled(before, one)).started_from)
+    asked = filled(request_, other)
+    if asked == before:  # resets alone
+        pytest.skip("the same request")
+    options = [f"--{name.replace('_', '-')}" for name in asked]
+    with refuses(ValueError, last, "update 7", "--save-dir", *options):
+        start(**asked)
+    assert start(**asked, no_save=True).updates is None  # nothing is overwritten
+
+
+def test_another_file_of_the_same_name_is_told_of(start, folder, tmp_path, caplog):
+    source = tmp_path / "source.pt"
+    save(source)
+    save(folder / "checkpoint_last.pt", 7, start(restore_file=source).started_from)
+    assert start(restore_file=source).updates == 7 and not caplog.text
+    save(source)
+    assert start(restore_file=source).updates == 7
+    assert_names(caplog.text, source, "changed", "--save-dir")
+
+
+def test_a_run_of_fairseq_alone_tells_by_its_last_command(start, folder, tmp_path):
+    source, last = tmp_path / "source.pt", folder / "checkpoint_last.pt"
+    save(source), save(last)
+    state = torch.load(last)
+    state["cfg"]["checkpoint"] = {"finetune_from_model": str(source)}
+    torch.save(state, last)
+    assert start(finetune_from_model=source).updates == 5
+    with refuses(ValueError, last, "--restore-file"):
+        start(restore_file=source)
+
+
+def test_a_last_checkpoint_by_its_name_is_no_request(start, folder):
+    last = folder / "checkpoint_last.pt"
+    save(last, 7)
+    assert start(restore_file=last).updates == 7
+
+
+def test_a_checkpoint_without_an_optimizer_does_not_begin_again(start, folder):
+    last = folder / "checkpoint_last.pt"
+    save(last, 7)
+    state = torch.load(last)
+    del state["last_optimizer_state"]
+    torch.save(state, last)
+    with refuses(ValueError, last, "--no-save-optimizer-state", "update 7"):
+        start()
+    assert start(max_update=7).finished
+
+
+STOPPED_EARLY = {"early_stopping": {"best": 1.0, "num_runs": 3}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "named"),
+    [
+        ({"max_update": 5}, {}, "max_update=5"),
+        ({"max_update": 4}, {}, "max_update=4"),
+        ({"max_epoch": 2}, {"train_iterator": {"epoch": 3}}, "max_epoch=2"),
+        ({"patience": 3}, STOPPED_EARLY, "patience=3"),
+        (
+            {"stop_time_hours": 2},
+            {"previous_training_time": 7201.0},
+            "stop_time_hours=2.0",
+        ),
+    ],
+)
+def test_what_finishes_a_run(start, folder, settings, state, named):
+    save(folder / "checkpoint_last.pt", 5, **state)
+    before = content(folder)
+    assert_names(start(**settings).finished, named)
+    assert content(folder) == before
+    assert not start().finished
+    more = {name: 2 * value for name, value in settings.items()}
+    assert not start(**more).finished
+
+
+def test_a_finished_run_that_is_damaged_is_not_done(start, folder):
+    last = folder / "checkpoint_last.pt"
+    save(last, 5), save(folder / "checkpoint_1_3.pt", 3)
+    damaged = bytearray(last.read_bytes())
+    offset = damaged.index(torch.load(last)["model"]["weight"].numpy().tobytes())
+    damaged[offset] ^= 1
+    last.write_bytes(damaged)
+    assert start(max_update=5) == resuming.Start(start().started_from, 3)
+
+
+def test_a_fingerprint_is_of_the_content(tmp_path):
+    state = {"a": torch.randn(9)}
+    other = copy.deepcopy(state)
+    other["a"][3] += 1e-7
+    paths = [tmp_path / name for name in ("one.pt", "two.pt", "old.pt", "other.pt")]
+    torch.save(state, paths[0]), torch.save(state, paths[1])
+    torch.save(state, paths[2], _use_new_zipfile_serialization=False)
+    torch.save(other, paths[3])
+    one, two, old, different = map(fingerprint, paths)
+    assert one == two and len({one, old, different}) == 3

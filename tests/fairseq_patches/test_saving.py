@@ -1,0 +1,67 @@
+"""Saving: a second attempt starts anew, and no loss that is NaN stays the best."""
+
+import errno
+import types
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_transnormer.checkpoints import files
+from fairseq_transnormer.fairseq_patches import saving
+from tests.messages import refuses
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """failing(number, times): writes that end in this error after some bytes."""
+    monkeypatch.setattr(saving, "SECONDS_BETWEEN_ATTEMPTS", 0)
+
+    def make(number, times):
+        left = [times]
+
+        def save(state, file):
+            file.write(b"half of a checkpoint")
+            if left[0]:
+                left[0] -= 1
+                raise OSError(number, "as it may be")
+            file.seek(0)
+            torch.serialization.save(state, file)
+
+        monkeypatch.setattr(
+            saving, "torch", types.SimpleNamespace(save=save, stack=torch.stack)
+        )
+        return left
+
+    return make
+
+
+def test_a_passing_fault_leaves_a_whole_checkpoint(failing, tmp_path):
+    failing(errno.EIO, 2)
+    path = tmp_path / "checkpoint_last.pt"
+    checkpoint_utils.torch_persistent_save({"a": torch.ones(3)}, str(path))
+    assert files.is_whole(path)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("number", "attempts"), [(errno.EIO, 3), (errno.ENOSPC, 1)])
+def test_one_that_stays_leaves_the_old_checkpoint(failing, tmp_path, number, attempts):
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes(b"old")
+    left = failing(number, 9)
+    with refuses(OSError, path, "cannot be written", "as it may be", "MB") as end:
+        checkpoint_utils.torch_persistent_save({}, str(path))
+    assert end.value.errno == number and left == [9 - attempts]
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_validation_loss_that_is_nan_is_not_the_best(tmp_path, monkeypatch):
+    # what a training in the same process left
+    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
+    cfg = types.SimpleNamespace(best_checkpoint_metric="loss", save_dir=str(tmp_path))
+    trainer = types.SimpleNamespace(get_num_updates=lambda: 7)
+    with refuses(FloatingPointError, "validation loss", "nan", "update 7"):
+        checkpoint_utils.save_checkpoint(cfg, trainer, None, float("nan"))
+    assert not hasattr(checkpoint_utils.save_checkpoint, "best")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,278 @@
+"""Settings of fairseq that have no sense are refused before an update, by name."""
+
+import dataclasses
+import importlib
+import math
+
+import pytest
+import torch
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from fairseq_cli import train
+from omegaconf import OmegaConf, open_dict
+
+from fairseq_transnormer.fairseq_patches.setting_limits import (
+    GROUPS,
+    LIMITS,
+    check_group,
+    check_settings,
+)
+from tests.forked_trainings import training_arguments
+from tests.messages import refuses
+from tests.resolved_configs import hydra_config
+
+REFUSED = [
+    *(("optimization.lr", [value]) for value in (-1.0, math.nan, math.inf)),
+    ("optimization.lr", []),
+    *(("optimization.clip_norm", value) for value in (-1.0, math.nan, math.inf)),
+    ("optimization.max_update", -5),
+    ("optimization.max_epoch", -1),
+    ("optimization.stop_time_hours", math.nan),
+    ("optimization.stop_min_lr", math.nan),
+    *(("optimization.update_freq", value) for value in ([-1], [2, 0], [])),
+    *(("dataset.batch_size", value) for value in (0, -4)),
+    *(("dataset.max_tokens", value) for value in (0, -1)),
+    *(("dataset.batch_size_valid", value) for value in (0, -3)),
+    ("dataset.max_tokens_valid", -2),
+    ("dataset.required_batch_size_multiple", 0),
+    ("dataset.required_seq_len_multiple", 0),
+    *(("dataset.validate_interval", value) for value in (0, -1)),
+    ("dataset.validate_interval_updates", -1),
+    ("dataset.max_valid_steps", 0),
+    ("dataset.num_workers", -1),
+    ("dataset.curriculum", -1),
+    *(("checkpoint.save_interval", value) for value in (0, -1)),
+    ("checkpoint.save_interval_updates", -2),
+    ("checkpoint.keep_interval_updates", -7),
+    ("checkpoint.patience", -3),
+    *(("common.log_interval", value) for value in (0, -1)),
+    ("common.fp16_init_scale", 0),
+    ("common.min_loss_scale", math.nan),
+    *(("optimizer.weight_decay", value) for value in (-1.0, math.nan, math.inf)),
+    *(("optimizer.adam_eps", value) for value in (0.0, -1.0, math.inf)),
+    *(("optimizer.adam_betas", text) for text in ("(1.5, 0.9)", "(0.9, -3)")),
+    *(("optimizer.adam_betas", text) for text in ("0.9", "(0.9, 0.9, 0.9)", "x")),
+    *(("lr_scheduler.warmup_updates", value) for value in (-5, 0)),
+    *(("lr_scheduler.warmup_init_lr", value) for value in (-2.0, math.nan, math.inf)),
+    *(("task.tokens_per_sample", value) for value in (0, -1)),
+    ("task.max_target_positions", 0),
+    ("model.dropout", math.nan),
+    ("model.norm_eps", math.inf),
+    ("model.lrpe_base", math.inf),
+    ("model.peak_tflops", math.inf),
+    ("model.max_target_positions", 0),
+]
+# what main of fairseq-train stumbles over before it begins
+REFUSED_EARLIER = [("common.seed", -1), ("common.seed", 2**32)]
+# components with bounds of their own
+OTHERS = [
+    ("criterion", "label_smoothed_cross_entropy", "label_smoothing", -1.0),
+    ("criterion", "label_smoothed_cross_entropy", "label_smoothing", 1.0),
+    ("criterion", "label_smoothed_cross_entropy", "label_smoothing", math.nan),
+    ("task", "masked_lm", "mask_prob", 2.0),
+    ("task", "masked_lm", "tokens_per_sample", 1),
+    ("task", "long_range_arena", "clip_value", math.inf),
+    ("task", "long_range_arena", "clip_value", -1.0),
+    ("task", "long_range_arena", "bucket_length", 0),
+    ("lr_scheduler", "polynomial_decay", "power", 0.0),
+    ("lr_scheduler", "polynomial_decay", "end_learning_rate", -1e-5),
+    ("lr_scheduler", "cosine", "min_lr", math.nan),
+    ("optimizer", "nag", "momentum", 1.5),
+    ("optimizer", "radam", "weight_decay", -0.1),
+]
+
+
+@pytest.fixture(scope="module")
+def configuration(data):
+    """configuration(): of fairseq-hydra-train, tiny."""
+    cfg = hydra_config("alm_t2_small", "run=cpu", "model=transnormer_t2_tiny")
+    made = OmegaConf.to_container(cfg)
+
+    def make(save_dir, **settings):
+        new = OmegaConf.create(made)
+        new.task.data, new.checkpoint.save_dir = str(data), str(save_dir)
+        new.task.tokens_per_sample, new.dataset.num_workers = 16, 0
+        new.optimization.max_update = 1
+        for name, value in settings.items():
+            OmegaConf.update(new, name, value, force_add=True)
+        return new
+
+    return make
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_hydra_refuses_it_by_name(configuration, tmp_path, name, value):
+    cfg = configuration(tmp_path / "checkpoints", **{name: value})
+    field = name.removeprefix("model.")
+    first = value[0] if isinstance(value, list) and len(value) == 1 else value
+    with refuses(ValueError, field, "allowed") as caught:
+        train.main(cfg)
+    # of a list of several, the number that is wrong
+    assert str(first) in str(caught.value) or isinstance(value, (list, str))
+    assert not list(tmp_path.glob("checkpoints/*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [case for case in REFUSED + REFUSED_EARLIER if not case[0].startswith("model.")],
+)
+def test_the_whole_configuration_is_looked_at(configuration, tmp_path, name, value):
+    """As call_main does, where fairseq's other commands begin."""
+    with refuses(ValueError, name, "allowed"):
+        check_settings(configuration(tmp_path, **{name: value}))
+
+
+@pytest.mark.parametrize(("group", "component", "field", "value"), OTHERS)
+def test_components_have_bounds_of_their_own(group, component, field, value):
+    registry = (
+        TASK_DATACLASS_REGISTRY
+        if group == "task"
+        else REGISTRIES[group]["dataclass_registry"]
+    )
+    settings = OmegaConf.structured(registry[component])
+    with open_dict(settings):
+        settings._name = component
+    check_group(group, settings)
+    settings[field] = value
+    with refuses(ValueError, f"{group}.{field}", value, "allowed"):
+        check_group(group, settings)
+
+
+def groups_of_fairseq():
+    """Those that are the same whatever is trained."""
+    defaults = FairseqConfig()
+    groups = [(group, getattr(defaults, group)) for group in GROUPS]
+    return [pair for pair in groups if dataclasses.is_dataclass(pair[1])]
+
+
+def test_a_good_run_is_let_through(configuration, tmp_path):
+    train.main(configuration(tmp_path / "checkpoints"))
+    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").exists()
+
+
+def test_fairseqs_defaults_are_let_through():
+    for group, settings in groups_of_fairseq():
+        check_group(group, settings)
+    components = [("task", TASK_DATACLASS_REGISTRY)]
+    components += [
+        (group, REGISTRIES[group]["dataclass_registry"])
+        for group in ("optimizer", "lr_scheduler", "criterion")
+    ]
+    looked_at = 0
+    for group, registry in components:
+        for name, dataclass in registry.items():
+            settings = OmegaConf.structured(dataclass)
+            with open_dict(settings):
+                settings._name = name
+            check_group(group, settings)
+            looked_at += 1
+    assert looked_at > 40
+
+
+def test_limits_are_of_fields_that_there_are():
+    known = {
+        f"{group}.{each.name}"
+        for group, settings in groups_of_fairseq()
+        for each in dataclasses.fields(settings)
+    }
+    for group, registry in (
+        ("task", TASK_DATACLASS_REGISTRY),
+        *((g, REGISTRIES[g]["dataclass_registry"]) for g in REGISTRIES),
+    ):
+        for dataclass in filter(None, registry.values()):
+            known |= {f"{group}.{f.name}" for f in dataclasses.fields(dataclass)}
+    assert set(LIMITS) <= known
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_no_number_of_fairseq_may_be_infinite(number):
+    """Also where it has no bounds."""
+    looked_at = 0
+    for group, settings in groups_of_fairseq():
+        for each in dataclasses.fields(settings):
+            if each.type is float:
+                changed = OmegaConf.create({each.name: number})
+                with refuses(ValueError, f"{group}.{each.name}", number):
+                    check_group(group, changed)
+                looked_at += 1
+    assert looked_at >= 8
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("train", "--batch-size"),
+        ("validate", "--max-tokens"),
+        ("generate", "--batch-size"),
+        ("eval_lm", "--batch-size"),
+    ],
+)
+def test_commands_refuse_batches_of_nothing(
+    fairseq_tool, data, tmp_path, trained, command, option
+):
+    arguments = [data, option, 0, "--cpu", "--num-workers", 0]
+    arguments += ["--task", "language_modeling"]
+    if command == "train":
+        arguments += ["--arch", "transnormer_t2_tiny", "--save-dir", tmp_path]
+    else:
+        arguments += ["--path", trained]
+    if command == "generate":
+        arguments += ["--gen-subset", "valid"]
+    name = option.removeprefix("--").replace("-", "_")
+    with refuses(ValueError, f"dataset.{name}", 0, "at least 1"):
+        fairseq_tool(command, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (
+            ["--batch-size", 9999, "--skip-remainder-batch", "--update-freq", 2],
+            ["optimization.skip_remainder_batch", "1 batches", "batch_size", 9999],
+        ),
+        (
+            ["--best-checkpoint-metric", "nosuch", "--max-update", 1],
+            ["checkpoint.best_checkpoint_metric='nosuch'", "loss", "ppl"],
+        ),
+        (["--train-subset", ""], ["dataset.train_subset=''", "name of a split"]),
+    ],
+)
+def test_what_ends_training_late_or_without_a_name(
+    fairseq_tool, data, tmp_path, options, parts
+):
+    given = training_arguments("transnormer_t2_tiny", tmp_path / "save")
+    with refuses(ValueError, *parts):
+        fairseq_tool("train", data, *given, *options)
+
+
+def evaluate(fairseq_tool, data, trained, monkeypatch, *more):
+    """What fairseq-eval-lm found."""
+    module = importlib.import_module("fairseq_cli.eval_lm")
+    found, original = [], module.eval_lm
+    monkeypatch.setattr(
+        module, "eval_lm", lambda **given: found.append(original(**given)) or found[-1]
+    )
+    # fmt: off
+    fairseq_tool(
+        "eval_lm", data, "--path", trained, "--gen-subset", "valid", "--cpu",
+        "--batch-size", 4, "--num-workers", 0, *more,
+    )
+    # fmt: on
+    return found[0]["perplexity"]
+
+
+@pytest.mark.parametrize("mode", ["none", "eos"])
+def test_eval_lm_refuses_blocks_that_the_model_does_not_take(
+    fairseq_tool, data, tmp_path, trained, monkeypatch, mode
+):
+    """fairseq leaves them out, and a perplexity of nothing is 1.00."""
+    state = torch.load(trained, weights_only=True)
+    state["cfg"]["model"]["max_target_positions"] = 12
+    short = tmp_path / "short.pt"
+    torch.save(state, short)
+    blocks = ["--sample-break-mode", mode, "--tokens-per-sample"]
+    with refuses(ValueError, "task.tokens_per_sample", 64, "at most 12"):
+        evaluate(fairseq_tool, data, short, monkeypatch, *blocks, 64)
+    if mode == "none":
+        assert 1 < evaluate(fairseq_tool, data, short, monkeypatch, *blocks, 12) < 1e4

@@ -1,0 +1,214 @@
+"""SIGTERM: a checkpoint behind the update, exit code 75, and the same losses after."""
+
+import os
+import random
+import signal
+import time
+import types
+from contextlib import suppress
+
+import pytest
+from torch.multiprocessing.spawn import ProcessExitedException
+
+from fairseq_transnormer.fairseq_patches import stopping
+from tests.messages import assert_names
+
+from .accidents import WAITING
+from .trainings import LOADING, MEETING, line_with
+
+
+@pytest.fixture
+def own_handlers():
+    """What a test does to handlers ends with it."""
+    before = {each: signal.getsignal(each) for each in stopping.SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def stop_at(training, update, number=signal.SIGTERM, worker=0):
+    """Send a signal while a worker stands before ``update``; the exit codes."""
+    gate = training.save_dir.parent / "gate"
+    training.start(("wait_before", update, str(gate)), at_worker=worker)
+    training.wait_for(WAITING, worker)
+    training.send(number, worker)
+    gate.touch()
+    return training.wait()
+
+
+def test_sigterm_to_all_processes(training, goes_on, tell):
+    """Those that load data, too: of the signal they would die, and training of that."""
+    run = training(num_workers=1)
+    codes = stop_at(run, 13, signal.SIGTERM)
+    assert codes == [os.EX_TEMPFAIL], run.text()
+    said = line_with(run.text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
+    assert run.updates_of() == 13
+    assert goes_on(run) == 13
+    tell("SIGTERM to all processes, as Slurm sends it", codes, 13, 13, said)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_processes_that_load_the_data_of_a_validation(training, num_workers):
+    """They are forked before the first update, and needed after the signal."""
+    run = training(num_workers=num_workers)
+    assert stop_at(run, 16) == [os.EX_TEMPFAIL], run.text()
+    assert list(run.validations()) == [8, 16] and run.updates_of() == 16
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_before_the_first_update_nothing_is_lost(training, workers, tmp_path):
+    run = training(workers, num_workers=1)
+    gate = tmp_path / "gate"
+    run.start(("wait_in_setup", str(gate)))
+    run.wait_for(WAITING)
+    run.send(signal.SIGTERM)
+    gate.touch()
+    assert run.wait() == [os.EX_TEMPFAIL] * workers, run.text()
+    said = line_with(run.text(), "SIGTERM", "first update")
+    assert_names(said, os.EX_TEMPFAIL, "same command")
+    assert not run.losses() and not list(run.save_dir.iterdir())
+
+
+def test_between_epochs(training, tmp_path):
+    """Of 13 updates each."""
+    run = training(num_workers=1, batch_size=16, max_epoch=3)
+    gate = tmp_path / "gate"
+    run.start(("wait_between_epochs", str(gate)))
+    run.wait_for(WAITING)
+    run.send(signal.SIGTERM)
+    gate.touch()
+    assert run.wait() == [os.EX_TEMPFAIL], run.text()
+    assert run.updates_of() == len(run.losses()) == 14
+
+
+def test_while_the_workers_meet(training):
+    """In C++: the other one never comes."""
+    run = training(2, heartbeat_timeout=100)
+    run.start(("killed_at_the_start",), at_worker=1)
+    run.wait_for(MEETING)
+    time.sleep(0.2)
+    run.send(signal.SIGTERM)
+    assert run.wait() == [os.EX_TEMPFAIL, -signal.SIGKILL], run.text()
+    line_with(run.text(), "SIGTERM", "before", "workers", os.EX_TEMPFAIL)
+
+
+def test_before_any_worker_has_been_started(monkeypatch, tmp_path):
+    monkeypatch.setenv("RESUMABLE_FILE", str(tmp_path / "note"))
+    with pytest.raises(SystemExit) as end:
+        stopping._hand_on(signal.SIGTERM)
+    assert end.value.code == os.EX_TEMPFAIL and (tmp_path / "note").exists()
+
+
+def test_sigterm_to_one_worker_of_two(training, goes_on, tell):
+    run = training(2)
+    codes = stop_at(run, 13, signal.SIGTERM, worker=1)
+    assert codes == [os.EX_TEMPFAIL] * 2, run.text()
+    assert run.updates_of() == 13
+    said = line_with(run.text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
+    assert goes_on(run) == 13
+    tell("SIGTERM to one worker of two", codes, 13, 13, said)
+
+
+def test_a_signal_at_an_update_with_a_validation_loses_nothing(training, goes_on):
+    run = training()
+    assert stop_at(run, 8, signal.SIGUSR1) == [os.EX_TEMPFAIL]
+    assert list(run.validations()) == [8]
+    assert goes_on(run) == 8
+
+
+def test_a_signal_at_the_last_update_is_a_finished_run(training):
+    run = training()
+    assert stop_at(run, 24, signal.SIGTERM) == [0], run.text()
+    assert run.updates_of() == 24
+
+
+def test_signals_are_a_programs_own_outside_training(monkeypatch):
+    request, died = stopping.StopRequest(), []
+    monkeypatch.setattr(stopping, "_die", died.append)
+    before = signal.getsignal(signal.SIGTERM)
+    with request.noting():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert request.number == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGTERM)  # torchrun's, behind Slurm's
+        assert not died
+        monkeypatch.setattr(stopping, "SECONDS_OF_ONE_STOP", -1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert died == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_handler_that_there_was_is_called(own_handlers):
+    """submitit's requeues the job on SIGUSR2."""
+    calls = []
+    signal.signal(signal.SIGUSR2, lambda *each: calls.append(each))
+    trainer = types.SimpleNamespace(
+        data_parallel_world_size=1,
+        is_data_parallel_master=True,
+        get_num_updates=lambda: 3,
+    )
+    cfg = types.SimpleNamespace(write_checkpoints_asynchronously=False)
+    with stopping._request.noting():
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert not calls
+        with pytest.raises(SystemExit) as end:
+            stopping._leave(cfg, trainer, stopping._request.number, "here")
+    os.kill(os.getpid(), signal.SIGTERM)  # while the process ends
+    assert end.value.code == os.EX_TEMPFAIL
+    assert calls == [(signal.SIGUSR2, None)]
+
+
+def test_that_handler_waits_for_the_workers_that_a_process_started(
+    monkeypatch, own_handlers
+):
+    """submitit queues a job again at once: its checkpoint has to be there."""
+    happened = []
+    monkeypatch.setattr(stopping, "_hand_on", lambda number: happened.append(number))
+
+    def workers(cfg, main):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        happened.append("checkpoint")
+        raise ProcessExitedException(
+            "", error_index=0, error_pid=1, exit_code=os.EX_TEMPFAIL
+        )
+
+    training = types.SimpleNamespace(
+        distributed_init_method="tcp://localhost:1", distributed_no_spawn=False
+    )
+    cfg = types.SimpleNamespace(distributed_training=training)
+    signal.signal(signal.SIGUSR2, lambda *each: happened.append("queued"))
+    with pytest.raises(SystemExit) as end:
+        stopping.call_main(workers, cfg, None)
+    os.kill(os.getpid(), signal.SIGTERM)  # torchrun's, after Slurm's
+    assert end.value.code == os.EX_TEMPFAIL
+    assert happened == [signal.SIGUSR2, "checkpoint", "queued"]
+
+
+def test_without_checkpoints_there_is_nothing_to_go_on_from(training):
+    run = training(1, ("--no-save",))
+    assert stop_at(run, 3, signal.SIGTERM) == [-signal.SIGTERM]
+    line_with(run.text(), "SIGTERM", "no_save=true")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_any_moment(training, goes_on, num_workers, start_method):
+    """As Slurm sends it; loaders are spawned where fairseq has started workers."""
+    chance, moments = random.Random(num_workers), []
+    run = training(num_workers=num_workers, max_update=120, batch_size=16)
+    stopped = 0
+    while len(moments) < (16 if start_method == "fork" else 4):
+        run.start(("start_loaders_by", start_method))
+        run.wait_for(LOADING)
+        moments.append(chance.random() * (2 if start_method == "fork" else 20))
+        time.sleep(moments[-1])
+        with suppress(ProcessLookupError):  # it has ended by then
+            run.send(signal.SIGTERM)
+        code = run.wait()
+        if code == [0]:
+            run.save_dir = run.save_dir.with_name(f"checkpoints-{len(moments)}")
+        else:
+            assert code == [os.EX_TEMPFAIL], (moments, run.text())
+            stopped += 1
+    assert stopped >= len(moments) / 4, moments
+    goes_on(run)

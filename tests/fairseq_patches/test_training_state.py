@@ -1,0 +1,92 @@
+"""What decides when training stops, or its rate shrinks, survives a kill."""
+
+import signal
+import types
+
+import pytest
+import torch
+from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
+
+from fairseq_transnormer.fairseq_patches import training_state
+
+from .trainings import line_with
+
+# the validation loss grows from the second one on
+WORSE = {"lr": 0.5, "warmup_updates": 1, "save_interval_updates": 4, "batch_size": 2}
+WORSE["max_update"] = 90  # less than an epoch
+
+
+def test_patience_counts_on(training):
+    """Killed after the first of three validations without a better loss."""
+    whole, run = training(patience=3, **WORSE), training(patience=3, **WORSE)
+    run.save_dir = run.save_dir.with_name("killed")
+    assert whole.run() == [0], whole.text()
+    assert "early stop" in whole.text()
+    end = whole.updates_of()
+    best = whole.updates_of("checkpoint_best.pt")
+    assert end == best + 12 < 90
+    assert run.run(("killed_before", best + 7)) == [-signal.SIGKILL]
+    assert run.run() == [0], run.text()
+    assert run.went_on_at() == best + 4
+    assert run.updates_of() == end and run.updates_of("checkpoint_best.pt") == best
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        ours, theirs = run.state(name)["model"], whole.state(name)["model"]
+        assert all(torch.equal(ours[each], theirs[each]) for each in theirs)
+    assert run.run() == [0] and not run.losses()
+    line_with(run.text(), "checkpoint_last.pt", "finished", "patience=3")
+
+
+def plateau(losses, interrupted_after=None):
+    """The rates after each epoch's loss; saved and loaded after one of them."""
+    made, rates = scheduler(), []
+    for epoch, loss in enumerate(losses, 1):
+        extra = {"train_iterator": {"epoch": epoch + 1}, "val_loss": loss}
+        state = made.state_dict()  # fairseq saves before the scheduler sees the loss
+        if epoch == interrupted_after:
+            optimizer, made = made.optimizer, scheduler()
+            made.optimizer.set_lr(optimizer.get_lr())
+            made.load_state_dict(state)
+            trainer = types.SimpleNamespace(lr_scheduler=made, lr_step=made.step)
+            training_state.finish_epoch(trainer, extra)
+        else:
+            made.step(epoch, loss)
+        rates.append(made.optimizer.get_lr())
+    return rates
+
+
+def scheduler():
+    inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    optimizer = types.SimpleNamespace(
+        optimizer=inner,
+        set_lr=lambda lr: inner.param_groups[0].update(lr=lr),
+        get_lr=lambda: inner.param_groups[0]["lr"],
+    )
+    config = reduce_lr_on_plateau.ReduceLROnPlateauLRScheduleConfig(
+        lr=[1.0], lr_patience=2, lr_shrink=0.5, warmup_updates=0
+    )
+    kind = reduce_lr_on_plateau.ReduceLROnPlateauLRSchedule
+    made = kind.__new__(kind)
+    made.cfg, made.optimizer, made.best = config, optimizer, None
+    made.lr_scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        inner, patience=2, factor=0.5
+    )
+    made.warmup_end = True
+    return made
+
+
+@pytest.mark.parametrize("epoch", range(1, 9))
+def test_a_plateau_is_as_long_as_without_a_kill(epoch):
+    losses = [3.0, 2.0, 2.5, 2.5, 2.5, 2.6, 2.6, 2.7]
+    whole = plateau(losses)
+    assert len(set(whole)) == 3
+    assert plateau(losses, epoch) == whole
+
+
+def test_the_best_loss_is_of_this_run(monkeypatch):
+    """Another run in this process, as in a sweep of Hydra, leaves its counters."""
+    program = types.ModuleType("fairseq_cli.train")
+    program.validate_and_save = program.should_stop_early = lambda: None
+    program.should_stop_early.best, program.should_stop_early.num_runs = 1.0, 2
+    monkeypatch.setitem(training_state.sys.modules, "fairseq_cli.train", program)
+    training_state.forget_earlier_runs()
+    assert not vars(program.should_stop_early)

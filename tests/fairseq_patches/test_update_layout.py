@@ -1,0 +1,161 @@
+"""How many sequences a worker takes, and that training looks whether it is so."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.fairseq_patches import update_layout
+from fairseq_transnormer.fairseq_patches.data_parallel import (
+    IN_HYDRA,
+    check_shared_updates,
+    set_update_layout,
+)
+from fairseq_transnormer.fairseq_patches.update_layout import lay_out
+from tests.messages import assert_names, process_refuses, refuses
+
+
+def test_a_layout_fills_the_update_with_batches_that_fit():
+    for sequences in (96, 128, 512):
+        for workers in range(1, sequences + 1):
+            if sequences % workers:
+                continue
+            for most in (1, 3, 8, 1000):
+                batch, update_freq = lay_out(sequences, workers, most=most)
+                assert workers * batch * update_freq == sequences
+                assert batch <= most
+                share = sequences // workers
+                assert not any(share % n == 0 for n in range(batch + 1, most + 1))
+
+
+def test_a_batch_that_is_asked_for_is_taken():
+    assert lay_out(512, 8, batch=16) == (16, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ((128, 6), ["6 workers", "128 sequences", 4, 8]),
+        ((128, 300), ["300 workers", "128 sequences", ": 128"]),
+        ((0, 8), ["0 sequences", 1, 2]),
+        ((96, 8, None, 5), ["batch of 5", "12 sequences", "8 workers", 4, 6]),
+    ],
+)
+def test_refusals_name_the_nearest(arguments, parts):
+    with refuses(ValueError, *parts):
+        lay_out(*arguments)
+
+
+def test_it_runs_without_torch():
+    command = [sys.executable, "-S", update_layout.__file__]
+    done = subprocess.run([*command, "128", "16", "--most", "8"], capture_output=True)
+    assert done.stdout == b"8 1\n"
+    done = subprocess.run([*command, "128", "3"], capture_output=True, text=True)
+    assert done.stdout == ""
+    process_refuses(done, "3 workers", "128 sequences", 2, 4, alone=True)
+
+
+def configuration(batch_size=8, update_freq=(0,), max_tokens=None):
+    return OmegaConf.create(
+        {
+            "dataset": {"batch_size": batch_size, "max_tokens": max_tokens},
+            "optimization": {"update_freq": list(update_freq)},
+        }
+    )
+
+
+@pytest.fixture
+def declared(monkeypatch):
+    """declared(text): the environment says so many sequences."""
+    return lambda text: monkeypatch.setenv("SEQUENCES_PER_UPDATE", text)
+
+
+def test_the_accumulation_is_worked_out_and_told(declared, caplog):
+    declared("128")
+    cfg = configuration()
+    with caplog.at_level(logging.INFO):
+        set_update_layout(cfg, 32)
+    assert (cfg.dataset.batch_size, cfg.optimization.update_freq) == (4, [1])
+    (told,) = caplog.messages
+    assert_names(told, "128 sequences", "32 workers", "4 at once", "1 accumulated")
+
+
+@pytest.mark.parametrize(
+    ("sequences", "options", "workers", "parts"),
+    [
+        ("", {}, 2, ["optimization.update_freq=[0]", "not set", IN_HYDRA]),
+        ("128", {}, 3, ["3 workers", "128 sequences", 2, 4]),
+        (
+            "128",
+            {"update_freq": [2]},
+            4,
+            ["64 sequences", "4 workers", "8 at once", "2 accumulated"]
+            + ["SEQUENCES_PER_UPDATE is 128", IN_HYDRA]
+            + ["optimization.update_freq=[4]", "empty"],
+        ),
+        ("128", {"update_freq": [16, 2]}, 1, ["16 sequences", 128, IN_HYDRA]),
+        (
+            "128",
+            {"update_freq": [2], "batch_size": 3},
+            4,
+            ["24 sequences", "SEQUENCES_PER_UPDATE", 128, "batch of 3", 2, 4],
+        ),
+        (
+            "128",
+            {"max_tokens": 4096},
+            4,
+            [
+                "dataset.max_tokens=4096",
+                "SEQUENCES_PER_UPDATE=128",
+                "dataset.batch_size",
+            ],
+        ),
+        ("many", {"update_freq": [2]}, 4, ["SEQUENCES_PER_UPDATE=many", 1, 2]),
+    ],
+)
+def test_an_update_that_is_not_as_declared_is_refused(
+    declared, sequences, options, workers, parts
+):
+    declared(sequences)
+    with refuses(ValueError, *parts):
+        set_update_layout(configuration(**options), workers)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": None, "max_tokens": 4096}])
+def test_one_worker_of_whom_nothing_is_wanted_accumulates_nothing(declared, options):
+    declared("")
+    cfg = configuration(**options)
+    set_update_layout(cfg, 1)
+    assert cfg == configuration(**options | {"update_freq": [1]})
+
+
+@pytest.mark.parametrize("options", [{"update_freq": [2]}, {"batch_size": None}])
+def test_what_is_not_declared_is_left_alone(declared, options):
+    declared("")
+    cfg = configuration(**{"update_freq": [3], "max_tokens": 4096} | options)
+    before = cfg.copy()
+    set_update_layout(cfg, 4)
+    assert cfg == before
+
+
+@pytest.mark.parametrize(
+    ("use_bmuf", "backend"), [(True, "pytorch_ddp"), (False, "slowmo")]
+)
+def test_workers_that_make_updates_of_their_own_are_refused(
+    declared, use_bmuf, backend
+):
+    cfg = OmegaConf.create(
+        {
+            "optimization": {"use_bmuf": use_bmuf},
+            "distributed_training": {"ddp_backend": backend},
+        }
+    )
+    declared("128")
+    check_shared_updates(cfg, 1)
+    field = "optimization.use_bmuf=true" if use_bmuf else "ddp_backend=slowmo"
+    with refuses(ValueError, field, "2 workers", "SEQUENCES_PER_UPDATE=128", IN_HYDRA):
+        check_shared_updates(cfg, 2)
+    declared("")
+    check_shared_updates(cfg, 2)
