@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from data_prep.checksum import sha256_of
 from data_prep.destination import (
     Record,
     differences,
@@ -260,13 +261,25 @@ class Staging:
     def _require_only_data(self) -> None:
         """Raises InputError unless DEST holds what its report lists, and no more."""
         path = self.dest / self._report
-        made = set(listed_files(read_json(path), path))
-        foreign = foreign_names(self.dest, made | {self._report})
+        made = listed_files(read_json(path), path)
+        foreign = foreign_names(self.dest, {*made, self._report})
         if foreign:
             raise InputError(
                 f"--overwrite: {self.dest} holds {shown_names(foreign)}, which "
                 f"{self._report} does not list; move away what the earlier run did "
                 "not make, or give another --dest"
+            )
+        changed = [
+            name
+            for name, record in made.items()
+            if (self.dest / name).is_file()
+            and sha256_of(self.dest / name) != record["sha256"]
+        ]
+        if changed:
+            raise InputError(
+                f"--overwrite: {self.dest}: {shown_names(changed)} changed since "
+                f"{self._report} was written; remove or move away what is not wanted, "
+                "or give another --dest"
             )
 
     def _require_room(self) -> None:

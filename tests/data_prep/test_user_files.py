@@ -229,6 +229,20 @@ def test_overwrite_refuses_files_of_the_users(tmp_path, made, capsys, name):
     assert contents(dest) == made[2]
 
 
+def test_overwrite_refuses_a_file_that_was_changed(tmp_path, made, capsys):
+    dest = tmp_path / "dest"
+    assert prepare(dest) == 0
+    changed = sorted(dest.glob("*.bin"))[0]
+    changed.write_bytes(b"the user's own")
+    before = contents(tmp_path)
+    assert prepare(dest, overwrite=True, seed=2) == 2
+    assert_names(capsys.readouterr().err, "--overwrite", dest, changed.name, "changed")
+    assert contents(tmp_path) == before
+    changed.unlink()
+    assert prepare(dest, overwrite=True, seed=2) == 0
+    assert contents(dest) == made[2]
+
+
 def test_overwrite_refuses_a_report_that_cannot_be_read(tmp_path, capsys):
     dest = tmp_path / "dest"
     write(dest / "thesis.doc")
