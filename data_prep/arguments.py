@@ -39,7 +39,7 @@ def add_destination(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace the data that an earlier run made in DIR, and begin anew where "
         "DIR.partial has unfinished work with other settings; files of your own in "
-        "them are refused",
+        "them, and files that were changed, are refused",
     )
 
 

@@ -13,6 +13,7 @@ from fairseq_transnormer.data.labelled_texts import SentenceData, updates_of_tra
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.fine_tuning import FineTune
+from fairseq_transnormer.reproduce.fine_tuning_run import slim
 from fairseq_transnormer.reproduce.forking import ForkedProcess
 from fairseq_transnormer.reproduce.jobs import Conditions, HydraTrain, with_needs
 from fairseq_transnormer.reproduce.presets import load_preset
@@ -342,3 +343,15 @@ def test_data_without_a_report_are_told(tmp_path):
     path.write_text("{")
     with refuses(ValueError, path, "damaged"):
         SentenceData.read(tmp_path)
+
+
+def test_checkpoints_of_the_users_stay(tmp_path):
+    """A fine-tuning leaves its best weights alone, among fairseq's own names."""
+    ours = ["checkpoint_last.pt", "checkpoint3.pt", "checkpoint_1_12.pt"]
+    users = ["checkpoint_keep.pt", "checkpoint_average.pt"]
+    state = {"model": {"w": torch.ones(1)}, "last_optimizer_state": {"step": 1}}
+    for name in ("checkpoint_best.pt", *ours, *users):
+        torch.save(state, tmp_path / name)
+    slim(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint_best.pt", *users}
+    assert torch.load(tmp_path / "checkpoint_best.pt")["last_optimizer_state"] is None
