@@ -46,7 +46,7 @@ class GraphedTransNormer(StatefulTransNormer):
         self.graph = self.token = self.logits = None
 
     def prefill(self, prompt: Tensor) -> Tensor:
-        """Logits of the token after ``prompt`` (1, N); captures the step behind it.
+        """Logits of the token after ``prompt`` (1, N); captures the step after it.
 
         Raises:
             RuntimeError: the step cannot be captured.

@@ -40,7 +40,7 @@ def measure(options) -> tuple[list[dict[str, object]], dict[str, int]]:
     """
     dtype = getattr(torch, options.dtype)
     size = (options.width, options.heads, options.layers, options.vocabulary)
-    # room for the steps, and for fairseq's positions starting behind the padding index
+    # room for the steps, and for fairseq's positions starting after the padding index
     longest = max(options.contexts) + options.most_repeats + options.least_repeats + 2
     ours = {
         backend: command_line.backend_skip(
@@ -69,7 +69,7 @@ def measure(options) -> tuple[list[dict[str, object]], dict[str, int]]:
 
 
 def measure_steps(ours: dict, transformer, prompt, options) -> list[dict]:
-    """Rows of one-token steps behind the prompt."""
+    """Rows of one-token steps after the prompt."""
     decoders = {}
     for backend, model in ours.items():
         for way, kind in OUR_DECODERS.items():

@@ -6,7 +6,7 @@ The number of tokens is the same at every length. Each contestant is checked aga
 float64 before it is timed (``accuracy``), caches are cold (``cold_cache``), and on a
 GPU each call is timed as Python launches it and as a CUDA graph. What cannot run is a
 row with its reason. Those whose first call compiles or tunes for long come last; the
-JSON is written anew behind each group and when the run is interrupted.
+JSON is written anew after each group and when the run is interrupted.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ LENGTHS = [1024 * thousand for thousand in (1, 2, 3, 4, 5, 8, 16)]
 BATCH = {"cuda": 256, "cpu": 1}
 VOCABULARY, CLASSES = 256, 2
 MATERIALISED, FUSED = "Transformer", "Transformer, SDPA"
-# contestant: architecture behind "lra_"
+# contestant: architecture after "lra_"
 SYSTEMS = {
     MATERIALISED: "vanilla_transformer",
     FUSED: "vanilla_transformer",

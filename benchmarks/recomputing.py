@@ -33,7 +33,7 @@ class RecomputingModel:
         states: tuple[TokensSoFar] | None = None,
         return_states: bool = False,
     ) -> Tensor | tuple[Tensor, tuple[TokensSoFar]]:
-        """Features of ``tokens`` (B, N), which stand behind those of the states."""
+        """Features of ``tokens`` (B, N), which stand after those of the states."""
         before = tokens[:, :0] if states is None else states[0].tokens
         every = torch.cat((before, tokens), dim=1)
         x = self._features(every)[:, before.shape[1] :]

@@ -1,7 +1,7 @@
 """The folder that a preparation makes, and which of the files in a folder it made.
 
 Only a file that a report lists is ever removed: whatever else lies in a folder is
-somebody's, and its name is said instead.
+somebody's, and its name is reported instead.
 """
 
 import json

@@ -15,7 +15,7 @@ _LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`_*")
 _LITERAL = re.compile(r"`{1,2}([^`]+)`{1,2}_*")
 _EMPHASIS = re.compile(r"(?<![\w*])\*{1,2}([^*\s][^*]*)\*{1,2}(?!\w)")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n")
-# code: literal blocks are indented behind a paragraph that ends in two colons
+# code: literal blocks are indented after a paragraph that ends in two colons
 _MIN_WORDS = 3
 MAX_WORDS = 150
 

@@ -97,7 +97,7 @@ def find_subword(options: argparse.Namespace) -> Subword:
         folder, rows, longest, state = _of_checkpoint(options.checkpoint, options.data)
     path = folder / DICTIONARY
     dictionary = load_dictionary(path)
-    # masked_lm adds <mask> behind what dict.txt has
+    # masked_lm adds <mask> after what dict.txt has
     if rows is not None and rows != len(dictionary) + 1:
         raise InputError(
             f"{path}: {len(dictionary)} entries; allowed for {options.checkpoint}: "

@@ -1,4 +1,4 @@
-"""A command that lacks a package says so in one line, and how to install it.
+"""A command that lacks a package reports it in one line, and how to install it.
 
 Commands need different packages, which they import at many places; they all end here.
 """

@@ -35,7 +35,7 @@ def run_steps(steps: list[Step], out: Path, seconds: float, summary: dict) -> bo
     """Run the steps one after the other; whether all of them passed.
 
     ``summary["steps"]`` gets a record of each one, and summary.json is written anew
-    behind each, so that a run that is cut off has told what it knew.
+    after each, so that a run that is cut off has reported what it knew.
 
     Args:
         steps: in this order; one whose ``needs`` did not pass is skipped.

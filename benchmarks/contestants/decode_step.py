@@ -1,4 +1,4 @@
-"""One token behind a context: the state goes in and is updated in place."""
+"""One token after a context: the state goes in and is updated in place."""
 
 from __future__ import annotations
 

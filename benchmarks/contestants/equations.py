@@ -97,7 +97,7 @@ def gated_silu(gate: Tensor, value: Tensor) -> Tensor:
 def norm_attention(
     query: Tensor, key: Tensor, value: Tensor, theta: Tensor, reflection: Tensor
 ) -> Tensor:
-    """NormAttention behind its projections, T2: (B, N, H D)."""
+    """NormAttention after its projections, T2: (B, N, H D)."""
     query, key = feature_map_and_lrpe(query, key, theta, reflection)
     return rms_norm(causal_linear_attention(query, key, value).flatten(2))
 

@@ -1,4 +1,4 @@
-"""The whole of NormAttention behind its projections, as T2 has it.
+"""The whole of NormAttention after its projections, as T2 has it.
 
 phi = 1 + elu, LRPE on queries and keys, causal linear attention, RMSNorm over the full
 width.

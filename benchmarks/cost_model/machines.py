@@ -56,8 +56,8 @@ class Assumptions(NamedTuple):
         bandwidth: share of the memory's bandwidth.
         kernel: seconds that a kernel takes at least: its launch.
         link: share of the bandwidth between devices.
-        overlap: share of the exchange of gradients behind which the backward pass
-            goes on.
+        overlap: share of the exchange of gradients during which the backward pass
+            continues.
     """
 
     products: float

@@ -2,7 +2,7 @@
 
 What an attention computes from its values is linear in them, O = P V, so P is what it
 gives for the identity matrix in place of V. That holds for any ``Attention``, whatever
-it computes P from and whether it ever makes it; the norm behind the sum is left out.
+it computes P from and whether it ever makes it; the norm after the sum is left out.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class GradientSeries:
 def read_gradient_series(path: str | Path) -> GradientSeries:
     """Read what ``gradient_statistics`` of a model recorded.
 
-    A half-written last line, of a run that goes on or was killed, is left out.
+    A half-written last line, of a run that continues or was killed, is left out.
 
     Raises:
         ValueError: the file is not of this kind, or has no update.

@@ -30,7 +30,7 @@ class PartialCrossEntropyConfig(FairseqDataclass):
 class PartialCrossEntropy(FairseqCriterion):
     """Cross entropy of the targets that count, of one line a sample.
 
-    These are the symbols of the line, behind the first ``behind`` if one is named. Its
+    These are the symbols of the line, after the first ``behind`` if one is named. Its
     end never counts: training does not see it.
 
     ``loss`` is the mean of -log2 p over them, in training and in validation;

@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """tokens: int64 (B, N), zeros behind a row's end; lengths: int64 (B,); labels:
+    """tokens: int64 (B, N), zeros after a row's end; lengths: int64 (B,); labels:
     int64 (B,). Zero is a token too: masks come from the lengths."""
 
     tokens: tuple[Tensor, ...]

@@ -28,7 +28,7 @@ def continue_tokens(
     Args:
         model: in evaluation.
         tokens: int64 (B, N), without pads.
-        end: the token behind which a row is not continued.
+        end: the token after which a row is not continued.
         pad: is never chosen; fills rows that have ended.
         max_new_tokens: most tokens that are appended.
         temperature: divides the logits of drawn tokens; from 1e-8 to 1e8.

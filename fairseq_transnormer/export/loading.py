@@ -45,7 +45,7 @@ class Exported:
         )
 
     def continue_text(self, text: str, **settings) -> str:
-        """The text and what the model writes behind it.
+        """The text and what the model writes after it.
 
         Args:
             text: the beginning of a line.

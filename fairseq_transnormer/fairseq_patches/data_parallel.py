@@ -1,7 +1,7 @@
 """Any number of workers trains alike: what fairseq's data parallelism lacks for that.
 
 The batch of an update is counted and, if asked for, worked out; batches that only pad
-the end of an epoch weigh nothing; a run goes on in the batches that it began with, with
+the end of an epoch weigh nothing; a run resumes in the batches that it began with, with
 any number of workers; torchrun can start workers without GPUs.
 docs/distributed_training.md shows all of it.
 """
@@ -198,7 +198,7 @@ def keep_first_epoch_batches(
 ):
     """Around tasks/fairseq_task.py, which makes batches once and keeps them.
 
-    They are drawn by the epoch that a process begins with: a run that goes on in a
+    They are drawn by the epoch that a process begins with: a run that resumes in a
     later epoch would have others (with language_modeling), and its position in them
     would leave out some of the data and repeat some.
     """

@@ -1,4 +1,4 @@
-"""How a training that was asked to stop says so."""
+"""How a training that was asked to stop reports it."""
 
 import os
 from pathlib import Path

@@ -62,7 +62,7 @@ def check_precision(common, cuda: bool) -> None:
 def skip_overflows_on_cpu(train_step, trainer, *arguments, **keywords):
     """Around trainer.py, train_step: at an overflow of fp16 it moves a zero to a GPU.
 
-    Without one that would end the run where it is to go on with a smaller scale.
+    Without one that would end the run where it is to continue with a smaller scale.
     """
     if trainer.cuda or not trainer.cfg.common.fp16:
         return train_step(trainer, *arguments, **keywords)

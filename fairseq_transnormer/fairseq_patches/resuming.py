@@ -210,7 +210,7 @@ def _resume(cfg, trainer, last: Path, state: dict, request: dict) -> Start:
 
 
 def _started_from(state: dict, last: Path) -> dict:
-    """What a checkpoint's run started from; fairseq's own tell of the last command."""
+    """What a checkpoint's run started from; fairseq's own report the last command."""
     if found := state.get("extra_state", {}).get(STARTED_FROM):
         return found
     checkpoint = (state.get("cfg") or {}).get("checkpoint") or {}

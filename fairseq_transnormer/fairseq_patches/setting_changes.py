@@ -2,7 +2,7 @@
 
 Weights fit many models: T1 and T2 have the same ones by name and shape. A run that
 resumes computes what it has computed, or does not begin; what only trains otherwise is
-said. A run that begins from another's checkpoint on purpose is told of what differs.
+logged. A run that begins from another's checkpoint on purpose warns of what differs.
 """
 
 import logging

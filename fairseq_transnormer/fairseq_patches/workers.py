@@ -1,4 +1,4 @@
-"""Workers that die or hang: the others end, after a while at most, and say so."""
+"""Workers that die or hang: the others end, after a while at most, and report it."""
 
 import logging
 import re

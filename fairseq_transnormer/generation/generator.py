@@ -261,7 +261,7 @@ class TextGenerator:
             tokens = found[0]["tokens"].tolist()
             passage.lines.append(tokens)
             passage.positional_scores += found[0]["positional_scores"].tolist()
-            # the line behind its prompt is read again when the next one is generated:
+            # the line after its prompt is read again when the next one is generated:
             # the generator does not tell which beam's state is the best text's
             passage.states = take_row(model.read_states, row)
             passage.unread, passage.forced = tokens[forced:], 0

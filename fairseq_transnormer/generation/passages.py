@@ -12,7 +12,7 @@ from ..ops.states import State
 class Passage:
     """A text in the making.
 
-    ``unread`` tokens stand behind ``states``; the last ``forced`` of them begin the
+    ``unread`` tokens stand after ``states``; the last ``forced`` of them begin the
     line that is generated next.
     """
 

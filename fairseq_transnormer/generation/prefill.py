@@ -1,7 +1,7 @@
 """A language model for fairseq's generator that reads the prompt in one pass.
 
 fairseq's generator feeds a prompt token by token. To it, this model looks like one with
-an encoder: the encoder reads the prompt, and what it returns, the state behind the
+an encoder: the encoder reads the prompt, and what it returns, the state after the
 prompt, is reordered with the beams and carried from step to step.
 """
 
@@ -44,7 +44,7 @@ class PrefilledModel(EnsembleModel):
 
     ``net_input`` of the sample has, besides ``src_tokens`` (B, 1 + L), the generator's
     first token and the prompt: ``unread``, int64 (B, N), the tokens to read, which end
-    in them; and ``states``, behind which those stand, or None.
+    in them; and ``states``, after which those stand, or None.
 
     Args:
         model: a language model of this package: its ``decoder.model`` has ``features``
@@ -76,7 +76,7 @@ class PrefilledModel(EnsembleModel):
         return self.single_model.decoder.model
 
     def forward_encoder(self, net_input) -> Reading:
-        """Read all prompts; ``read_states`` are the states behind them."""
+        """Read all prompts; ``read_states`` are the states after them."""
         features, self.read_states = self.language_model.features(
             net_input["unread"], net_input["states"], return_states=True
         )

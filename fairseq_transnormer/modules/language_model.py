@@ -69,7 +69,7 @@ class CausalLanguageModel(nn.Module):
 
         Args:
             tokens: int64 (B, N); ``padding_idx`` may stand anywhere, but a single
-                column behind ``states`` is taken for one real token a row.
+                column after ``states`` is taken for one real token a row.
             states: what an earlier call with ``return_states`` returned; ``tokens``
                 then continue those rows. Consumed: clone to keep.
             return_states: also return the states, whose size does not depend on how

@@ -44,7 +44,7 @@ class LRPE(Float32Module):
         positions: Tensor,
         feature_map: str = "identity",
     ) -> tuple[Tensor, Tensor]:
-        """Encode queries and keys behind their feature map.
+        """Encode queries and keys after their feature map.
 
         Args:
             query, key: (B, N, H, head_dim).

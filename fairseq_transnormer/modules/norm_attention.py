@@ -25,7 +25,7 @@ class NormOptions:
 
 @register_attention("norm", NormOptions)
 class NormAttention(Attention):
-    """O = norm(phi(Q) (phi(K)^T V)), the paper's equation 13, with LRPE behind phi.
+    """O = norm(phi(Q) (phi(K)^T V)), the paper's equation 13, with LRPE after phi.
 
     Time and memory are linear in the length; a causal layer generates with a state of
     (B, H, D, D) numbers, whatever the length. The norm goes over the full width, heads

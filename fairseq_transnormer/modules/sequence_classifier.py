@@ -63,10 +63,10 @@ class SequenceClassifier(nn.Module):
         )
 
     def features(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """The mean of a sequence's real tokens behind all layers.
+        """The mean of a sequence's real tokens after all layers.
 
         Args:
-            tokens: int64 (B, N); what stands behind a row's end does not matter.
+            tokens: int64 (B, N); what stands after a row's end does not matter.
             lengths: int64 (B,), the real tokens of each row, 1 or more.
 
         Returns:

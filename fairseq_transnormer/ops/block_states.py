@@ -73,7 +73,7 @@ def _last_block(
     """The state whose current block is cut out of (B, N, ...) in front of ``end``.
 
     hidden: bool (B, N), True where there is no token.
-    end: (B,), the index behind the last token; blocks start at index 0.
+    end: (B,), the index after the last token; blocks start at index 0.
     """
     place = end // block_size * block_size, end, block_size
     key, value = cut_out(key, *place), cut_out(value, *place)
@@ -90,9 +90,9 @@ def _continue(
     state: BlockAttentionState,
     key_padding_mask: Tensor | None,
 ) -> tuple[Tensor, BlockAttentionState]:
-    """Many tokens behind a state.
+    """Many tokens after a state.
 
-    Each row has its own place in its block, so its tokens are laid behind its cached
+    Each row has its own place in its block, so its tokens are laid after its cached
     keys in a buffer whose blocks start at 0 again.
     """
     block_size, added = state.key.shape[1], query.shape[1]

@@ -1,4 +1,4 @@
-"""The GLU behind its two projections: W (silu(a) * b) + c (section 4.3)."""
+"""The GLU after its two projections: W (silu(a) * b) + c (section 4.3)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:
 
 
 class _RMSNorm(torch.autograd.Function):
-    """Saves its output, which the layer behind it saves anyway, and 1 / RMS."""
+    """Saves its output, which the layer after it saves anyway, and 1 / RMS."""
 
     @staticmethod
     def forward(ctx, x, eps):

@@ -44,7 +44,7 @@ def cut_out(x: Tensor, start: Tensor, end: Tensor, slots: int) -> Tensor:
 
 
 def pad_slots(x: Tensor, multiple: int) -> Tensor:
-    """x (B, N, ...) with zeros behind it, N a multiple of ``multiple``."""
+    """x (B, N, ...) with zeros after it, N a multiple of ``multiple``."""
     return F.pad(x, (0, 0) * (x.dim() - 2) + (0, -x.shape[1] % multiple))
 
 

@@ -32,7 +32,7 @@ def softmax_attention(
         causal: whether token i sees tokens j <= i only.
         dropout_p: probability with which a weight is dropped.
         key_padding_mask: bool (B, M), True at pads, anywhere; they take no part.
-        initial_state: continue behind these tokens, which may be of another number in
+        initial_state: continue after these tokens, which may be of another number in
             each row (causal only).
         return_state: also return the state after the last token (causal only). It grows
             by M slots.

@@ -9,7 +9,7 @@ from .metrics import RunResults
 from .run_figures import Runs
 from .tables import Table
 
-# of a configuration; what all rows of a table have in common is told by these
+# of a configuration; what all rows of a table have in common is reported by these
 CONDITIONS = (
     "task._name",
     "task.tokens_per_sample",

@@ -1,4 +1,4 @@
-"""Mistakes of the user, told in one line."""
+"""Mistakes of the user, reported in one line."""
 
 
 class ReproduceError(Exception):

@@ -28,7 +28,7 @@ HYDRA_OPTIONS = (
     *("--config-dir", ".", "--config-name", "configuration"),
     *("hydra.run.dir=.", "hydra.output_subdir=null"),
 )
-# What may change when a run goes on elsewhere.
+# What may change when a run resumes elsewhere.
 MACHINE_KEYS = (
     "common.cpu",
     "common.user_dir",
@@ -231,7 +231,7 @@ def folder_name(parts: list[str]) -> str:
 
 
 def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
-    """Raise ReproduceError if the run would go on from another model's checkpoint."""
+    """Raise ReproduceError if the run would resume from another model's checkpoint."""
     arch = get(plan.configuration, "model._name")
     if not folder.checkpoints.is_dir() or arch is None or folder.is_finished():
         return

@@ -65,7 +65,7 @@ class TaskPreset:
         scaled: these fields, instead of the preset's.
         most_devices: of one run, however many GPUs it is given.
         overrides: key -> value.
-        prepare: commands that make the data, behind those of the preset.
+        prepare: commands that make the data, after those of the preset.
         prepare_alone: whether those of the preset are not needed for it.
     """
 

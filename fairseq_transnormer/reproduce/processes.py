@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-# an update, a checkpoint, and what else a training does behind SIGTERM
+# an update, a checkpoint, and what else a training does after SIGTERM
 KILL_AFTER_SECONDS = 90
 
 

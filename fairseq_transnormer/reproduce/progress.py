@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Tells when runs start and end and, now and then, how long the rest will take.
+    """Reports when runs start and end and, now and then, how long the rest will take.
 
     Args:
         folders: of all runs of this call.

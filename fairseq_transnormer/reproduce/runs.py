@@ -77,8 +77,8 @@ class Plan:
         updates: that the training has, for progress.
         steps: commands, in this order.
         origin: where the configuration comes from, for readers.
-        machine_keys: keys of the configuration, or sections with a dot behind them,
-            in which a run may be gone on with on another machine.
+        machine_keys: keys of the configuration, or sections with a dot after them,
+            that may change when a run resumes on another machine.
         layout_keys: keys that must stay as they are until the run is finished.
         needs: names of the runs that must be finished before this one.
         start: the checkpoint that its weights come from, absolute or as seen from the
@@ -382,7 +382,7 @@ class RunFolder:
             yield
 
     def _all_steps(self, plan: Plan) -> list[Step]:
-        """The plan's steps and, behind them, those that other tables asked for."""
+        """The plan's steps and, after them, those that other tables asked for."""
         names = {step.name for step in plan.steps}
         others = self.steps() if self.exists() else []
         return plan.steps + [step for step in others if step.name not in names]

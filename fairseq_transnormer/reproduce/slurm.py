@@ -11,7 +11,7 @@ from .runs import RunFolder
 from .versions import ROOT
 
 SCRIPT = "job.sbatch"
-# behind this signal a run has as long to write a checkpoint
+# after this signal a run has as long to write a checkpoint
 SECONDS_BEFORE_THE_LIMIT = 120
 # exec would leave nobody to requeue; scancel sends no SIGUSR1, and a job that is
 # pre-empted is requeued by Slurm

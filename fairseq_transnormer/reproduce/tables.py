@@ -81,7 +81,7 @@ class Cell:
         metric: what is read; see ``metrics``.
         paper: the printed figure, None where there is none.
         paper_dash: the paper prints a dash.
-        after: name -> command to run behind the training.
+        after: name -> command to run after the training.
         sweep: key -> values; the figure is that of the best value of all.
         mean_of: columns of the same row; the figure is their mean and has no run.
         seed: the only one that it is run with; None leaves them to the call.

@@ -104,7 +104,7 @@ class Flash(GatedAttentionUnit):
         if key_padding_mask is not None:
             pads = pad_slots(key_padding_mask, size).unflatten(1, (-1, 1, size))
             hidden = pads if hidden is None else hidden | pads
-        # keys behind the end have values of zero
+        # keys after the end have values of zero
         scores = q @ k.transpose(-1, -2) / size + bias
         return (self.weights(scores, hidden) @ v).flatten(1, 2)
 
@@ -116,7 +116,7 @@ class Flash(GatedAttentionUnit):
     def _chunks(self, q, k, linear_q, linear_k, value, end, state, key_padding_mask):
         """Causal, chunks in parallel; each row's tokens stand in front of slot ``end``.
 
-        Returns the output, (B, G c, e), and the state behind the last token.
+        Returns the output, (B, G c, e), and the state after the last token.
         """
         size = self.chunk_size
         output = self._quadratic(q, k, value, key_padding_mask)

@@ -239,7 +239,7 @@ class LongShortAttention(Attention):
     def _continue(
         self, query, key, value, score, added, state, one
     ) -> tuple[Tensor, LongShortState]:
-        """Causal, behind a state; ``one``: a single token a row."""
+        """Causal, after a state; ``one``: a single token a row."""
         size, past = self.chunk_size, self.past_slots
         length = key.shape[1]
         inside = state.length % size

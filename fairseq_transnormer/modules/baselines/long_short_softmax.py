@@ -48,7 +48,7 @@ class JointSoftmax(nn.Module):
             self.position_bias = nn.Parameter(torch.zeros(num_heads, self.head_dim))
 
     def normed(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of windows, (B, M, H, D) each, behind their norm."""
+        """Keys and values of windows, (B, M, H, D) each, after their norm."""
         return self._normed(self.window_norm, key, value)
 
     def compress(self, key, value, score, hidden, size) -> tuple[Tensor, Tensor]:
@@ -119,7 +119,7 @@ class JointSoftmax(nn.Module):
             count = long_key.shape[2] // self.rank
             known = torch.arange(count, device=key.device)
             chunk_distance = (chunks[..., None] - known).repeat_interleave(self.rank, 3)
-            # a query may stand one chunk behind the last that is compressed
+            # a query may stand one chunk after the last that is compressed
             long_scores = long_scores + self._position_scores(
                 query,
                 self.chunk_distance_proj,

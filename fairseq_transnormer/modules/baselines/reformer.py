@@ -146,7 +146,7 @@ class ReformerAttention(EncoderAttention):
         return query, query, value
 
     def _order(self, query: Tensor, lengths: Tensor, pads: Tensor | None) -> Tensor:
-        """Tokens sorted by buckets, pads behind them: (B, H, rounds, N) int64."""
+        """Tokens sorted by buckets, pads after them: (B, H, rounds, N) int64."""
         known = torch.tensor(self.pairs, device=query.device)
         chunks = lengths // self.chunk_size
         pairs = known[(chunks[:, None] >= known).sum(-1).sub(1).clamp(min=0)]

@@ -14,7 +14,7 @@ def stretches(
     Args:
         length: int64, any shape.
         count: for all lengths, or a tensor of their shape.
-        slots: stretches to return, those behind ``count`` empty; count by default.
+        slots: stretches to return, those after ``count`` empty; count by default.
 
     Returns:
         Start and end of each, (*length.shape, slots).

@@ -66,7 +66,7 @@ def _write_chunk(
     ADVANCE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Write a chunk of y; returns the state behind it (ADVANCE)."""
+    """Write a chunk of y; returns the state after it (ADVANCE)."""
     a_phi: tl.constexpr = PHI if mapped is None else "identity"
     # in reverse a and y belong to keys and values
     own_pads = pads if REVERSE else None
@@ -142,7 +142,7 @@ def write_segment(
     sums: (B * H, segments, D, E), sum_j b_j c_j^T of each segment; None where there is
         one segment, and where SHORT: there a segment is a chunk, and what came before
         is summed up again from b and c.
-    total: where the state behind all tokens goes, or None.
+    total: where the state after all tokens goes, or None.
     state_row, state_column: strides of a state in b's width and in c's.
     WIDTH, FULL: of b and of c.
     """

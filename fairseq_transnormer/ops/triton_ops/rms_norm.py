@@ -134,7 +134,7 @@ def _place(
 
 
 def _save(ctx, arguments, outputs):
-    # the output, which the layer behind saves anyway
+    # the output, which the layer after saves anyway
     ctx.save_for_backward(*outputs)
 
 
