@@ -120,7 +120,7 @@ python=$(command -v python || command -v python3) || fail "there is no Python on
 # and do not know each other's memory
 most=$gpu_batch why=
 if [ -z "$batch" ] && [ "$gpus" -gt 0 ] && [ "$nodes" -eq 1 ]; then
-    fitting=$("$python" "$root/fairseq_transnormer/fairseq_patches/gpu_memory.py" \
+    fitting=$("$python" "$root/fairseq_transnormer/launching/gpu_memory.py" \
         "$task" "$precision" --gpus "$gpus" --most "$gpu_batch")
     read -r most why <<<"$fitting"
     [ -z "$why" ] || echo "$script: $most sequences at once on a GPU, or fewer: $why" >&2
@@ -128,7 +128,7 @@ fi
 if [ "$total_batch" ]; then
     taken=(--most "$most")
     [ -z "$batch" ] || taken=(--batch "$batch")
-    layout=$("$python" "$root/fairseq_transnormer/fairseq_patches/update_layout.py" \
+    layout=$("$python" "$root/fairseq_transnormer/launching/update_layout.py" \
         "$total_batch" "$processes" "${taken[@]}" 2>&1) ||
         fail "--nodes $nodes, $per_node processes each: $layout"
     read -r batch update_freq <<<"$layout"
@@ -192,8 +192,8 @@ export SEQUENCES_PER_UPDATE=$total_batch
 [ "$gpus" -gt 0 ] || export CUDA_VISIBLE_DEVICES=
 [ "$starter" = torchrun ] || exec "${command[@]}"
 
-# torchrun ends with 1 whatever its workers end with: they leave a note (exit_code.py
-# of fairseq_patches). It hands on SIGTERM, and dies of SIGUSR1 and SIGUSR2
+# torchrun ends with 1 whatever its workers end with: they leave a note (launching/
+# exit_code.py). It hands on SIGTERM, and dies of SIGUSR1 and SIGUSR2
 notes=$(mktemp -d)
 export RESUMABLE_FILE=$notes/resumable
 set -m # or bash makes what runs in the background deaf to SIGINT

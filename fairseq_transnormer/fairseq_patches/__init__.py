@@ -12,13 +12,15 @@ run_lock.py          one run a folder
 training_state.py    what fairseq leaves out of its checkpoints
 saving.py            a full disk; weights and losses that are not numbers
 stopping.py          SIGTERM: a checkpoint, then exit code 75
-exit_code.py         that code
 workers.py           workers that die or hang
 binary_data.py       damaged files of data, ids beyond the dictionary
 mixed_precision.py   weights in float32, so that fp16 and bf16 resume exactly
 data_parallel.py     any number of workers trains alike
-update_layout.py     the batches of an update
-gpu_memory.py        how many sequences a GPU holds
 
 docs/fault_tolerance.md has the table of faults.
 """
+
+from .compatibility import import_fairseq
+
+# first, and with it the plugin: whichever of these files is asked for, all are complete
+import_fairseq()

@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..checkpoints import safe_loading
-from . import compatibility
-
-compatibility.import_fairseq()
-
-from . import (  # noqa: E402
+from . import (
     binary_data,
+    compatibility,
     data_parallel,
     literal_values,
     loading,

@@ -11,6 +11,7 @@ import types
 import numpy
 
 from ..missing_packages import INSTALL
+from ..registration import logging_unchanged
 
 logger = logging.getLogger(__name__)
 
@@ -21,28 +22,16 @@ HOW_TO_INSTALL = INSTALL["fairseq"]
 def import_fairseq() -> None:
     """Import fairseq, and leave logging as it is.
 
-    fairseq/tasks/text_to_speech.py: ``logging.basicConfig(level=DEBUG)`` at import. A
-    program that imports this package first would get every library's debug lines.
-    fairseq's commands set their logging up before they import it.
-
     Raises:
         ImportError: fairseq cannot be imported; the message says how to install it.
     """
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    disabled = root.manager.disable
-    logging.disable(logging.INFO)
     try:
-        fairseq = importlib.import_module("fairseq")
+        with logging_unchanged():
+            fairseq = importlib.import_module("fairseq")
     except Exception as error:
         raise ImportError(
             f"fairseq cannot be imported ({error}); install it: {HOW_TO_INSTALL}"
         ) from error
-    finally:
-        logging.disable(disabled)
-    root.setLevel(level)
-    for handler in set(root.handlers).difference(handlers):
-        root.removeHandler(handler)
     version = getattr(fairseq, "__version__", "unknown")
     if not version.startswith(KNOWN_FAIRSEQ):
         logger.warning(

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..fairseq_patches.exit_code import EXIT_RESUMABLE
+from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from . import corpora, slurm
 from .arguments import ROOT, parser

@@ -5,7 +5,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..fairseq_patches.exit_code import EXIT_RESUMABLE
+from ..launching.exit_code import EXIT_RESUMABLE
 from .devices import Slot
 from .processes import Launch, LoggedProcess
 from .runs import RunFolder, Step

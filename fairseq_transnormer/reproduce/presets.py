@@ -14,7 +14,7 @@ from ..data.typed_mappings import (
     list_of,
     mapping_of,
 )
-from ..fairseq_patches.update_layout import lay_out
+from ..launching.update_layout import lay_out
 from .errors import ReproduceError
 from .yaml_files import (
     OVERRIDES,

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 
-from ..fairseq_patches.exit_code import EXIT_RESUMABLE
+from ..launching.exit_code import EXIT_RESUMABLE
 from .errors import ReproduceError
 from .runs import RunFolder
 from .versions import ROOT

@@ -1,9 +1,10 @@
-"""Work-arounds of compat.py that no other test would miss."""
+"""Work-arounds of compatibility.py that no other test would miss; registration."""
 
 import copy
 import subprocess
 import sys
 
+import pytest
 from hydra.core.config_store import ConfigStore
 
 from fairseq_transnormer.reproduce.configurations import compose
@@ -12,7 +13,11 @@ from tests.paths import CONFIGS
 PROGRAM = """
 import logging
 import sys
-import fairseq_transnormer
+import {first}
+from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+assert "transnormer_t2" in ARCH_MODEL_REGISTRY
+assert checkpoint_utils.load_checkpoint_to_cpu.wrapped_in
 root = logging.getLogger()
 assert root.level == logging.WARNING, root.level
 assert not root.handlers, root.handlers
@@ -20,10 +25,24 @@ assert "torch._dynamo" not in sys.modules
 """
 
 
-def test_importing_the_package_leaves_logging_alone():
-    """And torch's compiler to those who compile: a second of every process."""
+@pytest.mark.parametrize(
+    "first",
+    [
+        "fairseq_transnormer.generation",
+        # in a process that fairseq has started
+        "fairseq_transnormer.fairseq_patches.stopping",
+        pytest.param("fairseq_transnormer.ops", marks=pytest.mark.slow),
+    ],
+)
+def test_whatever_is_imported_first(first):
+    """The models are registered, fairseq is changed, and logging is left alone.
+
+    And torch's compiler is left to those who compile: a second of every process.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM.format(first=first)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert not done.stdout and "INFO" not in done.stderr

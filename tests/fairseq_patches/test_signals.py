@@ -205,7 +205,8 @@ def test_any_moment(training, goes_on, num_workers, start_method):
         with suppress(ProcessLookupError):  # it has ended by then
             run.send(signal.SIGTERM)
         code = run.wait()
-        if code == [0]:
+        # or while it leaves, which nobody waits for
+        if code == [0] or "done training" in run.text():
             run.save_dir = run.save_dir.with_name(f"checkpoints-{len(moments)}")
         else:
             assert code == [os.EX_TEMPFAIL], (moments, run.text())

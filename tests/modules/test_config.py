@@ -54,8 +54,8 @@ NUMBERS = {
     "dropout": (-0.1, 1.0, 2.0, math.nan),
     "attention_dropout": (-0.1, 1.0, math.nan),
     "activation_dropout": (-0.1, 1.0, math.nan),
-    "lrpe_base": (0.0, -10.0, math.nan),
-    "norm_eps": (0.0, -1e-8, math.nan),
+    "lrpe_base": (0.0, -10.0, math.nan, math.inf),
+    "norm_eps": (0.0, -1e-8, math.nan, math.inf),
     "max_positions": (0, -512),
 }
 

@@ -344,10 +344,10 @@ MATHEMATICS = (
         "tests/modules/test_config_reaches_layers.py",
     ),
     Mutant(
-        "modules/nan-is-above-any-bound",
+        "modules/infinity-is-a-number",
         _MODULES + "options.py",
-        "(above is None or value > above)",
-        "(above is None or not value <= above)",
+        "(not isinstance(value, float) or math.isfinite(value))",
+        "True",
         "tests/modules/test_config.py",
     ),
     Mutant(

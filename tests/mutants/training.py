@@ -115,17 +115,17 @@ TRAINING = (
     ),
     Mutant(
         "data_parallel/less-than-a-device-takes",
-        "fairseq_transnormer/fairseq_patches/update_layout.py",
+        "fairseq_transnormer/launching/update_layout.py",
         "if n <= (most or share)",
         "if n < (most or share + 1)",
-        "tests/fairseq_patches/test_update_layout.py",
+        "tests/launching/test_update_layout.py",
     ),
     Mutant(
         "data_parallel/workers-need-not-divide-an-update",
-        "fairseq_transnormer/fairseq_patches/update_layout.py",
+        "fairseq_transnormer/launching/update_layout.py",
         "    if sequences % workers:\n",
         "    if False:\n",
-        "tests/fairseq_patches/test_update_layout.py",
+        "tests/launching/test_update_layout.py",
     ),
     Mutant(
         "data_parallel/a-cpu-that-nobody-asked-for",

@@ -7,12 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_transnormer.fairseq_patches import gpu_memory
-from fairseq_transnormer.fairseq_patches.gpu_memory import (
-    NEEDS,
-    largest_batch,
-    least_memory,
-)
+from fairseq_transnormer.launching import gpu_memory
+from fairseq_transnormer.launching.gpu_memory import NEEDS, largest_batch, least_memory
 
 ALM, BLM = "language_modeling", "masked_lm"
 

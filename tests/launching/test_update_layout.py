@@ -7,13 +7,13 @@ import sys
 import pytest
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.fairseq_patches import update_layout
 from fairseq_transnormer.fairseq_patches.data_parallel import (
     IN_HYDRA,
     check_shared_updates,
     set_update_layout,
 )
-from fairseq_transnormer.fairseq_patches.update_layout import lay_out
+from fairseq_transnormer.launching import update_layout
+from fairseq_transnormer.launching.update_layout import lay_out
 from tests.messages import assert_names, process_refuses, refuses
 
 
