@@ -67,9 +67,10 @@ training=(--optimizer adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 --seed 
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
     training+=(--cpu)
 
-# of fairseq's JSON log: every hundredth update, and the validations
-progress='s/.*train_inner.*"loss": "([0-9.]+)".*"wps": "([0-9.]+)".*"num_updates": "([0-9]+00)".*/update \3: training loss \1 bits a token, \2 tokens a second/p
-s/.*"valid_ppl": "([0-9.]+)".*"valid_num_updates": "([0-9]+)".*/update \2: validation perplexity \1/p'
+# of fairseq's JSON log: every fiftieth update, the validations, and a run that is done
+progress='s/.*train_inner.*"loss": "([0-9.]+)".*"wps": "([0-9.]+)".*"num_updates": "([0-9]*[05]0)".*/update \3: training loss \1 bits a token, \2 tokens a second/p
+s/.*"valid_ppl": "([0-9.]+)".*"valid_num_updates": "([0-9]+)".*/update \2: validation perplexity \1/p
+s/.*(is of a finished run: .*nothing is left to do).*/the checkpoint \1/p'
 
 train() { "$bin/fairseq-train" "${data[@]}" "${model[@]}" "${training[@]}" "$@"; }
 
