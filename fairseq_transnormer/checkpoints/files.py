@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..data.fingerprints import file_sha256
 from .safe_loading import CheckpointError, is_whole, read_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -35,16 +36,13 @@ def fingerprint(path: Path) -> str:
 
     Made of the CRC-32 of the records, which the file lists: fast for large files.
     """
+    if not zipfile.is_zipfile(path):
+        return file_sha256(path)
     digest = hashlib.sha256()
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for record in archive.infolist():
-                name = record.filename.partition("/")[2]
-                digest.update(f"{name} {record.file_size} {record.CRC}\n".encode())
-    else:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 24):
-                digest.update(block)
+    with zipfile.ZipFile(path) as archive:
+        for record in archive.infolist():
+            name = record.filename.partition("/")[2]
+            digest.update(f"{name} {record.file_size} {record.CRC}\n".encode())
     return digest.hexdigest()
 
 
