@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from setuptools import find_packages
 
 from tests.paths import ROOT, SCRIPTS
 
@@ -37,6 +38,14 @@ def install(tmp_path):
         return asked.read_text().splitlines()
 
     return run
+
+
+def test_every_room_is_installed():
+    """A folder without ``__init__.py`` works here, and is left out of a wheel."""
+    package = ROOT / "fairseq_transnormer"
+    rooms = {path.parent for path in package.rglob("*.py")}
+    packed = find_packages(ROOT, include=[package.name, f"{package.name}.*"])
+    assert {".".join(room.relative_to(ROOT).parts) for room in rooms} == set(packed)
 
 
 def removed(asked: list[str]) -> list[str]:

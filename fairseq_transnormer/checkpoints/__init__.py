@@ -1,0 +1,1 @@
+"""Files of checkpoints, read and written without fairseq: whole, safe, named."""

@@ -1,0 +1,1 @@
+"""What ``data_prep`` wrote, read without fairseq, and the fingerprints of data."""
