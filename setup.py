@@ -19,11 +19,6 @@ setup(
     # and the ops and modules work without it.
     # before 2.6 torch's safe loading of checkpoints can run code (CVE-2025-32434)
     install_requires=["torch>=2.6", "numpy"],
-    entry_points={
-        "console_scripts": [
-            "transnormer-reproduce = fairseq_transnormer.reproduce.command_line:main",
-        ],
-    },
     extras_require={
         "fairseq": [
             "ve-fairseq==0.12.3; python_version>='3.11' and python_version<'3.13'",

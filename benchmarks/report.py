@@ -1,6 +1,6 @@
 """Tables and charts of what the benchmarks measured.
 
-    python -m benchmarks.report
+    python -m benchmarks report
 
 Reads every JSON file of the results folder and writes a PNG for each and one README.md
 beside them. The same JSON gives the same files.
@@ -11,19 +11,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from . import (
+from .generation import generation_cost_report, image_generation_report
+from .harness import results
+from .harness.charts import draw
+from .kernels import kernels_report
+from .linear_transformers import (
     chunk_sizes_report,
-    compare_models_report,
-    generation_cost_report,
-    image_generation_report,
-    kernels_report,
     linear_attention_forms_report,
-    lra_speed_report,
-    results,
     sampling_layer_report,
-    training_step_report,
 )
-from .charts import draw
+from .training import compare_models_report, lra_speed_report, training_step_report
 
 SECTIONS = {
     "chunk_sizes": chunk_sizes_report,
@@ -91,7 +88,7 @@ def _listed(title: str, values: dict) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.report", description=__doc__.splitlines()[0]
+        prog="python -m benchmarks report", description=__doc__.splitlines()[0]
     )
     parser.add_argument(
         "--folder",
@@ -105,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"--folder {folder} holds no .json file; run a benchmark first")
     parts = [
         "# Benchmarks",
-        "Made by `python -m benchmarks.report` from the JSON here.",
+        "Made by `python -m benchmarks report` from the JSON here.",
     ]
     for path in paths:
         try:
@@ -124,7 +121,3 @@ def main(arguments: list[str] | None = None) -> None:
     except ValueError as error:
         parser.error(str(error))
     print(f"report: wrote {readme}")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ Commands need different packages, which they import at many places; they all end
 
 from __future__ import annotations
 
+import itertools
 import sys
 from types import TracebackType
 
@@ -22,7 +23,7 @@ INSTALL = {
     "PIL": "pip install Pillow",
 }
 INSTALL["fairseq_cli"] = INSTALL["fairseq"]
-OWN = ("fairseq_transnormer", "benchmarks")
+OWN = ("fairseq_transnormer", "benchmarks", "data_prep")
 
 
 def explain_to_users() -> None:
@@ -47,8 +48,11 @@ def command_of(arguments: list[str]) -> str | None:
     """The command of this package that ``python ARGUMENTS`` runs; None for others."""
     if "-m" not in arguments[:-1]:
         return None
-    module = arguments[arguments.index("-m") + 1]
-    return module if module.partition(".")[0] in OWN else None
+    module, *words = arguments[arguments.index("-m") + 1 :]
+    if module.partition(".")[0] not in OWN:
+        return None
+    words = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    return " ".join([module, *words[: 2 if words[:1] == ["analyse"] else 1]])
 
 
 def explanation(error: ImportError) -> str:

@@ -14,9 +14,9 @@ usage: scripts/finetune_glue.sh CHECKPOINT PROBLEM... [options]
 Sweeps over the paper's learning rates, 3 epochs each, and writes a table of the best on
 the development set, all results as JSON, and a plot. Each run is a folder of its own;
 the same command again goes on. Options are those of
-  python -m fairseq_transnormer.reproduce finetune --help
+  python -m fairseq_transnormer reproduce finetune --help
 such as --seeds 1 2 3, --lr 1e-5 3e-5, --gpus 0,1, --jobs 8, --pooling mean,
---data sentence_prediction=DIR (default: data-bin/glue, by data_prep.glue), --slurm.
+--data sentence_prediction=DIR (default: data-bin/glue, by data_prep glue), --slurm.
 END
 }
 
@@ -40,4 +40,4 @@ done
 }
 [ ! -x "$root/.venv/bin/python" ] || PATH=$root/.venv/bin:$PATH
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-exec python -m fairseq_transnormer.reproduce finetune "$checkpoint" "${problems[@]}" "$@"
+exec python -m fairseq_transnormer reproduce finetune "$checkpoint" "${problems[@]}" "$@"

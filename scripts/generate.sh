@@ -9,4 +9,4 @@ python=$root/.venv/bin/python
 [ -x "$python" ] || python=python
 # appended, not put first: with the repository installed this changes nothing
 export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root
-exec "$python" -m fairseq_transnormer.generation "$@"
+exec "$python" -m fairseq_transnormer generate "$@"

@@ -7,4 +7,5 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 command -v "$python" >/dev/null || python=$(command -v python || command -v python3)
-exec "$python" "$root/scripts/gpu_check.py" "$@"
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+exec "$python" -m benchmarks gpu_check "$@"

@@ -50,8 +50,8 @@ bin=$root/.venv/bin
 step "Corpus: the documentation of Python's standard library"
 mkdir -p "$dir"
 echo "$arch" >"$dir/arch"
-"$bin/python" -m data_prep.stdlib_corpus --dest "$dir/corpus"
-"$bin/python" -m data_prep.text --dest "$dir/data-bin" \
+"$bin/python" -m data_prep stdlib_corpus --dest "$dir/corpus"
+"$bin/python" -m data_prep text --dest "$dir/data-bin" \
     --tokenizer sentencepiece --vocab-size 4000 \
     --train "$dir/corpus/train.txt" --valid "$dir/corpus/valid.txt" \
     --test "$dir/corpus/test.txt"
@@ -106,7 +106,7 @@ bash scripts/generate.sh --path "$dir/checkpoints/checkpoint_last.pt" \
     tee "$dir/generated.txt"
 
 step "Summary"
-"$bin/python" -m fairseq_transnormer.analysis.summary --log "$dir/train.log" \
+"$bin/python" -m fairseq_transnormer analyse summary --log "$dir/train.log" \
     --evaluations "$dir/eval-before.log" "$dir/eval-after.log" \
     --plot "$dir/loss.png" --json "$dir/summary.json"
 step "Done: loss curve in $dir/loss.png, text in $dir/generated.txt"

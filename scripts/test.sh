@@ -56,7 +56,7 @@ interpreter() {
     TRITON_INTERPRET=1 tests tests/triton_interpreter
 }
 rows() {
-    .venv/bin/python -m fairseq_transnormer.reproduce run "${tables[@]}" \
+    .venv/bin/python -m fairseq_transnormer reproduce run "${tables[@]}" \
         --preset smoke --gpus none --jobs "$cores" --fork --runs-dir "$scratch/runs"
 }
 # Both at once: data and plans of the rows leave cores to the interpreter.

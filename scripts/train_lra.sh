@@ -22,7 +22,7 @@ number of GPUs that divides it. The same command again goes on from the last che
 With other --gpus each takes batches of another size, and the epoch is cut up anew: of that
 epoch some sequences come again and others do not.
 
-  --data DIR         folder that data_prep.lra has made (default: data-bin/lra/TASK)
+  --data DIR         folder that data_prep lra has made (default: data-bin/lra/TASK)
   --gpus N           GPUs of this machine; 0 trains on the CPU (default: 1)
   --precision NAME   fp32, fp16 or bf16 (default: fp32)
   --save-dir DIR     folder of the run (default: runs/lra/TASK/ARCHITECTURE)
@@ -74,7 +74,7 @@ done
 [ "$gpus" -gt 0 ] || [ "$precision" != fp16 ] ||
     fail "--precision fp16 needs a GPU; allowed with --gpus 0: fp32, bf16"
 [ -f "$data/manifest.json" ] ||
-    fail "--data $data has no manifest.json; python -m data_prep.lra $task makes it"
+    fail "--data $data has no manifest.json; python -m data_prep lra $task makes it"
 
 processes=$((gpus > 0 ? gpus : 1))
 batch=$(sed -n 's/^  batch_size: \([0-9]*\).*/\1/p' "$root/configs/lra/$task.yaml")

@@ -1,6 +1,5 @@
-"""scripts/gpu_check.py: its runner of steps, its readers, and no GPU."""
+"""benchmarks/gpu_check.py: its runner of steps, its readers, and no GPU."""
 
-import importlib
 import json
 import os
 import subprocess
@@ -11,34 +10,25 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import gpu_check
 from tests.messages import command_refuses, lines_naming, refuses
 from tests.paths import ROOT
-
-
-@pytest.fixture(scope="module")
-def gpu_check():
-    """The script as a module."""
-    with pytest.MonkeyPatch.context() as patch:
-        # as Python does for a script
-        patch.syspath_prepend(ROOT / "scripts")
-        return importlib.import_module("gpu_check")
 
 
 def python(code):
     return [sys.executable, "-c", code]
 
 
-def run(gpu_check, steps, out, seconds=60):
+def run(steps, out, seconds=60):
     passed = gpu_check.run_steps(steps, out, seconds, {"measured": True})
     summary = json.loads((out / "summary.json").read_text())
     assert summary["measured"]
     return passed, {record["step"]: record for record in summary["steps"]}
 
 
-def test_a_failed_step_stops_only_those_that_need_it(gpu_check, tmp_path):
+def test_a_failed_step_stops_only_those_that_need_it(tmp_path):
     step = gpu_check.Step
     passed, records = run(
-        gpu_check,
         [
             step("good", 1, python("print(1)"), read=lambda text: int(text)),
             step("bad", 1, python("print('because'); raise SystemExit(7)")),
@@ -66,12 +56,12 @@ def test_a_failed_step_stops_only_those_that_need_it(gpu_check, tmp_path):
     assert "because" in log and "seen" in log and "never" not in log
 
 
-def test_all_passed(gpu_check, tmp_path):
-    passed, _ = run(gpu_check, [gpu_check.Step("one", 1, python("1"))], tmp_path)
+def test_all_passed(tmp_path):
+    passed, _ = run([gpu_check.Step("one", 1, python("1"))], tmp_path)
     assert passed
 
 
-def test_a_slow_step_ends_with_its_children(gpu_check, tmp_path):
+def test_a_slow_step_ends_with_its_children(tmp_path):
     mark = tmp_path / "pid"
     code = (
         "import subprocess, sys, time, pathlib;"
@@ -81,7 +71,7 @@ def test_a_slow_step_ends_with_its_children(gpu_check, tmp_path):
     )
     slow = gpu_check.Step("slow", 0.1, python(code))
     quick = gpu_check.Step("quick", 0.1, python("1"))
-    passed, records = run(gpu_check, [slow, quick], tmp_path, seconds=30)
+    passed, records = run([slow, quick], tmp_path, seconds=30)
     assert not passed
     assert records["slow"]["status"] == "timeout"
     assert records["slow"]["reason"] == "not ready after 3 s"
@@ -90,11 +80,11 @@ def test_a_slow_step_ends_with_its_children(gpu_check, tmp_path):
     assert not is_running(int(mark.read_text()))
 
 
-def test_a_step_out_of_time_can_still_write_its_results(gpu_check, tmp_path):
+def test_a_step_out_of_time_can_still_write_its_results(tmp_path):
     code = "import time\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('42')"
     step = gpu_check.Step("slow", 0.1, python(code), read=int)
     # 8 s, in which a busy machine still starts Python
-    _, records = run(gpu_check, [step], tmp_path, seconds=80)
+    _, records = run([step], tmp_path, seconds=80)
     assert records["slow"]["status"] == "timeout"
     assert records["slow"]["result"] == 42
 
@@ -112,14 +102,14 @@ def is_running(pid):
     return True
 
 
-def test_nothing_begins_when_the_time_is_over(gpu_check, tmp_path):
+def test_nothing_begins_when_the_time_is_over(tmp_path):
     steps = [gpu_check.Step("late", 1, python("1"))]
-    _, records = run(gpu_check, steps, tmp_path, seconds=0.5)
+    _, records = run(steps, tmp_path, seconds=0.5)
     assert records["late"]["status"] == "skipped"
     assert records["late"]["reason"] == "no time is left"
 
 
-def test_results_of_tests(gpu_check, tmp_path):
+def test_results_of_tests(tmp_path):
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
         "def test_good(): pass\n"
@@ -141,7 +131,7 @@ def test_results_of_tests(gpu_check, tmp_path):
         gpu_check.read_tests(xml)
 
 
-def test_training_logs_become_losses_and_speed(gpu_check, tmp_path):
+def test_training_logs_become_losses_and_speed(tmp_path):
     def line(kind, **numbers):
         return f"2026 | INFO | {kind} | {json.dumps(numbers)}\n"
 
@@ -164,7 +154,7 @@ def test_training_logs_become_losses_and_speed(gpu_check, tmp_path):
     assert trainings["one"]["loss_by_update"][0] == [5, 9]
 
 
-def test_trainings_use_flags_that_fairseq_knows(gpu_check, tmp_path):
+def test_trainings_use_flags_that_fairseq_knows(tmp_path):
     from .resolved_configs import command_line_config
 
     steps = gpu_check.training_steps(tmp_path, tmp_path)
@@ -183,7 +173,7 @@ def test_trainings_use_flags_that_fairseq_knows(gpu_check, tmp_path):
     assert {(ours, "triton"), (ours, "torch"), ("transformer_lm", None)} <= backends
 
 
-def test_no_step_writes_over_anothers_file(gpu_check, tmp_path):
+def test_no_step_writes_over_anothers_file(tmp_path):
     steps = gpu_check.check_steps(tmp_path, tmp_path / "work")
     written = [
         Path(part.rpartition("=")[2])
@@ -198,7 +188,7 @@ def test_no_step_writes_over_anothers_file(gpu_check, tmp_path):
     assert sorted(set(names)) == sorted(names)
 
 
-def test_a_step_comes_after_what_it_needs(gpu_check, tmp_path):
+def test_a_step_comes_after_what_it_needs(tmp_path):
     steps = gpu_check.check_steps(tmp_path, tmp_path / "work")
     names = [step.name for step in steps]
     assert all(step.needs in (None, *names[:i]) for i, step in enumerate(steps))
@@ -222,7 +212,7 @@ def test_without_a_gpu_nothing_is_measured(tmp_path):
     assert summary["measured"] is False and "no CUDA device" in summary["reason"]
 
 
-def test_wrong_usage(gpu_check, tmp_path, capsys):
+def test_wrong_usage(tmp_path, capsys):
     (tmp_path / "old.json").touch()
     for arguments, parts in (
         (["--out", tmp_path], ["--out", tmp_path, "empty", "new"]),

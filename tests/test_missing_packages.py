@@ -26,12 +26,12 @@ sys.meta_path.insert(0, Without())
 @pytest.mark.parametrize(
     "command",
     [
-        "fairseq_transnormer.generation",
-        "fairseq_transnormer.classification",
-        "fairseq_transnormer.export x.pt --dest y",
-        "fairseq_transnormer.analysis.context_use x.pt --data y",
-        "fairseq_transnormer.reproduce.lra_parameters",
-        "fairseq_transnormer.analysis.images",
+        "fairseq_transnormer generate --path x.pt --prompt y",
+        "fairseq_transnormer classify --path x.pt --text y",
+        "fairseq_transnormer export x.pt --dest y",
+        "fairseq_transnormer analyse context_use --checkpoint a=x.pt --data y",
+        "fairseq_transnormer analyse lra_parameters",
+        "fairseq_transnormer analyse images --data y --checkpoint a=x.pt --output z",
     ],
 )
 def test_without_fairseq(command, tmp_path):
@@ -51,8 +51,15 @@ def test_without_fairseq(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        (["python", "-m", "fairseq_transnormer.a", "x"], "fairseq_transnormer.a"),
-        (["python", "-X", "dev", "-m", "benchmarks.kernels"], "benchmarks.kernels"),
+        (
+            ["python", "-m", "fairseq_transnormer", "analyse", "a", "x"],
+            "fairseq_transnormer analyse a",
+        ),
+        (["python", "-m", "fairseq_transnormer", "--help"], "fairseq_transnormer"),
+        (
+            ["python", "-X", "dev", "-m", "benchmarks", "kernels"],
+            "benchmarks kernels",
+        ),
         (["python", "-m", "pytest", "fairseq_transnormer"], None),
         (["python", "program.py", "-m"], None),
         (["python", "-c", "1"], None),

@@ -387,7 +387,7 @@ def test_the_arenas_script_trains_its_configuration(tmp_path):
         ),
         (
             ["text", "t1", "--data", "/none"],
-            ["--data /none", "manifest.json", "data_prep.lra text"],
+            ["--data /none", "manifest.json", "data_prep lra text"],
         ),
         (["text", "t1", "--updates", "3"], ["'--updates'", "--help"]),
     ],

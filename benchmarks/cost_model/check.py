@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from .. import environment, results
-from ..memory import peak_bytes
-from ..mixed_precision import MasterAdam
-from ..roofline import copy_bandwidth
-from ..timing import seconds_of
+from ..harness import environment, results
+from ..harness.memory import peak_bytes
+from ..harness.mixed_precision import MasterAdam
+from ..harness.roofline import copy_bandwidth
+from ..harness.timing import seconds_of
 from .machines import Assumptions, Machine
 from .model import Model, build, kernels_take, loss, traced
 
@@ -50,7 +50,7 @@ def measure(file: Path) -> None:
     results.write(
         file,
         benchmark="cost_model",
-        command="python -m benchmarks.cost_model --measure",
+        command="python -m benchmarks cost_model --measure",
         environment=environment.describe(CPU) | {"threads": 1},
         settings={
             "tokens": TOKENS,

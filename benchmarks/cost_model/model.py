@@ -1,8 +1,8 @@
 """What training costs, worked out: time and memory on machines that are not here.
 
-    python -m benchmarks.cost_model            # results/cost_model/README.md
-    python -m benchmarks.cost_model --measure  # this CPU's rates and steps first
-    python -m benchmarks.cost_model --measure-workers  # updates of several processes
+    python -m benchmarks cost_model            # results/cost_model/README.md
+    python -m benchmarks cost_model --measure  # this CPU's rates and steps first
+    python -m benchmarks cost_model --measure-workers  # updates of several processes
 
 docs/cost.md explains the tables.
 
@@ -34,7 +34,7 @@ from fairseq_transnormer.modules.config import (
 from fairseq_transnormer.modules.float32 import Float32Module
 from fairseq_transnormer.modules.sequence_classifier import SequenceClassifier
 
-from ..mixed_precision import FlatAdam, MasterAdam
+from ..harness.mixed_precision import FlatAdam, MasterAdam
 from .machines import Assumptions, Machine
 from .traced import Kernel, trace
 

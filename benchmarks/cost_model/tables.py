@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..markdown import table
+from ..harness.markdown import table
 from . import workers as measured_workers
 from .check import FILE, compared
 from .machines import GIB, GOOD, MACHINES, POOR, Machine
@@ -45,7 +45,7 @@ LENGTHS, WIDTHS, LAYERS = (512, 2048, 8192), (256, 512, 1024, 2048), (6, 12)
 WORKERS = (1, 8, 16, 128)
 HEAD = """# What training costs
 
-Made by `python -m benchmarks.cost_model`; [docs/cost.md](../../docs/cost.md) explains
+Made by `python -m benchmarks cost_model`; [docs/cost.md](../../docs/cost.md) explains
 it. Tables that do not say "modelled" are of a CPU: **nothing was measured on a GPU.**
 The ends of "a - b" come from good and poor assumptions, which docs/cost.md gives."""
 

@@ -18,10 +18,10 @@ import torch.distributed as dist
 from torch.multiprocessing import spawn
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import environment, results
-from ..markdown import table
-from ..memory import METHODS, peak_bytes
-from ..mixed_precision import MasterAdam
+from ..harness import environment, results
+from ..harness.markdown import table
+from ..harness.memory import METHODS, peak_bytes
+from ..harness.mixed_precision import MasterAdam
 from .model import Model, build, loss
 
 FILE = "workers.json"
@@ -49,7 +49,7 @@ def measure(file: Path) -> None:
     results.write(
         file,
         benchmark="cost_model",
-        command="python -m benchmarks.cost_model --measure-workers",
+        command="python -m benchmarks cost_model --measure-workers",
         environment=environment.describe(torch.device("cpu")) | {"cores": cores},
         settings={
             "sequences": SEQUENCES,

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable
 
 import torch
-from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
@@ -44,6 +43,8 @@ def attention_matrices(
     Raises:
         ValueError: no attention ran.
     """
+    from fairseq.modules import MultiheadAttention
+
     matrices: dict[str, Tensor | None] = {}
     with contextlib.ExitStack() as stack:
         for name, module in model.named_modules():

@@ -1,6 +1,6 @@
 """Where models look (Figure 2): locally accumulated attention scores, attention maps.
 
-    python -m fairseq_transnormer.analysis.attention_scores --data data-bin/stdlib \\
+    python -m fairseq_transnormer analyse attention_scores --data data-bin/stdlib \\
         --checkpoint T2=runs/alm_t2/checkpoints/checkpoint_best.pt \\
         --checkpoint vanilla=runs/alm_vanilla/checkpoints/checkpoint_best.pt \\
         --output results/attention
@@ -117,7 +117,9 @@ def attention_scores(
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse attention_scores",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--checkpoint",
@@ -301,7 +303,3 @@ def mean_curve(weights: Tensor, ratios: Tensor) -> tuple[Tensor, int]:
     has_weight = weights.sum(-1) > 0
     count = int(has_weight.sum())
     return scores[has_weight].sum(0) / max(count, 1), count
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

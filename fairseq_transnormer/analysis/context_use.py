@@ -1,6 +1,6 @@
 """How much of its context a trained model uses: perplexity behind shorter texts.
 
-    python -m fairseq_transnormer.analysis.context_use T2=checkpoint_best.pt \\
+    python -m fairseq_transnormer analyse context_use T2=checkpoint_best.pt \\
         --data DATA --lengths 64 512
 
 The same tokens are predicted each time, in a text that is cut into blocks of each
@@ -11,7 +11,6 @@ lies farther away.
 import argparse
 import json
 import logging
-import sys
 from pathlib import Path
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from ..checkpoints.identity import weights_fingerprint
 from .figures import named_paths
-from .trained_models import behind_begin, load_trained_model, read_blocks
+from .trained_models import after_begin, load_trained_model, read_blocks
 
 TOKENS_AT_ONCE = 4096
 
@@ -83,7 +82,7 @@ def _scores(model: nn.Module, tokens: Tensor, wanted: Tensor, causal: bool) -> T
         logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
     else:
         mask = model.encoder.dictionary.index("<mask>")
-        logits = model(behind_begin(model, tokens.masked_fill(wanted, mask)))[0]
+        logits = model(after_begin(model, tokens.masked_fill(wanted, mask)))[0]
         logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
     return logits.double().log_softmax(-1)
 
@@ -91,7 +90,9 @@ def _scores(model: nn.Module, tokens: Tensor, wanted: Tensor, causal: bool) -> T
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse context_use",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH")
     parser.add_argument("--data", type=Path, required=True, help="binarised text")
@@ -122,7 +123,3 @@ def main(argv: list[str] | None = None) -> int:
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Perplexity of what needs no attention: the frequency of tokens, and of pairs.
 
-    python -m fairseq_transnormer.analysis.frequency_baselines DATA --tokens 102400
+    python -m fairseq_transnormer analyse frequency_baselines DATA --tokens 102400
 
 A language model is at the unigram's perplexity as long as it looks at nothing, and a
 causal one at the bigram's as long as it looks at the current token alone, which it can
@@ -11,7 +11,6 @@ and their order says nothing about it.
 import argparse
 import json
 import logging
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +72,9 @@ def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse frequency_baselines",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", type=Path, help="folder of binarised text")
     parser.add_argument("--split", default="valid", help="that is predicted (valid)")
@@ -106,7 +107,3 @@ def main(argv: list[str] | None = None) -> int:
     for name, value in found.items():
         print(f"{name:8} {value:8.2f}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Bounded and unbounded gradients (section 3.1): equations 9, 11, 15 in numbers.
 
-    python -m fairseq_transnormer.analysis.gradient_bounds --output results/analyses
+    python -m fairseq_transnormer analyse gradient_bounds --output results/analyses
 
 Random scores of every magnitude go through softmax, scaled linear and NormAttention in
 float64; the largest gradient that automatic differentiation gives stands beside the
@@ -133,7 +133,9 @@ def draw(results: dict, target: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse gradient_bounds",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", type=Path, required=True, help="folder")
     parser.add_argument("--length", type=int, default=32, help="n (32)")
@@ -168,7 +170,3 @@ def main(argv: list[str] | None = None) -> int:
                 f"  {row['magnitude']:.0e}  {row['gradient']:.3g}  {row['bound']:.3g}"
             )
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

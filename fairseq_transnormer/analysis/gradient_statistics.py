@@ -1,6 +1,6 @@
 """Relative standard deviation of training gradients (Table 2), from recorded series.
 
-    python -m fairseq_transnormer.analysis.gradient_statistics \\
+    python -m fairseq_transnormer analyse gradient_statistics \\
         T1=runs/alm_t1/gradient_statistics.jsonl \\
         T2=runs/alm_t2/gradient_statistics.jsonl --plot gradients.png
 
@@ -164,7 +164,9 @@ def plot(series: dict[str, GradientSeries], target: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse gradient_statistics",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="of a run each")
     parser.add_argument("--first", type=int, default=1, help="first update counted")
@@ -209,7 +211,3 @@ def _shown(value: float | int | None) -> str:
     if value is None:
         return "-"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Images from models of pixels: sampled ones, and halves that are completed.
 
-    python -m fairseq_transnormer.analysis.images --data data-bin/digits \\
+    python -m fairseq_transnormer analyse images --data data-bin/digits \\
         --checkpoint T2=runs/digits/checkpoints/checkpoint_best.pt --output images
 
 writes images.png into the folder: rows of sampled images, then the upper halves of
@@ -15,12 +15,15 @@ import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..generation.errors import GenerationError
-from ..generation.generator import TextGenerator
 from .figures import named_paths, pyplot, save
+
+if TYPE_CHECKING:
+    from ..generation.generator import TextGenerator
 
 REPORT = "report.json"
 # what a drawn symbol is that is no level; an untrained model draws some
@@ -37,7 +40,7 @@ class ImageFormat:
 
     @classmethod
     def of(cls, data: Path) -> ImageFormat:
-        """What data_prep.digits noted of the folder's images.
+        """What data_prep digits noted of the folder's images.
 
         Raises:
             GenerationError: the folder has no images.
@@ -48,7 +51,7 @@ class ImageFormat:
             return cls(*(settings[name] for name in ("height", "width", "levels")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise GenerationError(
-                f"{path}: {error!r}; allowed: a folder that data_prep.digits made"
+                f"{path}: {error!r}; allowed: a folder that data_prep digits made"
             ) from error
 
     @property
@@ -123,6 +126,7 @@ class ImageGenerator:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     options = _parser().parse_args(arguments)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         rows, image = _rows(options)
     except (OSError, ValueError) as error:
@@ -141,6 +145,8 @@ def _rows(
     options: argparse.Namespace,
 ) -> tuple[list[tuple[str, np.ndarray]], ImageFormat]:
     """Titles and pictures of the sheet's rows."""
+    from ..generation.generator import TextGenerator
+
     image = ImageFormat.of(options.data)
     settings = {
         name: getattr(options, name)
@@ -169,7 +175,7 @@ def _rows(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer.analysis.images",
+        prog="python -m fairseq_transnormer analyse images",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -181,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[NAME=]FILE",
         help="a model; may be given again",
     )
-    add("--data", type=Path, required=True, help="what data_prep.digits made")
+    add("--data", type=Path, required=True, help="what data_prep digits made")
     add("--output", type=Path, required=True, help="folder")
     add("--count", type=_positive, default=12, help="images in a row (12)")
     add("--split", default="test", help="of the images to complete (test)")
@@ -236,8 +242,3 @@ def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> 
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     save(figure, target)
-
-
-if __name__ == "__main__":
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    raise SystemExit(main())

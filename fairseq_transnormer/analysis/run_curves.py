@@ -1,6 +1,6 @@
 """Curves of any number of runs side by side: loss, speed, gradients, memory.
 
-    python -m fairseq_transnormer.analysis.run_curves T1=runs/t1 T2=runs/t2/train.log \\
+    python -m fairseq_transnormer analyse run_curves T1=runs/t1 T2=runs/t2/train.log \\
         --plot runs.png
 
 Reads logs that fairseq-train wrote with --log-format json, or the train.log of a run's
@@ -85,7 +85,9 @@ def plot_runs(runs: dict[str, dict[str, list[dict]]], target: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse run_curves",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "runs", nargs="+", metavar="NAME=LOG", help="log, or its folder"
@@ -108,7 +110,3 @@ def main(argv: list[str] | None = None) -> int:
         print(f"| {name} | {last['num_updates']} | {' | '.join(values)} |")
     plot_runs(runs, arguments.plot)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Summary table and loss curve of a fairseq training run.
 
-    python -m fairseq_transnormer.analysis.summary --log RUN/train.log \\
+    python -m fairseq_transnormer analyse summary --log RUN/train.log \\
         --evaluations RUN/eval-before.log RUN/eval-after.log \\
         --plot RUN/loss.png --json RUN/summary.json
 
@@ -43,7 +43,9 @@ def plot_losses(records: dict[str, list[dict]], target: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse summary",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--log", type=Path, required=True, help="of fairseq-train")
     parser.add_argument(
@@ -77,7 +79,3 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.plot is not None:
         plot_losses(records, arguments.plot)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

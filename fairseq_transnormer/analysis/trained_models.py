@@ -1,15 +1,15 @@
-"""Checkpoints and text to look at them with."""
+"""Checkpoints and text to look at them with.
+
+fairseq is imported where it is needed: the commands' ``--help`` does without it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from fairseq import checkpoint_utils
-from fairseq.data import Dictionary, data_utils
 from torch import Tensor, nn
 
-from .. import plugin  # noqa: F401 (fairseq loads safely then)
 from ..checkpoints.safe_loading import CheckpointError
 
 
@@ -24,6 +24,8 @@ def load_trained_model(path: Path, data: Path) -> nn.Module:
         ValueError: there is no such file, or it is no checkpoint of a language model
             with this dictionary.
     """
+    from fairseq import checkpoint_utils
+
     try:
         # fairseq's loader lies inside fairseq_patches' check
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path), {"data": str(data)})
@@ -50,6 +52,8 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
     Raises:
         ValueError: there is no such split, or it has fewer tokens.
     """
+    from fairseq.data import Dictionary, data_utils
+
     dictionary = data / "dict.txt"
     if not dictionary.is_file():
         raise ValueError(f"{data}: no dict.txt; allowed: folders of binarised text")
@@ -77,11 +81,11 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
 def run_on(model: nn.Module, tokens: Tensor) -> None:
     """Run a model on tokens (B, N), as in training but for masked words."""
     if not hasattr(model, "decoder"):
-        tokens = behind_begin(model, tokens)
+        tokens = after_begin(model, tokens)
     model(tokens, features_only=True)
 
 
-def behind_begin(model: nn.Module, tokens: Tensor) -> Tensor:
+def after_begin(model: nn.Module, tokens: Tensor) -> Tensor:
     """(B, N) tokens for a masked model: ``<s>``, as fairseq's data have it, and all but
     the last."""
     begin = torch.full_like(tokens[:, :1], model.encoder.dictionary.bos())

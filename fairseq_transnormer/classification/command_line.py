@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..checkpoints.identity import weights_fingerprint
-from .classifier import Text, TextClassifier
 from .errors import ClassificationError
-from .evaluation import evaluate
-from .submission import write_submission
+
+if TYPE_CHECKING:
+    from .classifier import Text, TextClassifier
 
 # texts that are read before the first label is printed
 TEXTS_AT_ONCE = 1024
@@ -25,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status, 2 if what was given does not do."""
     parser = _parser()
     args = parser.parse_args(arguments)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         _run(args)
     except ClassificationError as error:
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer.classification",
+        prog="python -m fairseq_transnormer classify",
         description=__doc__,
         allow_abbrev=False,
     )
@@ -92,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> None:
     if args.dump_predictions is not None and args.evaluate is None:
         raise ClassificationError("--dump-predictions: allowed with --evaluate only")
+    # fairseq: seconds that --help shall not cost
+    from .classifier import TextClassifier
+    from .evaluation import evaluate
+    from .submission import write_submission
+
     classifier = TextClassifier.from_checkpoint(args.path, args.data, args.device)
     if args.submission is not None:
         for path in write_submission(classifier, args.submission, args.batch_size):

@@ -1,4 +1,4 @@
-"""Long-Range Arena data in plain PyTorch: what ``data_prep.lra`` wrote, mapped in."""
+"""Long-Range Arena data in plain PyTorch: what ``data_prep lra`` wrote, mapped in."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LabelledSequences(Dataset):
     """One split of a folder; nothing is read before it is asked for.
 
     Args:
-        folder: what ``python -m data_prep.lra`` made.
+        folder: what ``python -m data_prep lra`` made.
         split: "train", "valid" or "test".
 
     Attributes:
@@ -119,7 +119,7 @@ def read_manifest(folder: str | Path) -> dict:
         manifest = read_json(path, {})
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"{path}: cannot be read ({error}); python -m data_prep.lra makes it"
+            f"{path}: cannot be read ({error}); python -m data_prep lra makes it"
         ) from error
     if manifest.get("format") != FORMAT:
         raise ValueError(

@@ -68,8 +68,8 @@ class SentenceData:
             report = read_json(path, _REPORT_KINDS, _REPORT_KINDS)
         except OSError as error:
             raise ValueError(
-                f"{path}: {error.strerror}; allowed: a folder that data_prep.glue or "
-                "data_prep.classification made"
+                f"{path}: {error.strerror}; allowed: a folder that data_prep glue or "
+                "data_prep classification made"
             ) from error
         except ValueError as error:
             raise ValueError(f"{error}: damaged, or no report of data_prep") from error

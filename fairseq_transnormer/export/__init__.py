@@ -1,6 +1,6 @@
 """Models as safetensors and JSON, for plain PyTorch: no fairseq, no pickle.
 
-    python -m fairseq_transnormer.export checkpoints/checkpoint_best.pt --dest exported
+    python -m fairseq_transnormer export checkpoints/checkpoint_best.pt --dest exported
 
     exported = load_exported("exported")
     logits = exported.model(tokens)

@@ -8,6 +8,7 @@ neither fairseq nor pickle is needed for that.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from .errors import ExportError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status, 2 if what was given does not do."""
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer.export", description=__doc__
+        prog="python -m fairseq_transnormer export", description=__doc__
     )
     parser.add_argument("checkpoint", type=Path, help="of fairseq-train")
     parser.add_argument(
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="folder with dict.txt (default: the training's, or the checkpoint's)",
     )
     args = parser.parse_args(arguments)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         # fairseq: seconds that --help shall not cost
         from .writing import export_checkpoint

@@ -72,7 +72,7 @@ class Exported:
 
 
 def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exported:
-    """Load what ``python -m fairseq_transnormer.export`` wrote.
+    """Load what ``python -m fairseq_transnormer export`` wrote.
 
     Names, shapes and types of the weights are compared with the configuration before
     memory is taken for a model.

@@ -245,5 +245,5 @@ def check_ids_and_load(load, path, dictionary=None, *arguments, **keywords):
 def _truncated(path: str, found: int, expected: str) -> ValueError:
     return ValueError(
         f"{path} has {found} bytes, expected {expected}: truncated or damaged; prepare "
-        "the data again (python -m data_prep.verify checks all of a folder)"
+        "the data again (python -m data_prep verify checks all of a folder)"
     )

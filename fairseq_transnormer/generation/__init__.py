@@ -4,12 +4,16 @@
     for text in generator.generate(["The river", "In 1902"], top_p=0.9, seed=1):
         print(text.text)
 
-On the command line: ``python -m fairseq_transnormer.generation --help``.
+On the command line: ``python -m fairseq_transnormer generate --help``.
 """
 
+from typing import TYPE_CHECKING
+
 from .errors import GenerationError
-from .generator import GeneratedText, TextGenerator
 from .settings import GenerationSettings
+
+if TYPE_CHECKING:
+    from .generator import GeneratedText, TextGenerator
 
 __all__ = [
     "GeneratedText",
@@ -17,3 +21,12 @@ __all__ = [
     "GenerationSettings",
     "TextGenerator",
 ]
+
+
+def __getattr__(name: str):
+    """fairseq is imported when a generator is asked for, and not for the settings."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import generator
+
+    return getattr(generator, name)

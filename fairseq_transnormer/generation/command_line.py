@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ..checkpoints.identity import weights_fingerprint
 from .errors import GenerationError
-from .generator import TextGenerator
 from .settings import GenerationSettings
+
+if TYPE_CHECKING:
+    from .generator import TextGenerator
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status, 2 if what was given does not do."""
     parser = _parser()
     args = parser.parse_args(arguments)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         _run(args)
     except GenerationError as error:
@@ -37,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     defaults = GenerationSettings()
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer.generation",
+        prog="python -m fairseq_transnormer generate",
         description=__doc__,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -79,6 +83,9 @@ def _run(args: argparse.Namespace) -> None:
     }
     # a wrong setting shall not wait for the checkpoint
     GenerationSettings(**settings)
+    # fairseq: seconds that --help shall not cost
+    from .generator import TextGenerator
+
     generator = TextGenerator.from_checkpoint(
         args.path, args.data, args.device, args.sentencepiece_model
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-
-from fairseq.dataclass.configs import GenerationConfig
+from typing import TYPE_CHECKING
 
 from ..modules.sampling_settings import check_drawing
 from .errors import GenerationError
+
+if TYPE_CHECKING:
+    from fairseq.dataclass.configs import GenerationConfig
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class GenerationSettings:
 
         fairseq's lengths count the prompt, ours do not.
         """
+        from fairseq.dataclass.configs import GenerationConfig
+
         return GenerationConfig(
             beam=self.beam,
             max_len_a=0,

@@ -7,7 +7,7 @@ accumulated batches, without the loss scale of fp16, and clipped where the run c
 FILE is JSON lines. The first names the parameter tensors and their sizes,
 ``{"parameters": {NAME: ENTRIES, ...}}``; each other one holds, in that order, the L2
 norm and the mean of each tensor's gradient: ``{"update": N, "norm": [...], "mean":
-[...]}``. ``fairseq_transnormer.analysis.gradient_statistics`` reads it.
+[...]}``. ``fairseq_transnormer analyse gradient_statistics`` reads it.
 """
 
 import functools

@@ -6,13 +6,14 @@ from typing import Any
 
 import yaml
 
+PROGRAM = "python -m fairseq_transnormer reproduce"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of ``transnormer-reproduce``."""
+    """The parser of ``python -m fairseq_transnormer reproduce``."""
     main = argparse.ArgumentParser(
-        prog="transnormer-reproduce",
+        prog=PROGRAM,
         description="Runs the paper's tables and sets what is measured beside them. "
         "docs/reproduction.md explains it.",
         allow_abbrev=False,

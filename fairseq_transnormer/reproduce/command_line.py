@@ -1,4 +1,4 @@
-"""``transnormer-reproduce``: list, run, status, report."""
+"""``python -m fairseq_transnormer reproduce``: list, run, status, report."""
 
 import argparse
 import shlex
@@ -9,7 +9,7 @@ from typing import Any
 from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from . import corpora, slurm
-from .arguments import ROOT, parser
+from .arguments import PROGRAM, ROOT, parser
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
 from .fine_tuning import check_name, checkpoint_table
@@ -48,21 +48,24 @@ def main(argv: list[str] | None = None) -> int:
     try:
         _require_configurations(arguments.config_dir)
         arguments.command_line = shlex.join(
-            ["transnormer-reproduce", *(sys.argv[1:] if argv is None else argv)]
+            [
+                *PROGRAM.split(),
+                *(sys.argv[1:] if argv is None else argv),
+            ]
         )
         return commands[arguments.command](arguments)
     except ReproduceError as error:
-        print(f"transnormer-reproduce: error: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         print(
-            f"transnormer-reproduce {arguments.command}: error: {explanation(error)}",
+            f"{PROGRAM} {arguments.command}: error: {explanation(error)}",
             file=sys.stderr,
         )
         return 2
     except KeyboardInterrupt:
         print(
-            "transnormer-reproduce: interrupted; the same command goes on",
+            f"{PROGRAM}: interrupted; the same command resumes",
             file=sys.stderr,
         )
         return 130

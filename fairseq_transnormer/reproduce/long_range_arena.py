@@ -95,7 +95,7 @@ class Speed:
             for name, value in options.items()
             for word in (f"--{name}", *(value if isinstance(value, list) else [value]))
         ]
-        measure = [sys.executable, "-m", "benchmarks.lra_speed"]
+        measure = [sys.executable, "-m", "benchmarks", "lra_speed"]
         folder = SPEED.partition("/")[0]
         return Plan(
             name=self.name(cell, conditions),
@@ -108,7 +108,7 @@ class Speed:
                 Step("measure", [*measure, "--device", device, "--output", SPEED]
                      + [str(word) for word in words]),
                 # tables of its own: ratios to both vanilla transformers
-                Step("report", [sys.executable, "-m", "benchmarks.report",
+                Step("report", [sys.executable, "-m", "benchmarks", "report",
                                 "--folder", folder]),
             ],
             origin={"preset": conditions.preset.name},

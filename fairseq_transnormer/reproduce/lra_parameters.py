@@ -1,14 +1,9 @@
-"""Parameters of the Long-Range Arena's classifiers, as a Markdown table.
+"""Parameters of the Long-Range Arena's classifiers, as a Markdown table."""
 
-python -m fairseq_transnormer.reproduce.lra_parameters
-"""
-
+import argparse
 from types import SimpleNamespace
 
 import torch
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
-
-from .. import plugin  # noqa: F401 (registers them)
 
 PREFIX = "lra_"
 # task: longest sequence, token ids, classes, sequences
@@ -23,6 +18,8 @@ TASKS = {
 
 def architectures() -> list[str]:
     """The paper-size ones."""
+    from fairseq.models import MODEL_REGISTRY
+
     return [
         name
         for name in MODEL_REGISTRY
@@ -32,6 +29,8 @@ def architectures() -> list[str]:
 
 def count(architecture: str, task: str) -> int:
     """Parameters of an architecture for a task of the arena, positions included."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
     length, vocabulary, classes, sequences = TASKS[task]
     config = MODEL_DATACLASS_REGISTRY[architecture](
         max_positions=length, linformer_length=length
@@ -42,6 +41,17 @@ def count(architecture: str, task: str) -> int:
     with torch.device("meta"):
         model = MODEL_REGISTRY[architecture].build_model(config, setup)
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; returns the exit code."""
+    argparse.ArgumentParser(
+        prog="python -m fairseq_transnormer analyse lra_parameters",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
+    print(table())
+    return 0
 
 
 def table() -> str:
@@ -56,7 +66,3 @@ def table() -> str:
         shown = " | ".join(f"{n:,}" for n in [*counts, alone])
         lines.append(f"| `{name}` | {shown} |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())

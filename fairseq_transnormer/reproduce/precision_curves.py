@@ -1,7 +1,7 @@
 """Losses of the same trainings in several precisions, against the noise of fp32.
 
-    python -m fairseq_transnormer.reproduce run precision ...
-    python -m fairseq_transnormer.reproduce.precision_curves runs/tables/small \\
+    python -m fairseq_transnormer reproduce run precision ...
+    python -m fairseq_transnormer analyse precision_curves runs/tables/small \\
         --json results/precision/curves.json --plot results/precision/curves.png
 
 Reads every run below the folder that has finished or is under way, with its precision
@@ -232,7 +232,9 @@ def plot(runs: list[dict], target: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m fairseq_transnormer analyse precision_curves",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help="that has the runs below it")
     parser.add_argument("--json", type=Path, required=True, help="file to make")
@@ -250,7 +252,3 @@ def main(argv: list[str] | None = None) -> int:
     print(markdown(rows))
     plot(runs, arguments.plot)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

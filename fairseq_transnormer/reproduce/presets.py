@@ -121,7 +121,7 @@ class Preset:
         not_in_all: tables that "all" does not stand for; their data are others.
         columns: table -> those that are run where none are asked for.
         sweep_values: how many values of each sweep are tried; None tries all.
-        speed: options of ``benchmarks.lra_speed``, without the dashes.
+        speed: options of ``benchmarks lra_speed``, without the dashes.
     """
 
     name: str

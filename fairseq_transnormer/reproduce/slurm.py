@@ -55,7 +55,7 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
     """
     name = "-".join(folder.path.parts[-2:])
     command = (
-        f"{shlex.quote(sys.executable)} -m fairseq_transnormer.reproduce execute"
+        f"{shlex.quote(sys.executable)} -m fairseq_transnormer reproduce execute"
         f" {shlex.quote(str(folder.path))} --gpus {'auto' if gpus else 'none'}"
     )
     lines = [

@@ -21,7 +21,7 @@ Arena = choice("Arena", ("any", *ARENAS), __name__)
 class LongRangeArenaConfig(FairseqDataclass):
     """The data, how they are batched, and how gradients are clipped."""
 
-    data: str = described(MISSING, "folder that python -m data_prep.lra has made")
+    data: str = described(MISSING, "folder that python -m data_prep lra has made")
     arena: Arena = described(
         Arena("any"), "refuse a folder that is not of this task of the arena"
     )

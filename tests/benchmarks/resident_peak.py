@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.contestants.contestant import Contestant
-from benchmarks.contestants.equations import causal_linear_attention
-from benchmarks.kernel_measurement import make_call
-from benchmarks.memory import peak_bytes
+from benchmarks.harness.memory import peak_bytes
+from benchmarks.kernels.contestants.contestant import Contestant
+from benchmarks.kernels.contestants.equations import causal_linear_attention
+from benchmarks.kernels.kernel_measurement import make_call
 
 # resets the high-water mark of the resident set (proc(5)); Linux only
 CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")

@@ -6,15 +6,12 @@ import shlex
 import pytest
 import torch
 
-from benchmarks import (
+from benchmarks import kernels, report
+from benchmarks.generation import generation_cost, image_generation
+from benchmarks.harness import results, roofline
+from benchmarks.linear_transformers import (
     chunk_sizes,
-    generation_cost,
-    image_generation,
-    kernels,
     linear_attention_forms,
-    report,
-    results,
-    roofline,
     sampling_layer,
 )
 from tests.messages import assert_names, command_refuses
@@ -55,7 +52,9 @@ def run(module, arguments, path):
 @pytest.fixture
 def small_buffers(monkeypatch):
     """The copy and the flushed buffer are for machines that measure."""
-    monkeypatch.setattr("benchmarks.cold_cache.buffer_bytes", lambda device: 1000)
+    monkeypatch.setattr(
+        "benchmarks.harness.cold_cache.buffer_bytes", lambda device: 1000
+    )
     monkeypatch.setitem(roofline.BUFFER_BYTES, "cpu", 1000)
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from benchmarks import compare_models, compare_models_report, report
+from benchmarks import report
+from benchmarks.training import compare_models, compare_models_report
 from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
 from tests.analysis.logs import training_log
 from tests.messages import command_refuses, refuses

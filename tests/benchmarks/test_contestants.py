@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import contestants
-from benchmarks.accuracy import FACTOR, Judge, check_case, relative_error
-from benchmarks.contestants import Case, Setup, equations
-from benchmarks.contestants.contestant import Contestant, as_tuple
+from benchmarks.kernels import contestants
+from benchmarks.kernels.accuracy import FACTOR, Judge, check_case, relative_error
+from benchmarks.kernels.contestants import Case, Setup, equations
+from benchmarks.kernels.contestants.contestant import Contestant, as_tuple
 from fairseq_transnormer.ops import reference
 
 CPU = torch.device("cpu")
@@ -222,7 +222,7 @@ def test_compiled_contestants_are_right():
 def test_sdpa_peer_is_softmax_attention():
     from torch.nn.attention import SDPBackend
 
-    from benchmarks.contestants.torch_attention import sdpa, sdpa_on_blocks
+    from benchmarks.kernels.contestants.torch_attention import sdpa, sdpa_on_blocks
 
     q, k, v = torch.randn(3, 2, 32, 2, 8)
     for causal in (True, False):

@@ -5,13 +5,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from benchmarks.decoders import (
+from benchmarks.generation.decoders import (
     CachingTransformer,
     GraphedTransNormer,
     RecomputingTransNormer,
     StatefulTransNormer,
 )
-from benchmarks.language_models import build_transformer, build_transnormer
+from benchmarks.harness.language_models import build_transformer, build_transnormer
 
 SIZE = dict(width=32, heads=4, layers=2, vocabulary=60)
 LENGTH, STEPS = 70, 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fits import chunk_cost, growth, overtakes
+from benchmarks.linear_transformers.fits import chunk_cost, growth, overtakes
 
 LENGTHS = (64, 128, 256, 512, 1024)
 

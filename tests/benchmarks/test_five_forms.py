@@ -7,8 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import five_forms
-from benchmarks.linear_attention_forms import SOFTMAX, entered, relative_error
+from benchmarks.linear_transformers import five_forms
+from benchmarks.linear_transformers.linear_attention_forms import (
+    SOFTMAX,
+    entered,
+    relative_error,
+)
 from fairseq_transnormer.ops import reference
 
 FORMS = {

@@ -2,17 +2,21 @@
 
 import pytest
 
-from benchmarks import (
+from benchmarks import report
+from benchmarks.harness import results
+from benchmarks.harness.phases import FORWARD, TRAINING
+from benchmarks.linear_transformers import (
     chunk_sizes_report,
     linear_attention_forms_report,
-    report,
-    results,
     sampling_layer,
     sampling_layer_report,
 )
-from benchmarks.chunk_sizes import OURS, PLAIN
-from benchmarks.linear_attention_forms import BATCH_1, SOFTMAX, WIDTHS
-from benchmarks.phases import FORWARD, TRAINING
+from benchmarks.linear_transformers.chunk_sizes import OURS, PLAIN
+from benchmarks.linear_transformers.linear_attention_forms import (
+    BATCH_1,
+    SOFTMAX,
+    WIDTHS,
+)
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 # seconds as the post has them: state parallel meets attention parallel at 13,000

@@ -5,12 +5,12 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks.cases import Deadline
-from benchmarks.contestants import Case, Group, Setup
-from benchmarks.contestants.contestant import Computation, Contestant, random
-from benchmarks.kernel_measurement import Rules, make_call, measure
-from benchmarks.phases import FORWARD, LAUNCHED, TRAINING
-from benchmarks.timing import Repeats
+from benchmarks.harness.cases import Deadline
+from benchmarks.harness.phases import FORWARD, LAUNCHED, TRAINING
+from benchmarks.harness.timing import Repeats
+from benchmarks.kernels.contestants import Case, Group, Setup
+from benchmarks.kernels.contestants.contestant import Computation, Contestant, random
+from benchmarks.kernels.kernel_measurement import Rules, make_call, measure
 from tests.messages import assert_names
 
 CPU = torch.device("cpu")
@@ -20,7 +20,9 @@ CASES = [Case(4, 8), Case(2, 12), Case(1, 16)]
 
 @pytest.fixture(autouse=True)
 def small_buffer(monkeypatch):
-    monkeypatch.setattr("benchmarks.cold_cache.buffer_bytes", lambda device: 1000)
+    monkeypatch.setattr(
+        "benchmarks.harness.cold_cache.buffer_bytes", lambda device: 1000
+    )
 
 
 def rules(**changes):

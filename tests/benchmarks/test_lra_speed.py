@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from benchmarks import lra_speed, report
-from benchmarks.phases import INFERENCE, TRAINING_STEP
+from benchmarks import report
+from benchmarks.harness.phases import INFERENCE, TRAINING_STEP
+from benchmarks.training import lra_speed
 from tests.messages import assert_names, lines_naming
 
 QUICK = "--threads 1 --least-repeats 2 --most-repeats 2 --lengths 32 64 --batch 2"

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from benchmarks.memory import peak_bytes
-from benchmarks.phases import FORWARD, TRAINING
+from benchmarks.harness.memory import peak_bytes
+from benchmarks.harness.phases import FORWARD, TRAINING
 from tests.paths import ROOT
 
 from .resident_peak import CLEAR

@@ -3,9 +3,14 @@
 import pytest
 import torch
 
-from benchmarks.image_generation import draw
-from benchmarks.pixel_models import SYSTEMS, build_model, pixel_task, text_generator
-from benchmarks.recomputing import recomputing
+from benchmarks.generation.image_generation import draw
+from benchmarks.generation.pixel_models import (
+    SYSTEMS,
+    build_model,
+    pixel_task,
+    text_generator,
+)
+from benchmarks.generation.recomputing import recomputing
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -5,13 +5,15 @@ import os
 
 import pytest
 
-from benchmarks import compare_models, report, results
-from benchmarks.command_line import benchmark_parser
+from benchmarks import report
+from benchmarks.harness import results
+from benchmarks.harness.command_line import benchmark_parser
+from benchmarks.training import compare_models
 from tests.messages import assert_names, refuses
 
 RUN = {
     "benchmark": "kernels",
-    "command": "python -m benchmarks.kernels",
+    "command": "python -m benchmarks kernels",
     "environment": {},
     "settings": {},
     "measurements": [],

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from benchmarks import cold_cache, contestants, roofline
-from benchmarks.contestants import Case, Setup
-from benchmarks.kernel_measurement import make_call
-from benchmarks.phases import FORWARD
+from benchmarks.harness import cold_cache, roofline
+from benchmarks.harness.phases import FORWARD
+from benchmarks.kernels import contestants
+from benchmarks.kernels.contestants import Case, Setup
+from benchmarks.kernels.kernel_measurement import make_call
 
 CPU = torch.device("cpu")
 SETUP = Setup(64, 2, 8, 16, "identity", CPU, torch.bfloat16)

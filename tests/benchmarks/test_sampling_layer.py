@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks import sampling_layer
+from benchmarks.linear_transformers import sampling_layer
 from fairseq_transnormer.ops import reference
 
 

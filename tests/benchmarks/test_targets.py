@@ -2,9 +2,10 @@
 
 import pytest
 
-from benchmarks import charts, kernels_report, targets
-from benchmarks.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
-from benchmarks.targets import FLASH, KERNEL, TARGETS
+from benchmarks.harness import charts
+from benchmarks.harness.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
+from benchmarks.kernels import kernels_report, targets
+from benchmarks.kernels.targets import FLASH, KERNEL, TARGETS
 
 BANDWIDTH = 1000.0
 NOTHING = {"errors": {"forward": 0.0, "gradients": 0.0}}

@@ -6,8 +6,8 @@ import numpy
 import pytest
 import torch
 
-from benchmarks import timing
-from benchmarks.timing import Repeats, Spread, interleave, seconds_of
+from benchmarks.harness import timing
+from benchmarks.harness.timing import Repeats, Spread, interleave, seconds_of
 
 CPU = torch.device("cpu")
 

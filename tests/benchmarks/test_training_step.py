@@ -9,13 +9,18 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import OmegaConf
 
-from benchmarks import training_step
-from benchmarks.cases import Deadline
-from benchmarks.language_models import build_transformer, build_transnormer
-from benchmarks.mixed_precision import MasterAdam
-from benchmarks.phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
-from benchmarks.sdpa_transformer import relative_difference, with_sdpa
-from benchmarks.training_calls import TrainingStep, VanillaLayer, features, logits
+from benchmarks.harness.cases import Deadline
+from benchmarks.harness.language_models import build_transformer, build_transnormer
+from benchmarks.harness.mixed_precision import MasterAdam
+from benchmarks.harness.phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
+from benchmarks.training import training_step
+from benchmarks.training.sdpa_transformer import relative_difference, with_sdpa
+from benchmarks.training.training_calls import (
+    TrainingStep,
+    VanillaLayer,
+    features,
+    logits,
+)
 from tests.messages import assert_names, command_refuses
 
 VOCABULARY = 60

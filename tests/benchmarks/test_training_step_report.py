@@ -2,9 +2,10 @@
 
 import pytest
 
-from benchmarks import report, results
-from benchmarks import training_step_report as shape
-from benchmarks.phases import AS_SHIPPED, LAYER, MODEL, WITH_SDPA
+from benchmarks import report
+from benchmarks.harness import results
+from benchmarks.harness.phases import AS_SHIPPED, LAYER, MODEL, WITH_SDPA
+from benchmarks.training import training_step_report as shape
 from tests.messages import assert_names, lines_naming
 
 TRITON, TORCH = "TransNormer T2 (triton)", "TransNormer T2 (torch)"
@@ -21,7 +22,7 @@ def run(*rows, dtype="bfloat16", device="gpu"):
         environment["cuda"] = "13.0"
     return {
         "benchmark": "training_step",
-        "command": "python -m benchmarks.training_step",
+        "command": "python -m benchmarks training_step",
         "environment": environment,
         "settings": {"tokens": 8192, "vocabulary": 1000, "dtype": dtype},
         "measurements": list(rows),

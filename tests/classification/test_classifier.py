@@ -165,7 +165,7 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         (["--path", half, "--text", "x"], [half, "damaged"]),
         (
             ["--path", path, "--data", tmp_path, "--text", "x"],
-            [tmp_path / "report.json", "data_prep.classification"],
+            [tmp_path / "report.json", "data_prep classification"],
         ),
         (
             ["--path", path, "--data", three, "--text", "x"],

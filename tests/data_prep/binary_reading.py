@@ -5,7 +5,7 @@ from pathlib import Path
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-from data_prep.encoders import SentencepieceEncoder
+from data_prep.folders.encoders import SentencepieceEncoder
 
 
 def read_ids(folder: Path, split: str) -> list[list[int]]:

@@ -65,8 +65,8 @@ def gpt2_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def pretraining_data(tmp_path_factory) -> Path:
-    """Binary data of sentencepiece units, as ``data_prep.text`` leaves it."""
-    from data_prep import text
+    """Binary data of sentencepiece units, as ``data_prep text`` leaves it."""
+    from data_prep.own_text import text
 
     folder = tmp_path_factory.mktemp("pretraining")
     options = ["--tokenizer", "sentencepiece", "--vocab-size", "320"]
@@ -80,8 +80,8 @@ def pretraining_data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def gpt2_data(tmp_path_factory, gpt2_dir) -> Path:
-    """dict.txt beside GPT-2's files, as ``data_prep.wikitext103 blm`` leaves them."""
-    from data_prep.fairseq_format import gpt2_dictionary
+    """dict.txt beside GPT-2's files, as ``data_prep wikitext103 blm`` leaves them."""
+    from data_prep.folders.fairseq_format import gpt2_dictionary
 
     folder = tmp_path_factory.mktemp("blm")
     gpt2_dictionary().save(str(folder / "dict.txt"))
@@ -104,7 +104,7 @@ def text_files(tmp_path) -> dict[str, Path]:
 @pytest.fixture
 def word_folder(tmp_path, text_files) -> Path:
     """Binary data by words."""
-    from data_prep import text
+    from data_prep.own_text import text
 
     dest = tmp_path / "words"
     code = text.main(

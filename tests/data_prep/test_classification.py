@@ -8,7 +8,8 @@ import pytest
 from binary_reading import encoder_of, read_ids
 from glue_copies import report_of, table_of
 
-from data_prep import classification, verify
+from data_prep.folders import verify
+from data_prep.labelled_texts import classification
 from tests.messages import lines_naming
 
 ROWS = [

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from binary_reading import read_dictionary, read_text
 
-from data_prep import copy_task
-from data_prep.verify import verify_folder
+from data_prep.folders.verify import verify_folder
+from data_prep.symbols import copy_task
 
 COUNTS = ["600", "30", "20"]
 

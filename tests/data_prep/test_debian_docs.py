@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from data_prep import debian_docs, markup
-from data_prep.corpus import SPLITS
-from data_prep.debian_documents import PACKAGES
+from data_prep.documentation import debian_docs, markup
+from data_prep.documentation.corpus import SPLITS
+from data_prep.documentation.debian_documents import PACKAGES
 
 RST = """.. _label:
 

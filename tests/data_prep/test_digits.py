@@ -10,9 +10,9 @@ from binary_reading import read_dictionary, read_text
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from data_prep import digits
-from data_prep.report import read_report
-from data_prep.verify import verify_folder
+from data_prep.folders.report import read_report
+from data_prep.folders.verify import verify_folder
+from data_prep.symbols import digits
 
 SPLITS = ("train", "valid", "test")
 

@@ -5,8 +5,12 @@ import json
 
 import pytest
 
-from data_prep import documentation_topics
-from data_prep.documentation_topics import FILES, SECTIONS, without_giveaways
+from data_prep.documentation import documentation_topics
+from data_prep.documentation.documentation_topics import (
+    FILES,
+    SECTIONS,
+    without_giveaways,
+)
 
 PARAGRAPH = (
     "The {section} of number {number} takes words, as drivers/{section}/core.c does, "

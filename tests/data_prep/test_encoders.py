@@ -8,9 +8,9 @@ from fairseq.tokenizer import tokenize_line
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.encoders import Gpt2Encoder, WordEncoder, count_words
-from data_prep.errors import InputError
-from data_prep.parallel import BATCH_LINES, map_batches
+from data_prep.folders.encoders import Gpt2Encoder, WordEncoder, count_words
+from data_prep.folders.errors import InputError
+from data_prep.folders.parallel import BATCH_LINES, map_batches
 from tests.messages import refuses
 
 any_line = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"))

@@ -7,10 +7,15 @@ import pytest
 from PIL import Image, ImageDraw
 from scipy import ndimage, stats
 
-from data_prep import listops_generator, pathfinder_generator
-from data_prep.errors import InputError
-from data_prep.listops_generator import ListOpsLaw
-from data_prep.listops_symbols import END, MIN, decode, encode
+from data_prep.folders.errors import InputError
+from data_prep.long_range_arena import listops_generator, pathfinder_generator
+from data_prep.long_range_arena.listops_generator import (
+    END,
+    MIN,
+    ListOpsLaw,
+    decode,
+    encode,
+)
 
 ENLARGED = 16
 # closes the gap of 1 pixel between two dashes; paths are farther apart

@@ -12,9 +12,9 @@ from glue_copies import (
     write_tsv,
 )
 
-from data_prep import glue
-from data_prep.glue_tasks import TASKS
-from data_prep.verify import verify_folder
+from data_prep.folders.verify import verify_folder
+from data_prep.labelled_texts import glue
+from data_prep.labelled_texts.glue_tasks import TASKS
 from tests.messages import lines_naming
 
 

@@ -3,8 +3,8 @@
 import pytest
 from glue_copies import hub_dataset, write_hub_layout, write_originals
 
-from data_prep import glue
-from data_prep.glue_tasks import TASKS
+from data_prep.labelled_texts import glue
+from data_prep.labelled_texts.glue_tasks import TASKS
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from data_prep import lra, verify
-from data_prep.checksum import sha256_of
+from data_prep.folders import verify
+from data_prep.folders.checksum import sha256_of
+from data_prep.long_range_arena import lra
 from fairseq_transnormer.data.labelled_sequences import (
     LabelledSequences,
     collate,
@@ -109,7 +110,7 @@ def test_verify_finds_faults(folder, tmp_path, fails, capsys):
 
 
 def test_what_is_no_such_folder(folder, tmp_path):
-    with refuses(ValueError, tmp_path / "manifest.json", "data_prep.lra"):
+    with refuses(ValueError, tmp_path / "manifest.json", "data_prep lra"):
         LabelledSequences(tmp_path, "train")
     with refuses(ValueError, "split='dev'", folder, "train", "valid", "test"):
         LabelledSequences(folder, "dev")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep import lra
-from data_prep.listops_symbols import decode
+from data_prep.long_range_arena import lra
+from data_prep.long_range_arena.listops_generator import decode
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 
 LISTOPS = {

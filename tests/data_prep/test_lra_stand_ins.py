@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from data_prep import verify
-from data_prep.lra_stand_ins import LETTERS, main
+from data_prep.folders import verify
+from data_prep.long_range_arena.lra_stand_ins import LETTERS, main
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 
 

@@ -2,18 +2,12 @@
 
 import pytest
 
-from data_prep import (
-    classification,
-    copy_task,
-    digits,
-    documentation_topics,
-    glue,
-    lra,
-    lra_stand_ins,
-    stdlib_corpus,
-    text,
-    wikitext103,
-)
+from data_prep.documentation import documentation_topics, stdlib_corpus
+from data_prep.labelled_texts import classification, glue
+from data_prep.long_range_arena import lra, lra_stand_ins
+from data_prep.own_text import text
+from data_prep.symbols import copy_task, digits
+from data_prep.wikitext import wikitext103
 from tests.messages import assert_names
 
 DATA = ["--data", "x"]

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from data_prep import binary_folder, text
-from data_prep.errors import InputError
-from data_prep.staging import Staging
+from data_prep.folders import binary_folder
+from data_prep.folders.errors import InputError
+from data_prep.folders.staging import Staging
+from data_prep.own_text import text
 
 KILLED_AT_TRAIN = """
 import os, signal, sys

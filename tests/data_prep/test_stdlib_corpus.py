@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import stdlib_corpus, stdlib_documents
-from data_prep.checksum import sha256_of
-from data_prep.prose import FUNCTION_WORDS, comparison_key, is_prose, paragraphs
+from data_prep.documentation import stdlib_corpus, stdlib_documents
+from data_prep.documentation.prose import (
+    FUNCTION_WORDS,
+    comparison_key,
+    is_prose,
+    paragraphs,
+)
+from data_prep.folders.checksum import sha256_of
 
 SPLITS = ("train", "valid", "test")
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from glue_copies import report_of, table_of
 
-from data_prep import classification, glue, stdlib_problems
-from data_prep.stdlib_documents import package_documents
-from data_prep.stdlib_problems import EXAMPLES, PACKAGES
+from data_prep.documentation import stdlib_problems
+from data_prep.documentation.stdlib_documents import package_documents
+from data_prep.documentation.stdlib_problems import EXAMPLES, PACKAGES
+from data_prep.labelled_texts import classification, glue
 
 
 @pytest.fixture(scope="module")

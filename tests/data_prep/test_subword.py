@@ -4,10 +4,10 @@ import argparse
 
 import torch
 
-from data_prep.encoders import Gpt2Encoder
-from data_prep.errors import InputError
-from data_prep.fairseq_format import load_dictionary
-from data_prep.subword import find_subword
+from data_prep.folders.encoders import Gpt2Encoder
+from data_prep.folders.errors import InputError
+from data_prep.folders.fairseq_format import load_dictionary
+from data_prep.labelled_texts.subword import find_subword
 from fairseq_transnormer.checkpoints.identity import dictionary_sha256
 from tests.messages import refuses
 

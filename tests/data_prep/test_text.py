@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_corpora import article_lines
 
-from data_prep import text, verify
-from data_prep.encoders import SentencepieceEncoder, WordEncoder
-from data_prep.fairseq_format import word_dictionary, write_split
-from data_prep.sentencepiece_model import MODEL_NAME
+from data_prep.folders import verify
+from data_prep.folders.encoders import SentencepieceEncoder, WordEncoder
+from data_prep.folders.fairseq_format import word_dictionary, write_split
+from data_prep.folders.sentencepiece_model import MODEL_NAME
+from data_prep.own_text import text
 from tests.messages import lines_naming
 
 PIECES = ["--tokenizer", "sentencepiece"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep import text
+from data_prep.own_text import text
 
 PIECES = ["--tokenizer", "sentencepiece"]
 WORDS = ["--tokenizer", "word"]

@@ -7,20 +7,15 @@ import numpy as np
 import pytest
 from small_corpora import article_lines
 
-from data_prep import (
-    classification,
-    debian_docs,
-    digits,
-    glue,
-    lra,
-    lra_stand_ins,
-    stdlib_corpus,
-    text,
-    verify,
-    wikitext103,
-)
-from data_prep.destination import listed_files
-from data_prep.errors import InputError, run_command
+from data_prep.documentation import debian_docs, stdlib_corpus
+from data_prep.folders import verify
+from data_prep.folders.destination import listed_files
+from data_prep.folders.errors import InputError, run_command
+from data_prep.labelled_texts import classification, glue
+from data_prep.long_range_arena import lra, lra_stand_ins
+from data_prep.own_text import text
+from data_prep.symbols import digits
+from data_prep.wikitext import wikitext103
 from tests.messages import assert_names, refuses
 
 SHA = "0" * 64

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from data_prep.encoders import EOS_ID
-from data_prep.truncation import PairEncoder, fitting
+from data_prep.folders.encoders import EOS_ID
+from data_prep.labelled_texts.truncation import PairEncoder, fitting
 
 
 def numbers(lines):

@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 from killed_runs import KILLED, STEPS, run_killed
 
-from data_prep import (
-    classification,
-    copy_task,
-    digits,
-    lra_stand_ins,
-    sequence_folder,
-    text,
+from data_prep.documentation.corpus import SPLITS, prepare_corpus
+from data_prep.folders import sequence_folder
+from data_prep.folders.arguments import add_destination, command_parser
+from data_prep.folders.destination import listed_files
+from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.report import REPORT
+from data_prep.folders.sentencepiece_model import MODEL_NAME
+from data_prep.folders.sequence_folder import (
+    MANIFEST,
+    prepare_sequences,
+    verify_sequences,
 )
-from data_prep.arguments import add_destination, command_parser
-from data_prep.corpus import SPLITS, prepare_corpus
-from data_prep.destination import listed_files
-from data_prep.errors import InputError, run_command
-from data_prep.report import REPORT
-from data_prep.sentencepiece_model import MODEL_NAME
-from data_prep.sequence_folder import MANIFEST, prepare_sequences, verify_sequences
+from data_prep.labelled_texts import classification
+from data_prep.long_range_arena import lra_stand_ins
+from data_prep.own_text import text
+from data_prep.symbols import copy_task, digits
 from tests.messages import assert_names
 
 # with those that the tool itself uses

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-from data_prep import verify
+from data_prep.folders import verify
 
 
 def without_report(folder):

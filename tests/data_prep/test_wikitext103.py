@@ -10,7 +10,8 @@ from fairseq import options
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from fairseq_cli import preprocess
 
-from data_prep import verify, wikitext103
+from data_prep.folders import verify
+from data_prep.wikitext import wikitext103
 
 SPLITS = ("train", "valid", "test")
 

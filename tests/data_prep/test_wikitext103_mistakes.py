@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from data_prep import wikitext103
-from data_prep.encoders import GPT2_SHA256
+from data_prep.folders.encoders import GPT2_SHA256
+from data_prep.wikitext import wikitext103
 from tests.messages import refuses
 
 
@@ -151,7 +151,8 @@ def test_unreachable_hub_names_the_way_out(tmp_path, monkeypatch):
     command = [
         sys.executable,
         "-m",
-        "data_prep.wikitext103",
+        "data_prep",
+        "wikitext103",
         "alm",
         "--dest",
         str(dest),

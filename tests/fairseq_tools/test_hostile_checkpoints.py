@@ -124,7 +124,7 @@ def ours(main, *arguments):
 
 
 def data_preparation(path, data, problem, tool, folder):
-    from data_prep import classification as command
+    from data_prep.labelled_texts import classification as command
 
     table = folder / "texts.tsv"
     table.write_text("text\tlabel\na b\tyes\n")
@@ -155,7 +155,7 @@ ENTRIES = {
     "classification": ours(
         classification.main, "--path", "PATH", "--data", "PROBLEM", "--text", "w1"
     ),
-    "data_prep.classification": data_preparation,
+    "data_prep.labelled_texts.classification": data_preparation,
 }
 # these take none of the settings, and what they read has no code in it
 UNAFFECTED = {

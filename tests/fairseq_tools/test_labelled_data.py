@@ -4,7 +4,8 @@ import random
 
 import torch
 
-from data_prep import classification, text
+from data_prep.labelled_texts import classification
+from data_prep.own_text import text
 
 from .conftest import training_arguments, words_of_documentation
 

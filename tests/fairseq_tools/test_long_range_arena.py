@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from data_prep.lra_stand_ins import main as make_stand_ins
+from data_prep.long_range_arena.lra_stand_ins import main as make_stand_ins
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences, collate
 
 

@@ -127,7 +127,7 @@ def test_mistakes(run, arguments, parts):
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
-    assert_names(err, "fairseq_transnormer.generation", "error", *parts)
+    assert_names(err, "fairseq_transnormer generate", "error", *parts)
 
 
 def test_input_that_is_no_text(run, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import EnsembleModel
 
-from data_prep import digits
+from data_prep.symbols import digits
 from fairseq_transnormer.analysis import images
 from fairseq_transnormer.analysis.images import NO_LEVEL, ImageFormat, ImageGenerator
 from fairseq_transnormer.criterions.partial_cross_entropy import PartialCrossEntropy
@@ -108,7 +108,7 @@ def test_a_folder_without_images(settings, tmp_path, capsys):
     if settings is not None:
         (tmp_path / "report.json").write_text(json.dumps({"settings": settings}))
     options = ["--data", tmp_path, "--output", tmp_path, "--checkpoint", "no.pt"]
-    parts = (tmp_path, "report.json", "data_prep.digits")
+    parts = (tmp_path, "report.json", "data_prep digits")
     command_refuses(images.main, options, capsys, *parts)
 
 

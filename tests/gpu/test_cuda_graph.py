@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from benchmarks.decoders import GraphedTransNormer, StatefulTransNormer
-from benchmarks.language_models import build_transnormer
+from benchmarks.generation.decoders import GraphedTransNormer, StatefulTransNormer
+from benchmarks.harness.language_models import build_transnormer
 
 pytestmark = pytest.mark.gpu
 VOCABULARY = 60

@@ -5,12 +5,12 @@ import time
 import pytest
 import torch
 
-from benchmarks import contestants
-from benchmarks.contestants import Case, Setup
-from benchmarks.cuda_graphs import captured
-from benchmarks.kernel_measurement import Rules, measure
-from benchmarks.phases import GRAPH, LAUNCHED
-from benchmarks.timing import Repeats
+from benchmarks.harness.cuda_graphs import captured
+from benchmarks.harness.phases import GRAPH, LAUNCHED
+from benchmarks.harness.timing import Repeats
+from benchmarks.kernels import contestants
+from benchmarks.kernels.contestants import Case, Setup
+from benchmarks.kernels.kernel_measurement import Rules, measure
 
 
 @pytest.mark.parametrize("name", contestants.NAMES)

@@ -26,7 +26,7 @@ def make_labelled_text(folder):
 
 
 def make_labelled_tokens(folder):
-    from data_prep.lra import main
+    from data_prep.long_range_arena.lra import main
 
     options = ["--shortest", "20", "--longest", "40", "--counts", "8", "4", "4"]
     assert main(["listops", "--dest", str(folder), *options]) == 0

@@ -338,7 +338,12 @@ def test_a_run_waits_for_what_it_needs(tmp_path):
 
 def test_data_without_a_report_are_told(tmp_path):
     path = tmp_path / "report.json"
-    with refuses(ValueError, path, "data_prep.glue", "data_prep.classification"):
+    with refuses(
+        ValueError,
+        path,
+        "data_prep glue",
+        "data_prep classification",
+    ):
         SentenceData.read(tmp_path)
     path.write_text("{")
     with refuses(ValueError, path, "damaged"):

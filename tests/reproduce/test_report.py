@@ -63,7 +63,9 @@ def test_paper_measured_and_difference(reported):
     assert run["tokens_per_second"] == 1000 and run["wall_seconds"] == 90
     assert run["peak_memory_gib"] == 1.0
     assert "`optimization.lr`: [0.1]" in page and "not equal" not in page
-    assert measured["command"].startswith("transnormer-reproduce report table11")
+    assert measured["command"].startswith(
+        "python -m fairseq_transnormer reproduce report table11"
+    )
 
 
 def test_figures_of_the_papers_sizes_are_subtracted(reported):

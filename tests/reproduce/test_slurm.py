@@ -44,7 +44,7 @@ def test_the_script_is_complete(tmp_path):
     assert "#SBATCH --signal=B:USR1@120" in lines
     assert "#SBATCH --ntasks=1" in lines
     (command,) = (line for line in lines if line.endswith(" &"))
-    assert command.startswith(f"{sys.executable} -m fairseq_transnormer.reproduce")
+    assert command.startswith(f"{sys.executable} -m fairseq_transnormer reproduce")
     assert f"execute '{folder.path}' --gpus auto" in command
     assert "--gres" not in slurm.write_script(folder, 0, [])
 

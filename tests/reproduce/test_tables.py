@@ -174,7 +174,7 @@ def test_only_the_missing_data_are_made(tmp_path, monkeypatch):
         for name in ("digits", "copy_task")
     ]
     corpora.require(preset, needed, tmp_path, prepare=False)
-    assert ran == ["data_prep.copy_task", "data_prep.digits"]
+    assert ran == ["data_prep copy_task", "data_prep digits"]
     corpora.require(preset, needed, tmp_path, prepare=False)
     assert len(ran) == 2
     # of a folder that the user names the commands would make another one

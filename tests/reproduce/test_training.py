@@ -57,7 +57,7 @@ def refused(capsys):
     """refused(arguments, *parts): a command that ends with 2 and a line of these."""
 
     def run(arguments, *parts):
-        parts = ("transnormer-reproduce", "error", *parts)
+        parts = ("python -m fairseq_transnormer reproduce", "error", *parts)
         command_refuses(main, arguments, capsys, *parts, alone=True)
 
     return run
@@ -70,7 +70,7 @@ def test_a_killed_row_goes_on_and_is_reported(
         "--set", "optimization.max_update=12", "dataset.validate_interval_updates=4"
     )
     runner = subprocess.Popen(
-        [sys.executable, "-m", "fairseq_transnormer.reproduce", *arguments],
+        [sys.executable, "-m", "fairseq_transnormer", "reproduce", *arguments],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     folder = tmp_path / "runs/tiny/blm_t1+block_size=32/seed1"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.lra_stand_ins import main
+from data_prep.long_range_arena.lra_stand_ins import main
 from fairseq_transnormer.data.labelled_sequences import FORMAT
 from fairseq_transnormer.tasks.long_range_arena import (
     LongRangeArenaConfig,
@@ -42,7 +42,7 @@ def test_a_folder_says_what_its_examples_are(folder):
 def test_other_folders_are_refused(folder, tmp_path):
     with refuses(ValueError, folder / "text", "'text'", "arena=listops", "'listops'"):
         setup(folder / "text", arena="listops")
-    with refuses(ValueError, tmp_path / "manifest.json", "data_prep.lra"):
+    with refuses(ValueError, tmp_path / "manifest.json", "data_prep lra"):
         setup(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": "other"}')
     with refuses(ValueError, tmp_path / "manifest.json", "'other'", repr(FORMAT)):

@@ -1,0 +1,58 @@
+"""``python -m benchmarks COMMAND``: every benchmark, and the pages made of them."""
+
+import sys
+
+from fairseq_transnormer.subcommands import Subcommand, run
+
+COMMANDS = {
+    "kernels": Subcommand(
+        "benchmarks.kernels.command", "the ops beside their peers, forward and backward"
+    ),
+    "training_step": Subcommand(
+        "benchmarks.training.training_step", "a whole update, by its parts"
+    ),
+    "compare_models": Subcommand(
+        "benchmarks.training.compare_models", "the paper's systems, trained alike"
+    ),
+    "lra_speed": Subcommand(
+        "benchmarks.training.lra_speed", "Long-Range Arena's speed and memory"
+    ),
+    "generation_cost": Subcommand(
+        "benchmarks.generation.generation_cost", "time and memory of a generated token"
+    ),
+    "image_generation": Subcommand(
+        "benchmarks.generation.image_generation", "images a second, pixel by pixel"
+    ),
+    "linear_attention_forms": Subcommand(
+        "benchmarks.linear_transformers.linear_attention_forms",
+        "forms of linear attention over length and head width",
+    ),
+    "chunk_sizes": Subcommand(
+        "benchmarks.linear_transformers.chunk_sizes", "the chunked form over its chunks"
+    ),
+    "sampling_layer": Subcommand(
+        "benchmarks.linear_transformers.sampling_layer",
+        "one layer that generates, over the length",
+    ),
+    "cost_model": Subcommand(
+        "benchmarks.cost_model.command", "what the paper's trainings cost, worked out"
+    ),
+    "report": Subcommand("benchmarks.report", "tables and charts of measured JSON"),
+    "gpu_check": Subcommand(
+        "benchmarks.gpu_check", "tests, benchmarks and short trainings on one GPU"
+    ),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a benchmark; returns its exit code."""
+    return run(
+        "python -m benchmarks",
+        "Speed and memory beside peers; each writes a JSON with device and versions.",
+        COMMANDS,
+        arguments,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

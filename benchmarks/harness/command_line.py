@@ -1,0 +1,186 @@
+"""Options that all benchmarks have."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from fairseq_transnormer.ops.triton_ops.support import why_triton_cannot_run
+
+from . import environment
+from .results import FOLDER, Record, output_file
+from .timing import CLOCKS, Repeats
+
+GIB = 2**30
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def benchmark_parser(benchmark: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the shared options; ``benchmark`` names the module."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks {benchmark}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--device", type=device, default="cpu", help="cpu or cuda")
+    parser.add_argument(
+        "--threads",
+        type=positive,
+        default=torch.get_num_threads(),
+        help="threads of torch on the CPU",
+    )
+    parser.add_argument(
+        "--least-repeats", type=positive, default=3, help="samples of each case"
+    )
+    parser.add_argument(
+        "--most-repeats", type=positive, default=30, help="samples of quick cases"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1.0,
+        help="time for the samples of one case beyond the least",
+    )
+    parser.add_argument(
+        "--clock",
+        choices=list(CLOCKS),
+        default="wall",
+        help="on the CPU; process: the processor time of this process, with "
+        "--threads 1 on a machine that is busy with other things too",
+    )
+    parser.add_argument(
+        "--quadratic-limit-gib",
+        type=float,
+        default=0.5,
+        help="skip a case whose largest tensor, as a length x length matrix, is larger "
+        "than this",
+    )
+    parser.add_argument(
+        "--output",
+        type=output_file,
+        help=f"JSON file (default: {FOLDER}/{benchmark}_DEVICE.json)",
+    )
+    return parser
+
+
+def add_dtype_and_backends(parser: argparse.ArgumentParser, of: str) -> None:
+    """--dtype and --backends; ``of`` says what has them."""
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=of)
+    parser.add_argument(
+        "--backends",
+        choices=["torch", "triton"],
+        nargs="+",
+        default=["torch"],
+        help="implementations of our ops",
+    )
+
+
+def command(benchmark: str, arguments: list[str] | None) -> str:
+    """The command line to store beside the data."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    return shlex.join(["python", "-m", "benchmarks", benchmark, *arguments])
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Threads and seed, before anything is measured."""
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+
+
+def record(
+    benchmark: str,
+    options: argparse.Namespace,
+    arguments: list[str] | None,
+    settings: dict[str, object],
+    **described,
+) -> Record:
+    """The file of this run.
+
+    Args:
+        settings: beside the clock and the repeats, which all have.
+        described: what the environment has besides.
+    """
+    return Record(
+        output_path(benchmark, options),
+        benchmark=benchmark,
+        command=command(benchmark, arguments),
+        environment=environment.describe(options.device) | described,
+        settings=settings
+        | {"clock": options.clock, "repeats": repeats(options)._asdict()},
+    )
+
+
+def output_path(benchmark: str, options: argparse.Namespace) -> Path:
+    """Where the JSON goes."""
+    return options.output or FOLDER / f"{benchmark}_{options.device.type}.json"
+
+
+def repeats(options: argparse.Namespace) -> Repeats:
+    """How often to measure."""
+    return Repeats(options.least_repeats, options.most_repeats, options.seconds)
+
+
+def device(name: str) -> torch.device:
+    """An argparse type: cpu, or cuda where there is one."""
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"{name!r}; allowed: cpu, cuda")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"{name!r}; torch sees no CUDA device here")
+    return torch.device(name)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """An argparse type: an integer from ``least``."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}; allowed: integers from {least}"
+            )
+        return int(text)
+
+    return parse
+
+
+positive = at_least(1)
+
+
+def seconds(text: str) -> float:
+    """An argparse type: a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: numbers above 0")
+    return value
+
+
+def backend_skip(
+    backend: str, dtype: torch.dtype, head_width: int, device: torch.device
+) -> str | None:
+    """Why a contestant with this backend is left out, if it is."""
+    if backend != "triton":
+        return None
+    sample = torch.empty(0, dtype=dtype, device=device)
+    reason = why_triton_cannot_run([sample], [head_width])
+    return None if reason is None else f"Triton cannot run: {reason}"
+
+
+def quadratic_skip(
+    matrix_bytes: int,
+    options: argparse.Namespace,
+    what: str = "length x length matrix",
+) -> str | None:
+    """Why a case with a ``what`` of this size is left out, if it is."""
+    if matrix_bytes <= options.quadratic_limit_gib * GIB:
+        return None
+    return (
+        f"its {what} takes {matrix_bytes / GIB:.3g} GiB, above "
+        f"--quadratic-limit-gib {options.quadratic_limit_gib:g}"
+    )

@@ -1,0 +1,162 @@
+"""Time and memory of the ops beside their peers, over the length.
+
+    python -m benchmarks kernels --device cuda
+
+The number of tokens is the same at every length. Each contestant is checked against
+float64 before it is timed (``accuracy``), caches are cold (``cold_cache``), and on a
+GPU each call is timed as Python launches it and as a CUDA graph. What cannot run is a
+row with its reason. Those whose first call compiles or tunes for long come last; the
+JSON is written anew after each group and when the run is interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+
+from fairseq_transnormer.ops import FEATURE_MAPS
+
+from ..harness import cold_cache, command_line, environment, results
+from ..harness.cases import Deadline, add_time_limit
+from ..harness.memory import METHODS
+from ..harness.phases import GRAPH, LAUNCHED
+from ..harness.roofline import copy_bandwidth
+from . import accuracy, contestants
+from .contestants import Case, Setup
+from .kernel_measurement import Rules, measure
+
+NAME = "kernels"
+LENGTHS = [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536]
+# what differs between a GPU and a CPU
+DEFAULTS = {
+    "cuda": {"tokens": 65536, "dtype": "bfloat16", "quadratic_limit_gib": 4.0},
+    "cpu": {"tokens": 16384, "dtype": "float32", "quadratic_limit_gib": 0.5},
+}
+
+
+def parse(arguments: list[str] | None):
+    """The command line; options that depend on others are filled in."""
+    parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
+    parser.set_defaults(quadratic_limit_gib=None)
+    add = parser.add_argument
+    add("--groups", nargs="+", choices=contestants.NAMES, default=contestants.NAMES)
+    add("--lengths", type=command_line.positive, nargs="+", help="n, up to --tokens")
+    add(
+        "--compiled-lengths",
+        type=command_line.positive,
+        nargs="+",
+        default=[512, 8192],
+        help="lengths for contestants in torch.compile, which take long to compile",
+    )
+    add("--check-length", type=command_line.positive, default=512, help="see accuracy")
+    add("--tokens", type=command_line.positive, help="B n (65,536 on a GPU)")
+    add("--heads", type=command_line.positive, default=8, help="H")
+    add("--width", type=command_line.positive, default=64, help="D, of a head")
+    add("--block-size", type=command_line.positive, default=64, help="w")
+    add(
+        "--feature-map",
+        choices=sorted(FEATURE_MAPS),
+        default="identity",
+        help="phi of linear attention alone",
+    )
+    add("--dtype", choices=["float32", "bfloat16", "float16"], help="of inputs")
+    add_time_limit(parser, 3600)
+    options = parser.parse_args(arguments)
+    for name, value in DEFAULTS[options.device.type].items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    if options.lengths is None:
+        options.lengths = [n for n in LENGTHS if n <= options.tokens]
+    for length in options.lengths:
+        if options.tokens % length:
+            parser.error(
+                f"--lengths {length}; allowed: divisors of --tokens {options.tokens}"
+            )
+    if options.check_length % options.block_size:
+        parser.error(
+            f"--check-length {options.check_length}; allowed: multiples of "
+            f"--block-size {options.block_size}"
+        )
+    return options
+
+
+def setup_of(options) -> Setup:
+    return Setup(
+        options.tokens,
+        options.heads,
+        options.width,
+        options.block_size,
+        options.feature_map,
+        options.device,
+        getattr(torch, options.dtype),
+    )
+
+
+def groups_of(options) -> list[contestants.Group]:
+    """The groups that are asked for."""
+    cases = [Case(options.tokens // n, n) for n in options.lengths]
+    check = accuracy.check_case(options.tokens, options.check_length, options.device)
+    groups = contestants.all_groups(setup_of(options), cases, check)
+    return [group for group in groups if group.name in options.groups]
+
+
+def run(options, deadline: Deadline, record: results.Record) -> None:
+    """Measure; the record grows by each group."""
+    setup = setup_of(options)
+    rules = Rules(
+        command_line.repeats(options),
+        options.clock,
+        options.compiled_lengths,
+        options.quadratic_limit_gib,
+        deadline,
+    )
+    groups = groups_of(options)
+    for slow_start in (False, True):
+        for group in groups:
+            entered = [c for c in group.contestants if c.slow_start == slow_start]
+            if not entered:
+                continue
+            begin, rows = time.monotonic(), []
+            try:
+                for row in measure(group, entered, setup, rules):
+                    rows.append(row)
+            finally:  # an interrupt too
+                record.add(rows)
+            if setup.device.type == "cuda":
+                torch.cuda.empty_cache()
+            names = ", ".join(filter(None, (group.name, group.variant)))
+            part = "compiled and autotuned" if slow_start else "eager and ours"
+            seconds = time.monotonic() - begin
+            print(f"{NAME}: {names}, {part}: {seconds:.0f} s", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    options = parse(arguments)
+    deadline = Deadline(options.time_limit)
+    command_line.prepare(options)
+    device = options.device
+    described = environment.peers()
+    on_gpu = device.type == "cuda"
+    if not on_gpu:
+        # others at work on a CPU spoil every time
+        described["load_average"] = os.getloadavg()[0]
+    settings = {
+        "tokens": options.tokens,
+        "heads": options.heads,
+        "head_width": options.width,
+        "block_size": options.block_size,
+        "feature_map": options.feature_map,
+        "dtype": options.dtype,
+        "timings": [LAUNCHED, GRAPH] if on_gpu else [LAUNCHED],
+        "check_length": options.check_length,
+        "wrong_above": f"{accuracy.FACTOR:g} times the error of plain torch",
+        "flushed_bytes": cold_cache.buffer_bytes(device),
+        "copy_bandwidth": copy_bandwidth(device),
+        "memory_method": METHODS[device.type],
+    }
+    record = command_line.record(NAME, options, arguments, settings, **described)
+    run(options, deadline, record)
+    record.finish()

@@ -1,0 +1,53 @@
+"""``python -m data_prep COMMAND``: every command that prepares data."""
+
+import sys
+
+from fairseq_transnormer.subcommands import Subcommand, run
+
+COMMANDS = {
+    "text": Subcommand("data_prep.own_text.text", "your own text files"),
+    "wikitext103": Subcommand(
+        "data_prep.wikitext.wikitext103", "WikiText-103, by words or by GPT-2's BPE"
+    ),
+    "glue": Subcommand("data_prep.labelled_texts.glue", "GLUE's problems"),
+    "classification": Subcommand(
+        "data_prep.labelled_texts.classification", "your own labelled texts"
+    ),
+    "lra": Subcommand("data_prep.long_range_arena.lra", "the Long-Range Arena"),
+    "lra_stand_ins": Subcommand(
+        "data_prep.long_range_arena.lra_stand_ins",
+        "small texts and images in the arena's formats",
+    ),
+    "stdlib_corpus": Subcommand(
+        "data_prep.documentation.stdlib_corpus",
+        "a corpus of the standard library's documentation",
+    ),
+    "stdlib_problems": Subcommand(
+        "data_prep.documentation.stdlib_problems",
+        "problems in GLUE's format, of the same documentation",
+    ),
+    "debian_docs": Subcommand(
+        "data_prep.documentation.debian_docs", "a corpus of Debian's documentation"
+    ),
+    "documentation_topics": Subcommand(
+        "data_prep.documentation.documentation_topics",
+        "paragraphs of the kernel's documentation, labelled",
+    ),
+    "copy_task": Subcommand("data_prep.symbols.copy_task", "series to be repeated"),
+    "digits": Subcommand("data_prep.symbols.digits", "images of digits as pixels"),
+    "verify": Subcommand("data_prep.folders.verify", "check a folder of prepared data"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    return run(
+        "python -m data_prep",
+        "Makes the folders that training reads; data_prep/README.md explains them.",
+        COMMANDS,
+        arguments,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Makes an English corpus of about ten million words from Debian's documentation.
+
+The packages are linux-doc-6.1, python3.11-doc, postgresql-doc-15 and dict-gcide of
+Debian 12. They are downloaded by apt-get, which needs no root, or taken from
+--from-dir: a folder with the four .deb files, or with the usr/ that unpacking them
+gives. Markup and listings are stripped; a paragraph that occurs again is kept once,
+and one of more than 150 words becomes several lines of whole sentences.
+
+A document is a file, a page, or the dictionary's entries that begin with the same four
+letters. A hash of its name puts it into train, valid or test (2 % each for the last
+two).
+
+  --form text    as written, for --tokenizer sentencepiece
+  --form words   words and punctuation set apart by spaces, for --tokenizer word
+
+DIR gets train.txt, valid.txt and test.txt, with one paragraph a line and a blank line
+between documents, and manifest.json with documents, counts and checksums. The same
+packages give the same files.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+from data_prep.documentation.corpus import (
+    Documents,
+    divided,
+    hashed_split,
+    prepare_corpus,
+)
+from data_prep.documentation.debian_documents import PACKAGES, debian_documents
+from data_prep.documentation.debian_packages import UnpackedPackages
+from data_prep.folders.arguments import add_destination, command_parser
+from data_prep.folders.errors import run_command
+
+HELD_OUT_SHARE = 0.02
+SALT = 1
+_WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|[^\w\s]")
+
+
+def words_apart(paragraph: str) -> str:
+    """Words and single punctuation marks, with a space between any two."""
+    return " ".join(_WORD.findall(paragraph))
+
+
+def _collect(options: argparse.Namespace) -> dict[str, Documents]:
+    with UnpackedPackages(options.from_dir, PACKAGES) as folder:
+        documents = debian_documents(folder)
+        source = str(options.from_dir or "the packages")
+    splits = divided(
+        documents, lambda name: hashed_split(name, SALT, HELD_OUT_SHARE), source
+    )
+    if options.form == "words":
+        for documents in splits.values():
+            for name, paragraphs in documents.items():
+                documents[name] = [words_apart(text) for text in paragraphs]
+    return splits
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("debian_docs", __doc__)
+    add_destination(parser)
+    parser.add_argument("--form", choices=["text", "words"], default="text")
+    parser.add_argument(
+        "--from-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of the .deb files or of usr/ (default: apt-get download)",
+    )
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    settings = {"command": "debian_docs", "form": options.form, "packages": PACKAGES}
+    prepare_corpus(options.dest, settings, options.overwrite, lambda: _collect(options))

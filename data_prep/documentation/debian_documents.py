@@ -1,0 +1,105 @@
+"""The documents in Debian's documentation packages."""
+
+import gzip
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.documentation import markup
+from data_prep.folders.errors import InputError
+
+LINUX, PYTHON = "linux-doc-6.1", "python3.11-doc"
+POSTGRESQL, DICTIONARY = "postgresql-doc-15", "dict-gcide"
+PACKAGES = [LINUX, PYTHON, POSTGRESQL, DICTIONARY]
+
+SHARE = Path("usr/share")
+DICTIONARY_FILE = SHARE / "dictd" / "gcide.dict.dz"
+# not English, or words of a schema rather than text
+SKIPPED_FOLDERS = frozenset(("translations", "devicetree", "features"))
+# The dictionary quotes a word in its neighbours' entries: what begins alike stays
+# together.
+PREFIX_LETTERS = 4
+
+_ENTRY = re.compile(r"^(?=[A-Za-z][^\n]*\\[^\n]*\\)", re.MULTILINE)
+
+
+def debian_documents(folder: Path) -> dict[str, list[str]]:
+    """Paragraphs by document, of the packages unpacked in ``folder``.
+
+    A document is a file, or the dictionary's entries that begin with the same letters.
+    """
+    readers = {
+        LINUX: linux_documents,
+        PYTHON: _python,
+        POSTGRESQL: _postgresql,
+        DICTIONARY: _dictionary,
+    }
+    documents: dict[str, list[str]] = {}
+    for package, read in readers.items():
+        found = read(folder)
+        if not any(found.values()):
+            raise InputError(f"{folder}: no documentation of {package} in it")
+        documents |= {f"{package}/{name}": texts for name, texts in found.items()}
+    return documents
+
+
+def linux_documents(folder: Path) -> dict[str, list[str]]:
+    """Paragraphs by file of the Linux documentation unpacked in ``folder``."""
+    top = folder / SHARE / "doc" / LINUX / "Documentation"
+    files = [
+        path
+        for pattern in ("*.rst.gz", "*.txt.gz")
+        for path in top.rglob(pattern)
+        if not path.is_symlink()
+        and not SKIPPED_FOLDERS.intersection(path.relative_to(top).parts)
+    ]
+    return _read(top, files, markup.restructured_text)
+
+
+def _python(folder: Path) -> dict[str, list[str]]:
+    top = folder / SHARE / "doc" / "python3.11" / "html" / "_sources"
+    return _read(top, top.rglob("*.rst.txt"), markup.restructured_text)
+
+
+def _postgresql(folder: Path) -> dict[str, list[str]]:
+    top = folder / SHARE / "doc" / POSTGRESQL / "html"
+    pages = (path for path in top.rglob("*.html") if path.stem != "bookindex")
+    return _read(top, pages, markup.html)
+
+
+def _read(top: Path, files, paragraphs) -> dict[str, list[str]]:
+    from tqdm import tqdm
+
+    return {
+        str(path.relative_to(top)): list(paragraphs(_text(path)))
+        for path in tqdm(sorted(files), unit=" files", desc=top.name, disable=None)
+    }
+
+
+def _dictionary(folder: Path) -> dict[str, list[str]]:
+    path = folder / DICTIONARY_FILE
+    if not path.is_file():
+        return {}
+    documents: dict[str, list[str]] = defaultdict(list)
+    for entry in _entries(_text(path)):
+        letters = re.sub(r"[^a-z]", "", entry[:40].split("\\")[0].lower())
+        documents[letters[:PREFIX_LETTERS]].extend(markup.dictionary_entry(entry))
+    return documents
+
+
+def _entries(text: str) -> Iterator[str]:
+    # what stands in front of the first entry is the licence
+    return iter(_ENTRY.split(text)[1:])
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    if path.suffix in (".gz", ".dz"):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{path}: cannot be unpacked: {error}") from error
+    # a few bytes of the dictionary are of another encoding
+    return content.decode("utf-8", errors="ignore")

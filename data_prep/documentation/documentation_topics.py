@@ -1,0 +1,166 @@
+"""Makes a classification problem of real text: sections of the Linux documentation.
+
+An example is a paragraph of linux-doc-6.1 (Debian 12); its label is the section that
+its file lies in, one of twelve: what the kernel's developers filed it under. The
+package is downloaded by apt-get, or taken from --from-dir, as data_prep debian_docs
+does.
+
+Words that give the label away are taken out: the name of the section itself (scsi,
+rcu, networking, filesystems, ...) and everything with a slash in it, such as paths. A
+paragraph has 15 words or more behind that, and occurs once. At most 60 paragraphs of a
+document are kept (--paragraphs-per-document), evenly apart, so that no long one stands
+for its section. A hash of the document's name puts all of it into train, dev or test
+(12 % each for the last two).
+
+DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label) and
+manifest.json with documents, counts and checksums. A model that was pre-trained on
+data_prep debian_docs has read the text of all splits, though no label: say so beside
+results, or pre-train on another text.
+"""
+
+import argparse
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from data_prep.documentation.corpus import Documents, divided, hashed_split
+from data_prep.documentation.debian_documents import LINUX, linux_documents
+from data_prep.documentation.debian_packages import UnpackedPackages
+from data_prep.folders.arguments import add_destination, command_parser, integer_between
+from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.report import file_records
+from data_prep.folders.staging import Staging
+
+MANIFEST = "manifest.json"
+# the package's large sections whose subject is not the machine or the process
+SECTIONS = (
+    *("RCU", "admin-guide", "core-api", "driver-api", "filesystems", "hwmon"),
+    *("networking", "scsi", "sound", "trace", "userspace-api", "virt"),
+)
+HELD_OUT_SHARE = 0.12
+# Of the first 100 numbers the one with which each section has 6 to 18 % of its examples
+# in valid and in test.
+SALT = 91
+MIN_WORDS = 15
+PARAGRAPHS_PER_DOCUMENT = 60
+FILES = {"train": "train.tsv", "valid": "dev.tsv", "test": "test.tsv"}
+
+Labelled = list[tuple[str, str]]
+
+
+def without_giveaways(paragraph: str, section: str) -> str:
+    """``paragraph`` without the section's name and without words that have a slash."""
+    name = re.escape(section.rstrip("s")).replace(r"\-", r"[\s_-]?")
+    text = re.sub(r"\S*/\S*", " ", paragraph)
+    text = re.sub(rf"(?i)\b{name}s?\b", " ", text)
+    return " ".join(text.split())
+
+
+def labelled_paragraphs(documents: Documents, most: int) -> Labelled:
+    """(paragraph, section), at most ``most`` of each of the sections' documents."""
+    found: Labelled = []
+    for name, paragraphs in sorted(documents.items()):
+        section = name.split("/")[0]
+        texts = [without_giveaways(text, section) for text in paragraphs]
+        kept = [text for text in texts if len(text.split()) >= MIN_WORDS]
+        step = max(1, len(kept) / most)
+        count = min(len(kept), most)
+        found += [(kept[int(place * step)], section) for place in range(count)]
+    return found
+
+
+def collect(
+    from_dir: Path | None, most: int
+) -> tuple[dict[str, Documents], dict[str, Labelled]]:
+    """Documents and labelled paragraphs, at most ``most`` of a document, by split."""
+    with UnpackedPackages(from_dir, [LINUX]) as folder:
+        documents = {
+            name: texts
+            for name, texts in linux_documents(folder).items()
+            if "/" in name and name.split("/")[0] in SECTIONS
+        }
+    splits = divided(
+        documents,
+        lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
+        str(from_dir or "the package"),
+    )
+    labelled = {
+        split: labelled_paragraphs(each, most) for split, each in splits.items()
+    }
+    for split, examples in labelled.items():
+        missing = set(SECTIONS) - {section for _, section in examples}
+        if missing:
+            raise InputError(
+                f"{from_dir or LINUX}: no paragraph of section {min(missing)!r} for "
+                f"the {split} split"
+            )
+    return splits, labelled
+
+
+def _counts(examples: Labelled, documents: Documents) -> dict[str, Any]:
+    labels = Counter(section for _, section in examples)
+    return {
+        "documents": len(documents),
+        "examples": len(examples),
+        "words": sum(len(text.split()) for text, _ in examples),
+        "majority_share": round(max(labels.values()) / len(examples), 4),
+        "labels": {section: labels[section] for section in SECTIONS},
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("documentation_topics", __doc__)
+    add_destination(parser)
+    parser.add_argument(
+        "--from-dir",
+        type=Path,
+        metavar="SRC",
+        help="folder of the .deb file or of usr/ (default: apt-get download)",
+    )
+    parser.add_argument(
+        "--paragraphs-per-document",
+        type=integer_between(1, 1_000_000),
+        default=PARAGRAPHS_PER_DOCUMENT,
+        metavar="N",
+        help="at most (default: %(default)s)",
+    )
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    most = options.paragraphs_per_document
+    settings = {
+        "command": "documentation_topics",
+        "package": LINUX,
+        "paragraphs_per_document": most,
+    }
+    staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
+    if staging.is_complete():
+        return
+    with staging:
+        documents, labelled = collect(options.from_dir, most)
+        staging.expect(FILES.values())
+        for split, name in FILES.items():
+            lines = ["index\tsentence\tlabel\n"]
+            lines += [f"{i}\t{t}\t{s}\n" for i, (t, s) in enumerate(labelled[split])]
+            (staging.folder / name).write_text("".join(lines), encoding="utf-8")
+        counts = {split: _counts(labelled[split], documents[split]) for split in FILES}
+        manifest = {
+            "settings": settings,
+            "labels": list(SECTIONS),
+            "splits": counts,
+            "documents": {split: list(documents[split]) for split in FILES},
+            "files": file_records(staging.folder, staging.files()),
+        }
+        staging.write_report(manifest)
+        staging.publish()
+    for split, name in FILES.items():
+        numbers = counts[split]
+        print(
+            f"{options.dest / name}: {numbers['examples']:,} examples of "
+            f"{numbers['documents']:,} documents, {numbers['words']:,} words, the "
+            f"largest of {len(SECTIONS)} classes has {numbers['majority_share']:.1%}"
+        )

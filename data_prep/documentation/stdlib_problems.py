@@ -1,0 +1,146 @@
+"""Makes three small classification problems of the standard library's documentation.
+
+They show that a fine-tuning runs, on machines without data: the text is the docstrings
+and comments of the running Python's own source files, as in data_prep stdlib_corpus.
+The labels are not drawn, but so few examples measure nothing.
+
+topics  which package does a paragraph document? In columns: index, sentence, label
+CoLA    does a paragraph stand as it was written (1), or with its words in another order
+        (0)?
+MNLI    are two paragraphs of one file (entailment), of two files of one package
+        (neutral), or of two packages (contradiction)?
+
+CoLA and MNLI have the layout of GLUE's original files, for data_prep glue --from-dir
+DIR --allow-other-sizes; topics/*.tsv are for data_prep classification. No file of the
+library is in two splits. manifest.json has counts and checksums.
+"""
+
+import argparse
+import platform
+import random
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.documentation.corpus import Documents, divided, hashed_split
+from data_prep.documentation.stdlib_documents import package_documents
+from data_prep.folders.arguments import add_destination, command_parser
+from data_prep.folders.errors import run_command
+from data_prep.folders.report import file_records
+from data_prep.folders.staging import Staging
+
+MANIFEST = "manifest.json"
+PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest")
+EXAMPLES = {"train": 240, "valid": 60, "test": 30}
+HELD_OUT_SHARE = 0.2
+# the first number with which valid and test have three files of each package or more
+SALT = 58
+
+Rows = list[tuple[object, ...]]
+
+
+def topics(documents: Documents, count: int, draw: random.Random) -> Rows:
+    """(index, paragraph, package); as many of each package."""
+    rows: Rows = []
+    for package in PACKAGES:
+        found = [text for name in _of(documents, package) for text in documents[name]]
+        rows += [(text, package) for text in draw.sample(found, count // len(PACKAGES))]
+    draw.shuffle(rows)
+    return [(index, *row) for index, row in enumerate(rows)]
+
+
+def acceptability(documents: Documents, count: int, draw: random.Random) -> Rows:
+    """(source, label, mark, paragraph), as CoLA's files have them."""
+    texts = draw.sample([text for each in documents.values() for text in each], count)
+    rows: Rows = []
+    for place, text in enumerate(texts):
+        label = place % 2
+        words = text.split()
+        if not label:
+            draw.shuffle(words)
+        rows.append(("lib", label, "" if label else "*", " ".join(words)))
+    return rows
+
+
+def same_source(documents: Documents, count: int, draw: random.Random) -> Rows:
+    """(index, paragraph, paragraph, label); as many of each label."""
+    rows: Rows = []
+    for index in range(count):
+        package, other = draw.sample(PACKAGES, 2)
+        files = _of(documents, package)
+        name = draw.choice([each for each in files if len(documents[each]) > 1])
+        text, same_file = draw.sample(documents[name], 2)
+        same_package = draw.choice([each for each in files if each != name])
+        elsewhere = draw.choice(_of(documents, other))
+        pair, label = (
+            (same_file, "entailment"),
+            (draw.choice(documents[same_package]), "neutral"),
+            (draw.choice(documents[elsewhere]), "contradiction"),
+        )[index % 3]
+        rows.append((index, text, pair, label))
+    return rows
+
+
+def _of(documents: Documents, package: str) -> list[str]:
+    return [name for name in documents if name.startswith(f"{package}/")]
+
+
+def tables(splits: dict[str, Documents]) -> Iterator[tuple[str, list[str], Rows]]:
+    """Name, header (none: []) and rows of each file."""
+    draw = random.Random(0)
+    for split, file in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        documents, count = splits[split], EXAMPLES[split]
+        rows = topics(documents, count, draw)
+        yield f"topics/{file}.tsv", ["index", "sentence", "label"], rows
+        rows = acceptability(documents, count, draw)
+        if split == "test":
+            rows = [(index, row[-1]) for index, row in enumerate(rows)]
+        header = ["index", "sentence"] if split == "test" else []
+        yield f"CoLA/{file}.tsv", header, rows
+        header = ["index", "sentence1", "sentence2", "gold_label"]
+        for kind in ("",) if split == "train" else ("_matched", "_mismatched"):
+            rows = same_source(documents, count, draw)
+            wide = 3 if split == "test" else 4
+            name = f"MNLI/{file}{kind}.tsv"
+            yield name, header[:wide], [row[:wide] for row in rows]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("stdlib_problems", __doc__)
+    add_destination(parser)
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    settings = {"command": "stdlib_problems", "python": platform.python_version()}
+    staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
+    if staging.is_complete():
+        return
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    with staging:
+        splits = divided(
+            package_documents(stdlib, PACKAGES),
+            lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
+            str(stdlib),
+        )
+        counts = {}
+        for name, header, rows in tables(splits):
+            lines = [*([header] if header else []), *rows]
+            staging.expect([name])
+            path = staging.folder / name
+            path.parent.mkdir(exist_ok=True)
+            text = "".join("\t".join(map(str, line)) + "\n" for line in lines)
+            path.write_text(text, encoding="utf-8")
+            counts[name] = len(rows)
+        manifest = {
+            "settings": settings,
+            "examples": counts,
+            "documents": {split: list(each) for split, each in splits.items()},
+            "files": file_records(staging.folder, staging.files()),
+        }
+        staging.write_report(manifest)
+        staging.publish()
+    total = sum(counts.values())
+    print(f"{options.dest}: {total:,} examples in {len(counts)} files")

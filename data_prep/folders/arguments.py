@@ -1,0 +1,138 @@
+"""Options that the preparation commands share, and the types of option values."""
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from data_prep.folders.destination import resolved
+from data_prep.folders.errors import InputError
+
+MAX_WORKERS = 1024
+SHOWN_CHARACTERS = 40
+
+
+def command_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser whose help shows ``description`` as written and every default."""
+    return argparse.ArgumentParser(
+        prog=f"python -m data_prep {name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_destination(parser: argparse.ArgumentParser) -> None:
+    """``--dest`` and ``--overwrite``."""
+    parser.add_argument(
+        "--dest",
+        type=_destination,
+        required=True,
+        metavar="DIR",
+        help="folder to make; it appears only when it is complete, where a link points "
+        "if DIR is one. Work in progress is in DIR.partial, which the same command "
+        "resumes",
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the data that an earlier run made in DIR, and begin anew where "
+        "DIR.partial has unfinished work with other settings; files of your own in "
+        "them, and files that were changed, are refused",
+    )
+
+
+def _destination(text: str) -> Path:
+    if not text or text != text.encode("utf-8", "ignore").decode():
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: allowed is the name of a folder, in UTF-8"
+        )
+    try:
+        return resolved(Path(text))
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_pictures(parser: argparse.ArgumentParser) -> None:
+    """``--pictures``."""
+    parser.add_argument(
+        "--pictures",
+        type=_picture,
+        metavar="FILE.png",
+        help="also write a sheet of the first pictures of train; another FILE that is "
+        "there already is replaced with --overwrite only",
+    )
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() != ".png":
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed are names *.png")
+    return path
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """``--workers``, by default one per core this process may use."""
+    parser.add_argument(
+        "--workers",
+        type=integer_between(1, MAX_WORKERS),
+        default=usable_cores(),
+        metavar="N",
+        help=f"processes that encode text (default: {usable_cores()}, the usable "
+        "cores)",
+    )
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def refuse_given(
+    options: argparse.Namespace, names: Iterable[str], allowed: str
+) -> None:
+    """Raises InputError for the first option of ``names`` that is not None."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            shown = " ".join(map(str, value)) if isinstance(value, list) else value
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{option} {shown}; allowed: {allowed}")
+
+
+def integer_between(low: int, high: int) -> Callable[[str], int]:
+    """The type of an option value that must be an integer in [low, high]."""
+
+    def integer(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            shown = repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:20]}...")
+            raise argparse.ArgumentTypeError(
+                f"{shown}: allowed are integers from {low} to {high}"
+            )
+        return value
+
+    return integer
+
+
+seed = integer_between(1, 2**63 - 1)
+
+
+def number_between(low: float, high: float) -> Callable[[str], float]:
+    """The type of an option value that must lie in [low, high]."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            allowed = f"numbers from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"{text!r}: allowed are {allowed}")
+        return value
+
+    return number

@@ -1,0 +1,101 @@
+"""fairseq's file formats, written by fairseq's own classes.
+
+fairseq is imported inside the functions: it costs seconds, which neither ``--help``
+nor a wrong option nor a worker process should have to pay.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.folders.encoders import GPT2_SIZE, UNKNOWN_ID
+from data_prep.folders.errors import InputError
+from data_prep.folders.parallel import map_batches
+
+# A multiple of 8 suits matrix units; it is fairseq-preprocess's default.
+PADDING_FACTOR = 8
+
+
+def fairseq_data() -> Any:
+    """The package ``fairseq.data``, imported without its chatter."""
+    # At import this module logs a hint about an optional package.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+    import fairseq.data
+    import fairseq.data.indexed_dataset
+
+    return fairseq.data
+
+
+def word_dictionary(words: Counter[str], min_count: int = 0, size: int = -1) -> Any:
+    """The Dictionary that fairseq-preprocess makes of these words.
+
+    ``min_count`` and ``size`` are its --thresholdsrc and --nwordssrc: words that are
+    rarer are left out, and all beyond ``size`` entries (special symbols included).
+    """
+    dictionary = fairseq_data().Dictionary()
+    for word, count in sorted(words.items()):
+        dictionary.add_symbol(word, count)
+    dictionary.finalize(threshold=min_count, nwords=size, padding_factor=PADDING_FACTOR)
+    return dictionary
+
+
+def symbol_dictionary(symbols: Iterable[str]) -> Any:
+    """A Dictionary of ``symbols`` in the given order, padded to a multiple of 8."""
+    dictionary = fairseq_data().Dictionary()
+    for symbol in symbols:
+        dictionary.add_symbol(symbol)
+    dictionary.pad_to_multiple_(PADDING_FACTOR)
+    return dictionary
+
+
+def gpt2_dictionary() -> Any:
+    """GPT-2's ids as symbols, in order: 50,260 lines, 50,265 entries with <mask>."""
+    return symbol_dictionary(str(token) for token in range(GPT2_SIZE))
+
+
+def load_dictionary(path: Path) -> Any:
+    """Reads a dict.txt; raises InputError with fairseq's reason if it is broken."""
+    data = fairseq_data()
+    try:
+        return data.Dictionary.load(str(path))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file") from error
+    except Exception as error:  # fairseq raises bare Exception for a bad encoding
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not a fairseq dictionary: {reason}") from error
+
+
+def write_split(
+    folder: Path,
+    split: str,
+    lines: Iterable[str],
+    encoder: Callable[[list[str]], list[np.ndarray]],
+    dictionary_size: int,
+    workers: int,
+    total: int | None = None,
+) -> dict[str, int]:
+    """Writes ``split``.bin and .idx; returns the counts of lines, tokens, unknown."""
+    import torch
+    from tqdm import tqdm
+
+    builder = fairseq_data().indexed_dataset.make_builder(
+        str(folder / f"{split}.bin"), impl="mmap", vocab_size=dictionary_size
+    )
+    counts = {"lines": 0, "tokens": 0, "unknown": 0}
+    bar = tqdm(total=total, unit=" lines", desc=f"encode {split}", disable=None)
+    with bar:
+        for batch in map_batches(encoder, lines, workers):
+            for ids in batch:
+                builder.add_item(torch.from_numpy(ids))
+            counts["lines"] += len(batch)
+            counts["tokens"] += sum(map(len, batch))
+            counts["unknown"] += sum(int((ids == UNKNOWN_ID).sum()) for ids in batch)
+            bar.update(len(batch))
+    if counts["tokens"] == counts["lines"]:
+        raise InputError(f"{split}: empty split: no token in {counts['lines']} lines")
+    builder.finalize(str(folder / f"{split}.idx"))
+    return counts

@@ -1,0 +1,74 @@
+"""report.json: what a folder of binary data holds and how it was made."""
+
+import json
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from data_prep.folders.checksum import sha256_of
+from data_prep.folders.destination import listed_files
+from data_prep.folders.errors import InputError
+
+REPORT = "report.json"
+SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
+
+
+def make_report(
+    settings: dict[str, Any],
+    dictionary_size: int,
+    splits: dict[str, dict[str, int]],
+    folder: Path,
+    files: Iterable[Path],
+) -> dict[str, Any]:
+    """The report's content. It has no dates: the same input gives the same report."""
+    return {
+        "settings": settings,
+        "dictionary_size": dictionary_size,
+        "splits": splits,
+        "files": file_records(folder, files),
+        "software": software(),
+    }
+
+
+def file_records(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of each file by its name in ``folder``."""
+    return {
+        path.relative_to(folder).as_posix(): {
+            "bytes": path.stat().st_size,
+            "sha256": sha256_of(path),
+        }
+        for path in files
+    }
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The folder's report; raises InputError if it cannot be understood."""
+    path = folder / REPORT
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a report of data_prep: {error}") from error
+    listed_files(report, path)
+    return report
+
+
+def print_report(report: dict[str, Any], dest: Path) -> None:
+    """The report for the eye, on stdout."""
+    print(f"{dest}: dictionary of {report['dictionary_size']:,} entries")
+    for split, counts in report["splits"].items():
+        print("  " + f"{split}: " + ", ".join(f"{n:,} {k}" for k, n in counts.items()))
+    for name, record in report["files"].items():
+        print(f"  {record['sha256']}  {name}")
+
+
+def software() -> dict[str, str]:
+    """Versions of what writes and encodes."""
+    found = {"python": platform.python_version()}
+    for package in SOFTWARE:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,91 @@
+"""Training a sentencepiece model, and its pieces as a fairseq dictionary."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from data_prep.folders.encoders import SPECIAL_COUNT
+from data_prep.folders.errors import InputError
+from data_prep.folders.fairseq_format import symbol_dictionary
+
+# The name that fairseq's from_pretrained looks for beside a checkpoint.
+MODEL_NAME = "sentencepiece.bpe.model"
+# <unk>, <s> and </s> of sentencepiece: fairseq's dictionary brings its own.
+OWN_SPECIALS = 3
+# More sentences than these are sampled: training holds them all in memory.
+MAX_SENTENCES = 5_000_000
+MAX_LINE_BYTES = 1 << 20  # sentencepiece leaves longer lines out, by default at 4192
+BYTE_PIECES = 256
+
+
+def train_model(
+    lines: Iterable[str], path: Path, dictionary_size: int, coverage: float
+) -> None:
+    """Trains a unigram model with which fairseq's dictionary has ``dictionary_size``.
+
+    Bytes stand in for characters that are no piece, so that nothing is unknown.
+    """
+    import sentencepiece
+
+    size = dictionary_size - SPECIAL_COUNT + OWN_SPECIALS
+    if size <= BYTE_PIECES + OWN_SPECIALS:
+        smallest = BYTE_PIECES + SPECIAL_COUNT + 1
+        raise InputError(
+            f"--vocab-size {dictionary_size}: too small; sentencepiece needs at least "
+            f"{smallest} and one entry for each character"
+        )
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(part, "wb") as file:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_nonblank(lines),
+                model_writer=file,
+                model_type="unigram",
+                vocab_size=size,
+                byte_fallback=True,
+                character_coverage=coverage,
+                input_sentence_size=MAX_SENTENCES,
+                shuffle_input_sentence=True,
+                max_sentence_length=MAX_LINE_BYTES,
+                # Sums are grouped by thread: a fixed number gives one result.
+                num_threads=4,
+                minloglevel=2,
+            )
+    except RuntimeError as error:
+        part.unlink()
+        # "INTERNAL: file.cc(1) [condition] reason", where the reason may be empty.
+        reason = str(error).split("] ")[-1].strip() or str(error)
+        raise InputError(
+            f"--vocab-size {dictionary_size}: sentencepiece cannot train such a model "
+            f"on the train split with --character-coverage {coverage} ({reason}); "
+            f"its own vocabulary is {size} here"
+        ) from error
+    part.replace(path)
+
+
+def load_model(path: Path) -> Any:
+    """The model as a SentencePieceProcessor; raises InputError if it is none."""
+    import sentencepiece
+
+    if not path.is_file():
+        raise InputError(f"--sentencepiece-model {path}: no such file")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError) as error:
+        raise InputError(
+            f"--sentencepiece-model {path}: not a sentencepiece model"
+        ) from error
+
+
+def model_dictionary(path: Path) -> Any:
+    """A Dictionary of the model's pieces in its order, without its own specials."""
+    model = load_model(path)
+    return symbol_dictionary(
+        model.id_to_piece(piece)
+        for piece in range(model.get_piece_size())
+        if not (model.is_control(piece) or model.is_unknown(piece))
+    )
+
+
+def _nonblank(lines: Iterable[str]) -> Iterator[str]:
+    return (stripped for line in lines if (stripped := line.strip()))

@@ -1,0 +1,185 @@
+"""Checks a folder of prepared data before a training run trips over it.
+
+Of labelled sequences (a manifest.json of ``data_prep lra``) every file's size and
+SHA-256, labels, offsets and tokens are checked. Of fairseq's binary data:
+dict.txt can be read; each split has an .idx of the right format and a
+.bin of exactly the size that the .idx says; every token id lies in the dictionary; no
+split is empty; and, if the folder has a report.json, every file has the recorded
+SHA-256. Of a folder of labelled texts (input0, input1, label) each column is checked,
+and that they have equally many lines. The first fault ends the check: one line on
+stderr and exit code 1.
+"""
+
+import argparse
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.folders.arguments import command_parser
+from data_prep.folders.checksum import sha256_of
+from data_prep.folders.encoders import EOS_ID
+from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.fairseq_format import fairseq_data, load_dictionary
+from data_prep.folders.report import REPORT, read_report
+from data_prep.folders.sequence_folder import MANIFEST, verify_sequences
+
+IDS_AT_ONCE = 1 << 24
+# of the folders that sentence_prediction reads
+FIRST_COLUMN = "input0"
+OTHER_COLUMNS = ("input1", "label")
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an .idx file says: the type of the ids and the length of each line."""
+
+    dtype: np.dtype
+    sizes: np.ndarray
+
+
+def verify_folder(folder: Path) -> dict[str, dict[str, int]]:
+    """Counts by split; raises InputError naming the file and its first fault."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    if (folder / FIRST_COLUMN).is_dir():
+        counts = _verify_columns(folder)
+    else:
+        counts = _verify_splits(folder)
+    _verify_checksums(folder)
+    return counts
+
+
+def _verify_columns(folder: Path) -> dict[str, dict[str, int]]:
+    """Counts of the first column, which the others must agree with."""
+    counts = _verify_splits(folder / FIRST_COLUMN)
+    for column in OTHER_COLUMNS:
+        # numbers to predict are no binary data
+        if not (folder / column / "dict.txt").exists():
+            continue
+        for split, found in _verify_splits(folder / column).items():
+            expected = counts.get(split, {"lines": 0})["lines"]
+            if found["lines"] != expected:
+                raise InputError(
+                    f"{folder / column / split}.idx: {found['lines']} lines, expected "
+                    f"{expected}, as {FIRST_COLUMN} has"
+                )
+    return counts
+
+
+def _verify_splits(folder: Path) -> dict[str, dict[str, int]]:
+    size = len(load_dictionary(folder / "dict.txt"))
+    stems = {path.stem for path in folder.iterdir() if path.suffix in (".bin", ".idx")}
+    if not stems:
+        raise InputError(f"{folder}: holds no split (train.bin with train.idx, ...)")
+    for split in sorted(stems):
+        for suffix in (".bin", ".idx"):
+            if not (folder / f"{split}{suffix}").is_file():
+                raise InputError(f"{folder / split}{suffix}: no such file")
+    return {split: _verify_split(folder, split, size) for split in sorted(stems)}
+
+
+def read_index(path: Path) -> Index:
+    """Reads an .idx file of fairseq's mmap format; raises InputError if it is bad."""
+    data_format = fairseq_data().indexed_dataset
+    magic = data_format.MMapIndexedDataset.Index._HDR_MAGIC
+    header = struct.Struct(f"<{len(magic)}sQBQ")
+    content = path.read_bytes()
+    if len(content) < header.size:
+        raise InputError(
+            f"{path}: truncated: {len(content)} bytes, the header alone has "
+            f"{header.size}"
+        )
+    found, version, code, count = header.unpack_from(content)
+    if found != magic:
+        raise InputError(
+            f"{path}: not an index of the mmap format: it starts with {found!r}, "
+            f"expected {magic!r}"
+        )
+    if version != 1:
+        raise InputError(f"{path}: format version {version}, expected 1")
+    if code not in data_format._code_to_dtype:
+        raise InputError(
+            f"{path}: unknown number type {code}, allowed are "
+            f"{sorted(data_format._code_to_dtype)}"
+        )
+    dtype = np.dtype(data_format._code_to_dtype[code])
+    if dtype.kind not in "iu":
+        raise InputError(f"{path}: number type {dtype} cannot hold token ids")
+    expected = header.size + count * (4 + 8)
+    if len(content) != expected:
+        raise InputError(
+            f"{path}: {len(content)} bytes, expected {expected} for {count} lines; "
+            "truncated or damaged"
+        )
+    sizes = np.frombuffer(content, np.int32, count, header.size).astype(np.int64)
+    starts = np.frombuffer(content, np.int64, count, header.size + 4 * count)
+    if (sizes < 0).any() or (starts != (sizes.cumsum() - sizes) * dtype.itemsize).any():
+        raise InputError(f"{path}: lengths and positions of the lines do not agree")
+    return Index(dtype, sizes)
+
+
+def _verify_split(folder: Path, split: str, dictionary_size: int) -> dict[str, int]:
+    from tqdm import tqdm
+
+    index = read_index(folder / f"{split}.idx")
+    path = folder / f"{split}.bin"
+    tokens = int(index.sizes.sum())
+    if not tokens:
+        raise InputError(f"{path}: empty split")
+    found, expected = path.stat().st_size, tokens * index.dtype.itemsize
+    if found != expected:
+        raise InputError(
+            f"{path}: {found} bytes, expected {expected} for {tokens} tokens of "
+            f"{index.dtype} in {split}.idx; truncated or not of this index"
+        )
+    ids = np.memmap(path, dtype=index.dtype, mode="r")
+    only_ends = True
+    bar = tqdm(total=tokens, unit=" ids", unit_scale=True, desc=split, disable=None)
+    with bar:
+        for start in range(0, tokens, IDS_AT_ONCE):
+            part = ids[start : start + IDS_AT_ONCE]
+            wrong = np.flatnonzero((part < 0) | (part >= dictionary_size))
+            if len(wrong):
+                raise InputError(
+                    f"{path}: id {part[wrong[0]]} at token {start + wrong[0]}, "
+                    f"but dict.txt has {dictionary_size} entries"
+                )
+            only_ends &= bool((part == EOS_ID).all())
+            bar.update(len(part))
+    if only_ends:
+        raise InputError(f"{path}: empty split: nothing but ends of sentences")
+    return {"lines": len(index.sizes), "tokens": tokens}
+
+
+def _verify_checksums(folder: Path) -> None:
+    if not (folder / REPORT).exists():
+        return
+    for name, recorded in read_report(folder)["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"{path}: no such file, but {REPORT} lists it")
+        if sha256_of(path) != recorded["sha256"]:
+            raise InputError(
+                f"{path}: changed since it was made: its sha256 is not that in {REPORT}"
+            )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("verify", __doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="what was prepared")
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _verify(options), failure=1)
+
+
+def _verify(options: argparse.Namespace) -> None:
+    if (options.folder / MANIFEST).is_file():
+        for split, counts in verify_sequences(options.folder)["splits"].items():
+            print(f"{split}: {counts['examples']:,} examples")
+        print(f"{options.folder}: good")
+        return
+    for split, counts in verify_folder(options.folder).items():
+        print(f"{split}: {counts['lines']:,} lines, {counts['tokens']:,} tokens")
+    print(f"{options.folder}: good")

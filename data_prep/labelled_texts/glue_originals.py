@@ -1,0 +1,152 @@
+"""The tab-separated files that GLUE was first published as, quirks included.
+
+No field is quoted, so that a quotation mark is a character like any other. CoLA's
+labelled files have no header. Lines of QQP are broken by tabs and line breaks in
+questions: they have too many columns or too few and are left out. MRPC comes as files
+of Microsoft's with the ids of the dev examples apart.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep.folders.errors import InputError
+from data_prep.labelled_texts.glue_tasks import GlueTask
+from data_prep.labelled_texts.labelled_examples import (
+    Example,
+    LabelledSplit,
+    Malformed,
+    one_line_text,
+)
+
+COLA_HEADER = ["source", "label", "mark", "sentence"]
+MSR_FILES = {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"}
+MSR_DEV_IDS = "dev_ids.tsv"
+INDEX_COLUMNS = ("index", "id")
+NO_GOLD_LABEL = "-"  # MNLI's, where the annotators did not agree
+
+# line number and fields by column
+Row = tuple[int, dict[str, str]]
+
+
+def original_files(folder: Path, task: GlueTask) -> dict[str, Path] | None:
+    """The file of each split; None if ``folder`` has not one of them.
+
+    Raises InputError where only some are there.
+    """
+    files = {split: folder / f"{name}.tsv" for split, (_, name) in task.splits.items()}
+    if task.name == "MRPC" and not files["train"].exists():
+        msr = {split: folder / name for split, name in MSR_FILES.items()}
+        files = {**msr, "valid": folder / MSR_DEV_IDS}
+        files = {split: files[split] for split in task.splits}
+    if not any(path.exists() for path in files.values()):
+        return None
+    for path in files.values():
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; it belongs to {task.name}")
+    return files
+
+
+def read_original(files: dict[str, Path], task: GlueTask, split: str) -> LabelledSplit:
+    """A split's examples. Malformed lines are counted, a wrong label is an error."""
+    path = files[split]
+    if files["train"].name == MSR_FILES["train"] and split != "test":
+        return _msr(files, task, split)
+    header = COLA_HEADER if task.name == "CoLA" and "test" not in split else None
+    malformed = Malformed(path.name, allowed=True)
+    rows = _rows(path, malformed, header)
+    return _examples(path, rows, malformed, task, split)
+
+
+def _msr(files: dict[str, Path], task: GlueTask, split: str) -> LabelledSplit:
+    """Microsoft's training file without the dev examples, or these alone."""
+    path = files["train"]
+    ids = Malformed(MSR_DEV_IDS, allowed=False)
+    dev = {tuple(row.values()) for _, row in _rows(files["valid"], ids, ["#1", "#2"])}
+    malformed = Malformed(path.name, allowed=True)
+    rows = (
+        (line, row)
+        for line, row in _rows(path, malformed, None)
+        if ((row.get("#1 ID"), row.get("#2 ID")) in dev) == (split == "valid")
+    )
+    return _examples(path, rows, malformed, task, split)
+
+
+def _rows(path: Path, malformed: Malformed, header: list[str] | None) -> Iterator[Row]:
+    lines = 0
+    for number, line in enumerate(_lines(path), 1):
+        fields = line.split("\t")
+        if header is None:
+            header = fields
+            continue
+        lines += 1
+        if len(fields) != len(header):
+            malformed.skip(number, f"{len(fields)} columns instead of {len(header)}")
+        else:
+            yield number, dict(zip(header, fields, strict=True))
+    malformed.finish(lines)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        # a lone carriage return is part of a question, not the end of a line
+        with open(path, encoding="utf-8-sig", newline="\n") as file:
+            for line in file:
+                yield line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error.reason}") from error
+
+
+def _examples(
+    path: Path, rows: Iterator[Row], malformed: Malformed, task: GlueTask, split: str
+) -> LabelledSplit:
+    examples = []
+    test = split.startswith("test")
+    for place, (line, row) in enumerate(rows):
+        texts = []
+        for column in filter(None, (task.text, task.pair)):
+            texts.append(one_line_text(_field(path, row, column[1])))
+        label = None
+        if not test or task.label[1] in row:
+            label = _field(path, row, task.label[1])
+        empty = [
+            column[1]
+            for column, text in zip((task.text, task.pair), texts, strict=False)
+            if not text
+        ]
+        # every example of a test split needs a prediction
+        if empty and not test:
+            malformed.skip(line, f"an empty {empty[0]!r}")
+            continue
+        if label == NO_GOLD_LABEL:
+            malformed.skip(line, f"the label {label!r}")
+            continue
+        if label is not None:
+            require_label(f"{path}, line {line}: column {task.label[1]!r}", label, task)
+        index = next((row[name] for name in INDEX_COLUMNS if name in row), str(place))
+        pair = texts[1] if task.pair else None
+        examples.append(Example(index, texts[0], pair, label, line))
+    return LabelledSplit(examples, malformed)
+
+
+def _field(path: Path, row: dict[str, str], column: str) -> str:
+    if column not in row:
+        raise InputError(
+            f"{path}: no column {column!r}; its columns are {', '.join(row)}"
+        )
+    return row[column]
+
+
+def require_label(where: str, label: str, task: GlueTask) -> None:
+    """Raises InputError, which begins with ``where``, unless it is the task's."""
+    if task.labels is not None:
+        if label not in task.labels:
+            allowed = ", ".join(task.labels)
+            raise InputError(f"{where}: label {label!r}; allowed are {allowed}")
+        return
+    try:
+        good = 0 <= float(label) <= task.target_scale
+    except ValueError:
+        good = False
+    if not good:
+        allowed = f"numbers from 0 to {task.target_scale:g}"
+        raise InputError(f"{where}: label {label!r}; allowed are {allowed}")

@@ -1,0 +1,96 @@
+"""Labelled texts in memory: examples, and the lines that could not become one."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from data_prep.folders.errors import InputError
+
+SHOWN_LINES = 5
+# More than this is no blemish of the file: it is another file, or a damaged one.
+MAX_MALFORMED_SHARE = 0.01
+MIN_MALFORMED_LINES = 10
+# what would break a line, or a column, of the tables that are written
+_BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text or pair, from ``line`` of its file.
+
+    ``label`` is None where the source has none.
+    """
+
+    index: str
+    text: str
+    pair: str | None
+    label: str | None
+    line: int
+
+
+@dataclass
+class Malformed:
+    """The lines of one file that were left out, counted by reason.
+
+    With ``allowed`` False the first one is an InputError instead.
+    """
+
+    where: str
+    allowed: bool
+    lines: int = 0
+    skipped: int = 0
+    reasons: dict[str, list[int]] = field(default_factory=dict)
+
+    def skip(self, line: int, reason: str) -> None:
+        """Counts ``line``, whose fault is ``reason``, or raises InputError."""
+        if not self.allowed:
+            raise InputError(f"{self.where}, line {line}: {reason}")
+        self.skipped += 1
+        self.reasons.setdefault(reason, []).append(line)
+
+    def finish(self, lines: int) -> None:
+        """Raises InputError if more of ``lines`` lines are malformed than can be."""
+        self.lines = lines
+        if self.skipped > max(MIN_MALFORMED_LINES, lines * MAX_MALFORMED_SHARE):
+            raise InputError(
+                f"{self.where}: {self.skipped:,} of {lines:,} lines are malformed "
+                f"({self.sentence()}); allowed is 1 in 100: it is damaged, or another "
+                "format"
+            )
+
+    def sentence(self) -> str:
+        """The reasons, with their first lines."""
+        return "; ".join(
+            f"{len(lines):,} with {reason}: line {', '.join(map(str, _shown(lines)))}"
+            + (", ..." if len(lines) > SHOWN_LINES else "")
+            for reason, lines in self.reasons.items()
+        )
+
+    def record(self) -> dict[str, Any]:
+        """For report.json."""
+        return {
+            "file": self.where,
+            "lines": self.lines,
+            "skipped": self.skipped,
+            "reasons": {
+                reason: {"lines": len(lines), "first": _shown(lines)}
+                for reason, lines in self.reasons.items()
+            },
+        }
+
+
+@dataclass
+class LabelledSplit:
+    """A split's examples, and what of its file is none."""
+
+    examples: list[Example]
+    malformed: Malformed
+
+
+def one_line_text(text: str) -> str:
+    """``text`` without tabs and line breaks, which become a space each."""
+    return _BREAKS.sub(" ", text).strip()
+
+
+def _shown(lines: list[int]) -> list[int]:
+    return lines[:SHOWN_LINES]

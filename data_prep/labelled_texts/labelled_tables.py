@@ -1,0 +1,151 @@
+"""The user's own labelled texts: TSV, CSV and JSONL files with named columns."""
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.folders.errors import InputError
+from data_prep.labelled_texts.labelled_examples import (
+    Example,
+    LabelledSplit,
+    Malformed,
+    one_line_text,
+)
+
+FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+Row = tuple[int, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns; ``pair`` is None for single texts."""
+
+    text: str
+    pair: str | None
+    label: str
+
+    def texts(self) -> list[str]:
+        """The columns of texts."""
+        return [self.text] if self.pair is None else [self.text, self.pair]
+
+
+def read_table(
+    path: Path, columns: Columns, labelled: bool, skip_malformed: bool
+) -> LabelledSplit:
+    """The file's examples, their labels as they are written.
+
+    Args:
+        labelled: False lets the column of labels be absent.
+        skip_malformed: whether bad lines are left out and counted.
+
+    Raises:
+        InputError: a missing file or column; or, unless they are skipped, a line with
+            another number of columns, an empty text or label.
+    """
+    malformed = Malformed(str(path), allowed=skip_malformed)
+    examples = []
+    line = 0
+    for place, (line, row) in enumerate(_rows(path, malformed)):
+        if place == 0 or path.suffix not in (".tsv", ".csv"):
+            missing = [name for name in columns.texts() if name not in row]
+            if labelled and columns.label not in row:
+                missing.append(columns.label)
+            if missing:
+                raise InputError(
+                    f"{path}, line {line}: no column {missing[0]!r}; its columns are "
+                    f"{', '.join(row)}"
+                )
+        wanted = columns.texts()
+        if labelled or columns.label in row:
+            wanted = [*wanted, columns.label]
+        fault = next(filter(None, (_fault(name, row[name]) for name in wanted)), None)
+        if fault:
+            malformed.skip(line, fault)
+            continue
+        fields = [one_line_text(_text(row[name])) for name in wanted]
+        if not all(fields):
+            malformed.skip(line, f"an empty {wanted[fields.index('')]!r}")
+            continue
+        label = fields[-1] if columns.label in wanted else None
+        pair = fields[1] if columns.pair else None
+        examples.append(Example(str(place), fields[0], pair, label, line))
+    malformed.finish(line)
+    return LabelledSplit(examples, malformed)
+
+
+def _rows(path: Path, malformed: Malformed) -> Iterator[Row]:
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"{path}: allowed are files *{', *'.join(FORMATS)}")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    readers = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            yield from readers[FORMATS[path.suffix.lower()]](path, file, malformed)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error.reason}") from error
+
+
+def _tsv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
+    """Nothing is quoted: a quotation mark is a character like any other."""
+    content = file.read().replace("\r\n", "\n").removesuffix("\n")
+    lines = ((n, line.split("\t")) for n, line in enumerate(content.split("\n"), 1))
+    yield from _by_header(path, lines, malformed)
+
+
+def _csv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(file, strict=True)
+    lines = ((reader.line_num, fields) for fields in reader if fields)
+    try:
+        yield from _by_header(path, lines, malformed)
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _by_header(
+    path: Path, lines: Iterator[tuple[int, list[str]]], malformed: Malformed
+) -> Iterator[Row]:
+    _, header = next(lines, (1, []))
+    if len(set(header)) < len(header):
+        raise InputError(f"{path}, line 1: two columns of one name: {header}")
+    for number, fields in lines:
+        if len(fields) != len(header):
+            malformed.skip(number, f"{len(fields)} columns instead of {len(header)}")
+        else:
+            yield number, dict(zip(header, fields, strict=True))
+
+
+def _jsonl(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
+    for number, line in enumerate(file, 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield number, row
+        elif line.strip():
+            malformed.skip(number, "no JSON object")
+
+
+def _fault(name: str, value: Any) -> str | None:
+    """What keeps a value of JSON from being a text or label."""
+    allowed = "allowed are texts and numbers"
+    if isinstance(value, list | dict):
+        kind = "a list" if isinstance(value, list) else "an object"
+        return f"{kind} as {name!r}, {allowed}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} as {name!r}, {allowed}"
+    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        return f"half a surrogate pair in {name!r}, allowed is Unicode text"
+    return None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,167 @@
+"""The folder ``lra_release`` of the Long-Range Arena, read as it is.
+
+    listops-1000/basic_{train,val,test}.tsv      with a header: expression TAB value
+    lra_release/tsv_data/new_aan_pairs.{train,eval,test}.tsv    no header: label, two
+                                                 ids, two texts; quotes mean nothing
+    pathfinder32/curv_contour_length_14/         metadata/*.npy (text: folder, file,
+                                                 number, label, ...) and imgs/
+
+``--from-dir`` may be that folder, the one around it, or the one that has the files. Of
+Pathfinder it has pictures of 64, 128 and 256 pixels, too, which are not read.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.folders.errors import InputError
+from data_prep.folders.sequence_folder import Example
+from data_prep.long_range_arena.listops_generator import encode
+
+LISTOPS = {
+    split: f"basic_{name}.tsv"
+    for split, name in (("train", "train"), ("valid", "val"), ("test", "test"))
+}
+RETRIEVAL = {
+    split: f"new_aan_pairs.{name}.tsv"
+    for split, name in (("train", "train"), ("valid", "eval"), ("test", "test"))
+}
+PATHFINDER = "curv_contour_length_14"
+PATHFINDER_PIXELS = 32
+# the release has no splits of Pathfinder; 80, 10 and 10 % of the pictures, shuffled
+SHUFFLE_SEED = 0
+
+
+def located(folder: Path, names: list[str]) -> Path:
+    """The one folder in or below ``folder`` that has ``names``; else an InputError."""
+    if not folder.is_dir():
+        raise InputError(f"--from-dir {folder}: no such folder")
+    for pattern in ("", "*/", "*/*/", "*/*/*/"):
+        for path in sorted(folder.glob(pattern + names[0])):
+            for name in names[1:]:
+                if not (path.parent / name).exists():
+                    raise InputError(f"{path.parent / name}: no such file")
+            return path.parent
+    raise InputError(
+        f"--from-dir {folder}: has no {names[0]}, itself or up to three folders deep; "
+        f"expected are {', '.join(names)} of lra_release"
+    )
+
+
+def listops_examples(path: Path) -> Iterator[Example]:
+    """The expressions of a TSV file and their values."""
+    for number, fields in _rows(path, 2):
+        if number == 1 and fields == [b"Source", b"Target"]:
+            continue
+        where = f"{path}, line {number}"
+        label = label_of(fields[1].decode("utf-8", "replace"), 10, where)
+        try:
+            sequence = encode(fields[0].decode("ascii", "replace"))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        yield (sequence,), label
+
+
+def retrieval_examples(path: Path, longest: int) -> Iterator[Example]:
+    """Pairs of documents, as their first ``longest`` bytes."""
+    for number, fields in _rows(path, 5):
+        where = f"{path}, line {number}"
+        label = label_of(fields[0].decode("utf-8", "replace"), 2, where)
+        for text in fields[3:]:
+            if not text:
+                raise InputError(f"{where}: an empty text")
+        texts = (np.frombuffer(text[:longest], np.uint8) for text in fields[3:])
+        yield tuple(texts), label
+
+
+def pathfinder_folder(folder: Path) -> Path:
+    """The folder of metadata and pictures: ``folder``, one in it, or the benchmark's.
+
+    Raises InputError where there is no folder of the benchmark's resolution.
+    """
+    if (folder / "metadata").is_dir():
+        return folder
+    if (folder / PATHFINDER).is_dir():
+        return folder / PATHFINDER
+    name = f"pathfinder{PATHFINDER_PIXELS}/{PATHFINDER}"
+    return located(folder, [name]) / PATHFINDER
+
+
+def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
+    """Every picture's file and label, in a fixed random order.
+
+    Raises InputError for metadata that cannot be read or name a missing picture.
+    """
+    found = []
+    lists = sorted(
+        (folder / "metadata").glob("*.npy"), key=lambda path: _key(path.stem)
+    )
+    if not lists:
+        raise InputError(f"{folder / 'metadata'}: no *.npy file")
+    for path in lists:
+        # names that are not UTF-8 are named below, as missing
+        text = path.read_text(encoding="utf-8", errors="backslashreplace")
+        for number, line in enumerate(text.splitlines(), 1):
+            where, fields = f"{path}, line {number}", line.split()
+            if len(fields) < 4:
+                raise InputError(f"{where}: {len(fields)} fields, expected at least 4")
+            picture = folder / fields[0] / fields[1]
+            if not picture.is_file():
+                raise InputError(f"{picture}: no such file, but {where} lists it")
+            found.append((picture, label_of(fields[3], 2, where)))
+    order = np.random.default_rng(SHUFFLE_SEED).permutation(len(found))
+    return [found[i] for i in order]
+
+
+def pathfinder_split(
+    files: list[tuple[Path, int]], split: str
+) -> list[tuple[Path, int]]:
+    """80 % of the files for train, 10 % each for valid and test."""
+    tenth = len(files) // 10
+    bounds = {"train": (0, 8), "valid": (8, 9), "test": (9, None)}[split]
+    start, end = (None if part is None else part * tenth for part in bounds)
+    return files[start:end]
+
+
+def pathfinder_examples(files: list[tuple[Path, int]]) -> Iterator[Example]:
+    """The pictures row by row."""
+    from PIL import Image
+
+    for path, label in files:
+        try:
+            with Image.open(path) as picture:
+                pixels = np.asarray(picture.convert("L"))
+        except (OSError, SyntaxError) as error:  # PIL's for a broken PNG
+            raise InputError(f"{path}: cannot be read as a picture: {error}") from error
+        if pixels.shape != (PATHFINDER_PIXELS, PATHFINDER_PIXELS):
+            raise InputError(f"{path}: {pixels.shape} pixels, expected (32, 32)")
+        yield (pixels.reshape(-1),), label
+
+
+def label_of(text: str, classes: int, where: str) -> int:
+    """A label, which the original files write as 3 or 3.0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if value not in range(classes):
+        raise InputError(f"{where}: label {text!r}; allowed: 0 to {classes - 1}")
+    return int(value)
+
+
+def _rows(path: Path, columns: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Lines by number; of bytes, as texts may be of any encoding."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            fields = line.rstrip(b"\r\n").split(b"\t")
+            if len(fields) != columns:
+                raise InputError(
+                    f"{path}, line {number}: {len(fields)} columns, expected "
+                    f"{columns}; truncated?"
+                )
+            yield number, fields
+
+
+def _key(stem: str) -> tuple[int, str]:
+    return (int(stem) if stem.isdigit() else -1, stem)

@@ -1,0 +1,87 @@
+"""Prepares pictures of digits as sequences of pixels, for autoregressive models.
+
+A line is a picture row by row; a pixel's symbol is its level. By default the 1,797
+pictures that come with scikit-learn, 8 x 8 of 17 levels, 1,257 for train, 180 for valid
+and 360 for test. --source mnist is MNIST, 28 x 28 of 256 levels, from the Hugging Face
+hub or --from-dir; the last 5,000 pictures of its train split are valid.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.documentation.corpus import SPLITS
+from data_prep.folders.arguments import (
+    add_destination,
+    add_pictures,
+    command_parser,
+    refuse_given,
+    seed,
+)
+from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
+from data_prep.folders.errors import run_command
+from data_prep.folders.picture_sheet import make_sheet, write_sheet
+from data_prep.symbols.digit_pictures import Digits, mnist_digits, sklearn_digits
+
+SOURCES = ("sklearn", "mnist")
+DEFAULT_SEED = 1
+PICTURES_SHOWN = 32
+
+
+def _digits(options: argparse.Namespace) -> Digits:
+    if options.source == "mnist":
+        refuse_given(options, ["seed"], "with --source sklearn")
+        return mnist_digits(options.from_dir)
+    refuse_given(options, ["from_dir"], "with --source mnist")
+    return sklearn_digits(options.seed or DEFAULT_SEED)
+
+
+def _recipe(digits: Digits) -> Recipe:
+    def lines(split: str) -> Iterator[str]:
+        for picture in digits.pictures(split):
+            yield " ".join(map(str, picture.ravel().tolist()))
+
+    size = {"height": digits.height, "width": digits.width, "levels": digits.levels}
+    return symbol_recipe(
+        settings={"data": "digits"} | size | digits.identity,
+        splits=[Split(split, lambda split=split: lines(split)) for split in SPLITS],
+        symbols=map(str, range(digits.levels)),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("digits", __doc__)
+    add_destination(parser)
+    add = parser.add_argument
+    add("--source", choices=SOURCES, default=SOURCES[0], help="(default: sklearn)")
+    add(
+        "--from-dir",
+        type=Path,
+        metavar="SRC",
+        help="mnist: the four original files (.gz or not), a data set saved with "
+        "save_to_disk, or the hub's parquet files",
+    )
+    add(
+        "--seed",
+        type=seed,
+        metavar="N",
+        help=f"sklearn: of the splits (default: {DEFAULT_SEED})",
+    )
+    add_pictures(parser)
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _prepare(options))
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    digits = _digits(options)
+    prepare_folder(
+        options.dest, _recipe(digits), workers=1, overwrite=options.overwrite
+    )
+    if options.pictures:
+        shown = digits.pictures("train")[:PICTURES_SHOWN]
+        grey = (shown.astype(int) * 255 // (digits.levels - 1)).astype(np.uint8)
+        sheet = make_sheet(grey, np.zeros(len(grey), int))
+        write_sheet(sheet, options.pictures, options.overwrite)

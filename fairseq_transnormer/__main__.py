@@ -1,0 +1,42 @@
+"""``python -m fairseq_transnormer COMMAND``: every command of the package."""
+
+import sys
+
+from .subcommands import Subcommand, run
+
+COMMANDS = {
+    "generate": Subcommand(
+        f"{__package__}.generation.command_line",
+        "continue prompts with a trained language model",
+    ),
+    "classify": Subcommand(
+        f"{__package__}.classification.command_line",
+        "label texts, evaluate or write a submission with a fine-tuned classifier",
+    ),
+    "export": Subcommand(
+        f"{__package__}.export.command_line",
+        "write a checkpoint as a folder that is loaded without fairseq",
+    ),
+    "reproduce": Subcommand(
+        f"{__package__}.reproduce.command_line",
+        "run the paper's tables and set what is measured beside them",
+    ),
+    "analyse": Subcommand(
+        f"{__package__}.reproduce.analyses",
+        "curves, summaries and the paper's analyses of runs and models",
+    ),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    return run(
+        f"python -m {__package__}",
+        "TransNormer, trained by fairseq. To train: scripts/, or fairseq's commands.",
+        COMMANDS,
+        arguments,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""``python -m fairseq_transnormer analyse NAME``: the analyses of runs and models."""
+
+from ..subcommands import Subcommand, run
+
+_ROOT = __package__.rpartition(".")[0]
+ANALYSES = {
+    "summary": Subcommand(f"{_ROOT}.analysis.summary", "a run in a few lines"),
+    "run_curves": Subcommand(f"{_ROOT}.analysis.run_curves", "loss curves of runs"),
+    "gradient_statistics": Subcommand(
+        f"{_ROOT}.analysis.gradient_statistics", "Table 2: how far gradients vary"
+    ),
+    "gradient_bounds": Subcommand(
+        f"{_ROOT}.analysis.gradient_bounds", "section 3.1: bounds of the gradients"
+    ),
+    "attention_scores": Subcommand(
+        f"{_ROOT}.analysis.attention_scores", "Figures 1 and 3: where attention goes"
+    ),
+    "context_use": Subcommand(
+        f"{_ROOT}.analysis.context_use", "perplexity over the length of the context"
+    ),
+    "frequency_baselines": Subcommand(
+        f"{_ROOT}.analysis.frequency_baselines", "perplexity of unigram and bigram"
+    ),
+    "images": Subcommand(f"{_ROOT}.analysis.images", "complete images of digits"),
+    "precision_curves": Subcommand(
+        f"{__package__}.precision_curves", "half precision beside float32"
+    ),
+    "lra_parameters": Subcommand(
+        f"{__package__}.lra_parameters", "parameters of the arena's models"
+    ),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run an analysis; returns its exit code."""
+    return run(
+        f"python -m {_ROOT} analyse",
+        "Reads logs, checkpoints and data; docs/analyses.md explains what comes out.",
+        ANALYSES,
+        arguments,
+    )

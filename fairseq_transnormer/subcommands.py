@@ -1,0 +1,77 @@
+"""``python -m PACKAGE COMMAND``: a table of commands, each ``main`` of a module.
+
+Only the module of the command that is asked for is imported: the list of commands, and
+a mistyped one, are answered in a moment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Subcommand(NamedTuple):
+    """A command.
+
+    Attributes:
+        module: dotted name; its ``main(arguments)`` returns the exit code, or None.
+        summary: a line for the list of commands.
+    """
+
+    module: str
+    summary: str
+
+
+def run(
+    program: str,
+    description: str,
+    commands: Mapping[str, Subcommand],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run the command that the first argument names with the others.
+
+    Args:
+        program: for messages: ``python -m PACKAGE``.
+        description: a line on what the commands are for.
+        arguments: None takes the process's.
+
+    Returns:
+        The command's exit code; 2 without a known command.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    name, rest = (given[0], given[1:]) if given else ("", [])
+    if name in ("-h", "--help"):
+        print(listing(program, description, commands))
+        return 0
+    if name not in commands:
+        told = f"there is no command {name!r}" if name else "a command is needed"
+        allowed = ", ".join(commands)
+        print(f"{program}: error: {told}; allowed: {allowed}", file=sys.stderr)
+        return 2
+    main = importlib.import_module(commands[name].module).main
+    try:
+        status = main(rest)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader, such as head, has seen enough; what is left to flush goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    return status or 0
+
+
+def listing(program: str, description: str, commands: Mapping[str, Subcommand]) -> str:
+    """The commands with a line on each."""
+    width = max(map(len, commands))
+    lines = (f"  {name:{width}}  {each.summary}" for name, each in commands.items())
+    return "\n".join(
+        [
+            f"usage: {program} COMMAND [options]; COMMAND --help lists them",
+            "",
+            description,
+            "",
+            *lines,
+        ]
+    )

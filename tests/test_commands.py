@@ -1,0 +1,95 @@
+"""``python -m PACKAGE COMMAND``: the lists of commands, and each one's ``--help``."""
+
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_transnormer.subcommands import Subcommand, run
+from tests.paths import ROOT
+
+PACKAGES = ("fairseq_transnormer", "benchmarks", "data_prep")
+
+# answers every --help in a process of its own, which torch is imported in once
+HELPS = """
+import contextlib, importlib, io, os, sys
+import torch
+for package in {packages!r}:
+    door = importlib.import_module(package + ".__main__")
+    tables = [([package], door.COMMANDS)]
+    if "analyse" in door.COMMANDS:
+        nested = importlib.import_module(door.COMMANDS["analyse"].module).ANALYSES
+        tables.append(([package, "analyse"], nested))
+    for words, table in tables:
+        for name in table:
+            sys.stdout.flush()
+            child = os.fork()
+            if child == 0:
+                out, code = io.StringIO(), None
+                with contextlib.redirect_stdout(out):
+                    try:
+                        code = door.main([*words[1:], name, "--help"])
+                    except SystemExit as end:
+                        code = end.code
+                usage = " ".join(out.getvalue().split())
+                expected = "usage: python -m " + " ".join([*words, name])
+                imported = sorted({{"fairseq", "hydra"}} & set(sys.modules))
+                good = not code and usage.startswith(expected) and not imported
+                print(good, *words, name, code, imported, usage[:80], flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+"""
+
+
+def test_help_of_every_command_does_without_fairseq():
+    answered = subprocess.run(
+        [sys.executable, "-c", HELPS.format(packages=PACKAGES)],
+        check=True, capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    lines = answered.stdout.splitlines()
+    assert len(lines) > 30, answered.stderr
+    assert [line for line in lines if not line.startswith("True")] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_commands_are_listed(package, capsys):
+    door = importlib.import_module(f"{package}.__main__")
+    assert door.main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in door.COMMANDS)
+    for arguments in ([], ["nosuch"]):
+        assert door.main(arguments) == 2
+        error = capsys.readouterr().err
+        assert all(name in error for name in [*arguments, *door.COMMANDS])
+
+
+def test_a_command_gets_what_follows_its_name(tmp_path, monkeypatch):
+    (tmp_path / "own_command.py").write_text("def main(arguments): return arguments")
+    monkeypatch.syspath_prepend(tmp_path)
+    commands = {"own": Subcommand("own_command", "a command")}
+    assert run("program", "", commands, ["own", "own", "--x"]) == ["own", "--x"]
+    assert run("program", "", commands, ["own"]) == 0
+
+
+def test_a_reader_that_has_seen_enough(tmp_path):
+    """A closed pipe is no traceback."""
+    (tmp_path / "many_lines.py").write_text(
+        "def main(arguments):\n    for i in range(100000): print(i)\n"
+    )
+    program = (
+        "from fairseq_transnormer.subcommands import *; import sys\n"
+        "sys.exit(run('p', '', {'m': Subcommand('many_lines', '')}, ['m']))"
+    )
+    reader, writer = os.pipe()
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=writer, stderr=subprocess.PIPE, text=True, env=environment,
+    ) as process:  # fmt: skip
+        os.close(writer)
+        assert os.read(reader, 10)
+        os.close(reader)
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
