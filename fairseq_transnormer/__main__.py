@@ -1,5 +1,6 @@
 """``python -m fairseq_transnormer COMMAND``: every command of the package."""
 
+import logging
 import sys
 
 from .subcommands import Subcommand, run
@@ -39,4 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # the log of a training is whole; where a model is only used, it is in the way
+    if sys.argv[1:2] != ["reproduce"]:
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
     sys.exit(main())

@@ -6,7 +6,5 @@ process that they belong to (fairseq_patches/stopping.py).
 
 from fairseq_cli.hydra_train import cli_main
 
-from . import plugin as plugin
-
 if __name__ == "__main__":
     cli_main()

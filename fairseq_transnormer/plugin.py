@@ -1,7 +1,6 @@
 """Importing this registers all of this package with fairseq, which is changed first.
 
-``--user-dir fairseq_transnormer`` and ``common.user_dir`` import it by way of the
-package; programs of their own that load models through fairseq import it themselves.
+Whoever imports both this package and fairseq has imported it: see registration.py.
 """
 
 from . import models  # isort: skip (changes fairseq first)

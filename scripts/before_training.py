@@ -20,15 +20,13 @@ def check_architecture(arch: str, task: str) -> None:
         FairseqLanguageModel,
     )
 
-    import fairseq_transnormer.plugin
-
     kind = {
         "language_modeling": FairseqLanguageModel,
         "masked_lm": FairseqEncoderModel,
     }[task]
     known = ARCH_MODEL_REGISTRY
     if arch not in known or not issubclass(known[arch], kind):
-        package = fairseq_transnormer.__name__ + "."
+        package = "fairseq_transnormer."
         ours = [
             name
             for name, model in known.items()

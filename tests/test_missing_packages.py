@@ -29,7 +29,7 @@ sys.meta_path.insert(0, Without())
         "fairseq_transnormer generate --path x.pt --prompt y",
         "fairseq_transnormer classify --path x.pt --text y",
         "fairseq_transnormer export x.pt --dest y",
-        "fairseq_transnormer analyse context_use --checkpoint a=x.pt --data y",
+        "fairseq_transnormer analyse context_use x.pt --data y",
         "fairseq_transnormer analyse lra_parameters",
         "fairseq_transnormer analyse images --data y --checkpoint a=x.pt --output z",
     ],

@@ -48,7 +48,7 @@ def parts(calls: list[str]) -> dict[str, str]:
     """The calls of Python by what they are."""
     kinds = {
         "interpreted=1": "interpreter",
-        ".reproduce run ": "rows",
+        " reproduce run ": "rows",
         "pytest": "tests",
     }
     found = {}
@@ -104,5 +104,5 @@ def test_what_fails_fails_the_script(run, part):
 
 
 def test_a_row_that_fails_fails_the_script(run):
-    code, calls, said = run(fails=".reproduce run")
+    code, calls, said = run(fails=" reproduce run")
     assert code != 0 and "rows" in parts(calls) and "all" not in said.split()

@@ -124,7 +124,6 @@ def find_subword(options: argparse.Namespace) -> Subword:
 def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int, dict]:
     """The folder of dict.txt, the embedding's rows, the longest input, all of it."""
     # fairseq, torch and the models: seconds that only this option should cost
-    import fairseq_transnormer.plugin  # noqa: F401  makes old checkpoints readable
     from fairseq_transnormer.generation.checkpoint import (
         dictionary_folder,
         read_checkpoint,

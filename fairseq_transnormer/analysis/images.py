@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +125,6 @@ class ImageGenerator:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     options = _parser().parse_args(arguments)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         rows, image = _rows(options)
     except (OSError, ValueError) as error:

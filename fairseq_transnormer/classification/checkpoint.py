@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils, tasks
 
-from .. import plugin  # noqa: F401 (fairseq loads safely then)
 from ..checkpoints.pretrained import PretrainedCheckpoint
 from ..checkpoints.safe_loading import CheckpointError
 from ..data.labelled_texts import SentenceData

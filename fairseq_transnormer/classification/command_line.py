@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -27,7 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status, 2 if what was given does not do."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         _run(args)
     except ClassificationError as error:

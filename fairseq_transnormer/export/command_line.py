@@ -8,7 +8,6 @@ neither fairseq nor pickle is needed for that.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="folder with dict.txt (default: the training's, or the checkpoint's)",
     )
     args = parser.parse_args(arguments)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
     try:
         # fairseq: seconds that --help shall not cost
         from .writing import export_checkpoint

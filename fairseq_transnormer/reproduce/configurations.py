@@ -43,8 +43,6 @@ def _composed(configs: Path, primary: str, overrides: tuple[str, ...]) -> str:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-
     _register_schema(primary)
     try:
         with warnings.catch_warnings():  # of how fairseq finds its schema

@@ -29,8 +29,6 @@ def _build(model: str) -> None:
     from fairseq.tasks import FairseqTask
     from omegaconf import OmegaConf
 
-    from .. import plugin  # noqa: F401 (registers the models)
-
     class Task(FairseqTask):
         source_dictionary = target_dictionary = _Dictionary()
         # of a classifier's task

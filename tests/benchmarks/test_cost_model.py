@@ -7,13 +7,13 @@ import re
 import pytest
 import torch
 import yaml
+from benchmarks.cost_model.__main__ import main
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.cost_model import check as cost_check
 from benchmarks.cost_model import model as cost_model
 from benchmarks.cost_model import tables as cost_tables
 from benchmarks.cost_model import workers as cost_workers
-from benchmarks.cost_model.__main__ import main
 from benchmarks.cost_model.machines import Assumptions, Machine
 from benchmarks.cost_model.model import Model, Run, Seconds
 from benchmarks.cost_model.traced import Kernel, trace

@@ -15,7 +15,8 @@ from data_prep.own_text import text
 
 KILLED_AT_TRAIN = """
 import os, signal, sys
-from data_prep import binary_folder, text
+from data_prep.folders import binary_folder
+from data_prep.own_text import text
 
 write_split = binary_folder.write_split
 

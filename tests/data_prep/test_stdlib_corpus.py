@@ -83,7 +83,7 @@ def test_text_is_english(corpus):
 
 def test_same_again_and_without_importing(corpus, tmp_path):
     script = (
-        "import sys; from data_prep import stdlib_corpus; "
+        "import sys; from data_prep.documentation import stdlib_corpus; "
         "code = stdlib_corpus.main(sys.argv[1:]); "
         "assert not {'antigravity', 'this', 'turtle', 'asyncio'} & set(sys.modules); "
         "sys.exit(code)"

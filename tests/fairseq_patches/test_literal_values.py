@@ -9,7 +9,7 @@ import fairseq
 import pytest
 from fairseq import utils
 
-import fairseq_transnormer.plugin  # noqa: F401 (puts the evaluation in its place)
+import fairseq_transnormer  # noqa: F401 (registers the models)
 from fairseq_transnormer.fairseq_patches.literal_values import evaluate
 from tests.messages import refuses
 

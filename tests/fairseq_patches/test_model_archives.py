@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fairseq import file_utils
 
-import fairseq_transnormer.plugin  # noqa: F401 (wraps fairseq's function)
+import fairseq_transnormer  # noqa: F401 (registers the models)
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from tests.messages import refuses
 

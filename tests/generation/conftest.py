@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 from fairseq.hub_utils import GeneratorHubInterface
 
-import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+import fairseq_transnormer  # noqa: F401 (registers the models)
 from fairseq_transnormer.generation import TextGenerator
 from fairseq_transnormer.models import TransNormerLanguageModel
 

@@ -6,7 +6,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
-import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+import fairseq_transnormer  # noqa: F401 (registers the models)
 
 CAUSAL = ("transnormer_t1", "transnormer_t2", "transnormer_t1_tiny")
 CAUSAL += ("transnormer_t2_tiny",)

@@ -161,7 +161,7 @@ def test_only_the_missing_data_are_made(tmp_path, monkeypatch):
     ran = []
 
     def run(command, cwd):
-        ran.append(command[2])
+        ran.append(" ".join(command[2:4]))
         folder = tmp_path / command[command.index("--dest") + 1]
         folder.mkdir(parents=True)
         for name in corpora.FILES:
