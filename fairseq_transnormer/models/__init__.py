@@ -4,7 +4,7 @@ from ..fairseq_patches.apply import apply
 
 apply()
 
-from . import baselines as baselines  # noqa: E402
+from . import architectures as architectures  # noqa: E402
 from .language_model import TransNormerDecoder, TransNormerLanguageModel  # noqa: E402
 from .masked_language_model import (  # noqa: E402
     TransNormerEncoder,

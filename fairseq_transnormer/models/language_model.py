@@ -1,4 +1,4 @@
-"""fairseq's causal models: ``transnormer_t1``, ``transnormer_t2`` and tiny ones."""
+"""fairseq's causal models; ``architectures.py`` has their names."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -9,11 +9,11 @@ from fairseq.models import (
     FairseqLanguageModel,
 )
 
-from ..modules.config import T1, LanguageModelConfig
+from ..modules.config import LanguageModelConfig
 from ..modules.language_model import CausalLanguageModel
 from ..modules.options import described
 from ..ops import reorder_state
-from .variants import TINY, as_dataclass, register_variant
+from .variants import as_dataclass
 
 # fairseq asks for a longest length; this is the one of its own sinusoidal positions
 NO_LONGEST_LENGTH = int(1e5)
@@ -132,13 +132,3 @@ class TransNormerLanguageModel(FairseqLanguageModel):
         limit = getattr(cfg, "max_target_positions", None)
         limit = NO_LONGEST_LENGTH if limit is None else limit
         return cls(TransNormerDecoder(config, task.target_dictionary, limit))
-
-
-register_variant("transnormer_t1", TransNormerLanguageModel, TransNormerConfig, **T1)
-register_variant("transnormer_t2", TransNormerLanguageModel, TransNormerConfig)
-register_variant(
-    "transnormer_t1_tiny", TransNormerLanguageModel, TransNormerConfig, **T1, **TINY
-)
-register_variant(
-    "transnormer_t2_tiny", TransNormerLanguageModel, TransNormerConfig, **TINY
-)

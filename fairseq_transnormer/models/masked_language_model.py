@@ -13,10 +13,10 @@ from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import Tensor, nn
 
 from ..modules.choices import choice
-from ..modules.config import BLM, T1, EncoderConfig
+from ..modules.config import EncoderConfig
 from ..modules.masked_language_model import MaskedLanguageModel
 from ..modules.options import described, probability
-from .variants import TINY, as_dataclass, register_variant
+from .variants import as_dataclass
 
 logger = logging.getLogger(__name__)
 
@@ -229,26 +229,3 @@ class TransNormerEncoderModel(FairseqEncoderModel):
                 del state_dict[key]
         for key, value in self.classification_heads.state_dict().items():
             state_dict.setdefault(prefix + key, value)
-
-
-register_variant(
-    "roberta_transnormer_t1",
-    TransNormerEncoderModel,
-    TransNormerEncoderConfig,
-    **(BLM | T1),
-)
-register_variant(
-    "roberta_transnormer_t2", TransNormerEncoderModel, TransNormerEncoderConfig, **BLM
-)
-register_variant(
-    "roberta_transnormer_t1_tiny",
-    TransNormerEncoderModel,
-    TransNormerEncoderConfig,
-    **(BLM | T1 | TINY),
-)
-register_variant(
-    "roberta_transnormer_t2_tiny",
-    TransNormerEncoderModel,
-    TransNormerEncoderConfig,
-    **(BLM | TINY),
-)

@@ -20,7 +20,6 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from ..modules.model_flops import (
-    MIXING_FLOPS,
     TRAINING_OVER_FORWARD,
     layer_flops,
     output_flops,
@@ -31,7 +30,7 @@ from ..ops.triton_ops.support import tf32_is_allowed
 logger = logging.getLogger(__name__)
 
 # vanilla on fairseq's modules
-MIXING_FLOPS[MultiheadAttention] = lambda m, n: 4 * n * m.embed_dim
+FAIRSEQ_FLOPS = {MultiheadAttention: lambda m, n: 4 * n * m.embed_dim}
 
 # part of the name of a GPU -> TFLOP/s of dense products in 16 bits (V100: float16
 # only), TF32 and float32, by NVIDIA's data sheets; the first that fits counts
@@ -135,7 +134,7 @@ def training_flops(model: nn.Module, task) -> float | None:
         plain, layers = part, part.layers
     vocab_size, embed_dim = plain.embed_tokens.weight.shape
     try:
-        forward = layer_flops(layers, length) + output_flops(
+        forward = layer_flops(layers, length, FAIRSEQ_FLOPS) + output_flops(
             embed_dim, vocab_size, dense=bidirectional, predicted=predicted
         )
     except ValueError as error:

@@ -23,7 +23,7 @@ from ..modules.options import check_fields, described, probability
 from .language_model import NO_LONGEST_LENGTH
 from .masked_language_model import ClassificationHeadConfig, TransNormerEncoderModel
 from .vanilla_decoding import FairseqDecoding
-from .variants import as_dataclass, register_variant
+from .variants import as_dataclass
 
 # what fairseq's modules can run: its "swish" is a class that it calls with the input
 VanillaActivation = choice("VanillaActivation", ("relu", "gelu"), __name__)
@@ -201,16 +201,8 @@ ROBERTA = {
 }
 TINY = {"num_layers": 2, "embed_dim": 32, "num_heads": 2, "ffn_dim": 85}
 
-for suffix, size in (("", {}), ("_tiny", TINY)):
-    register_variant(
-        f"vanilla_transformer{suffix}",
-        VanillaLanguageModel,
-        VanillaTransformerConfig,
-        **size,
-    )
-    register_variant(
-        f"roberta_vanilla_transformer{suffix}",
-        VanillaEncoderModel,
-        VanillaEncoderConfig,
-        **(ROBERTA | size),
-    )
+# kind of model -> model, configuration, values, those of two small layers
+VANILLA = {
+    "alm": (VanillaLanguageModel, VanillaTransformerConfig, {}, TINY),
+    "blm": (VanillaEncoderModel, VanillaEncoderConfig, ROBERTA, ROBERTA | TINY),
+}

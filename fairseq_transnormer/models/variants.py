@@ -14,15 +14,6 @@ from ..modules.options import checked
 from .gradient_recording import GradientRecordingOptions, RecordsGradients
 from .utilisation import LogsUtilisation, UtilisationOptions
 
-# For tests: what each variant has, small.
-TINY = {
-    "attention_types": "diag,norm",
-    "embed_dim": 32,
-    "num_heads": 2,
-    "ffn_dim": 85,
-    "block_size": 8,
-}
-
 
 class ChecksFields:
     """Mixin of fairseq models: ``build_model`` refuses values that are not allowed.

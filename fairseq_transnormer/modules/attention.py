@@ -1,7 +1,8 @@
 """What the attentions share: projections, heads, positions.
 
-A new attention is one file: a subclass of ``Attention`` with ``@register_attention``,
-imported in ``modules/attentions.py``. Its name can then stand in ``attention_types``.
+A new attention is one file in ``baselines/``: a subclass of ``Attention`` with
+``@register_attention``. Its name can then stand in ``attention_types``; a line in
+``systems.py`` makes models of it.
 """
 
 from __future__ import annotations
@@ -78,6 +79,20 @@ class Attention(nn.Module, ABC):
         return_state: bool,
     ) -> tuple[Tensor, State | None]:
         """(B, N, H, D) each -> (B, N, embed_dim) before the output projection."""
+
+    def mixing_flops(self, length: int) -> float | None:
+        """Operations a token in a forward pass, besides the projections.
+
+        A product of matrices counts two operations for each multiplication, and
+        nothing else counts.
+
+        Args:
+            length: tokens of a sequence.
+
+        Returns:
+            None: it is not counted.
+        """
+        return None
 
     def forward(
         self,

@@ -26,6 +26,10 @@ class AttentionPair(nn.Module):
     def from_config(cls, config, *, causal):
         return cls(*(kind.from_config(config, causal=causal) for kind in cls.kinds))
 
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        return 0.0  # its attentions count themselves
+
 
 @register_attention("diag_then_norm")
 class DiagThenNorm(AttentionPair):

@@ -110,3 +110,7 @@ class DiagAttention(Attention):
         )
         output, state = output if return_state else (output, None)
         return self.norm(output.flatten(2)), state
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        return 4 * min(self.block_size, length) * self.embed_dim

@@ -97,3 +97,7 @@ class NormAttention(Attention):
         )
         output, state = output if return_state else (output, None)
         return self.norm(output.flatten(2)), state
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        return 4 * self.embed_dim * self.head_dim

@@ -73,9 +73,9 @@ MODELS = (
     ),
     Mutant(
         "models/baselines-of-six-layers",
-        _MODELS + "baselines.py",
-        "_register(name, attention, (6, 12), ALM_AROUND",
-        "_register(name, attention, (6, 6), ALM_AROUND",
+        "fairseq_transnormer/modules/systems.py",
+        'default_factory=lambda: {"alm": 6, "blm": 12, "lra": 2}',
+        'default_factory=lambda: {"alm": 6, "blm": 6, "lra": 2}',
         "tests/models/test_baselines.py::test_parameter_counts",
     ),
     Mutant(

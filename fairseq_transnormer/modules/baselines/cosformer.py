@@ -105,6 +105,10 @@ class CosformerAttention(Attention):
                 f"cosformer_length={self.length}, from where weights turn negative"
             )
 
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        return 8 * self.embed_dim * (self.head_dim + 1)
+
 
 def _reweighted(x: Tensor, positions: Tensor, length: int | Tensor) -> Tensor:
     """(B, N, H, D) -> (B, N, H, 2 D): relu(x) times cos and sin of the position.

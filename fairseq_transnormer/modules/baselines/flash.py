@@ -163,3 +163,8 @@ class Flash(GatedAttentionUnit):
         state.chunks.add_(state.open_chunk * filled)
         state.open_chunk.masked_fill_(filled, 0)
         return output, state._replace(length=length)
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        keys, values = self.base_proj.out_features, self.value_proj.out_features
+        return 2 * self.chunk_size * (keys + values) + 4 * keys * values

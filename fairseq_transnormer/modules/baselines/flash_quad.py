@@ -68,3 +68,8 @@ class FlashQuad(GatedAttentionUnit):
             return output, None
         length = added if state is None else state.length + added
         return output, FlashQuadState(key, value, length)
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        keys, values = self.base_proj.out_features, self.value_proj.out_features
+        return 2 * length * (keys + values)

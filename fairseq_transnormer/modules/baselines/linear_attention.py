@@ -95,3 +95,7 @@ class LinearAttention(Attention):
         )
         output, state = output if return_state else (output, None)
         return output.flatten(2), state
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        return 4 * self.embed_dim * (self.head_dim + self.normalize)

@@ -160,3 +160,9 @@ class PerformerAttention(Attention):
         )
         output, state = output if return_state else (output, None)
         return output.flatten(2), state
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        features = len(self.features.directions)
+        sums = 4 * self.num_heads * features * (self.head_dim + 1)
+        return 4 * self.embed_dim * features + sums

@@ -49,3 +49,7 @@ class SoftmaxAttention(Attention):
         )
         output, state = output if return_state else (output, None)
         return output.flatten(2), state
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        return 4 * length * self.embed_dim
