@@ -27,11 +27,12 @@ from .jobs import (
     Conditions,
     HydraTrain,
     folder_name,
+    named_configuration,
     run_name,
 )
 from .model_check import check_model
 from .runs import Plan, RunFolder, Step
-from .tables import Cell, Table, plain
+from .tables import MODEL, Cell, Table, plain
 from .yaml_files import names_in
 
 PRIMARY = "finetune"
@@ -63,11 +64,12 @@ class FineTune:
 
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """The configuration, the problem, what is overridden, and the seed."""
-        parts = [
-            f"{key.removeprefix('model.')}={plain(value)}"
+        changed = {
+            key.removeprefix("model."): plain(value)
             for key, value in sorted(cell.overrides.items())
-        ]
-        return run_name(conditions, [cell.config, *self._suffix(), *parts])
+        }
+        first, *parts = named_configuration(cell.config, changed)
+        return run_name(conditions, [first, *self._suffix(), *parts])
 
     def data(self, cell: Cell, conditions: Conditions) -> LabelledText:
         """The problem's folder in that of all problems, or that folder itself."""
@@ -83,7 +85,9 @@ class FineTune:
         overrides = {
             key: value
             for key, value in cell.overrides.items()
-            if key.startswith("model.") and key.partition(".")[2] not in FREE_FIELDS
+            if key == MODEL
+            or key.startswith("model.")
+            and key.partition(".")[2] not in FREE_FIELDS
         }
         return [
             dataclasses.replace(
@@ -174,7 +178,7 @@ class FineTune:
         given = {
             key: value
             for key, value in {**common, **of_task.overrides, **own}.items()
-            if not key.startswith("model.")
+            if key != MODEL and not key.startswith("model.")
         }
         composed = compose(conditions.configs, PRIMARY, given)
         devices = max(1, conditions.gpus)

@@ -6,6 +6,7 @@ table as MODULE:CLASS.
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from .model_check import check_model
 from .presets import Preset
 from .registry import Registry
 from .runs import Plan, RunFolder, Step, starting_checkpoint
-from .tables import Cell
+from .tables import MODEL, Cell
 
 JOBS = Registry("job")
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -28,6 +29,8 @@ HYDRA_OPTIONS = (
     *("--config-dir", ".", "--config-name", "configuration"),
     *("hydra.run.dir=.", "hydra.output_subdir=null"),
 )
+# primary configurations whose runs are called by the model alone
+LANGUAGE_MODELS = ("alm", "blm")
 # What may change when a run resumes elsewhere.
 MACHINE_KEYS = (
     "common.cpu",
@@ -132,14 +135,14 @@ class HydraTrain:
         Values that the configuration has anyway do not count, so that rows of several
         tables that are the same run have the same name.
         """
-        plain = compose(conditions.configs, cell.config, {})
+        files = {key: v for key, v in cell.overrides.items() if "." not in key}
+        plain = compose(conditions.configs, cell.config, files)
         changed = {
             key.removeprefix("model."): value
             for key, value in sorted(cell.overrides.items())
             if "." not in key or get(plain, key) != value
         }
-        parts = [f"{key}={value}" for key, value in changed.items()]
-        return run_name(conditions, [cell.config, *parts])
+        return run_name(conditions, [*named_configuration(cell.config, changed)])
 
     def data(self, cell: Cell, conditions: Conditions) -> Corpus:
         task = self._task(cell, conditions)
@@ -217,6 +220,14 @@ def _conditions(
         "task.data": str(data),
         "checkpoint.save_dir": "checkpoints",
     }
+
+
+def named_configuration(config: str, changed: dict[str, Any]) -> Iterator[str]:
+    """The parts of a run's name: a language model's configuration is its model."""
+    if config in LANGUAGE_MODELS:
+        config = changed.pop(MODEL, config)
+    yield config
+    yield from (f"{key}={value}" for key, value in changed.items())
 
 
 def run_name(conditions: Conditions, parts: list[str]) -> str:

@@ -17,6 +17,7 @@ from ..data.typed_mappings import (
     list_of,
     mapping_of,
 )
+from ..modules.systems import SYSTEMS
 from .errors import ReproduceError
 from .presets import Preset
 from .yaml_files import (
@@ -26,6 +27,7 @@ from .yaml_files import (
     named_mappings,
     names_in,
     read_mapping,
+    read_yaml_mapping,
 )
 
 
@@ -39,6 +41,7 @@ BUBBLE_KINDS = {"x": TEXT, "y": TEXT, "size": TEXT}
 TABLE_KINDS = {
     "title": TEXT,
     "task": TEXT,
+    "config": TEXT,
     "job": TEXT,
     "columns": MAPPING,
     "overrides": OVERRIDES,
@@ -53,6 +56,7 @@ TABLE_KINDS = {
 }
 COLUMN_KINDS = {
     "config": TEXT,
+    "system": TEXT,
     "metric": TEXT,
     "overrides": OVERRIDES,
     "ranked": BOOLEAN,
@@ -62,11 +66,15 @@ COLUMN_KINDS = {
 }
 ROW_KINDS = {
     "config": TEXT,
+    "system": TEXT,
+    "label": TEXT,
     "overrides": OVERRIDES,
     "paper": list_of(ANY),
     "job": TEXT,
 }
 DASH = "-"
+# the folder of configurations that a system's are in
+MODEL = "model"
 
 
 @dataclass(frozen=True)
@@ -241,10 +249,10 @@ def load_table(configs: Path, name: str) -> Table:
             f"{path}: columns", content["columns"]
         ).items()
     }
-    rows = {
-        row: checked_mapping(f"{path}: row {row}", value, ROW_KINDS)
+    rows = dict(
+        _labelled(row, checked_mapping(f"{path}: row {row}", value, ROW_KINDS))
         for row, value in named_mappings(f"{path}: rows", content["rows"]).items()
-    }
+    )
     cells = [
         cell
         for row, definition in rows.items()
@@ -266,7 +274,7 @@ def load_table(configs: Path, name: str) -> Table:
         figure=figure,
         sweep=content.get("sweep") or {},
         columns_apart=any(
-            "." not in key
+            "." not in key and key != MODEL
             for each in columns.values()
             for key in each.get("overrides") or {}
         ),
@@ -302,7 +310,7 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
         if "mean_of" in values:
             cells.append(_mean(path, columns, row, column, printed))
             continue
-        config = definition.get("config", values.get("config"))
+        config = definition.get("config", values.get("config", content.get("config")))
         for key, value in (("config", config), ("metric", values.get("metric"))):
             if not value:
                 raise ReproduceError(
@@ -311,7 +319,10 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
         overrides = {
             key: value
             for part in (content, values, definition)
-            for key, value in (part.get("overrides") or {}).items()
+            for key, value in (
+                *_model_of(path, config, part).items(),
+                *(part.get("overrides") or {}).items(),
+            )
         }
         cells.append(
             Cell(
@@ -332,6 +343,39 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
             )
         )
     return cells
+
+
+def _labelled(row: str, definition: dict) -> tuple[str, dict]:
+    """A row whose key is a system's name is that system, under the paper's name."""
+    if row not in SYSTEMS or "system" in definition:
+        return definition.get("label", row), definition
+    label = definition.get("label", SYSTEMS[row].label)
+    return label, {"system": row, **definition}
+
+
+def _model_of(path: Path, config: str, part: dict) -> dict[str, str]:
+    """The override that chooses the system's model of a configuration's kind."""
+    if "system" not in part:
+        return {}
+    if part["system"] not in SYSTEMS:
+        raise ReproduceError(
+            f"{path}: system={part['system']!r}; allowed: {', '.join(SYSTEMS)}"
+        )
+    return {MODEL: f"{_kind_of_models(path, config)}_{part['system']}"}
+
+
+def _kind_of_models(path: Path, config: str) -> str:
+    """ "alm", "blm" or "lra": the beginning of the model that a configuration has."""
+    primary = path.parents[1] / f"{config}.yaml"
+    if not primary.is_file():
+        raise ReproduceError(f"{path}: config={config!r}: there is no {primary}")
+    defaults = read_yaml_mapping(primary).get("defaults", [])
+    models = [
+        each[MODEL] for each in defaults if isinstance(each, dict) and MODEL in each
+    ]
+    if not models:
+        raise ReproduceError(f"{primary}: no model among its defaults")
+    return models[0].partition("_")[0]
 
 
 def _mean(path, columns, row: str, column: str, printed: float | None) -> Cell:
