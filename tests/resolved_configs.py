@@ -17,7 +17,12 @@ CONFIGS = ROOT / "configs"
 
 
 def composed(primary: str, *overrides: str) -> DictConfig:
-    """What Hydra reads: fairseq's configuration and ``hydra``, Hydra's own."""
+    """What Hydra reads: fairseq's configuration and ``hydra``, Hydra's own.
+
+    primary: a file of configs/, or of configs/model, for its kind's with this model.
+    """
+    if not (CONFIGS / f"{primary}.yaml").exists():
+        primary, overrides = primary.partition("_")[0], (f"model={primary}", *overrides)
     hydra_init(primary)
     with warnings.catch_warnings():  # of how fairseq finds its schema
         warnings.simplefilter("ignore")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
@@ -23,7 +24,7 @@ from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
 
 PRIMARIES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
-KINDS = ["alm_t2", "blm_t2", "alm_t2_small", "blm_t2_small"]
+KINDS = ["alm", "blm", "alm_small", "blm_small"]
 KINDS += ["copy_task", "digits", "finetune", "lra"]
 PAPER = ["alm_t1", "alm_t2", "blm_t1", "blm_t2"]
 # primary without its task: the architecture
@@ -112,7 +113,7 @@ def batch(cfg) -> int:
 
 
 def test_the_papers_models_are_all_there():
-    assert set(PAPER) < set(PRIMARIES)
+    assert {"alm", "blm"} < set(PRIMARIES)
     assert {"gpus8", "gpus4", "gpus1", "cpu"} <= set(RUNS)
 
 
@@ -275,8 +276,11 @@ def test_overrides_reach_the_model():
 def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
     cfg = hydra_config(primary)
     # of the arena, one for each task and system
-    own = "lra/listops/lra_transnormer_t2" if primary == "lra" else primary
-    assert composed(primary).hydra.run.dir == f"runs/{own}"
+    own = {"lra": "lra/listops/lra_transnormer_t2", "alm": "alm_t2", "blm": "blm_t2"}
+    own |= {"alm_small": "alm_t2_small", "blm_small": "blm_t2_small"}
+    whole = composed(primary)
+    HydraConfig.instance().set_config(whole)
+    assert whole.hydra.run.dir == f"runs/{own.get(primary, primary)}"
     assert cfg.checkpoint.restore_file == "checkpoint_last.pt"
     assert not Path(cfg.checkpoint.save_dir).is_absolute()
     # a fine-tuning is validated, and saved, at the end of an epoch only
@@ -284,14 +288,15 @@ def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
     assert cfg.checkpoint.no_epoch_checkpoints
 
 
-@pytest.mark.parametrize("primary", ["alm_t2_small", "blm_t2_small"])
+@pytest.mark.parametrize("primary", ["alm_small", "blm_small"])
 def test_small_models_are_as_small_as_their_comments_say(primary):
     cfg = hydra_config(primary)
     of_10, of_20 = (
         sum(p.numel() for p in built(cfg, words).parameters()) for words in (10, 20)
     )
     a_word = (of_20 - of_10) // 10
-    assert_names(model_file(primary), a_word, f"{of_10 - 10 * a_word:,}")
+    file = model_file(primary.replace("_", "_t2_"))
+    assert_names(file, a_word, f"{of_10 - 10 * a_word:,}")
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +330,7 @@ def test_a_relaunched_hydra_run_goes_on_where_it_ended(working_copy):
     """The first start is the command itself, the second a fork."""
     command = Path(sys.executable).with_name("fairseq-hydra-train")
     first = subprocess.run(
-        [command, *short_training("alm_t2_small", "optimization.max_update=3")],
+        [command, *short_training("alm_small", "optimization.max_update=3")],
         cwd=working_copy, capture_output=True, text=True,
     )  # fmt: skip
     text = first.stdout + first.stderr
@@ -333,7 +338,7 @@ def test_a_relaunched_hydra_run_goes_on_where_it_ended(working_copy):
     assert "No existing checkpoint found" in text
     imported = f"common.user_dir={ROOT / 'fairseq_transnormer'}"
     more = ["optimization.max_update=5", imported]
-    again = train(working_copy, "alm_t2_small", *more)
+    again = train(working_copy, "alm_small", *more)
     updates = [int(n) for n in re.findall(r"train_inner.*num_updates=(\d+)", again)]
     assert updates == [4, 5]
     folder = working_copy / "runs" / "alm_t2_small" / "checkpoints"
@@ -347,7 +352,7 @@ def test_the_small_bidirectional_model_trains_from_any_folder(working_copy, tmp_
     """With absolute paths, as for an installed package."""
     train(
         tmp_path,
-        "blm_t2_small",
+        "blm_small",
         f"common.user_dir={ROOT / 'fairseq_transnormer'}",
         f"task.data={working_copy / 'data-bin' / 'stdlib'}",
         "optimization.max_update=2",

@@ -256,7 +256,7 @@ def load_table(configs: Path, name: str) -> Table:
     cells = [
         cell
         for row, definition in rows.items()
-        for cell in _cells_of_row(path, content, columns, row, definition)
+        for cell in _cells_of_row(configs, path, content, columns, row, definition)
     ]
     figure = content.get("figure")
     if figure is not None:
@@ -296,7 +296,9 @@ def _checked_bubbles(path: Path, bubbles: Any, columns: dict) -> dict[str, str]:
     return bubbles
 
 
-def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Cell]:
+def _cells_of_row(
+    configs, path, content, columns, row: str, definition: dict
+) -> list[Cell]:
     paper = definition.get("paper", [None] * len(columns))
     if len(paper) != len(columns) or not all(
         p in (None, DASH) or NUMBER.fits(p) for p in paper
@@ -320,7 +322,7 @@ def _cells_of_row(path, content, columns, row: str, definition: dict) -> list[Ce
             key: value
             for part in (content, values, definition)
             for key, value in (
-                *_model_of(path, config, part).items(),
+                *_model_of(configs, path, config, part).items(),
                 *(part.get("overrides") or {}).items(),
             )
         }
@@ -353,7 +355,7 @@ def _labelled(row: str, definition: dict) -> tuple[str, dict]:
     return label, {"system": row, **definition}
 
 
-def _model_of(path: Path, config: str, part: dict) -> dict[str, str]:
+def _model_of(configs: Path, path: Path, config: str, part: dict) -> dict[str, str]:
     """The override that chooses the system's model of a configuration's kind."""
     if "system" not in part:
         return {}
@@ -361,12 +363,12 @@ def _model_of(path: Path, config: str, part: dict) -> dict[str, str]:
         raise ReproduceError(
             f"{path}: system={part['system']!r}; allowed: {', '.join(SYSTEMS)}"
         )
-    return {MODEL: f"{_kind_of_models(path, config)}_{part['system']}"}
+    return {MODEL: f"{_kind_of_models(configs, path, config)}_{part['system']}"}
 
 
-def _kind_of_models(path: Path, config: str) -> str:
+def _kind_of_models(configs: Path, path: Path, config: str) -> str:
     """ "alm", "blm" or "lra": the beginning of the model that a configuration has."""
-    primary = path.parents[1] / f"{config}.yaml"
+    primary = configs / f"{config}.yaml"
     if not primary.is_file():
         raise ReproduceError(f"{path}: config={config!r}: there is no {primary}")
     defaults = read_yaml_mapping(primary).get("defaults", [])

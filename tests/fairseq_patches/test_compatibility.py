@@ -59,8 +59,8 @@ def test_composing_copies_no_more_than_what_it_reads(monkeypatch):
     monkeypatch.setattr(ConfigStore, "__deepcopy__", note, raising=False)
     copy.deepcopy(ConfigStore.instance())
     assert len(copied) == 1
-    first = compose(CONFIGS, "blm_t1", {"model.block_size": 17})
-    again = compose(CONFIGS, "blm_t1", {"model.block_size": 19})
+    first = compose(CONFIGS, "blm", {"model": "blm_t1", "model.block_size": 17})
+    again = compose(CONFIGS, "blm", {"model": "blm_t1", "model.block_size": 19})
     assert len(copied) == 1
     assert (first["model"].pop("block_size"), again["model"].pop("block_size")) == (
         17, 19,

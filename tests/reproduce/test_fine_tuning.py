@@ -47,7 +47,7 @@ def place(tmp_path_factory):
         "AVG": {"mean_of": ["accuracy", "mcc"]},
         "params_m": {"metric": "params_m", "job": "hydra_train", "seed": 1},
     }
-    row = {"config": "blm_t2", "paper": [90.0, 50.0, 70.0, None]}
+    row = {"config": "blm", "system": "t2", "paper": [90.0, 50.0, 70.0, None]}
     write_preset_and_table(folder, preset, columns, row)
     return folder
 

@@ -36,8 +36,8 @@ class Report:
             "title": "Mine",
             "columns": {"ppl": {"metric": "valid_ppl"}},
             "rows": {
-                "T1": {"config": "blm_t1", "paper": [3.0]},
-                "T2": {"config": "blm_t2", "paper": [2.0]},
+                "T1": {"config": "blm", "system": "t1", "paper": [3.0]},
+                "T2": {"config": "blm", "system": "t2", "paper": [2.0]},
             },
         }
 
@@ -253,14 +253,21 @@ def test_what_an_unfinished_run_measured_is_not_attached(report):
 def test_seeds_that_a_mean_leaves_out_are_told(report):
     columns = report.table["columns"]
     columns["loss"] = {"metric": "valid_loss", "ranked": False}
-    columns["only"] = {"metric": "valid_ppl", "seed": 1, "config": "blm_t2"}
+    columns["only"] = {
+        "metric": "valid_ppl",
+        "seed": 1,
+        "config": "blm",
+        "system": "t2",
+    }
     columns["both"] = {"mean_of": ["loss", "only"], "ranked": False}
     for row in report.table["rows"].values():
         row.update(paper=[None] * 4)
         row["overrides"] = {"model.block_size": 32}
     del report.table["rows"]["T2"]
-    del report.table["rows"]["T1"]["config"]
-    columns["ppl"]["config"] = columns["loss"]["config"] = "blm_t1"
+    del report.table["rows"]["T1"]["config"], report.table["rows"]["T1"]["system"]
+    chosen = {"config": "blm", "system": "t1"}
+    columns["ppl"] |= chosen
+    columns["loss"] |= chosen
     for seed in (1, 2):
         report.add("blm_t1+block_size=32", 7.0, seed)
     report.add("blm_t2+block_size=32", 5.0)

@@ -17,7 +17,7 @@ from .stand_in import finished_run
 TABLE = {
     "title": "Mine",
     "columns": {"ppl": {"metric": "valid_ppl"}},
-    "rows": {"T1": {"config": "blm_t1"}},
+    "rows": {"T1": {"config": "blm", "system": "t1"}},
 }
 DEEP = "[" * 100_000
 

@@ -198,7 +198,7 @@ def test_a_sweep_takes_the_value_that_its_metric_calls_best(tmp_path, maximize):
         "title": "Mine",
         "sweep": {"model.block_size": [16, 32, 128]},
         "columns": {"merit": {"metric": f"valid_{metric}" if not maximize else metric}},
-        "rows": {"T2": {"config": "blm_t2"}},
+        "rows": {"T2": {"config": "blm", "system": "t2"}},
     }
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(table))
@@ -222,7 +222,7 @@ def test_curves_of_what_the_table_names(tmp_path):
         "title": "Mine",
         "curve": "valid_loss",
         "columns": {"loss": {"metric": "valid_loss", "ranked": False}},
-        "rows": {"T2": {"config": "blm_t2"}},
+        "rows": {"T2": {"config": "blm", "system": "t2"}},
     }
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(table))
@@ -290,7 +290,8 @@ def test_a_tables_own_figure_is_made_of_its_finished_rows(tmp_path):
     table = {
         "title": "Mine",
         "columns": {"valid_ppl": {"metric": "valid_ppl"}},
-        "rows": {"T2": {"config": "blm_t2"}, "T1": {"config": "blm_t1"}},
+        "config": "blm",
+            "rows": {"T2": {"system": "t2"}, "T1": {"system": "t1"}},
         "figure": {
             "command": [
                 "python", "-c",

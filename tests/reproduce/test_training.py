@@ -33,7 +33,7 @@ def command(data, tmp_path):
     """The runner on a table of one run, in the test's folder."""
     table = {
         "title": "One",
-        "columns": {"T1": {"config": "blm_t1", "metric": "valid_ppl"}},
+        "columns": {"T1": {"config": "blm", "system": "t1", "metric": "valid_ppl"}},
         "rows": {"32": {"overrides": {"model.block_size": 32}, "paper": [3.92]}},
     }
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(table))

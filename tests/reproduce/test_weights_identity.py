@@ -40,9 +40,9 @@ def place(tmp_path_factory):
             "ranked": False,
         }
     }
-    row = {"config": "blm_t2"}
+    row = {"config": "blm", "system": "t2"}
     write_preset_and_table(folder, preset_with_data(folder), columns, row)
-    configuration = compose(CONFIGS, "blm_t2", {})
+    configuration = compose(CONFIGS, "blm", {"model": "blm_t2"})
     load_preset(CONFIGS, str(folder / "tiny.yaml")).scale(
         configuration["model"], "masked_lm"
     )
