@@ -6,6 +6,10 @@ import sys
 from .subcommands import Subcommand, run
 
 COMMANDS = {
+    "train": Subcommand(
+        f"{__package__}.launching.command_line",
+        "train by a configuration, on a CPU, GPUs or a cluster",
+    ),
     "generate": Subcommand(
         f"{__package__}.generation.command_line",
         "continue prompts with a trained language model",

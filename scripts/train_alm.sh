@@ -1,17 +1,15 @@
 #!/usr/bin/env bash
-# Trains an autoregressive language model as in Table 13 of the paper; --help says how.
+# Trains an autoregressive language model on WikiText-103 with the values of the paper's Table 13
+# (configs/alm.yaml): TransNormer T2 on 8 GPUs, unless something else is said:
+#   scripts/train_alm.sh model=alm_t1 --gpus 4 --precision bf16
+#   scripts/train_alm.sh --gpus 1 -- --max-update 1000 --tensorboard-logdir runs/log
+# The same command again resumes the run. What follows -- goes to fairseq-train; --dry-run
+# prints its whole command line. All options: scripts/train_alm.sh --help
 set -euo pipefail
 
-task=language_modeling
-default_arch=transnormer_t2
-default_data=data-bin/wikitext-103
-paper_batch=128 # sequences of 512 tokens in an update
-gpu_batch=8     # sequences a GPU takes at once, at most
-task_flags=(
-    --task language_modeling --sample-break-mode none --tokens-per-sample 512
-    --criterion cross_entropy
-    --adam-eps 1e-8
-    --lr-scheduler inverse_sqrt --warmup-updates 8000 --warmup-init-lr 1e-7
-    --max-update 100000
-)
-source "$(dirname "${BASH_SOURCE[0]}")/train.sh"
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=$root/.venv/bin/python
+[ -x "$python" ] || python=$(command -v python || command -v python3)
+# appended, not put first: with the repository installed this changes nothing
+export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root
+exec "$python" -m fairseq_transnormer train alm "$@"

@@ -1,11 +1,9 @@
 """How many sequences of 512 tokens the memory of a GPU holds, by an estimate.
 
-Imports torch only where there is a driver, so that scripts/train.sh can ask anywhere.
+Imports torch only where there is a driver, which is asked where a command line is made.
 """
 
-import argparse
 import shutil
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,26 +56,21 @@ def least_memory(gpus: int) -> float | None:
     return min(memory, default=0) / 1e9 or None
 
 
-def main() -> None:
-    """Print the batch, and why it is that where a GPU was asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=sorted({task for task, _ in NEEDS}))
-    parser.add_argument("precision", choices=["fp32", *HALF])
-    parser.add_argument("--gpus", type=int, required=True)
-    parser.add_argument("--most", type=int, required=True)
-    given = parser.parse_args()
-    sys.path.pop(0)  # this folder's modules are not torch's
-    memory = least_memory(given.gpus)
+def described_batch(need: Need | None, gpus: int, most: int) -> tuple[int, str]:
+    """The largest batch for this machine's first GPUs, and why it is that.
+
+    Args:
+        need: of the model; None where it is not known.
+        gpus: that are used.
+        most: sequences that a GPU is to take at most.
+
+    Returns:
+        ``most`` and nothing, where there is no GPU to ask.
+    """
+    memory = None if need is None else least_memory(gpus)
     if memory is None:
-        print(given.most)
-        return
-    need = NEEDS[given.task, given.precision in HALF]
-    print(
-        f"{largest_batch(memory, need, given.most)} {SHARE_OF_MEMORY:.0%} of its "
-        f"{memory:.0f} GB are to hold {need.model} GB and {need.sequence} GB a "
-        f"sequence, by estimate; {given.most} at most"
+        return most, ""
+    return largest_batch(memory, need, most), (
+        f"{SHARE_OF_MEMORY:.0%} of its {memory:.0f} GB are to hold {need.model} GB and "
+        f"{need.sequence} GB a sequence, by estimate; {most} at most"
     )
-
-
-if __name__ == "__main__":
-    main()

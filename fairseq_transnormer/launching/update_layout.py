@@ -3,10 +3,9 @@
     sequences = workers * batch * update_freq
 
 exactly: the total batch decides what a run learns, and is the paper's on any number of
-workers. Imports nothing but Python, so that scripts/train.sh can ask it in a moment.
+workers.
 """
 
-import argparse
 from typing import NamedTuple
 
 
@@ -74,22 +73,3 @@ def _nearest(number: int, wanted: int) -> str:
     below = [n for n in divisors if n < wanted][-1:]
     above = [n for n in divisors if n > wanted][:1]
     return ", ".join(map(str, below + above))
-
-
-def main() -> None:
-    """Print the batch and the update_freq, or end with 2 and the reason."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sequences", type=int)
-    parser.add_argument("workers", type=int)
-    taken = parser.add_mutually_exclusive_group()
-    taken.add_argument("--most", type=int)
-    taken.add_argument("--batch", type=int)
-    given = parser.parse_args()
-    try:
-        print(*lay_out(given.sequences, given.workers, given.most, given.batch))
-    except ValueError as error:
-        parser.exit(2, f"{error}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..launching.configurations import ConfigurationError
 from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from . import corpora, slurm
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
             ]
         )
         return commands[arguments.command](arguments)
-    except ReproduceError as error:
+    except (ReproduceError, ConfigurationError) as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .configurations import flattened, get
+from ..launching.configurations import flattened, get
 from .metrics import RunResults
 from .run_figures import Runs
 from .tables import Table

@@ -16,7 +16,7 @@ from ..checkpoints.identity import weights_fingerprint
 from ..checkpoints.pretrained import FREE_FIELDS, PretrainedCheckpoint
 from ..data.fingerprints import shortened
 from ..data.labelled_texts import REPORT, SentenceData, updates_of_training
-from .configurations import Configuration, compose
+from ..launching.configurations import Configuration, compose
 from .corpora import LabelledText
 from .errors import ReproduceError
 from .jobs import (

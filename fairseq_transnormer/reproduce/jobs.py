@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..checkpoints.files import check_last_checkpoint
-from .configurations import compose, get
+from ..launching.configurations import compose, get
 from .corpora import Corpus, Text
 from .errors import ReproduceError
 from .model_check import check_model

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from ..analysis.training_log import parse_training_log, saved_updates
-from .configurations import get
+from ..launching.configurations import get
 from .registry import Registry
 from .runs import RunFolder
 

@@ -36,7 +36,7 @@ from ..data.typed_mappings import (
     optional,
     read_json,
 )
-from .configurations import Configuration, differences, get
+from ..launching.configurations import Configuration, flattened, get
 from .errors import ReproduceError
 from .yaml_files import read_yaml_mapping
 
@@ -102,6 +102,25 @@ class Plan:
     start: str | None = None
     weights: str | None = None
     chosen: tuple[str, ...] = ()
+
+
+def differences(
+    there: Configuration, now: Configuration, chosen: Iterable[str] = ()
+) -> list[str]:
+    """A phrase for each key of ``there``, or of ``chosen``, whose value has changed.
+
+    Other keys that only ``now`` has are fields of newer code, whose default means what
+    the older did.
+    """
+    old, new = flattened(there), flattened(now)
+    return [
+        f"{key}: {value!r} there, {new.get(key)!r} now"
+        for key, value in old.items()
+        if new.get(key) != value
+    ] + [
+        f"{key}: not set there, {new[key]!r} now"
+        for key in sorted({*chosen} & (new.keys() - old.keys()))
+    ]
 
 
 class RunFolder:

@@ -7,7 +7,7 @@ import sys
 import pytest
 from hydra.core.config_store import ConfigStore
 
-from fairseq_transnormer.reproduce.configurations import compose
+from fairseq_transnormer.launching.configurations import compose
 from tests.paths import CONFIGS
 
 PROGRAM = """

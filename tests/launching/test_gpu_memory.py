@@ -1,14 +1,18 @@
 """How many sequences a GPU takes at once, by its memory."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fairseq_transnormer.launching import gpu_memory
-from fairseq_transnormer.launching.gpu_memory import NEEDS, largest_batch, least_memory
+from fairseq_transnormer.launching.gpu_memory import (
+    NEEDS,
+    described_batch,
+    largest_batch,
+    least_memory,
+)
+from tests.messages import assert_names
 
 ALM, BLM = "language_modeling", "masked_lm"
 
@@ -45,8 +49,12 @@ def test_the_smallest_of_the_gpus_used_decides(monkeypatch):
 def test_without_a_gpu_nothing_changes():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    words = [ALM, "fp32", "--gpus", "8", "--most", "8"]
-    done = subprocess.run(
-        [sys.executable, gpu_memory.__file__, *words], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
+    assert described_batch(NEEDS[ALM, False], 8, most=8) == (8, "")
+    assert described_batch(None, 8, most=8) == (8, "")
+
+
+def test_the_reason_is_told(monkeypatch):
+    monkeypatch.setattr(gpu_memory, "least_memory", lambda gpus: 16.0)
+    batch, why = described_batch(NEEDS[ALM, False], 8, most=8)
+    assert batch == 4
+    assert_names(why, "16 GB", "1.8 GB", 8)

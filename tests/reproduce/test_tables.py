@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairseq_transnormer.launching.configurations import get
 from fairseq_transnormer.reproduce import corpora
-from fairseq_transnormer.reproduce.configurations import get
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS

@@ -11,9 +11,9 @@ import yaml
 from fairseq_transnormer.checkpoints import identity
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.data import fingerprints
+from fairseq_transnormer.launching.configurations import compose
 from fairseq_transnormer.reproduce import command_line, fine_tuning, jobs
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.configurations import compose
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.scheduling import run_all

@@ -1,19 +1,39 @@
-"""fairseq's configurations: composing them by Hydra, and telling two apart."""
+"""fairseq's configurations, composed by Hydra with every default in its place."""
+
+from __future__ import annotations
 
 import functools
 import json
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from .errors import ReproduceError
 
 Configuration = dict[str, Any]
 
 
-def compose(configs: Path, primary: str, overrides: dict[str, Any]) -> Configuration:
+class ConfigurationError(ValueError):
+    """There is no such configuration, or a value of it is not allowed."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What fairseq-hydra-train makes of a configuration.
+
+    Attributes:
+        values: group -> key -> value, as training has them.
+        environment: variables that Hydra sets for the training.
+        folder: the run's, as the configuration names it.
+    """
+
+    values: Configuration
+    environment: dict[str, str]
+    folder: str
+
+
+def compose(configs: Path, primary: str, overrides: Mapping[str, Any]) -> Configuration:
     """What fairseq-hydra-train would train with, defaults included, all resolved.
 
     Args:
@@ -22,14 +42,27 @@ def compose(configs: Path, primary: str, overrides: dict[str, Any]) -> Configura
         overrides: key -> value; a key without a dot chooses a file of that folder.
 
     Raises:
-        ReproduceError: there is no such configuration, or Hydra refuses a value.
+        ConfigurationError: there is no such configuration, or Hydra refuses a value.
+    """
+    words = [f"{key}={_as_text(value)}" for key, value in overrides.items()]
+    return compose_words(configs, primary, words).values
+
+
+def compose_words(configs: Path, primary: str, overrides: list[str]) -> Composed:
+    """``compose`` with overrides as on Hydra's command line, e.g. "model=alm_t1".
+
+    Every key with a dot may be one that no file names, as with Hydra's "++".
     """
     if not (configs / f"{primary}.yaml").is_file():
         known = ", ".join(sorted(path.stem for path in configs.glob("*.yaml")))
-        raise ReproduceError(
+        raise ConfigurationError(
             f"configuration {primary!r} is not in {configs}; allowed: {known}"
         )
-    return json.loads(_composed(configs, primary, _as_overrides(overrides)))
+    free = tuple(
+        f"++{each}" if "." in each.partition("=")[0] and each[0] not in "+~" else each
+        for each in overrides
+    )
+    return Composed(**json.loads(_composed(configs, primary, free)))
 
 
 @functools.cache
@@ -51,17 +84,19 @@ def _composed(configs: Path, primary: str, overrides: tuple[str, ...]) -> str:
                 cfg = hydra_compose(primary, list(overrides), return_hydra_config=True)
         name = cfg.model._name
         if name not in MODEL_DATACLASS_REGISTRY:
-            raise ReproduceError(
+            raise ConfigurationError(
                 f"configuration {primary!r}: model._name={name} is no registered model"
             )
         HydraConfig.instance().set_config(cfg)
         add_defaults(cfg)
+        environment = OmegaConf.to_container(cfg.hydra.job.env_set)
+        folder = cfg.hydra.run.dir
         del cfg["hydra"]
         plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     except (HydraException, OmegaConfBaseException) as error:
         message = " ".join(str(error).split())
-        raise ReproduceError(f"configuration {primary!r}: {message}") from error
-    return json.dumps(plain)
+        raise ConfigurationError(f"configuration {primary!r}: {message}") from error
+    return json.dumps({"values": plain, "environment": environment, "folder": folder})
 
 
 @functools.cache
@@ -70,13 +105,6 @@ def _register_schema(primary: str) -> None:
 
     logging.getLogger("hydra").setLevel(logging.WARNING)
     hydra_init(primary)
-
-
-def _as_overrides(overrides: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(
-        f"{'++' if '.' in key else ''}{key}={_as_text(value)}"
-        for key, value in overrides.items()
-    )
 
 
 def _as_text(value: Any) -> str:
@@ -95,25 +123,6 @@ def flattened(configuration: Configuration, prefix: str = "") -> Configuration:
         else:
             flat[name] = value
     return flat
-
-
-def differences(
-    there: Configuration, now: Configuration, chosen: Iterable[str] = ()
-) -> list[str]:
-    """A phrase for each key of ``there``, or of ``chosen``, whose value has changed.
-
-    Other keys that only ``now`` has are fields of newer code, whose default means what
-    the older did.
-    """
-    old, new = flattened(there), flattened(now)
-    return [
-        f"{key}: {value!r} there, {new.get(key)!r} now"
-        for key, value in old.items()
-        if new.get(key) != value
-    ] + [
-        f"{key}: not set there, {new[key]!r} now"
-        for key in sorted({*chosen} & (new.keys() - old.keys()))
-    ]
 
 
 def get(configuration: Configuration, key: str) -> Any:

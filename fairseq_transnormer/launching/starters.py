@@ -1,0 +1,163 @@
+"""Who starts the processes: fairseq alone, fairseq in a step of Slurm, or torchrun."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .configurations import ConfigurationError
+from .exit_code import EXIT_RESUMABLE, RESUMABLE_FILE
+
+# signals that end a training after a checkpoint, and as what torchrun hands them on
+SIGNALS = {
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGUSR1: signal.SIGTERM,
+    signal.SIGUSR2: signal.SIGTERM,
+    signal.SIGINT: signal.SIGINT,
+}
+SLURM_PORT = "29500"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes of a training.
+
+    Attributes:
+        nodes: machines.
+        gpus: of each, one for a process; 0 trains on the CPU.
+        on_cpu: processes of each machine, on the CPU.
+    """
+
+    nodes: int
+    gpus: int
+    on_cpu: int = 1
+
+    @property
+    def each(self) -> int:
+        """Processes of a machine."""
+        return self.gpus or self.on_cpu
+
+    @property
+    def all(self) -> int:
+        """Processes of all machines together: the world size."""
+        return self.nodes * self.each
+
+
+@dataclass(frozen=True)
+class Starter:
+    """How the processes are started.
+
+    Attributes:
+        overrides: what the configuration has for them.
+        command: of the workers and the run's name: what stands in front of
+            fairseq-train.
+        waits: whether this process stays, to hand signals on.
+    """
+
+    overrides: Callable[[Workers], list[str]]
+    command: Callable[[Workers, str], list[str]]
+    waits: bool = False
+
+
+def starter_of(workers: Workers, rendezvous: str | None) -> Starter:
+    """The starter for these workers on this machine.
+
+    Args:
+        workers: that are wanted.
+        rendezvous: HOST:PORT where torchrun's machines meet.
+
+    Raises:
+        ConfigurationError: several machines would not find each other.
+    """
+    if workers.nodes > 1:
+        if workers.gpus and rendezvous is None and _slurm_step_has(workers.nodes):
+            return Starter(_of_slurm, lambda workers, name: [])
+        if rendezvous is None:
+            raise ConfigurationError(
+                f"--nodes {workers.nodes} needs --rendezvous HOST:PORT, or a step of "
+                f"Slurm with {workers.nodes} tasks, one a node "
+                "(scripts/slurm/train.sbatch)"
+            )
+    elif workers.gpus or workers.each == 1:
+        return Starter(_of_fairseq, lambda workers, name: [])
+
+    def command(workers: Workers, name: str) -> list[str]:
+        meeting = ["--standalone"]
+        if workers.nodes > 1:
+            meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous]
+            meeting += ["--rdzv-id", name, "--nnodes", str(workers.nodes)]
+        return [
+            "torchrun", *meeting, "--nproc-per-node", str(workers.each), "--no-python",
+        ]  # fmt: skip
+
+    return Starter(_of_torchrun, command, waits=True)
+
+
+def _slurm_step_has(tasks: int) -> bool:
+    names = ("SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS")
+    return all(os.environ.get(name) == str(tasks) for name in names)
+
+
+def _of_fairseq(workers: Workers) -> list[str]:
+    return [f"distributed_training.distributed_world_size={workers.all}"]
+
+
+def _of_slurm(workers: Workers) -> list[str]:
+    port = os.environ.get("MASTER_PORT", SLURM_PORT)
+    return [*_of_fairseq(workers), f"distributed_training.distributed_port={port}"]
+
+
+def _of_torchrun(workers: Workers) -> list[str]:
+    words = _of_fairseq(workers)
+    if not workers.gpus:
+        # fairseq's pytorch_ddp wants GPUs
+        words += ["distributed_training.distributed_backend=gloo"]
+        words += ["distributed_training.ddp_backend=legacy_ddp"]
+    return words
+
+
+def run(starter: Starter, command: list[str], environment: Mapping[str, str]) -> int:
+    """Start the training; returns torchrun's exit code, and never returns otherwise.
+
+    torchrun ends with 1 whatever its workers end with: they leave a note
+    (``exit_code``). It dies of signals that should end a training after a checkpoint,
+    and gets SIGTERM for them.
+
+    Raises:
+        ConfigurationError: the program is not installed.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    beside = str(Path(sys.executable).parent)
+    path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    program = shutil.which(command[0], path=path)
+    if program is None:
+        raise ConfigurationError(
+            f"{command[0]} is not installed; scripts/install.sh installs it"
+        )
+    environment = {**os.environ, **environment, "PATH": path}
+    if not starter.waits:
+        os.execve(program, command, environment)
+    with tempfile.TemporaryDirectory() as notes:
+        note = Path(notes) / "resumable"
+        environment[RESUMABLE_FILE] = str(note)
+        process = subprocess.Popen([program, *command[1:]], env=environment)
+        before = {
+            received: signal.signal(
+                received, lambda *_, sent=sent: process.send_signal(sent)
+            )
+            for received, sent in SIGNALS.items()
+        }
+        try:
+            code = process.wait()
+        finally:
+            for received, handler in before.items():
+                signal.signal(received, handler)
+        return EXIT_RESUMABLE if code and note.exists() else code
