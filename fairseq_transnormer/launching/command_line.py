@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "--" in given:
         at = given.index("--")
         given, flags = given[:at], given[at + 1 :]
-    options = _parser().parse_args(given)
+    options = _parser().parse_intermixed_args(given)
     try:
         return _train(options, flags)
     except ValueError as error:

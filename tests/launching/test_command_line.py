@@ -118,7 +118,7 @@ def assert_same(flags, primary, *overrides, data, told_by_starter=False):
         ("blm", ["run=gpus2", "precision=bf16"]),
         ("blm", ["model=blm_performer", "optimization.lr=[0.001]"]),
         ("alm_small", []),
-        ("blm_small", ["model.dropout=0.0"]),
+        ("blm_small", ["++model.dropout=0.0"]),
         ("copy_task", []),
         ("digits", []),
     ],

@@ -1,8 +1,6 @@
 """How many sequences a worker takes, and that training looks whether it is so."""
 
 import logging
-import subprocess
-import sys
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,9 +10,8 @@ from fairseq_transnormer.fairseq_patches.data_parallel import (
     check_shared_updates,
     set_update_layout,
 )
-from fairseq_transnormer.launching import update_layout
 from fairseq_transnormer.launching.update_layout import lay_out
-from tests.messages import assert_names, process_refuses, refuses
+from tests.messages import assert_names, refuses
 
 
 def test_a_layout_fills_the_update_with_batches_that_fit():
@@ -46,15 +43,6 @@ def test_a_batch_that_is_asked_for_is_taken():
 def test_refusals_name_the_nearest(arguments, parts):
     with refuses(ValueError, *parts):
         lay_out(*arguments)
-
-
-def test_it_runs_without_torch():
-    command = [sys.executable, "-S", update_layout.__file__]
-    done = subprocess.run([*command, "128", "16", "--most", "8"], capture_output=True)
-    assert done.stdout == b"8 1\n"
-    done = subprocess.run([*command, "128", "3"], capture_output=True, text=True)
-    assert done.stdout == ""
-    process_refuses(done, "3 workers", "128 sequences", 2, 4, alone=True)
 
 
 def configuration(batch_size=8, update_freq=(0,), max_tokens=None):
