@@ -34,8 +34,8 @@ setup(
         ],
         "export": ["safetensors"],
         "monitor": ["tensorboardX"],
-        "plot": ["matplotlib"],
-        "reproduce": ["matplotlib", "scipy", "pyyaml"],
+        "plot": ["matplotlib", "pandas>=2.1"],
+        "reproduce": ["matplotlib", "pandas>=2.1", "scipy", "pyyaml"],
         # CUDA builds of torch bring their Triton along
         "triton": ["triton>=3.6"],
         # others' implementations, which tests/oracles compares with: docs/testing.md

@@ -37,7 +37,9 @@ COMMANDS = {
     "cost_model": Subcommand(
         "benchmarks.cost_model.command", "what the paper's trainings cost, worked out"
     ),
-    "report": Subcommand("benchmarks.report", "tables and charts of measured JSON"),
+    "report": Subcommand(
+        "benchmarks.report.command", "tables and charts of measured JSON"
+    ),
     "gpu_check": Subcommand(
         "benchmarks.gpu_check", "tests, benchmarks and short trainings on one GPU"
     ),

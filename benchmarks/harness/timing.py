@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -23,22 +22,6 @@ class Repeats(NamedTuple):
         if len(samples) < self.least:
             return True
         return len(samples) < self.most and sum(samples) < self.seconds
-
-
-class Spread(NamedTuple):
-    """Median and quartiles of some samples, and how many they are."""
-
-    median: float
-    lower: float
-    upper: float
-    count: int
-
-    @classmethod
-    def of(cls, samples: list[float]) -> Spread:
-        if len(samples) == 1:
-            return cls(*samples * 3, 1)
-        lower, median, upper = statistics.quantiles(samples, n=4, method="inclusive")
-        return cls(median, lower, upper, len(samples))
 
 
 # "process": what this process computed, whatever else the machine does meanwhile

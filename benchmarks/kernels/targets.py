@@ -5,9 +5,10 @@ Stated for an H200 in bfloat16 with 65,536 tokens and 8 heads of 64.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
+
+from pandas import DataFrame, Series
 
 from ..harness.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
 
@@ -22,62 +23,16 @@ BLOCKS = tuple(
 )
 
 
-class Where(NamedTuple):
-    """What was timed how."""
-
-    group: str
-    variant: str
-    mode: str
-    timing: str
-
-
-class Run:
-    """What a run measured."""
-
-    def __init__(self, run: dict):
-        self.on_gpu = "capability" in run["environment"]
-        self.bandwidth = run["settings"]["copy_bandwidth"]["bytes_per_second"]
-        self._rows = {}
-        for row in run["measurements"]:
-            if "skipped" not in row:
-                where = Where(*(row[field] for field in Where._fields))
-                place = self._rows.setdefault((where, row["length"]), {})
-                place[row["contestant"]] = row
-
-    def lengths(self, where: Where) -> list[int]:
-        """Where our kernel was measured."""
-        return sorted(n for w, n in self._rows if w == where and self.kernel(w, n))
-
-    def kernel(self, where: Where, length: int) -> dict | None:
-        """The row of our kernel."""
-        return self._rows.get((where, length), {}).get(KERNEL)
-
-    def fastest(
-        self, where: Where, length: int, names: tuple[str, ...], same: bool
-    ) -> float | None:
-        """Seconds of the fastest peer that is right; names: beginnings of theirs."""
-        return min(
-            (
-                seconds(row)
-                for name, row in self._rows[where, length].items()
-                if name.startswith(names)
-                and row["same"] == same
-                and not row["ours"]
-                and not row["wrong"]
-            ),
-            default=None,
-        )
-
-
 class Target(NamedTuple):
     """The least that a value of our kernel shall have, at every length of a range.
 
-    value: of a run, a place and a length; None where it was not measured.
+    value: of our row and of all rows of its group, variant, length and timing; None
+        where it was not measured.
     """
 
     what: str
     least: float
-    value: Callable[[Run, Where, int], float | None]
+    value: Callable[[Series, DataFrame], float | None]
     group: str
     variants: tuple[str, ...] = ("causal",)
     mode: str = TRAINING
@@ -90,64 +45,60 @@ class Target(NamedTuple):
         """The least value, written."""
         return f"{'>' if self.strictly else '>='} {self.shown.format(self.least)}"
 
-    def cell(self, run: Run, timing: str) -> str:
-        """The worst value, its place and the verdict."""
-        if not run.on_gpu:
-            return "not measured (no GPU results)"
-        values, wrong = {}, []
-        for where, length in self._places(run, timing):
-            if run.kernel(where, length)["wrong"]:
-                wrong.append(where.variant)
-            value = self.value(run, where, length)
+    def cell(self, rows: DataFrame, timing: str) -> str:
+        """The worst value, its place and the verdict.
+
+        rows: measured, with ``time``, the median in seconds, and ``share``, that of the
+            copy bandwidth in which each input and output is moved once.
+        """
+        rows = rows[(rows.group == self.group) & (rows.timing == timing)]
+        ours = rows[(rows.contestant == KERNEL) & (rows["mode"] == self.mode)]
+        ours = ours[ours.variant.isin(self.variants)]
+        ours = ours[ours.length.between(self.first, self.last)]
+        wrong = ours[ours.wrong.astype(bool)]
+        if len(wrong):
+            return f"MISSED: wrong results ({wrong.variant.iloc[0]})"
+        values = {}
+        for _, row in ours.iterrows():
+            beside = (rows.variant == row.variant) & (rows.length == row.length)
+            value = self.value(row, rows[beside])
             if value is not None:
-                values[where.variant, length] = value
-        if wrong:
-            return f"MISSED: wrong results ({wrong[0]})"
+                values[row.variant, int(row.length)] = value
         if not values:
             return "not measured"
         (variant, length), worst = min(values.items(), key=lambda item: item[1])
         met = worst > self.least if self.strictly else worst >= self.least
-        value = self.shown.format(worst)
         verdict = "met" if met else "MISSED"
-        return f"{value} ({variant}, n = {length:,}): {verdict}"
-
-    def _places(self, run: Run, timing: str) -> Iterable[tuple[Where, int]]:
-        for variant in self.variants:
-            where = Where(self.group, variant, self.mode, timing)
-            for length in run.lengths(where):
-                if self.first <= length <= self.last:
-                    yield where, length
-
-
-def seconds(row: dict) -> float:
-    """The median."""
-    return statistics.median(row["seconds"])
+        return f"{self.shown.format(worst)} ({variant}, n = {length:,}): {verdict}"
 
 
 def beside(*names: str, same: bool = True) -> Callable:
-    """The fastest peer's time over ours; no names: of all."""
+    """The time over ours of the fastest peer that is right.
 
-    def value(run: Run, where: Where, length: int) -> float | None:
-        peer = run.fastest(where, length, names or ("",), same)
-        return None if peer is None else peer / seconds(run.kernel(where, length))
+    names: beginnings of the names of peers; none: all.
+    """
+
+    def value(ours: Series, rows: DataFrame) -> float | None:
+        rows = rows[(rows["mode"] == ours["mode"]) & (rows.same == same)]
+        peers = rows[~rows.ours.astype(bool) & ~rows.wrong.astype(bool)]
+        times = peers[peers.contestant.str.startswith(names or ("",))].time
+        return None if times.empty else times.min() / ours.time
 
     return value
 
 
-def share_of_bandwidth(run: Run, where: Where, length: int) -> float:
+def share_of_bandwidth(ours: Series, rows: DataFrame) -> float:
     """Least bytes over time, as a share of the copy bandwidth."""
-    row = run.kernel(where, length)
-    return row["least_bytes"] / seconds(row) / run.bandwidth
+    return ours.share
 
 
-def share_in_backward(run: Run, where: Where, length: int) -> float | None:
+def share_in_backward(ours: Series, rows: DataFrame) -> float | None:
     """The same for what forward and backward take beyond the forward."""
-    both = run.kernel(where, length)
-    forward = run.kernel(where._replace(mode=FORWARD), length)
-    if forward is None or seconds(both) <= seconds(forward):
+    forward = rows[(rows.contestant == KERNEL) & (rows["mode"] == FORWARD)]
+    if forward.empty or ours.time <= forward.time.iloc[0]:
         return None
-    moved = both["least_bytes"] - forward["least_bytes"]
-    return moved / (seconds(both) - seconds(forward)) / run.bandwidth
+    moved = ours.share * ours.time - forward.share.iloc[0] * forward.time.iloc[0]
+    return moved / (ours.time - forward.time.iloc[0])
 
 
 TARGETS = [
@@ -210,10 +161,20 @@ TARGETS = [
 ]
 
 
-def rows(run: dict) -> list[list[str]]:
-    """For a table: target, bar, and a cell for each timing."""
-    read = Run(run)
-    return [
-        [t.what, t.bar(), *(t.cell(read, timing) for timing in (LAUNCHED, GRAPH))]
-        for t in TARGETS
-    ]
+def judged(rows: DataFrame, on_gpu: bool) -> DataFrame:
+    """Target -> bar, and a verdict for each timing.
+
+    rows: see ``Target.cell``.
+    """
+
+    def verdict(target: Target, timing: str) -> str:
+        return target.cell(rows, timing) if on_gpu else "not measured (no GPU results)"
+
+    return DataFrame(
+        [
+            [target.bar(), *(verdict(target, each) for each in (LAUNCHED, GRAPH))]
+            for target in TARGETS
+        ],
+        index=[target.what for target in TARGETS],
+        columns=["bar", LAUNCHED, GRAPH],
+    ).rename_axis("target")

@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy
-
-from ..harness.markdown import ratio, table
+from pandas import Series
 
 FITTED_POINTS = 4
 
 
-def growth(line: Mapping[int, float]) -> float | None:
+def growth(line: Series) -> float | None:
     """Exponent p of value ~ n^p: log-log slope over the last three steps of n.
 
-    None where fewer points than that were measured.
+    line: values by n. None where fewer points than that were measured.
     """
-    sizes = sorted(line)[-FITTED_POINTS:]
-    if len(sizes) < FITTED_POINTS:
+    line = line.dropna().sort_index().iloc[-FITTED_POINTS:]
+    if len(line) < FITTED_POINTS:
         return None
     return statistics.linear_regression(
-        [math.log(n) for n in sizes], [math.log(line[n]) for n in sizes]
+        [math.log(n) for n in line.index], [math.log(value) for value in line]
     ).slope
 
 
-def overtakes(line: Mapping[int, float], other: Mapping[int, float]) -> float | None:
+def overtakes(line: Series, other: Series) -> float | None:
     """The n from which ``line`` stays below ``other``, interpolated in log-log scale.
 
     0 where it is below at every n that both have, infinity where it is not at the last
     one, None where they have fewer than two in common.
     """
-    sizes = sorted(set(line) & set(other))
-    if len(sizes) < 2:
+    gaps = (line / other).dropna().sort_index().map(math.log)
+    if len(gaps) < 2:
         return None
-    gaps = [math.log(line[n] / other[n]) for n in sizes]
+    sizes, gaps = list(gaps.index), list(gaps)
     if gaps[-1] >= 0:
         return math.inf
     ahead = len(gaps) - 1
@@ -98,68 +97,3 @@ def chunk_cost(points: Sequence[tuple[int, int, float]], with_sums: bool) -> Chu
                 best[some] = found
     deviation = numpy.median(abs(relative @ best - 1))
     return ChunkCost(*best.tolist(), float(deviation))
-
-
-EXPONENT_TOLERANCE = 0.25
-
-
-class Claim(NamedTuple):
-    """agrees: None where nothing here can tell."""
-
-    post: str
-    measured: str
-    agrees: bool | None
-
-
-def claims_table(claims: Iterable[Claim]) -> str:
-    """A row a claim."""
-    verdicts = {True: "yes", False: "no", None: "not measured"}
-    return table(
-        ["The post", "measured", "agrees"],
-        [[c.post, c.measured, verdicts[c.agrees]] for c in claims],
-    )
-
-
-def grows_like(
-    post: str, lines: Mapping[str, Mapping[int, float]], expected: Mapping[str, float]
-) -> Claim:
-    """Whether the exponents of the lines are near those expected.
-
-    lines: name -> size -> value; one too short for a fit is left out.
-    """
-    found = {
-        name: exponent
-        for name in expected
-        if (exponent := growth(lines.get(name, {}))) is not None
-    }
-    if not found:
-        return Claim(post, "too few points", None)
-    measured = ", ".join(f"{name} {exponent:.2f}" for name, exponent in found.items())
-    agrees = all(
-        abs(exponent - expected[name]) <= EXPONENT_TOLERANCE
-        for name, exponent in found.items()
-    )
-    return Claim(post, measured, agrees)
-
-
-def orders_faster(
-    post: str, fast: Mapping[int, float], slow: Mapping[int, float], orders: int
-) -> Claim:
-    """Whether slow / fast is nearest to 10^orders at the longest length of both."""
-    sizes = set(fast) & set(slow)
-    if len(sizes) < 2:
-        return Claim(post, "too few common lengths", None)
-    n = max(sizes)
-    agrees = round(math.log10(slow[n] / fast[n])) == orders
-    return Claim(post, f"{ratio(fast[n], slow[n])} at n = {n}", agrees)
-
-
-def shown_crossing(crossing: float | None, line: Iterable[int]) -> str:
-    """A result of ``fits.overtakes`` in words; line: the lengths measured."""
-    if crossing is None:
-        return "-"
-    if crossing == 0:
-        return f"ahead from n = {min(line)}"
-    if crossing == math.inf:
-        return f"not up to n = {max(line)}"
-    return f"n = {crossing:.0f}"

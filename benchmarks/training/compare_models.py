@@ -27,7 +27,7 @@ from fairseq_transnormer.analysis.training_log import read_training_log
 from ..harness import results
 from ..harness.environment import describe
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TRANSNORMER = [
     "--attention-types", "diag*2,norm*2", "--embed-dim", "128", "--num-heads", "2",
     "--ffn-dim", "341",

@@ -1,6 +1,6 @@
 """Prints the counted and the resident peak of the naive attention, in bytes.
 
-    python -m tests.benchmarks.resident_peak MODE
+    python -m tests.benchmarks.harness.resident_peak MODE
 
 A process of its own: what other tests have freed is resident already.
 """

@@ -6,14 +6,15 @@ import shlex
 import pytest
 import torch
 
-from benchmarks import kernels, report
 from benchmarks.generation import generation_cost, image_generation
 from benchmarks.harness import results, roofline
+from benchmarks.kernels import command as kernels
 from benchmarks.linear_transformers import (
     chunk_sizes,
     linear_attention_forms,
     sampling_layer,
 )
+from benchmarks.report import command as report
 from tests.messages import assert_names, command_refuses
 from tests.paths import ROOT
 
@@ -34,9 +35,8 @@ def run(module, arguments, path):
     arguments = f"{arguments} --output {shlex.quote(str(path))}"
     module.main(shlex.split(arguments))
     written = json.loads(path.read_text())
-    name = module.__name__.rpartition(".")[2]
-    assert written["benchmark"] == name
-    assert written["command"] == f"python -m benchmarks.{name} {arguments}"
+    assert written["benchmark"] == module.NAME
+    assert written["command"] == f"python -m benchmarks {module.NAME} {arguments}"
     environment = written["environment"]
     assert environment["threads"] == 1
     assert environment["torch"] == torch.__version__
@@ -160,7 +160,7 @@ def test_image_generation(tmp_path):
     assert cached[1] - cached[0] >= 5 * 2 * 2 * 16 * 4
     assert report.main(["--folder", str(tmp_path)]) is None
     page = (tmp_path / "README.md").read_text()
-    assert "| 1+elu, constant state | " in page and "| vanilla, recomputed | 1x" in page
+    assert "| 1+elu, constant state | " in page and "| vanilla, recomputed | " in page
 
 
 def test_linear_attention_forms(tmp_path):
@@ -243,7 +243,7 @@ def test_report(tmp_path, small_buffers):
     (line,) = (
         line
         for line in readme.splitlines()
-        if line.startswith("| fairseq transformer_lm, cache / TransNormer T2 (torch)")
+        if line.startswith("| fairseq transformer_lm, cache | ") and "x | " in line
     )
     assert float(line.split("|")[2].strip(" x")) == pytest.approx(peer / ours, rel=0.01)
 

@@ -9,29 +9,52 @@ beside them. The same JSON gives the same files.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from .generation import generation_cost_report, image_generation_report
-from .harness import results
-from .harness.charts import draw
-from .kernels import kernels_report
-from .linear_transformers import (
-    chunk_sizes_report,
-    linear_attention_forms_report,
-    sampling_layer_report,
-)
-from .training import compare_models_report, lra_speed_report, training_step_report
+from ..harness import results
+from . import linear_transformers, sections
+from .charts import draw
+from .sections import Parts
+from .tables import Table
+
+
+class Section(NamedTuple):
+    """What the page has of a benchmark; parts: of a run."""
+
+    title: str
+    parts: Callable[[dict], Parts]
+
 
 SECTIONS = {
-    "chunk_sizes": chunk_sizes_report,
-    "compare_models": compare_models_report,
-    "generation_cost": generation_cost_report,
-    "image_generation": image_generation_report,
-    "kernels": kernels_report,
-    "linear_attention_forms": linear_attention_forms_report,
-    "lra_speed": lra_speed_report,
-    "sampling_layer": sampling_layer_report,
-    "training_step": training_step_report,
+    "chunk_sizes": Section(
+        "The chunk size of causal linear attention", linear_transformers.chunk_sizes
+    ),
+    "compare_models": Section(
+        "Language models of one size on the same text", sections.compare_models
+    ),
+    "generation_cost": Section(
+        "Cost of generation over the context", sections.generation_cost
+    ),
+    "image_generation": Section(
+        "Images a second, pixel by pixel", sections.image_generation
+    ),
+    "kernels": Section(
+        "Kernels beside their peers, at one token count", sections.kernels
+    ),
+    "linear_attention_forms": Section(
+        'The forms of "Linear Transformers Are Faster"',
+        linear_transformers.linear_attention_forms,
+    ),
+    "lra_speed": Section(
+        "Long-Range Arena: speed and memory over the length", sections.lra_speed
+    ),
+    "sampling_layer": Section(
+        "Sampling: one attention layer, one token, over the context",
+        linear_transformers.sampling_layer,
+    ),
+    "training_step": Section("Training step over the length", sections.training_step),
 }
 # what says which case a row is, in the order of its fields
 CASE = ("part", "group", "variant", "sweep", "contestant", "batch", "length", "width")
@@ -40,25 +63,25 @@ CASE += ("context", "chunk_size", "mode", "phase", "timing")
 
 def section(run: dict, image: Path) -> str:
     """Draw a run's chart into ``image`` and return its part of the README."""
-    shape = SECTIONS[run["benchmark"]]
+    title, make = SECTIONS[run["benchmark"]]
     environment = run["environment"]
+    parts = list(make(run))
     draw(
-        shape.panels(run),
-        shape.X_LABEL,
+        [part for part in parts if isinstance(part, Table) and part.drawn],
         f"{environment['device']}, {environment['threads']} CPU threads, "
         f"torch {environment['torch']}\n{run['command']}",
         image,
     )
-    parts = [
-        f"## {shape.TITLE}: {environment['device']}",
+    shown = [
+        f"## {title}: {environment['device']}",
         f"```\n{run['command']}\n```",
-        f"![{shape.TITLE}]({image.name})",
-        shape.tables(run),
+        f"![{title}]({image.name})",
+        *(part if isinstance(part, str) else part.markdown() for part in parts),
         _listed("Settings", run["settings"]),
         _listed("Environment", environment),
     ]
     if not run.get("complete", True):
-        parts.append("**This run was cut off: not all of its rows are here.**")
+        shown.append("**This run was cut off: not all of its rows are here.**")
     skipped = {}
     for row in run["measurements"]:
         if "skipped" in row:
@@ -66,8 +89,8 @@ def section(run: dict, image: Path) -> str:
             skipped.setdefault(row["skipped"], []).append(", ".join(case))
     if skipped:
         lines = (f"- {why}: {'; '.join(cases)}" for why, cases in skipped.items())
-        parts.append("Left out:\n\n" + "\n".join(lines))
-    return "\n\n".join(parts)
+        shown.append("Left out:\n\n" + "\n".join(lines))
+    return "\n\n".join(filter(None, shown))
 
 
 def _listed(title: str, values: dict) -> str:

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from benchmarks import report
 from benchmarks.harness import results
 from benchmarks.harness.command_line import benchmark_parser
+from benchmarks.report import command as report
 from benchmarks.training import compare_models
 from tests.messages import assert_names, refuses
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from benchmarks import report
-from benchmarks.training import compare_models, compare_models_report
+from benchmarks.report import command as report
+from benchmarks.training import compare_models
 from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
 from tests.analysis.logs import training_log
 from tests.messages import command_refuses, refuses
@@ -47,9 +47,9 @@ def test_finished_runs_are_not_repeated(data, tmp_path, fairseq_train):
     assert len(fairseq_train) == 2 * len(compare_models.ROWS)
     run = json.loads(out.read_text())
     assert {m["parameters"] for m in run["measurements"]} == {1234}
-    table = compare_models_report.tables(run)
-    assert "| TransNormer T2 | 1,234 | 31.50 ± 0.71 | 31.00, 32.00 |" in table
     report.main(["--folder", str(out.parent)])
+    page = (out.parent / "README.md").read_text()
+    assert "| TransNormer T2 | 1,234 | 31.50 ± 0.71 | 31.00, 32.00 |" in page
     assert (out.parent / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from benchmarks.harness import charts
 from benchmarks.harness.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
-from benchmarks.kernels import kernels_report, targets
+from benchmarks.kernels import targets
 from benchmarks.kernels.targets import FLASH, KERNEL, TARGETS
+from benchmarks.report import charts, sections
+from benchmarks.report.tables import Table, rows_of
 
 BANDWIDTH = 1000.0
 NOTHING = {"errors": {"forward": 0.0, "gradients": 0.0}}
@@ -32,8 +33,17 @@ def run(*rows, gpu=True):
 
 def cells(which, run, timing=GRAPH):
     """The cells of the targets whose sentence holds ``which``."""
-    read = targets.Run(run)
-    return [t.cell(read, timing) for t in TARGETS if which in t.what]
+    rows = rows_of(run)
+    rows["share"] = rows.least_bytes / rows.time / BANDWIDTH
+    rows = rows[rows.time.notna()]
+    return [t.cell(rows, timing) for t in TARGETS if which in t.what]
+
+
+def kernels(run):
+    """The section's Markdown, and what it draws."""
+    parts = list(sections.kernels(run))
+    text = "\n\n".join(p if isinstance(p, str) else p.markdown() for p in parts)
+    return text, [p for p in parts if isinstance(p, Table) and p.drawn]
 
 
 def norm(n, name, seconds, **more):
@@ -115,8 +125,16 @@ def test_timings_are_not_mixed():
 
 def test_without_a_gpu_nothing_is_judged():
     rows = [norm(512, KERNEL, 1.0), norm(512, "a", 2.0)]
-    for *_, launched, graph in targets.rows(run(*rows, gpu=False)):
-        assert launched == graph == "not measured (no GPU results)"
+    frame = targets.judged(rows_of(run(*rows, gpu=False)), on_gpu=False)
+    assert len(frame) == len(TARGETS)
+    assert {*frame[[LAUNCHED, GRAPH]].stack()} == {"not measured (no GPU results)"}
+
+
+def test_nothing_was_measured(tmp_path):
+    skipped = {"group": "rms_norm", "variant": "", "contestant": "x", "skipped": "why"}
+    text, drawn = kernels(run(skipped))
+    assert not drawn
+    charts.draw(drawn, "c", tmp_path / "a.png")
 
 
 def test_report_of_a_gpu_run(tmp_path):
@@ -130,7 +148,7 @@ def test_report_of_a_gpu_run(tmp_path):
         row("rms_norm", "", FORWARD, 512, KERNEL, 1e-3, batch=8, timing=LAUNCHED),
     ]
     made = run(*rows)
-    text = kernels_report.tables(made)
+    text, panels = kernels(made)
     assert "| ours (triton), launched | 3 (33%) |" in text
     assert "| ours (triton), CUDA graph | 1 (100%) |" in text
     assert "| *SDPA flash*, launched |" in text
@@ -138,14 +156,13 @@ def test_report_of_a_gpu_run(tmp_path):
     # 8 x 512 rows
     assert "|  | 4,096 |" in text
     assert text.index("### rms_norm") < text.index("### Targets")
-    panels = kernels_report.panels(made)
     assert [panel.title for panel in panels] == [
         "norm_attention, causal: forward and backward",
         "norm_attention, causal: peak memory, forward and backward",
     ]
     # the timing without Python is drawn
-    assert set(panels[0].lines) == {KERNEL, "broken"}
-    charts.draw(panels, kernels_report.X_LABEL, "c", tmp_path / "a.png")
+    assert {*panels[0].spreads()[0].index} == {KERNEL, "broken"}
+    charts.draw(panels, "c", tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
-    (alone,) = kernels_report.panels(run(rows[-1]))
-    assert list(alone.lines[KERNEL]) == [4096]
+    _, (alone,) = kernels(run(rows[-1]))
+    assert list(alone.spreads()[0].columns) == [4096]

@@ -2,21 +2,18 @@
 
 import pytest
 
-from benchmarks import report
 from benchmarks.harness import results
 from benchmarks.harness.phases import FORWARD, TRAINING
-from benchmarks.linear_transformers import (
-    chunk_sizes_report,
-    linear_attention_forms_report,
-    sampling_layer,
-    sampling_layer_report,
-)
+from benchmarks.linear_transformers import sampling_layer
 from benchmarks.linear_transformers.chunk_sizes import OURS, PLAIN
 from benchmarks.linear_transformers.linear_attention_forms import (
     BATCH_1,
     SOFTMAX,
     WIDTHS,
 )
+from benchmarks.report import command as report
+from benchmarks.report import linear_transformers
+from benchmarks.report.tables import rows_of
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 # seconds as the post has them: state parallel meets attention parallel at 13,000
@@ -101,12 +98,24 @@ def run(rows, **settings):
     }
 
 
+def section(benchmark, made):
+    """A section's Markdown, and its tables: first cell -> the others."""
+    parts = report.SECTIONS[benchmark].parts(made)
+    text = "\n".join(p if isinstance(p, str) else p.markdown() for p in parts)
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+    return text, {first: rest for first, *rest in lines if rest}
+
+
+def claims_on_forms(laws):
+    return linear_transformers.claims_on_forms(rows_of(forms_run(laws)), 64)
+
+
 def verdicts(claims):
     return [claim.agrees for claim in claims]
 
 
 def test_everything_as_the_post_says():
-    claims = linear_attention_forms_report.claims(forms_run(LAWS))
+    claims = claims_on_forms(LAWS)
     # our op beats softmax attention from 640 on, so at all of these lengths
     assert verdicts(claims) == [True] * 6 + [None] + [True] * 5
     assert "n = 13000" in claims[7].measured
@@ -117,34 +126,32 @@ def test_nothing_as_the_post_says():
     laws = dict.fromkeys(LAWS, lambda n, d: 1e-6 * n**1.5 * d**1.5)
     laws["state loop"] = lambda n, d: 1e-12 * n**1.5 * d**1.5
     laws[SOFTMAX] = lambda n, d: 1e-9 * n**1.5 * d**1.5
-    claims = linear_attention_forms_report.claims(forms_run(laws))
+    claims = claims_on_forms(laws)
     assert verdicts(claims) == [False] * 6 + [None] + [False] * 4 + [True]
 
 
 def test_crossings():
-    table = linear_attention_forms_report.crossings(forms_run(LAWS))
-    (chunked,) = (line for line in table.splitlines() if "chunked" in line)
+    frame = linear_transformers.crossings(rows_of(forms_run(LAWS)))
+    column = frame[f"{BATCH_1}, {FORWARD}"]
     # 1e-7 n 64^2 = 1e-9 n^2 64
-    assert chunked.split("|")[2].strip() == "n = 6400"
-    (parallel,) = (line for line in table.splitlines() if "attention par" in line)
-    assert parallel.split("|")[2].strip() == "not up to n = 16384"
+    assert column["chunked"] == "n = 6400"
+    assert column["attention parallel"] == "not up to n = 16384"
 
 
-@pytest.mark.parametrize("best, near", [(64, True), (16, False)])
+@pytest.mark.parametrize("best, near", [(64, "yes"), (16, "no")])
 def test_the_fixed_chunk_size(best, near):
-    made = chunks_run(best)
-    claims = chunk_sizes_report.claims(made)
-    assert claims[0].agrees and claims[2].agrees is near
-    rows = chunk_sizes_report._bests(made).splitlines()
-    (row,) = (r for r in rows if f"{OURS}, {FORWARD}, n = 1024, d = 64" in r)
-    assert [cell.strip() for cell in row.split("|")[2:4]] == [str(best)] * 2
+    text, lines = section("chunk_sizes", chunks_run(best))
+    verdicts = {first: rest[-1] for first, rest in lines.items()}
+    assert verdicts["the chunk size must be set correctly for the best performance"]
+    assert verdicts["(this package: 64 is near the best everywhere)"] == near
+    line = lines[f"{OURS}, {FORWARD}, n = 1024, d = 64"]
+    assert line[:2] == [str(best)] * 2
 
 
 def test_sampling():
-    made = sampling_run()
-    assert verdicts(sampling_layer_report.claims(made)) == [True] * 3
-    table = sampling_layer_report.tables(made)
-    assert f"| {sampling_layer.OUR_STATE} | n = 1000 | n = 500 |" in table
+    text, lines = section("sampling_layer", sampling_run())
+    assert text.count(" | yes |") == 3
+    assert f"| {sampling_layer.OUR_STATE} | n = 1000 | n = 500 |" in text
 
 
 def test_report_of_a_run_that_was_cut_off(tmp_path):

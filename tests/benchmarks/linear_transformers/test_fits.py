@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pandas import Series
 
 from benchmarks.linear_transformers.fits import chunk_cost, growth, overtakes
 
@@ -14,34 +15,35 @@ LENGTHS = (64, 128, 256, 512, 1024)
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
 def test_growth_of_a_power_law(exponent):
     line = {n: 3.0 * n**exponent for n in (512, 1024, 2048, 4096)}
-    assert growth(line) == pytest.approx(exponent)
-    # what lies before the last three doublings does not count
-    assert growth({**line, 256: 1e9}) == pytest.approx(exponent)
-    assert growth({512: 1.0, 1024: 2.0, 2048: 4.0}) is None
+    assert growth(Series(line)) == pytest.approx(exponent)
+    # what lies before the last three doublings does not count, nor what is not there
+    assert growth(Series({**line, 256: 1e9})) == pytest.approx(exponent)
+    assert growth(Series({**line, 8192: math.nan})) == pytest.approx(exponent)
+    assert growth(Series({512: 1.0, 1024: 2.0, 2048: 4.0})) is None
 
 
 @given(st.floats(65, 1023))
 def test_power_laws_cross_where_they_do(crossing):
-    linear = {n: n / crossing for n in LENGTHS}
-    quadratic = {n: (n / crossing) ** 2 for n in LENGTHS}
+    linear = Series({n: n / crossing for n in LENGTHS})
+    quadratic = Series({n: (n / crossing) ** 2 for n in LENGTHS})
     assert overtakes(linear, quadratic) == pytest.approx(crossing)
     assert overtakes(quadratic, linear) == math.inf
 
 
 def test_the_last_crossing_counts():
-    other = dict.fromkeys(LENGTHS, 1.0)
-    line = dict(zip(LENGTHS, (0.5, 2.0, 2.0, 0.5, 0.5), strict=True))
+    other = Series(1.0, LENGTHS)
+    line = Series((0.5, 2.0, 2.0, 0.5, 0.5), LENGTHS)
     assert overtakes(line, other) == pytest.approx(256 * 2**0.5)
 
 
 def test_no_crossing():
-    line, other = dict.fromkeys(LENGTHS, 1.0), dict.fromkeys(LENGTHS, 2.0)
+    line, other = Series(1.0, LENGTHS), Series(2.0, LENGTHS)
     assert overtakes(line, other) == 0
     assert overtakes(line, line) == math.inf
-    assert overtakes(line, {}) is None
+    assert overtakes(line, Series(dtype=float)) is None
     # 4096 has no peer
-    assert overtakes({64: 1.0, 128: 1.0, 4096: 9.0}, other) == 0
-    assert overtakes({64: 1.0, 4096: 9.0}, other) is None
+    assert overtakes(Series({64: 1.0, 128: 1.0, 4096: 9.0}), other) == 0
+    assert overtakes(Series({64: 1.0, 4096: 9.0}), other) is None
 
 
 def points(state, scores, sums):

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from benchmarks import report
 from benchmarks.harness.phases import INFERENCE, TRAINING_STEP
+from benchmarks.report import command as report
 from benchmarks.training import lra_speed
 from tests.messages import assert_names, lines_naming
 

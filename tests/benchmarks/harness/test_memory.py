@@ -48,7 +48,7 @@ def test_agrees_with_the_resident_set_where_tensors_are_large(mode):
         CLEAR.write_text("5")
     except OSError as error:
         pytest.skip(f"no high-water mark of the resident set here: {error}")
-    command = [sys.executable, "-m", "tests.benchmarks.resident_peak", mode]
+    command = [sys.executable, "-m", "tests.benchmarks.harness.resident_peak", mode]
     root = ROOT
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

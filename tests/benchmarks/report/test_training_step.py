@@ -2,10 +2,11 @@
 
 import pytest
 
-from benchmarks import report
 from benchmarks.harness import results
 from benchmarks.harness.phases import AS_SHIPPED, LAYER, MODEL, WITH_SDPA
-from benchmarks.training import training_step_report as shape
+from benchmarks.report import command as report
+from benchmarks.report.sections import training_targets
+from benchmarks.report.tables import rows_of
 from tests.messages import assert_names, lines_naming
 
 TRITON, TORCH = "TransNormer T2 (triton)", "TransNormer T2 (torch)"
@@ -29,6 +30,15 @@ def run(*rows, dtype="bfloat16", device="gpu"):
     }
 
 
+def judged(run):
+    """(measured, verdict) of each target."""
+    rows = rows_of(run)
+    rows["rate"] = rows.batch * rows.length / rows.time
+    frame = training_targets(rows[rows.part == MODEL], run)
+    assert all("memory" in name or "tokens" in name for name in frame.index)
+    return [*frame.itertuples(index=False, name=None)]
+
+
 FAST = [
     row(TORCH, 512, 9.0, 9),
     row(TRITON, 512, 1.0, 8),
@@ -39,10 +49,10 @@ FAST = [
 
 
 def test_targets_met():
-    judged = shape.targets(run(*FAST))
-    assert [verdict for _, _, verdict in judged] == ["met"] * 3
+    found = judged(run(*FAST))
+    assert [verdict for _, verdict in found] == ["met"] * 3
     figures = [("1x",), ("2.1x",), ("0.8x", 512, "0.9x", 8192)]
-    for (_, measured, _), expected in zip(judged, figures, strict=True):
+    for (measured, _), expected in zip(found, figures, strict=True):
         assert_names(measured, *expected, TRITON)
 
 
@@ -53,18 +63,18 @@ def test_targets_missed():
         row(TORCH, 8192, 1.0, 9),
         row(WITH_SDPA, 8192, 1.9, 10),
     ]
-    judged = shape.targets(run(*slow))
-    assert [verdict for _, _, verdict in judged] == ["missed"] * 3
-    assert judged[0][1] == f"0.99x, {TORCH}"
+    found = judged(run(*slow))
+    assert [verdict for _, verdict in found] == ["missed"] * 3
+    assert found[0][0] == f"0.99x, {TORCH}"
 
 
 @pytest.mark.parametrize(
     "where", [dict(device="cpu"), dict(dtype="float32"), dict(device="cpu", dtype="x")]
 )
 def test_targets_are_for_a_gpu(where):
-    judged = shape.targets(run(*FAST, **where))
-    assert [entry[1] for entry in judged] == ["-"] * 3
-    for *_, verdict in judged:
+    found = judged(run(*FAST, **where))
+    assert [measured for measured, _ in found] == ["-"] * 3
+    for _, verdict in found:
         assert_names(verdict, "not measured", "GPU")
 
 
@@ -72,10 +82,10 @@ def test_targets_without_their_rows():
     """One length alone, the other skipped; and nothing at all."""
     skipped = {"part": MODEL, "contestant": TRITON, "length": 8192, "batch": 1}
     skipped["skipped"] = "out of memory"
-    judged = shape.targets(run(*FAST[:3], skipped, FAST[4]))
-    assert [verdict for _, _, verdict in judged] == ["met", "not measured", "met"]
-    judged = shape.targets(run(skipped))
-    assert [verdict for _, _, verdict in judged] == ["not measured"] * 3
+    found = judged(run(*FAST[:3], skipped, FAST[4]))
+    assert [verdict for _, verdict in found] == ["met", "not measured", "met"]
+    found = judged(run(skipped))
+    assert [verdict for _, verdict in found] == ["not measured"] * 3
 
 
 def test_report(tmp_path):
@@ -95,8 +105,8 @@ def test_report(tmp_path):
         f"| {AS_SHIPPED} | 2,050 (2,050-2,050) | - |",
         f"| {TRITON} | 1x, 0.8x | 2.1x, 0.9x |",
         f"| {AS_SHIPPED} | 0.25x, 3x | - |",
-        "| TransNormer T2 (triton), diag | 16,400 (16,400-16,400) | - |",
-        "| TransNormer T2 (triton), diag | 1 MiB | - |",
+        "| TransNormer T2 (triton), diag | 16,400 (16,400-16,400) |",
+        "| TransNormer T2 (triton), diag | 1 MiB |",
     ):
         assert line in page.splitlines()
     assert lines_naming(page, "too much", MODEL, AS_SHIPPED, 8192, 1)

@@ -2,12 +2,11 @@
 
 import time
 
-import numpy
 import pytest
 import torch
 
 from benchmarks.harness import timing
-from benchmarks.harness.timing import Repeats, Spread, interleave, seconds_of
+from benchmarks.harness.timing import Repeats, interleave, seconds_of
 
 CPU = torch.device("cpu")
 
@@ -53,15 +52,6 @@ def test_seconds_of_calls_once():
     order = []
     assert seconds_of(contestant("a", 0, order), CPU) >= 0
     assert order == ["a"]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 30])
-def test_spread_is_numpys(count):
-    samples = numpy.random.default_rng(0).random(count).tolist()
-    spread = Spread.of(samples)
-    expected = numpy.quantile(samples, [0.5, 0.25, 0.75])
-    numpy.testing.assert_allclose(spread[:3], expected)
-    assert spread.count == count
 
 
 def test_the_process_clock_does_not_count_waiting():

@@ -1,0 +1,1 @@
+"""Tables and charts of what the benchmarks measured: a section a benchmark."""

@@ -1,0 +1,332 @@
+"""What the report shows of each benchmark: titles, pivots, peers and sentences.
+
+A section is a function of a run that yields Markdown, ``Table`` and ``Ratios`` in the
+order of the page. Those of the linear transformers are in linear_transformers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pandas import DataFrame, Series, concat
+
+from ..generation import image_generation as images
+from ..harness.markdown import plain, table
+from ..harness.phases import (
+    FORWARD,
+    GRAPH,
+    INFERENCE,
+    LAUNCHED,
+    LAYER,
+    MODEL,
+    PREFILL,
+    STACK,
+    STEP,
+    TRAINING,
+    TRAINING_STEP,
+    WITH_SDPA,
+)
+from ..kernels import targets
+from .tables import (
+    BITS_A_TOKEN,
+    IMAGES_A_SECOND,
+    MEMORY,
+    MILLISECONDS,
+    PERPLEXITY,
+    STEPS_A_SECOND,
+    TOKENS_A_SECOND,
+    Axis,
+    Ratios,
+    Table,
+    add_quartiles,
+    pivot,
+    rows_of,
+)
+
+Parts = Iterator[str | Table | Ratios]
+
+LENGTH = Axis("length", "n = {}", "length n (tokens)")
+CONTEXT = Axis("context", "context {}", "context (tokens)")
+DIVIDED = "and memory divided by its"
+
+
+def compare_models(run: dict) -> Parts:
+    """Final validation perplexity of each seed; losses over the updates."""
+    runs = DataFrame(run["measurements"])
+    update = Axis("update", "{}", "update")
+    for title, kind, value, unit in (
+        ("Training loss", "train", "loss", BITS_A_TOKEN),
+        ("Validation", "valid", "ppl", PERPLEXITY),
+    ):
+        records = runs.explode(kind, ignore_index=True)
+        records = records[["row"]].join(DataFrame(records[kind].tolist()))
+        curves = records.groupby(["row", "update"], sort=False)[value]
+        curves = curves.agg(list).reset_index(name="seeds")
+        add_quartiles(curves, value, curves.seeds)
+        yield Table(title, curves, value, unit, update, index="row", listed=False)
+    runs["final"] = [records[-1]["ppl"] for records in runs.valid]
+    lines = {}
+    for row, seeds in runs.groupby("row", sort=False):
+        spread = f" ± {seeds.final.std():.2f}" if len(seeds) > 1 else ""
+        lines[row] = {
+            "parameters": f"{seeds.parameters.iloc[0]:,}",
+            "validation perplexity (mean ± s.d.)": f"{seeds.final.mean():.2f}{spread}",
+            "each seed": ", ".join(f"{each:.2f}" for each in seeds.final),
+        }
+    yield table(DataFrame.from_dict(lines, orient="index"))
+
+
+def generation_cost(run: dict) -> Parts:
+    """Time of a step, what is kept, time of the prefill; ratios to our states."""
+    rows, settings = rows_of(run), run["settings"]
+    parameters = (f"{name} {n:,}" for name, n in settings["parameters"].items())
+    yield (
+        f"Parameters: {', '.join(parameters)}. The vocabulary of "
+        f"{settings['vocabulary']:,} is small for the paper's, so that the output "
+        "layer, the same for all, does not hide the attention."
+    )
+    for phase, title in ((STEP, "One token"), (PREFILL, "Taking in the prompt")):
+        of_phase = rows[rows.phase == phase]
+        yield Table(title, of_phase, "time", MILLISECONDS, CONTEXT)
+        for ours in of_phase[of_phase.time.notna()].contestant[:1]:
+            beside = f"**{title}: time divided by that of {ours}**"
+            yield Ratios(beside, of_phase, ["time"], CONTEXT, ours)
+        if phase == STEP:
+            yield Table("Kept between tokens", of_phase, "kept_bytes", MEMORY, CONTEXT)
+    yield (
+        "fairseq fills its cache token by token only; the plain pass shows what a "
+        "prefill in one pass would cost at the least. For its one-token steps the "
+        "cache is filled with random numbers."
+    )
+
+
+# "Transformers are RNNs", Tables 1 and 4: MNIST on a GPU
+PRINTED = {
+    f"vanilla, {images.AGAIN}": "0.45 (1x)",
+    f"vanilla, {images.CACHE}": "7.56 (16.8x)",
+    f"1+elu, {images.STATE}": "142.8 (317x)",
+}
+
+
+def image_generation(run: dict) -> Parts:
+    """Images a second, ratios to softmax attention recomputed, what is kept."""
+    rows = rows_of(run)
+    add_quartiles(rows, "rate", _rates(rows, rows.batch))
+    pixels = Axis("context", "{} pixels", "pixels of an image")
+    beside = f"; {run['settings']['images']} side by side"
+    yield Table("Speed", rows, "rate", IMAGES_A_SECOND, pixels, note=beside)
+    softmax = f"vanilla, {images.AGAIN}"
+    title = f"**Times as fast as {softmax}**, medians"
+    yield Ratios(title, rows, ["rate"], pixels, softmax)
+    title = "Kept of an image between two pixels"
+    yield Table(title, rows, "kept_bytes", MEMORY, pixels)
+    yield (
+        "**The paper**: MNIST, 784 pixels, 8 layers of width 256, on a GPU with as "
+        "many images side by side as fit"
+    )
+    yield table(Series(PRINTED).to_frame("images a second"))
+
+
+def lra_speed(run: dict) -> Parts:
+    """Steps a second as in Table 7, memory, and both beside vanilla."""
+    rows = rows_of(run)
+    add_quartiles(rows, "rate", _rates(rows, 1))
+    # the median of the times, not of their inverses
+    rows["rate"] = 1 / rows.time
+    yield (
+        f"A step takes {run['settings']['batch']} sequences of n random bytes; the "
+        "paper does not tell its number. A dash: out of memory, or left out as said "
+        "below."
+    )
+    for phase, title in ((INFERENCE, "Inference"), (TRAINING_STEP, "Training")):
+        of_phase = rows[rows.phase == phase]
+        if of_phase.time.isna().all():
+            continue
+        memory, beyond = f"{title}: peak memory", " beyond weights and AdamW's sums"
+        yield Table(title, of_phase, "rate", STEPS_A_SECOND, LENGTH)
+        yield Table(memory, of_phase, "peak_bytes", MEMORY, LENGTH, note=beyond)
+        for peer, label in (
+            ("Transformer", "Transformer, its attention as a matrix"),
+            ("Transformer, SDPA", "Transformer through torch's fused attention"),
+        ):
+            beside = f"**{title}: beside {label}**, steps a second {DIVIDED}"
+            yield Ratios(beside, of_phase, ["rate", "peak_bytes"], LENGTH, peer)
+
+
+def _rates(rows: DataFrame, work: Series | int) -> list[list[float]]:
+    """Of each sample: work a second."""
+    return (work / rows.explode("seconds").seconds).groupby(level=0).agg(list)
+
+
+# The model's training step in bfloat16 on a GPU: tokens a second, divided by those of
+# the vanilla transformer with SDPA, at a length; and less memory at every length
+SPEED_TARGETS = {512: 1.0, 8192: 2.0}
+
+
+def training_step(run: dict) -> Parts:
+    """The targets; speed, memory and their ratios of each part."""
+    rows, settings = rows_of(run), run["settings"]
+    tokens = rows.batch * rows.length
+    rows["rate"] = tokens / rows.time
+    rows["rate_lower"], rows["rate_upper"] = (
+        tokens / rows.time_upper,
+        tokens / rows.time_lower,
+    )
+    yield (
+        f"Each step has {settings['tokens']:,} tokens in sequences of n. The output "
+        f"layer over {settings['vocabulary']:,} entries costs all models the same; "
+        f"without it the layers are seen alone. Weights are in {settings['dtype']} and "
+        "Adam in float32, as fairseq trains. The loss is fairseq's cross entropy in "
+        "float32; without the output layer, the squared error of the features. SDPA: "
+        "fairseq's model with its attention through torch's "
+        "scaled_dot_product_attention, same weights and same output. The n x n mask "
+        "that fairseq as shipped keeps between steps is not counted."
+    )
+    yield (
+        "**Targets**: the training step of T2 beside fairseq transformer_lm, SDPA, in "
+        "bfloat16 on a GPU"
+    )
+    yield table(training_targets(rows[rows.part == MODEL], run))
+    axis = LENGTH._replace(label=f"{LENGTH.label}, at a constant number of tokens")
+    for part, title in (
+        (MODEL, "Training step of the language model"),
+        (STACK, "Training step of the layers, without the output layer"),
+        (LAYER, "One layer, forward and backward"),
+    ):
+        of_part = rows[rows.part == part]
+        if of_part.time.isna().all():
+            continue
+        memory, beyond = f"{title}: peak memory", " beyond weights and Adam's sums"
+        yield Table(title, of_part, "rate", TOKENS_A_SECOND, axis)
+        yield Table(memory, of_part, "peak_bytes", MEMORY, axis, note=beyond)
+        beside = f"**{title}: beside {WITH_SDPA}**, tokens a second {DIVIDED}"
+        yield Ratios(beside, of_part, ["rate", "peak_bytes"], axis, WITH_SDPA)
+
+
+def training_targets(rows: DataFrame, run: dict) -> DataFrame:
+    """Target -> what was measured, and "met", "missed" or why neither.
+
+    rows: of the model's training step, with ``rate``, tokens a second.
+    """
+    on_gpu = "cuda" in run["environment"] and run["settings"]["dtype"] == "bfloat16"
+    missing = "-", "not measured" if on_gpu else "not measured on a GPU"
+    names = ["TransNormer T2 (triton)", "TransNormer T2 (torch)"]
+    measured = {*rows[rows.time.notna()].contestant}
+    ours = next((name for name in names if name in measured), names[0])
+    faster, smaller = (
+        lines.loc[ours].div(lines.loc[WITH_SDPA]).dropna()
+        if on_gpu
+        else Series(dtype=float)
+        for value in ("rate", "peak_bytes")
+        for lines in [
+            pivot(rows, "contestant", LENGTH, value).reindex([ours, WITH_SDPA])
+        ]
+    )
+
+    def judged(measured: str, met: bool) -> tuple[str, str]:
+        return f"{measured}, {ours}", "met" if met else "missed"
+
+    lines = {}
+    for length, wanted in SPEED_TARGETS.items():
+        reached = faster.get(length)
+        lines[f"at least {wanted:g}x the tokens a second at n = {length}"] = (
+            judged(f"{reached:.3g}x", reached >= wanted) if reached else missing
+        )
+    shown = ", ".join(f"{share:.3g}x at {n}" for n, share in smaller.items())
+    lines["less memory at every n"] = (
+        judged(shown, smaller.max() < 1) if shown else missing
+    )
+    return DataFrame.from_dict(lines, orient="index", columns=["measured", "verdict"])
+
+
+ROWWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
+
+
+def kernels(run: dict) -> Parts:
+    """Time, memory and errors of each group, then the targets.
+
+    Charts have CUDA graphs where there are some, so that what is drawn is the kernels.
+    Groups without a length have two sizes and no line: their tables say it, unless a
+    run has no others.
+    """
+    bandwidth = run["settings"]["copy_bandwidth"]["bytes_per_second"]
+    yield (
+        "Time: median in milliseconds, in brackets the share of the copy bandwidth, "
+        f"{bandwidth / 1e9:.4g} GB/s read and written, that moving every input and "
+        f'output once in that time would take. Caches are cold. "{LAUNCHED}" waits for '
+        f'an idle device, so it holds Python and the launches; "{GRAPH}" does not. '
+        "Italics: computes something else at the same shape."
+    )
+    rows = rows_of(run)
+    rows = rows[rows.time.notna()].copy()
+    if rows.empty:
+        return
+    rows["share"] = rows.least_bytes / rows.time / bandwidth
+    rows["place"] = rows.length.where(rows.group != "decode_step", rows.batch)
+    rowwise = rows.group.isin(ROWWISE)
+    rows["place"] = rows.place.where(~rowwise, rows.batch * rows.length)
+    rows["name"] = [
+        (name if same else f"*{name}*") + (" (WRONG)" if wrong else "")
+        for name, same, wrong in zip(
+            rows.contestant, rows.same, rows.wrong, strict=True
+        )
+    ]
+    rows["timed"] = rows.name + ", " + rows.timing
+    rows["text"] = [
+        f"{plain(1e3 * time)} ({share:.0%})"
+        for time, share in zip(rows.time, rows.share, strict=True)
+    ]
+    without_length = rowwise | (rows.group == "decode_step")
+    for (group, variant), of_group in rows.groupby(["group", "variant"], sort=False):
+        drawn = not without_length[of_group.index].any() or without_length.all()
+        yield from _group(group, variant, of_group, drawn)
+    yield (
+        "### Targets\n\nStated for an H200, bfloat16, B n = 65,536 and 8 heads of 64; "
+        "the worst value over the lengths. Peers whose results are wrong do not count. "
+        "The backward pass alone is what forward and backward take beyond the forward."
+    )
+    yield table(targets.judged(rows, on_gpu="capability" in run["environment"]))
+
+
+def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
+    """One group of the kernels; the mode that it is used in is drawn."""
+    title = f"{group}, {variant}" if variant else group
+    axis = Axis("place", "{:,}", LENGTH.label)
+    computed = [*rows[rows.same.astype(bool)].computes, "-"][0]
+    yield f"### {title}\n\nComputes {computed}."
+    for mode in (FORWARD, TRAINING):
+        of_mode = rows[rows["mode"] == mode]
+        launched, graphs = (of_mode[of_mode.timing == t] for t in (LAUNCHED, GRAPH))
+        name, beyond = mode.capitalize(), " beyond the inputs"
+        if len(of_mode):
+            times, both = MILLISECONDS._replace(title="**"), concat([launched, graphs])
+            yield Table(
+                f"{name}: time", both, "time", times, axis, "timed", text="text",
+                drawn=False,
+            )  # fmt: skip
+            yield Table(
+                f"{name}: peak memory", launched, "peak_bytes", MEMORY, axis, "name",
+                beyond, drawn=False,
+            )  # fmt: skip
+        if drawn and mode == rows["mode"].iloc[-1]:
+            lines = graphs if len(graphs) else launched
+            name = f"{title}: {mode}"
+            yield Table(name, lines, "time", MILLISECONDS, axis, listed=False)
+            if variant == "causal":
+                name = f"{title}: peak memory, {mode}"
+                yield Table(name, lines, "peak_bytes", MEMORY, axis, listed=False)
+    yield "**Relative error** against float64, in brackets that of plain torch"
+    # the same in all rows of a contestant
+    errors = {row["name"]: _errors(row) for _, row in rows.iterrows()}
+    yield table(DataFrame.from_dict(errors, orient="index"))
+
+
+def _errors(row: Series) -> dict[str, str]:
+    def shown(value: float | str | None) -> str:
+        return "-" if value is None else f"{float(value):.1e}"
+
+    errors = {
+        key: f"{shown(row.errors[key])} ({shown(row.yardstick[key])})"
+        for key in ("forward", "gradients")
+    }
+    return errors | {"": "WRONG" if row.wrong else "right"}
