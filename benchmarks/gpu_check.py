@@ -25,6 +25,8 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+from fairseq_transnormer.argument_types import positive_number
+
 from .harness.timed_steps import ROOT, Step, run_steps, write_summary
 
 UPDATES, LOG_INTERVAL = 100, 5
@@ -87,23 +89,8 @@ def check_steps(out: Path, work: Path) -> list[Step]:
     text = ["--tokenizer", "sentencepiece", "--vocab-size", "4000"]
     for split in ("train", "valid", "test"):
         text += [f"--{split}", str(work / "corpus" / f"{split}.txt")]
-    corpus = [
-        *python,
-        "-m",
-        "data_prep",
-        "stdlib_corpus",
-        "--dest",
-        str(work / "corpus"),
-    ]
-    data = [
-        *python,
-        "-m",
-        "data_prep",
-        "text",
-        "--dest",
-        str(work / "data"),
-        *text,
-    ]
+    prepare = [*python, "-m", "data_prep"]
+    measure = [*python, "-m", "benchmarks"]
     return [
         Step(
             "gpu_tests",
@@ -111,36 +98,30 @@ def check_steps(out: Path, work: Path) -> list[Step]:
             [*python, *pytest, f"--junitxml={tests}"],
             read=lambda _: read_tests(tests),
         ),
-        Step("corpus", 0.08, corpus),
-        Step("data", 0.1, data, needs="corpus"),
-        *training_steps(out, work),
         Step(
-            "kernels",
-            0.27,
-            [*python, "-m", "benchmarks", "kernels", *kernels],
+            "corpus",
+            0.08,
+            [*prepare, "stdlib_corpus", "--dest", str(work / "corpus")],
         ),
+        Step(
+            "data",
+            0.1,
+            [*prepare, "text", "--dest", str(work / "data"), *text],
+            needs="corpus",
+        ),
+        *training_steps(out, work),
+        Step("kernels", 0.27, [*measure, "kernels", *kernels]),
         Step(
             "generation_cost",
             0.15,
-            [
-                *python,
-                "-m",
-                "benchmarks",
-                "generation_cost",
-                *benchmark,
-                *generation,
-            ],
+            [*measure, "generation_cost", *benchmark, *generation],
         ),
-        Step(
-            "training_step",
-            0.12,
-            [*python, "-m", "benchmarks", "training_step", *benchmark, *training],
-        ),
-        *form_steps(out, [*python, "-m", "benchmarks"], benchmark),
+        Step("training_step", 0.12, [*measure, "training_step", *benchmark, *training]),
+        *form_steps(out, measure, benchmark),
     ]
 
 
-def form_steps(out: Path, python: list[str], benchmark: list[str]) -> list[Step]:
+def form_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step]:
     """The forms of linear attention, their chunk size, sampling: small shares."""
     flags = {
         "linear_attention_forms": ["--backends", "torch", "triton", "--call-limit"]
@@ -154,7 +135,7 @@ def form_steps(out: Path, python: list[str], benchmark: list[str]) -> list[Step]
         Step(
             name,
             share,
-            [*python, name, *own, *shared, str(out / f"{name}.json")],
+            [*measure, name, *own, *shared, str(out / f"{name}.json")],
         )
         for (name, own), share in zip(flags.items(), (0.06, 0.04, 0.04), strict=True)
     ]
@@ -212,7 +193,7 @@ def describe_device() -> dict:
         raise RuntimeError(f"torch cannot be imported: {error}") from error
     if not torch.cuda.is_available():
         raise RuntimeError(f"torch {torch.__version__} sees no CUDA device")
-    from benchmarks.harness.environment import describe
+    from .harness.environment import describe
 
     try:
         import triton
@@ -230,20 +211,21 @@ def describe_device() -> dict:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="gpu_check.sh",
+        prog="python -m benchmarks gpu_check",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, required=True, help="folder, empty or new")
     parser.add_argument(
-        "--seconds", type=float, default=570, help="for everything (default: 570)"
+        "--seconds",
+        type=positive_number,
+        default=570,
+        help="for everything (default: 570)",
     )
     options = parser.parse_args(arguments)
     out = options.out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         parser.error(f"--out {options.out}; allowed: a folder that is empty or new")
-    if not 0 < options.seconds < float("inf"):
-        parser.error(f"--seconds {options.seconds}; allowed: numbers above 0")
     out.mkdir(parents=True, exist_ok=True)
     try:
         device = describe_device()

@@ -7,13 +7,17 @@ Batch 1, random weights, no dropout.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from fairseq.models.transformer_lm import TransformerLanguageModel
 from torch import Tensor
 
 from fairseq_transnormer.modules import CausalLanguageModel
 from fairseq_transnormer.ops import state_bytes
 from fairseq_transnormer.ops.states import State
+
+if TYPE_CHECKING:
+    from fairseq.models.transformer_lm import TransformerLanguageModel
 
 
 class StatefulTransNormer:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import torch
 
+from fairseq_transnormer.argument_types import integer_between, positive_integer
+
 from ..harness import command_line
 from ..harness.cases import first_line, time_in_turns
 from ..harness.language_models import build_transformer, build_transnormer
@@ -157,14 +159,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     command_line.add_dtype_and_backends(parser, "of the weights")
     add = parser.add_argument
-    add("--contexts", type=command_line.at_least(2), nargs="+", default=CONTEXTS)
-    add("--width", type=command_line.positive, default=512, help="of the models")
-    add("--heads", type=command_line.positive, default=8, help="attention heads")
-    add("--layers", type=command_line.positive, default=6, help="of both models")
-    add("--vocabulary", type=command_line.positive, default=8000, help="entries")
+    add("--contexts", type=integer_between(2), nargs="+", default=CONTEXTS)
+    add("--width", type=positive_integer, default=512, help="of the models")
+    add("--heads", type=positive_integer, default=8, help="attention heads")
+    add("--layers", type=positive_integer, default=6, help="of both models")
+    add("--vocabulary", type=positive_integer, default=8000, help="entries")
     add(
         "--token-by-token-limit",
-        type=command_line.positive,
+        type=positive_integer,
         default=512,
         help="longest prompt that fairseq's decoder takes token by token",
     )

@@ -10,14 +10,17 @@ is nothing but the tokens.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
-from fairseq_transnormer.generation import TextGenerator
+from fairseq_transnormer.argument_types import integer_between, positive_integer
 from fairseq_transnormer.ops import state_bytes
 
 from ..harness import cases, command_line
-from .pixel_models import SYSTEMS, build_model, pixel_task, text_generator
-from .recomputing import recomputing
+
+if TYPE_CHECKING:
+    from fairseq_transnormer.generation import TextGenerator
 
 NAME = "image_generation"
 SIDES = [8, 16, 28]
@@ -35,6 +38,9 @@ GROWTHS = {
 
 def contestants(options) -> dict[tuple[str, str], TextGenerator]:
     """(System, way) -> generator."""
+    from .pixel_models import SYSTEMS, build_model, pixel_task, text_generator
+    from .recomputing import recomputing
+
     task = pixel_task(options.levels)
     found = {}
     for system in SYSTEMS:
@@ -96,12 +102,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     cases.add_limits(parser)
     add = parser.add_argument
-    add("--sides", type=command_line.at_least(2), nargs="+", default=SIDES)
-    add("--images", type=command_line.positive, default=16, help="side by side")
-    add("--levels", type=command_line.positive, default=256, help="of a pixel")
-    add("--width", type=command_line.positive, default=256, help="of the models")
-    add("--heads", type=command_line.positive, default=8, help="attention heads")
-    add("--layers", type=command_line.at_least(2), default=8, help="of the models")
+    add("--sides", type=integer_between(2), nargs="+", default=SIDES)
+    add("--images", type=positive_integer, default=16, help="side by side")
+    add("--levels", type=positive_integer, default=256, help="of a pixel")
+    add("--width", type=positive_integer, default=256, help="of the models")
+    add("--heads", type=positive_integer, default=8, help="attention heads")
+    add("--layers", type=integer_between(2), default=8, help="of the models")
     options = parser.parse_args(arguments)
     options.sides.sort()
     command_line.prepare(options)

@@ -15,7 +15,6 @@ from fairseq.models import (
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
-import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from fairseq_transnormer.generation import TextGenerator
 
 # name -> architecture, and what it has besides the common sizes

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from fairseq_transnormer.argument_types import positive_number
+
 from . import command_line
 from .memory import peak_bytes
 from .timing import interleave
@@ -54,7 +56,7 @@ def add_time_limit(parser: ArgumentParser, seconds: float = 600) -> None:
     """The option of ``Deadline``."""
     parser.add_argument(
         "--time-limit",
-        type=command_line.seconds,
+        type=positive_number,
         default=seconds,
         help="seconds for the run; cases that it has not begun by then are left out",
     )
@@ -65,7 +67,7 @@ def add_limits(parser: ArgumentParser) -> None:
     add_time_limit(parser)
     parser.add_argument(
         "--call-limit",
-        type=float,
+        type=positive_number,
         default=3,
         help="skip a case of which one call is expected to take longer, in seconds",
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from fairseq_transnormer.argument_types import number_between, positive_integer
 from fairseq_transnormer.ops.triton_ops.support import why_triton_cannot_run
 
 from . import environment
@@ -30,19 +30,22 @@ def benchmark_parser(benchmark: str, description: str) -> argparse.ArgumentParse
     parser.add_argument("--device", type=device, default="cpu", help="cpu or cuda")
     parser.add_argument(
         "--threads",
-        type=positive,
+        type=positive_integer,
         default=torch.get_num_threads(),
         help="threads of torch on the CPU",
     )
     parser.add_argument(
-        "--least-repeats", type=positive, default=3, help="samples of each case"
+        "--least-repeats", type=positive_integer, default=3, help="samples of each case"
     )
     parser.add_argument(
-        "--most-repeats", type=positive, default=30, help="samples of quick cases"
+        "--most-repeats",
+        type=positive_integer,
+        default=30,
+        help="samples of quick cases",
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=number_between(0),
         default=1.0,
         help="time for the samples of one case beyond the least",
     )
@@ -55,7 +58,7 @@ def benchmark_parser(benchmark: str, description: str) -> argparse.ArgumentParse
     )
     parser.add_argument(
         "--quadratic-limit-gib",
-        type=float,
+        type=number_between(0),
         default=0.5,
         help="skip a case whose largest tensor, as a length x length matrix, is larger "
         "than this",
@@ -132,33 +135,6 @@ def device(name: str) -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise argparse.ArgumentTypeError(f"{name!r}; torch sees no CUDA device here")
     return torch.device(name)
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """An argparse type: an integer from ``least``."""
-
-    def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"{text!r}; allowed: integers from {least}"
-            )
-        return int(text)
-
-    return parse
-
-
-positive = at_least(1)
-
-
-def seconds(text: str) -> float:
-    """An argparse type: a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: numbers above 0")
-    return value
 
 
 def backend_skip(

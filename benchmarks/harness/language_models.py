@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-
-from fairseq.data import Dictionary
-from fairseq.models.transformer_lm import (
-    TransformerLanguageModel,
-    TransformerLanguageModelConfig,
-)
+from typing import TYPE_CHECKING
 
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     LanguageModelT1Config,
     LanguageModelT2Config,
 )
+
+if TYPE_CHECKING:
+    from fairseq.models.transformer_lm import TransformerLanguageModel
 
 VARIANTS = {"T1": LanguageModelT1Config, "T2": LanguageModelT2Config}
 DROPOUT = 0.1  # the paper's, in training; the models are built for evaluation
@@ -53,6 +51,12 @@ def build_transformer(
     max_positions: its table of positions is made that long at once, since a longer
     input would make it anew in each step.
     """
+    from fairseq.data import Dictionary
+    from fairseq.models.transformer_lm import (
+        TransformerLanguageModel,
+        TransformerLanguageModelConfig,
+    )
+
     dictionary = Dictionary()
     while len(dictionary) < vocabulary:
         dictionary.add_symbol(str(len(dictionary)))

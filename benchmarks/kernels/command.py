@@ -16,6 +16,7 @@ import time
 
 import torch
 
+from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.ops import FEATURE_MAPS
 
 from ..harness import cold_cache, command_line, environment, results
@@ -42,19 +43,19 @@ def parse(arguments: list[str] | None):
     parser.set_defaults(quadratic_limit_gib=None)
     add = parser.add_argument
     add("--groups", nargs="+", choices=contestants.NAMES, default=contestants.NAMES)
-    add("--lengths", type=command_line.positive, nargs="+", help="n, up to --tokens")
+    add("--lengths", type=positive_integer, nargs="+", help="n, up to --tokens")
     add(
         "--compiled-lengths",
-        type=command_line.positive,
+        type=positive_integer,
         nargs="+",
         default=[512, 8192],
         help="lengths for contestants in torch.compile, which take long to compile",
     )
-    add("--check-length", type=command_line.positive, default=512, help="see accuracy")
-    add("--tokens", type=command_line.positive, help="B n (65,536 on a GPU)")
-    add("--heads", type=command_line.positive, default=8, help="H")
-    add("--width", type=command_line.positive, default=64, help="D, of a head")
-    add("--block-size", type=command_line.positive, default=64, help="w")
+    add("--check-length", type=positive_integer, default=512, help="see accuracy")
+    add("--tokens", type=positive_integer, help="B n (65,536 on a GPU)")
+    add("--heads", type=positive_integer, default=8, help="H")
+    add("--width", type=positive_integer, default=64, help="D, of a head")
+    add("--block-size", type=positive_integer, default=64, help="w")
     add(
         "--feature-map",
         choices=sorted(FEATURE_MAPS),

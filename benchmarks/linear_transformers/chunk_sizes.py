@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 
+from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.ops import torch_linear_attention
 
 from ..harness import cases, command_line
@@ -72,13 +73,13 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     cases.add_time_limit(parser)
-    integers = {"type": command_line.positive, "nargs": "+"}
+    integers = {"type": positive_integer, "nargs": "+"}
     add = parser.add_argument
     add("--chunk-sizes", **integers, default=[2**i for i in range(3, 11)], help="c")
     add("--lengths", **integers, default=[1024, 8192], help="n")
     add("--widths", **integers, default=[32, 64, 128], help="d")
-    add("--tokens", type=command_line.positive, default=8192, help="batch times n")
-    add("--heads", type=command_line.positive, default=2, help="H")
+    add("--tokens", type=positive_integer, default=8192, help="batch times n")
+    add("--heads", type=positive_integer, default=2, help="H")
     add(
         "--dtype",
         choices=["float32", "bfloat16", "float16"],

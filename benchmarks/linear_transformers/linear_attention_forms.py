@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.ops import linear_attention
 
 from ..harness import cases, command_line
@@ -168,19 +169,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     cases.add_limits(parser)
     add = parser.add_argument
-    add("--lengths", type=command_line.positive, nargs="+", default=LENGTHS, help="n")
-    add("--tokens", type=command_line.positive, default=8192, help="constant count")
-    add("--heads", type=command_line.positive, default=2, help="H")
-    add("--width", type=command_line.positive, default=64, help="d, over the length")
+    add("--lengths", type=positive_integer, nargs="+", default=LENGTHS, help="n")
+    add("--tokens", type=positive_integer, default=8192, help="constant count")
+    add("--heads", type=positive_integer, default=2, help="H")
+    add("--width", type=positive_integer, default=64, help="d, over the length")
     add(
         "--widths",
-        type=command_line.positive,
+        type=positive_integer,
         nargs="+",
         default=[16, 32, 64, 128, 256],
         help="d, at one length",
     )
-    add("--width-length", type=command_line.positive, default=512, help="that n")
-    add("--chunk-size", type=command_line.positive, default=64, help="of chunked")
+    add("--width-length", type=positive_integer, default=512, help="that n")
+    add("--chunk-size", type=positive_integer, default=64, help="of chunked")
     add(
         "--backends",
         choices=["torch", "triton"],

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.ops import linear_attention
 
 from ..harness import cases, command_line
@@ -125,9 +126,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     cases.add_limits(parser)
     add = parser.add_argument
-    add("--contexts", type=command_line.positive, nargs="+", default=CONTEXTS)
-    add("--heads", type=command_line.positive, default=8, help="H")
-    add("--width", type=command_line.positive, default=64, help="D, of a head")
+    add("--contexts", type=positive_integer, nargs="+", default=CONTEXTS)
+    add("--heads", type=positive_integer, default=8, help="H")
+    add("--width", type=positive_integer, default=64, help="D, of a head")
     add(
         "--dtype",
         choices=["float32", "bfloat16"],

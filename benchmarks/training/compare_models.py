@@ -23,6 +23,7 @@ import torch
 from tqdm import tqdm
 
 from fairseq_transnormer.analysis.training_log import read_training_log
+from fairseq_transnormer.argument_types import positive_integer
 
 from ..harness import results
 from ..harness.environment import describe
@@ -123,7 +124,9 @@ def run(row: str, seed: int, data: Path, runs: Path, updates: int) -> dict:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks compare_models",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, required=True, help="binarised corpus")
     parser.add_argument(
@@ -133,9 +136,10 @@ def main(argv: list[str] | None = None) -> int:
         help="JSON file to write (default: %(default)s)",
     )
     parser.add_argument("--runs", type=Path, default=Path("runs/compare_models"))
-    parser.add_argument("--updates", type=int, default=300)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--workers", type=int, default=2, help="runs at the same time")
+    number = {"type": positive_integer}
+    parser.add_argument("--updates", **number, default=300)
+    parser.add_argument("--seeds", **number, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--workers", **number, default=2, help="runs at the same time")
     arguments = parser.parse_args(argv)
     if not (arguments.data / "dict.txt").exists():
         parser.error(f"--data {arguments.data}: no dict.txt there; see data_prep")

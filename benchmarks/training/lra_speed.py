@@ -22,11 +22,10 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+from fairseq_transnormer.argument_types import positive_integer
 
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
@@ -71,6 +70,8 @@ PEAKS = {
 
 def build(name: str, options, length: int) -> nn.Module:
     """A system's classifier for sequences of up to ``length`` tokens."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
     architecture = f"lra_{SYSTEMS[name]}"
     config = MODEL_DATACLASS_REGISTRY[architecture](
         max_positions=length, linformer_length=length, backend=options.backend
@@ -206,12 +207,14 @@ def parse(arguments: list[str] | None):
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     # two heads' matrices of 16K tokens in float32
     parser.set_defaults(quadratic_limit_gib=2.0)
-    add, positive = parser.add_argument, command_line.positive
+    add = parser.add_argument
     systems, phases = list(SYSTEMS), [INFERENCE, TRAINING_STEP]
     add("--systems", choices=systems, nargs="+", default=systems, help="to measure")
     add("--phases", choices=phases, nargs="+", default=phases, help="to measure")
-    add("--lengths", type=positive, nargs="+", default=LENGTHS, help="tokens")
-    add("--batch", type=positive, help=f"sequences (default by device: {BATCH})")
+    add("--lengths", type=positive_integer, nargs="+", default=LENGTHS, help="tokens")
+    add(
+        "--batch", type=positive_integer, help=f"sequences (default by device: {BATCH})"
+    )
     add("--backend", default="auto", help="implementation of our ops")
     add(
         "--dtype",

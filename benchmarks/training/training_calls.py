@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from fairseq.models.transformer_lm import TransformerLanguageModel
 from torch import Tensor
 
 from fairseq_transnormer.modules import CausalLanguageModel
 
 from ..harness.mixed_precision import MasterAdam
 
-LanguageModel = CausalLanguageModel | TransformerLanguageModel
+if TYPE_CHECKING:
+    from fairseq.models.transformer_lm import TransformerLanguageModel
+
+    LanguageModel = CausalLanguageModel | TransformerLanguageModel
 
 
 def features(model: LanguageModel, tokens: Tensor) -> Tensor:

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
+from fairseq_transnormer.argument_types import positive_integer
+
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
 from ..harness.language_models import VARIANTS, build_transformer, build_transnormer
 from ..harness.memory import METHODS, peak_bytes
 from ..harness.phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
-from .sdpa_transformer import relative_difference, with_sdpa
 from .training_calls import TrainingStep, VanillaLayer, layer_step
 
 NAME = "training_step"
@@ -41,6 +42,8 @@ Contestants = dict[str, nn.Module | str]
 
 def build_models(options, layers: int, vocabulary: int) -> Contestants:
     """All language models in training mode; for one that cannot run, why."""
+    from .sdpa_transformer import relative_difference, with_sdpa
+
     dtype, device = getattr(torch, options.dtype), options.device
     size = (options.width, options.heads, layers, vocabulary)
     models: Contestants = {}
@@ -188,7 +191,7 @@ def parse(arguments: list[str] | None):
     """The options; those that depend on the device are filled in."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     command_line.add_dtype_and_backends(parser, "of the weights")
-    add, positive = parser.add_argument, command_line.positive
+    add = parser.add_argument
     add("--parts", choices=PARTS, nargs="+", default=list(PARTS), help="to measure")
     add(
         "--variants",
@@ -199,17 +202,19 @@ def parse(arguments: list[str] | None):
     )
     add(
         "--lengths",
-        type=positive,
+        type=positive_integer,
         nargs="+",
         help=f"n; those of {LENGTHS} that divide --tokens where this is not given",
     )
     for name in ("tokens", "vocabulary"):
         by_device = {"tokens": TOKENS, "vocabulary": VOCABULARY}[name]
         values = ", ".join(f"{value} on {key}" for key, value in by_device.items())
-        add(f"--{name}", type=positive, help=f"{values} where this is not given")
-    add("--width", type=positive, default=512, help="d of the models")
-    add("--heads", type=positive, default=8, help="attention heads")
-    add("--layers", type=positive, default=6, help="of the models")
+        add(
+            f"--{name}", type=positive_integer, help=f"{values} where this is not given"
+        )
+    add("--width", type=positive_integer, default=512, help="d of the models")
+    add("--heads", type=positive_integer, default=8, help="attention heads")
+    add("--layers", type=positive_integer, default=6, help="of the models")
     add_time_limit(parser, 3600)
     options = parser.parse_args(arguments)
     options.tokens = options.tokens or TOKENS[options.device.type]

@@ -27,10 +27,11 @@ from typing import Any
 from data_prep.documentation.corpus import Documents, divided, hashed_split
 from data_prep.documentation.debian_documents import LINUX, linux_documents
 from data_prep.documentation.debian_packages import UnpackedPackages
-from data_prep.folders.arguments import add_destination, command_parser, integer_between
+from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
+from fairseq_transnormer.argument_types import integer_between
 
 MANIFEST = "manifest.json"
 # the package's large sections whose subject is not the machine or the process

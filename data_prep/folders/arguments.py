@@ -1,16 +1,15 @@
-"""Options that the preparation commands share, and the types of option values."""
+"""Options that the preparation commands share."""
 
 import argparse
-import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from data_prep.folders.destination import resolved
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.argument_types import integer_between
 
 MAX_WORKERS = 1024
-SHOWN_CHARACTERS = 40
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -99,40 +98,3 @@ def refuse_given(
             shown = " ".join(map(str, value)) if isinstance(value, list) else value
             option = "--" + name.replace("_", "-")
             raise InputError(f"{option} {shown}; allowed: {allowed}")
-
-
-def integer_between(low: int, high: int) -> Callable[[str], int]:
-    """The type of an option value that must be an integer in [low, high]."""
-
-    def integer(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            shown = repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:20]}...")
-            raise argparse.ArgumentTypeError(
-                f"{shown}: allowed are integers from {low} to {high}"
-            )
-        return value
-
-    return integer
-
-
-seed = integer_between(1, 2**63 - 1)
-
-
-def number_between(low: float, high: float) -> Callable[[str], float]:
-    """The type of an option value that must lie in [low, high]."""
-
-    def number(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:
-            allowed = f"numbers from {low} to {high}"
-            raise argparse.ArgumentTypeError(f"{text!r}: allowed are {allowed}")
-        return value
-
-    return number

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.arguments import integer_between
 from data_prep.folders.binary_folder import Encoder
 from data_prep.folders.checksum import require_sha256, sha256_of
 from data_prep.folders.encoders import (
@@ -17,6 +16,7 @@ from data_prep.folders.encoders import (
 from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import gpt2_dictionary, load_dictionary
 from data_prep.folders.sentencepiece_model import MODEL_NAME, load_model
+from fairseq_transnormer.argument_types import integer_between
 
 DICTIONARY = "dict.txt"
 DEFAULT_MAX_POSITIONS = 512

@@ -20,9 +20,7 @@ from data_prep.folders.arguments import (
     add_pictures,
     add_workers,
     command_parser,
-    integer_between,
     refuse_given,
-    seed,
     usable_cores,
 )
 from data_prep.folders.checksum import sha256_of
@@ -43,6 +41,7 @@ from data_prep.long_range_arena.listops_generator import (
     SYMBOLS,
     ListOpsLaw,
 )
+from fairseq_transnormer.argument_types import integer_between, seed
 
 BYTES = 256
 TEXT_BYTES = 4000

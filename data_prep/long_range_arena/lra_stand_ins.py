@@ -13,14 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.folders.arguments import (
-    add_destination,
-    command_parser,
-    integer_between,
-    seed,
-)
+from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import run_command
 from data_prep.folders.sequence_folder import SPLITS, Example, Recipe, prepare_sequences
+from fairseq_transnormer.argument_types import integer_between, seed
 
 LETTERS = np.frombuffer(b"abcdefgh", np.uint8)
 PIXELS = 1024

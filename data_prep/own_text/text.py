@@ -26,13 +26,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.arguments import (
-    add_destination,
-    add_workers,
-    command_parser,
-    integer_between,
-    number_between,
-)
+from data_prep.folders.arguments import add_destination, add_workers, command_parser
 from data_prep.folders.binary_folder import Recipe, Split, prepare_folder
 from data_prep.folders.checksum import sha256_of
 from data_prep.folders.encoders import (
@@ -56,6 +50,7 @@ from data_prep.own_text.documents import (
     shared_documents,
     split_documents,
 )
+from fairseq_transnormer.argument_types import integer_between, number_between
 
 DEFAULT_PIECES = 8000
 DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]

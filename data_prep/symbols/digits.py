@@ -18,12 +18,12 @@ from data_prep.folders.arguments import (
     add_pictures,
     command_parser,
     refuse_given,
-    seed,
 )
 from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.folders.errors import run_command
 from data_prep.folders.picture_sheet import make_sheet, write_sheet
 from data_prep.symbols.digit_pictures import Digits, mnist_digits, sklearn_digits
+from fairseq_transnormer.argument_types import seed
 
 SOURCES = ("sklearn", "mnist")
 DEFAULT_SEED = 1

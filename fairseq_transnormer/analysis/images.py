@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..argument_types import positive_integer
 from ..generation.errors import GenerationError
 from .figures import named_paths, pyplot, save
 
@@ -187,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--data", type=Path, required=True, help="what data_prep digits made")
     add("--output", type=Path, required=True, help="folder")
-    add("--count", type=_positive, default=12, help="images in a row (12)")
+    add("--count", type=positive_integer, default=12, help="images in a row (12)")
     add("--split", default="test", help="of the images to complete (test)")
     add("--seed", type=int, default=1, help="image i is drawn with seed + i (1)")
     add("--temperature", type=float, default=1.0, help="divides the logits (1)")
@@ -195,12 +196,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--top-p", type=float, help="draw from the levels that sum to probability p")
     add("--device", help="cuda if there is one, else cpu")
     return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed are integers from 1")
-    return int(text)
 
 
 # of a pixel, between two images

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from ..argument_types import positive_integer
+
 PROGRAM = "python -m fairseq_transnormer reproduce"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -154,13 +156,13 @@ def _add_running(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--gpus-per-run",
-        type=_positive,
+        type=positive_integer,
         metavar="N",
         help="GPUs of one run (default: the preset's)",
     )
     add(
         "--jobs",
-        type=_positive,
+        type=positive_integer,
         metavar="N",
         help="runs at once (default: one a GPU or group of GPUs, one on the CPU); more "
         "share the GPUs",
@@ -226,12 +228,6 @@ def _execute(commands) -> None:
     command = _command(commands, "execute", "run one prepared folder, as in a job")
     command.add_argument("folder", type=Path)
     command.add_argument("--gpus", default="auto")
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed are integers from 1")
-    return int(text)
 
 
 def _pair(text: str) -> tuple[str, str]:
