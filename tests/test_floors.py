@@ -40,15 +40,13 @@ ALLOWED = {
     "analysis": {"argument_types", "checkpoints", "generation", "ops"},
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "hydra_train"),
-        *("launching", "missing_packages", "subcommands"),
+        *("launching", "missing_packages", "modules", "subcommands"),
     },
     "data_prep.folders": {"argument_types"},
     "data_prep.wikitext": {"data_prep.folders"},
     "data_prep.own_text": {"argument_types", "data_prep.folders"},
     "data_prep.documentation": {"argument_types", "data_prep.folders"},
-    "data_prep.symbols": {
-        *("argument_types", "data_prep.documentation", "data_prep.folders"),
-    },
+    "data_prep.symbols": {"argument_types", "data_prep.folders"},
     "data_prep.long_range_arena": {"argument_types", "data_prep.folders"},
     "data_prep.labelled_texts": {
         *("argument_types", "checkpoints", "data", "data_prep.folders", "generation"),

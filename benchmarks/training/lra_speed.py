@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fairseq_transnormer.argument_types import positive_integer
+from fairseq_transnormer.modules import systems
 
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
@@ -39,25 +40,15 @@ LENGTHS = [1024 * thousand for thousand in (1, 2, 3, 4, 5, 8, 16)]
 BATCH = {"cuda": 256, "cpu": 1}
 VOCABULARY, CLASSES = 256, 2
 MATERIALISED, FUSED = "Transformer", "Transformer, SDPA"
-# contestant: architecture after "lra_"
-SYSTEMS = {
-    MATERIALISED: "vanilla_transformer",
-    FUSED: "vanilla_transformer",
-    "1+elu": "linear_transformer",
-    "FLASH-quad": "flash_quad",
-    "FLASH": "flash",
-    "LS": "transformer_ls",
-    "Performer": "performer",
-    "cosFormer": "cosformer",
-    "Linformer": "linformer",
-    "Reformer": "reformer",
-    "Nystromformer": "nystromformer",
-    "Kernelized Attention": "kernelized",
-    "Informer": "informer",
-    "BigBird": "bigbird",
-    "Skyformer": "skyformer",
-    "TransNormer T1": "transnormer_t1",
-    "TransNormer T2": "transnormer_t2",
+_ARCHITECTURES = {
+    name: system.architecture_of("lra")
+    for name, system in systems.SYSTEMS.items()
+    if "lra" in system.kinds
+}
+# contestant: architecture
+SYSTEMS = dict.fromkeys((MATERIALISED, FUSED), _ARCHITECTURES.pop("vanilla")) | {
+    systems.SYSTEMS[name].label: architecture
+    for name, architecture in _ARCHITECTURES.items()
 }
 # heads whose length x length matrices a system keeps, in each of two layers
 QUADRATIC = {MATERIALISED: 2, "Kernelized Attention": 2, "FLASH-quad": 1}
@@ -72,7 +63,7 @@ def build(name: str, options, length: int) -> nn.Module:
     """A system's classifier for sequences of up to ``length`` tokens."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
-    architecture = f"lra_{SYSTEMS[name]}"
+    architecture = SYSTEMS[name]
     config = MODEL_DATACLASS_REGISTRY[architecture](
         max_positions=length, linformer_length=length, backend=options.backend
     )
@@ -208,8 +199,8 @@ def parse(arguments: list[str] | None):
     # two heads' matrices of 16K tokens in float32
     parser.set_defaults(quadratic_limit_gib=2.0)
     add = parser.add_argument
-    systems, phases = list(SYSTEMS), [INFERENCE, TRAINING_STEP]
-    add("--systems", choices=systems, nargs="+", default=systems, help="to measure")
+    names, phases = list(SYSTEMS), [INFERENCE, TRAINING_STEP]
+    add("--systems", choices=names, nargs="+", default=names, help="to measure")
     add("--phases", choices=phases, nargs="+", default=phases, help="to measure")
     add("--lengths", type=positive_integer, nargs="+", default=LENGTHS, help="tokens")
     add(

@@ -7,11 +7,11 @@ from typing import Any
 
 from data_prep.documentation.prose import comparison_key
 from data_prep.folders.errors import InputError
+from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
 
 MANIFEST = "manifest.json"
-SPLITS = ("train", "valid", "test")
 
 # paragraphs by document
 Documents = dict[str, list[str]]

@@ -19,12 +19,12 @@ import numpy as np
 from data_prep.folders.checksum import sha256_of
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError
+from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
 
 MANIFEST = "manifest.json"
 FORMAT = "labelled sequences 1"
-SPLITS = ("train", "valid", "test")
 # a byte each, and pairs at most
 HIGHEST = {"sequences": 2, "vocabulary": 256, "classes": 256}
 

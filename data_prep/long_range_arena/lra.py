@@ -26,8 +26,9 @@ from data_prep.folders.arguments import (
 from data_prep.folders.checksum import sha256_of
 from data_prep.folders.dataset_rows import Rows, hub_rows, local_rows
 from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.picture_sheet import make_sheet, write_sheet
-from data_prep.folders.sequence_folder import SPLITS, Example, Recipe, prepare_sequences
+from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
 from data_prep.long_range_arena import lra_hub, lra_release
 from data_prep.long_range_arena.generated_examples import (
     Generator,

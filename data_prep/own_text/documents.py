@@ -6,9 +6,8 @@ from itertools import groupby
 from pathlib import Path
 
 from data_prep.folders.errors import InputError
+from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.text_files import TextFile, scan
-
-SPLITS = ("train", "valid", "test")
 
 
 def find_files(option: str, paths: Sequence[Path]) -> list[TextFile]:

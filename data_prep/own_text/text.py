@@ -36,7 +36,7 @@ from data_prep.folders.encoders import (
     count_all_words,
 )
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.fairseq_format import word_dictionary
+from data_prep.folders.fairseq_format import SPLITS, word_dictionary
 from data_prep.folders.sentencepiece_model import (
     MODEL_NAME,
     load_model,
@@ -45,7 +45,6 @@ from data_prep.folders.sentencepiece_model import (
 )
 from data_prep.folders.text_files import TextFile, read_lines
 from data_prep.own_text.documents import (
-    SPLITS,
     find_files,
     shared_documents,
     split_documents,

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.documentation.corpus import SPLITS
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.fairseq_format import SPLITS
 from fairseq_transnormer.argument_types import integer_between, seed
 
 SEPARATOR = "|"

@@ -13,7 +13,7 @@ from benchmarks.harness.cases import Deadline
 from benchmarks.harness.language_models import build_transformer, build_transnormer
 from benchmarks.harness.mixed_precision import MasterAdam
 from benchmarks.harness.phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
-from benchmarks.training import training_step
+from benchmarks.training import sdpa_transformer, training_step
 from benchmarks.training.sdpa_transformer import relative_difference, with_sdpa
 from benchmarks.training.training_calls import (
     TrainingStep,
@@ -63,7 +63,7 @@ def test_the_difference_is_seen(vanilla, tokens):
 
 
 def test_a_different_twin_is_not_measured(monkeypatch):
-    monkeypatch.setattr(training_step, "with_sdpa", lambda model: with_sdpa(other))
+    monkeypatch.setattr(sdpa_transformer, "with_sdpa", lambda model: with_sdpa(other))
     other = build_transformer(32, 2, 1, 50, 34)
     models = training_step.build_models(training_step.parse(QUICK.split()), 1, 50)
     assert "differ from fairseq's by" in models[WITH_SDPA]
