@@ -216,7 +216,10 @@ def test_wrong_usage(tmp_path, capsys):
     (tmp_path / "old.json").touch()
     for arguments, parts in (
         (["--out", tmp_path], ["--out", tmp_path, "empty", "new"]),
-        (["--out", tmp_path / "new", "--seconds", "0"], ["--seconds 0.0", "above 0"]),
+        (
+            ["--out", tmp_path / "new", "--seconds", "0"],
+            ["--seconds", "'0'", "above 0"],
+        ),
         ([], ["--out", "required"]),
     ):
         command_refuses(gpu_check.main, arguments, capsys, *parts)
