@@ -17,8 +17,8 @@ ALLOWED = {
     "registration": set(),
     "argument_types": set(),
     "subcommands": set(),
-    "launching": set(),
     "checkpoints": {"data"},
+    "launching": {"argument_types", "checkpoints"},
     "modules": {"ops"},
     "optimizers": set(),
     "fairseq_patches": {
@@ -37,7 +37,9 @@ ALLOWED = {
         *("checkpoints", "data", "generation", "missing_packages"),
         *("models", "modules"),
     },
-    "analysis": {"argument_types", "checkpoints", "generation", "ops"},
+    "analysis": {
+        *("argument_types", "checkpoints", "generation", "models", "modules", "ops"),
+    },
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "hydra_train"),
         *("launching", "missing_packages", "modules", "subcommands"),
@@ -67,7 +69,6 @@ ALLOWED = {
         "benchmarks.linear_transformers",
     },
     "benchmarks": {"analysis", "argument_types", "benchmarks.harness", "subcommands"},
-    "scripts": {"checkpoints"},
 }
 # rooms for plain PyTorch, and what they must do without
 WITHOUT_FAIRSEQ = ("ops", "modules", "data", "checkpoints")

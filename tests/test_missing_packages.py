@@ -30,7 +30,7 @@ sys.meta_path.insert(0, Without())
         "fairseq_transnormer classify --path x.pt --text y",
         "fairseq_transnormer export x.pt --dest y",
         "fairseq_transnormer analyse context_use x.pt --data y",
-        "fairseq_transnormer analyse lra_parameters",
+        "fairseq_transnormer analyse systems",
         "fairseq_transnormer analyse images --data y --checkpoint a=x.pt --output z",
     ],
 )

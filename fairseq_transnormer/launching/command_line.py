@@ -15,12 +15,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..argument_types import integer_between
 from .configurations import Composed, ConfigurationError, compose_words
 from .gpu_memory import NEEDS, described_batch
 from .starters import Workers, run, starter_of
 from .update_layout import Layout, described, lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
+# what is above is mistyped
+MOST = 999_999
 SEQUENCES = "SEQUENCES_PER_UPDATE"
 # of a fairseq-train command: they make another update of it
 UPDATE_OPTIONS = ("--batch-size", "--max-sentences", "--max-tokens", "--update-freq")
@@ -80,19 +83,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", type=Path, metavar="DIR", help="(default: the configuration's)")
     add(
         "--gpus",
-        type=_number("0 (the CPU), 1, 2, ...", 0),
+        type=integer_between(0, MOST),
         metavar="N",
         help="of each machine; 0 trains on the CPU (default: the configuration's)",
     )
     add(
         "--workers",
-        type=_number("1, 2, ..."),
+        type=integer_between(1, MOST),
         metavar="N",
         help="processes of each machine, with --gpus 0 (default: 1)",
     )
     add(
         "--nodes",
-        type=_number("1, 2, ..."),
+        type=integer_between(1, MOST),
         default=1,
         metavar="N",
         help="machines (default: 1). In a step of Slurm with one task a machine "
@@ -107,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--batch-size",
-        type=_number("1, 2, ..."),
+        type=integer_between(1, MOST),
         metavar="N",
         help="sequences that one GPU takes at once: fewer need less memory, and more "
         "batches are accumulated (default: the configuration's, or fewer where they "
@@ -122,15 +125,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--dry-run", action="store_true", help="print the fairseq-train command only")
     return parser
-
-
-def _number(allowed: str, least: int = 1):
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"0|[1-9][0-9]{0,5}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
-        return int(text)
-
-    return parse
 
 
 def _rendezvous(text: str) -> str:

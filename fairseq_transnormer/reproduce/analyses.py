@@ -25,8 +25,8 @@ ANALYSES = {
     "precision_curves": Subcommand(
         f"{__package__}.precision_curves", "half precision beside float32"
     ),
-    "lra_parameters": Subcommand(
-        f"{__package__}.lra_parameters", "parameters of the arena's models"
+    "systems": Subcommand(
+        f"{_ROOT}.analysis.systems", "names, parameters and operations of every system"
     ),
 }
 

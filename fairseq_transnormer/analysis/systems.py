@@ -1,0 +1,130 @@
+"""Every system with its names, parameters and operations, as Markdown tables.
+
+The first table has the language models at the paper's size (Table 13), and what a token
+of 512 and of 8,192 costs in a forward pass of their layers; the second has the Long-Range
+Arena's classifiers by task.
+"""
+
+import argparse
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+from ..modules.model_flops import layer_flops
+from ..modules.systems import SYSTEMS, System
+
+VOCABULARIES = {"alm": 267_744, "blm": 50_265}
+LENGTHS = (512, 8192)
+# task: longest sequence, token ids, classes, sequences
+ARENA = {
+    "text": (4096, 256, 2, 1),
+    "listops": (2048, 15, 10, 1),
+    "retrieval": (4096, 256, 2, 2),
+    "pathfinder": (1024, 256, 2, 1),
+    "image": (1024, 256, 10, 1),
+}
+NONE = "–"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the tables; returns the exit code."""
+    argparse.ArgumentParser(
+        prog="python -m fairseq_transnormer analyse systems",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
+    print(language_models(), arena(), sep="\n\n")
+    return 0
+
+
+def language_models() -> str:
+    """A row a system that has language models."""
+    lengths = " | ".join(f"MFLOP, {length:,}" for length in LENGTHS)
+    header = "| system | name | `--arch` | `attention_types` | ALM | BLM |"
+    lines = [f"{header} {lengths} |", "|---|---|---|---|--:|--:|--:|--:|"]
+    for system in SYSTEMS.values():
+        if "alm" not in system.kinds:
+            continue
+        counts = [f"{parameters(_built(system, kind)):,}" for kind in VOCABULARIES]
+        flops = [_megaflops(system, length) for length in LENGTHS]
+        attention = system.attention_types(system.layers["alm"])
+        names = [f"`{system.name}`", f"`{system.architecture_of('alm')}`"]
+        cells = [system.label, *names, f"`{attention}`", *counts, *flops]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def arena() -> str:
+    """A row a classifier, a column a task; and what two layers have alone."""
+    lines = [
+        f"| `--arch` | {' | '.join(ARENA)} | without positions (listops) |",
+        "|---|" + "--:|" * (len(ARENA) + 1),
+    ]
+    for system in SYSTEMS.values():
+        if "lra" not in system.kinds:
+            continue
+        name = system.architecture_of("lra")
+        counts = [classifier_parameters(name, task) for task in ARENA]
+        alone = classifier_parameters(name, "listops") - ARENA["listops"][0] * 64
+        shown = " | ".join(f"{n:,}" for n in [*counts, alone])
+        lines.append(f"| `{name}` | {shown} |")
+    return "\n".join(lines)
+
+
+def parameters(model: nn.Module) -> int:
+    """The number of a model's parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def classifier_parameters(architecture: str, task: str) -> int:
+    """Parameters of an architecture for a task of the arena, positions included."""
+    length, vocabulary, classes, sequences = ARENA[task]
+    setup = SimpleNamespace(
+        vocabulary_size=vocabulary, num_classes=classes, num_sequences=sequences
+    )
+    values = {"max_positions": length, "linformer_length": length}
+    return parameters(_model(architecture, setup, "meta", **values))
+
+
+class _Words:
+    """As much of a dictionary as a model reads when it is built."""
+
+    def __init__(self, count: int):
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def pad(self) -> int:
+        return 1
+
+
+def _built(system: System, kind: str) -> nn.Module:
+    words = _Words(VOCABULARIES[kind])
+    task = SimpleNamespace(
+        source_dictionary=words, target_dictionary=words, dictionary=words
+    )
+    # fairseq's own layers are initialised by way of the CPU
+    device = "cpu" if system.from_fairseq else "meta"
+    return _model(system.architecture_of(kind), task, device)
+
+
+def _model(architecture: str, task: object, device: str, **values) -> nn.Module:
+    """The model, on "meta" without memory for its weights."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+    config = MODEL_DATACLASS_REGISTRY[architecture](**values)
+    with torch.device(device):
+        return MODEL_REGISTRY[architecture].build_model(config, task)
+
+
+def _megaflops(system: System, length: int) -> str:
+    from ..models.utilisation import FAIRSEQ_FLOPS
+
+    decoder = _built(system, "alm").decoder
+    layers = decoder.layers if system.from_fairseq else decoder.model.stack
+    try:
+        return f"{layer_flops(layers, length, FAIRSEQ_FLOPS) / 1e6:.1f}"
+    except ValueError:  # not counted
+        return NONE

@@ -1,0 +1,31 @@
+"""The tables of the documentation are the command's."""
+
+from fairseq_transnormer.analysis import systems
+from fairseq_transnormer.modules.systems import SYSTEMS
+from tests.paths import DOCS
+
+
+def test_the_documentation_has_the_tables():
+    for page, table in (
+        ("systems.md", systems.language_models()),
+        ("long_range_arena.md", systems.arena()),
+    ):
+        assert table in (DOCS / page).read_text(encoding="utf-8"), page
+
+
+def test_systems_have_a_similar_size():
+    """Without positions, which are alike; Linformer's projections are its own."""
+    vanilla = systems.classifier_parameters("lra_vanilla_transformer", "listops")
+    vanilla -= 2048 * 64
+
+    # embedding, two layers of attention, FFN and LayerNorms, a final one, the head
+    layer = 4 * (64**2 + 64) + 2 * 64 * 128 + 128 + 64 + 4 * 64
+    head = 64 * 128 + 128 + 128 * 10 + 10
+    assert vanilla == 15 * 64 + 2 * layer + 2 * 64 + head
+    for system in SYSTEMS.values():
+        name = system.architecture_of("lra")
+        if "lra" not in system.kinds:
+            continue
+        count = systems.classifier_parameters(name, "listops") - 2048 * 64
+        if name != "lra_linformer":
+            assert abs(count / vanilla - 1) < 0.12, name

@@ -1,0 +1,83 @@
+"""The example of docs/architecture.md: a file and a line make a system."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import CONFIGS, DOCS, PACKAGE, ROOT
+from tests.tiny_data import write_tiny_data
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the package, configs and benchmarks with the page's file and line."""
+    place = tmp_path_factory.mktemp("copy")
+    ignored = shutil.ignore_patterns("__pycache__")
+    for folder in (PACKAGE, CONFIGS, ROOT / "benchmarks"):
+        shutil.copytree(folder, place / folder.name, ignore=ignored)
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("### Adding an attention")[2]
+    path = re.search(r"`(fairseq_transnormer/modules/baselines/\w+\.py)`", section)[1]
+    file, line = re.findall(r"```python\n(.*?)```", section, re.S)[:2]
+    (place / path).write_text(file)
+    systems = place / "fairseq_transnormer/modules/systems.py"
+    text = systems.read_text()
+    assert text.count("    )\n}  # fmt: skip\n") == 1
+    systems.write_text(
+        text.replace("    )\n}  # fmt: skip\n", f"    {line}    )\n}}\n")
+    )
+    model = place / "configs/model/alm_relu_linear.yaml"
+    model.write_text("# @package model\n_name: relu_linear\n")
+    return place
+
+
+def run(copy, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=copy, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(copy)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+SEEN = """
+import fairseq_transnormer
+from fairseq.models import MODEL_REGISTRY
+from benchmarks.training import lra_speed
+from fairseq_transnormer.modules import LanguageModelConfig
+from fairseq_transnormer.modules.systems import SYSTEMS
+
+names = sorted(name for name in MODEL_REGISTRY if "relu_linear" in name)
+print(fairseq_transnormer.__file__, *names)
+print(SYSTEMS["relu_linear"].label in lra_speed.CONTESTANTS)
+LanguageModelConfig(attention_types="diag*3,relu_linear*3")
+"""
+
+
+def test_models_tables_and_benchmarks_have_it(copy):
+    path, *names, measured = run(copy, "-c", SEEN).split()
+    assert path.startswith(str(copy)) and measured == "True"
+    prefixes = ("", "lra_", "roberta_")
+    expected = {f"{prefix}relu_linear" for prefix in prefixes}
+    assert {*names} == expected | {"relu_linear_tiny", "roberta_relu_linear_tiny"}
+    printed = run(copy, "-m", "fairseq_transnormer", "analyse", "systems")
+    (row,) = [line for line in printed.splitlines() if line.startswith("| ReLU ")]
+    assert "`relu_linear`" in row and "156,000,256" in row and "38.5" in row
+    assert "| `lra_relu_linear` | " in printed
+
+
+def test_it_trains_by_a_configuration(copy, tmp_path):
+    data = write_tiny_data(tmp_path / "data")
+    small = ["model.embed_dim=32", "model.num_heads=2", "task.tokens_per_sample=16"]
+    chosen = ["model=alm_relu_linear", "model.attention_types=relu_linear", *small]
+    out = run(
+        copy, "-m", "fairseq_transnormer", "train", "alm_small", *chosen,
+        *("--data", str(data), "--gpus", "0", "--save-dir", str(tmp_path / "run")),
+        *("--", "--max-update", "2", "--log-interval", "1"),
+    )  # fmt: skip
+    assert "num_updates=2" in out and "ReluLinearAttention" in out
+    assert (tmp_path / "run" / "checkpoint_last.pt").is_file()
