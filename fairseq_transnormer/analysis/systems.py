@@ -1,8 +1,8 @@
 """Every system with its names, parameters and operations, as Markdown tables.
 
-The first table has the language models at the paper's size (Table 13), and what a token
-of 512 and of 8,192 costs in a forward pass of their layers; the second has the Long-Range
-Arena's classifiers by task.
+The first table has the language models at the paper's size (Table 13), and what a
+token of 512 and of 8,192 costs in a forward pass of their layers; the second has the
+Long-Range Arena's classifiers by task.
 """
 
 import argparse
