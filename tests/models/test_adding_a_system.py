@@ -56,7 +56,8 @@ print(fairseq_transnormer.__file__, *names)
 print(SYSTEMS["relu_linear"].label in lra_speed.SYSTEMS)
 LanguageModelConfig(attention_types="diag*3,relu_linear*3")
 page.SYSTEMS = {"relu_linear": SYSTEMS["relu_linear"]}  # the others take their time
-print(page.language_models(), page.arena(), sep="\n")
+print(page.language_models())
+print(page.arena())
 """
 
 
