@@ -120,8 +120,8 @@ def _finetune(commands) -> None:
         "problems",
         nargs="+",
         metavar="PROBLEM",
-        help="names in configs/classification/: mnli, qnli, ...; own is a folder of "
-        "yours",
+        help="names in configs/classification/: mnli, qnli, ...; all are the paper's "
+        "seven columns, own is a folder of yours",
     )
     add(
         "--name",

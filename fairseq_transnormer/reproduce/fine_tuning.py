@@ -44,6 +44,9 @@ FINE_TUNING_RUN = "fairseq_transnormer.reproduce.fine_tuning_run"
 WARMUP_SHARE = 0.06
 # one pre-trained model for all seeds of the fine-tuning
 PRETRAINING_SEED = 1
+# the paper's columns; MNLI has two
+PAPERS = ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
+ALL = "all"
 # names of GLUE's problems in its data's reports, and of their folders
 FOLDERS = {
     "mnli": "MNLI",
@@ -275,7 +278,7 @@ def checkpoint_table(
     Args:
         configs: the folder of configurations.
         checkpoint: of a pre-trained model.
-        problems: names in its classification/.
+        problems: names in its classification/; "all" stands for the paper's.
         rates: learning rates.
         name: of the row and of its runs; by default the model's and the fingerprint of
             its weights, so that two checkpoints never share a run.
@@ -286,10 +289,13 @@ def checkpoint_table(
             such checkpoint.
     """
     known = names_in(configs / PROBLEM)
+    problems = [
+        name for each in problems for name in (PAPERS if each == ALL else (each,))
+    ]
     wrong = [each for each in problems if each not in known]
     if wrong:
         raise ReproduceError(
-            f"problem {wrong[0]!r} is not known; allowed: {', '.join(known)}"
+            f"problem {wrong[0]!r} is not known; allowed: {ALL}, {', '.join(known)}"
         )
     if not all(rate > 0 for rate in rates):
         raise ReproduceError(f"--lr {rates}; allowed: above 0")

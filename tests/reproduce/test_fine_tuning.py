@@ -1,7 +1,6 @@
 """Pre-training, fine-tuning after it, a report and labels, by the real commands."""
 
 import json
-import subprocess
 
 import pytest
 import torch
@@ -12,7 +11,8 @@ from fairseq_transnormer.classification import command_line as classification
 from fairseq_transnormer.data.labelled_texts import SentenceData, updates_of_training
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.fine_tuning import FineTune
+from fairseq_transnormer.reproduce.errors import ReproduceError
+from fairseq_transnormer.reproduce.fine_tuning import FineTune, checkpoint_table
 from fairseq_transnormer.reproduce.fine_tuning_run import slim
 from fairseq_transnormer.reproduce.forking import ForkedProcess
 from fairseq_transnormer.reproduce.jobs import Conditions, HydraTrain, with_needs
@@ -266,15 +266,14 @@ def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
         command_refuses(main, more, capsys, *parts, alone=True)
 
 
-def test_the_script_says_what_it_wants():
-    script = ["bash", ROOT / "scripts/finetune_glue.sh"]
-    for arguments, code, message in (
-        (["--help"], 0, "usage: scripts/finetune_glue.sh CHECKPOINT PROBLEM..."),
-        ([], 2, "usage:"),
-        (["best.pt"], 2, "no problem given"),
-    ):
-        done = subprocess.run([*script, *arguments], capture_output=True, text=True)
-        assert done.returncode == code and message in done.stdout + done.stderr
+def test_all_are_the_papers_columns(place):
+    (table5,) = load_tables(CONFIGS, ["table5"])
+    paper = [name for name in table5.columns if name not in ("AVG", "params_m")]
+    table = checkpoint_table(CONFIGS, place / "one.pt", ["all", "mrpc"], [0.1], "mine")
+    assert table.columns == paper
+    parts = ("'glue'", "all", "mnli", "own")
+    with refuses(ReproduceError, *parts):
+        checkpoint_table(CONFIGS, place / "one.pt", ["glue"], [0.1])
 
 
 def test_the_folder_of_a_problem(tmp_path):
