@@ -9,7 +9,7 @@
 #   --arch     transnormer_t1 or transnormer_t2 (default: transnormer_t2)
 #   --updates  training updates of 2,048 tokens (default: 600)
 #   --dir      where everything goes (default: runs/quickstart); a run that was cut off
-#              goes on from there
+#              resumes
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -291,7 +291,7 @@ def train(folder: Path, primary: str, *overrides: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_relaunched_hydra_run_goes_on_where_it_ended(working_copy):
+def test_a_restarted_hydra_run_resumes(working_copy):
     """The first start is the command itself, the second a fork."""
     command = Path(sys.executable).with_name("fairseq-hydra-train")
     first = subprocess.run(

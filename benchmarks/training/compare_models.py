@@ -6,7 +6,7 @@ Rows: TransNormer T1 and T2, T2 without LRPE, and fairseq's transformer_lm (pre-
 in the paper's vanilla). All have 4 layers of width 128 and 2 heads of 64, the same
 number of parameters to within 1 %, and see the same batches. Each run is a
 fairseq-train process with one thread, in a folder of its own under --runs; finished
-runs are not repeated, interrupted ones go on. The JSON file keeps every run's command
+runs are not repeated, interrupted ones resume. The JSON file keeps every run's command
 and losses.
 """
 

@@ -7,7 +7,7 @@ does.
 
 Words that give the label away are taken out: the name of the section itself (scsi,
 rcu, networking, filesystems, ...) and everything with a slash in it, such as paths. A
-paragraph has 15 words or more behind that, and occurs once. At most 60 paragraphs of a
+paragraph has 15 words or more after that, and occurs once. At most 60 paragraphs of a
 document are kept (--paragraphs-per-document), evenly apart, so that no long one stands
 for its section. A hash of the document's name puts all of it into train, dev or test
 (12 % each for the last two).

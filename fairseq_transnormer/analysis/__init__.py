@@ -1,1 +1,1 @@
-"""Reads what runs and models left behind; owns no training."""
+"""Reads what runs and models left; owns no training."""

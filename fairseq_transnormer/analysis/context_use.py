@@ -1,4 +1,4 @@
-"""How much of its context a trained model uses: perplexity behind shorter texts.
+"""How much of its context a trained model uses: perplexity after shorter texts.
 
     python -m fairseq_transnormer analyse context_use T2=checkpoint_best.pt \\
         --data DATA --lengths 64 512

@@ -175,7 +175,7 @@ def rescale_epoch_position(load_state_dict, iterator, state):
     position, rest = divmod(done, iterator.num_shards)
     if workers != iterator.num_shards:
         logger.info(
-            "%d workers go on where %d were: %d of %d batches of epoch %d are done%s",
+            "%d workers resume where %d were: %d of %d batches of epoch %d are done%s",
             iterator.num_shards,
             workers,
             done - rest,

@@ -44,14 +44,14 @@ class VanillaOptions:
     )
     norm_position: NormPosition = described(
         NormPosition("pre"),
-        "norm in front of each part and behind the last layer, or behind each sum",
+        "norm before each part and after the last layer, or after each sum",
     )
     dropout: float = probability(
         0.1, "dropout of the embedding and of each part's output"
     )
     attention_dropout: float = probability(0.0, "dropout of attention weights")
     activation_dropout: float = probability(
-        0.0, "dropout behind the feed-forward network's activation"
+        0.0, "dropout after the feed-forward network's activation"
     )
     untie_output_embedding: bool = described(
         False, "give the output layer a matrix of its own"

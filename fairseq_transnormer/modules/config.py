@@ -59,10 +59,10 @@ class LayerConfig(*OPTIONS.values()):
     )
     norm_position: NormPosition = described(
         NormPosition("pre"),
-        "norm in front of each part and behind the last layer, or behind each sum",
+        "norm before each part and after the last layer, or after each sum",
     )
     no_final_norm: bool = described(
-        False, "pre-norm layers: no norm behind the last one"
+        False, "pre-norm layers: no norm after the last one"
     )
     norm_eps: float = described(1e-8, "eps of all these norms, under the root", above=0)
     dropout: float = probability(
@@ -72,7 +72,7 @@ class LayerConfig(*OPTIONS.values()):
         0.0, "dropout of attention weights, where an attention has any"
     )
     activation_dropout: float = probability(
-        0.0, "dropout behind the channel mixer's activation"
+        0.0, "dropout after the channel mixer's activation"
     )
     checkpoint_activations: bool = described(
         False,

@@ -89,7 +89,7 @@ def _run(commands) -> None:
     command = _command(
         commands,
         "run",
-        "train what is not finished yet; the same command again goes on",
+        "train what is not finished yet; the same command again resumes",
     )
     add = command.add_argument
     _add_tables(command)
@@ -112,7 +112,7 @@ def _finetune(commands) -> None:
         commands,
         "finetune",
         "fine-tune a checkpoint on problems of GLUE or of yours, with a sweep over "
-        "learning rates; the same command again goes on; ends with a report",
+        "learning rates; the same command again resumes; ends with a report",
     )
     add = command.add_argument
     add("checkpoint", type=Path, help="of a bidirectional model, pre-trained")

@@ -183,7 +183,7 @@ def test_that_handler_waits_for_the_workers_that_a_process_started(
     assert happened == [signal.SIGUSR2, "checkpoint", "queued"]
 
 
-def test_without_checkpoints_there_is_nothing_to_go_on_from(training):
+def test_without_checkpoints_there_is_nothing_to_resume(training):
     run = training(1, ("--no-save",))
     assert stop_at(run, 3, signal.SIGTERM) == [-signal.SIGTERM]
     line_with(run.text(), "SIGTERM", "no_save=true")

@@ -48,7 +48,7 @@ def test_norms_are_those_that_fairseq_logs(arch, flags, data_bin, tmp_path, logg
     assert series.norm_of().tolist() == pytest.approx(norms, abs=6e-4, rel=1e-5)
 
 
-def test_a_relaunched_run_goes_on_with_its_file(data_bin, tmp_path, logged_by):
+def test_a_resumed_run_appends_to_its_file(data_bin, tmp_path, logged_by):
     folder, path = tmp_path / "run", tmp_path / "run" / "gradients.jsonl"
     whole = logged_by(data_bin, ARCH, tmp_path / "whole", max_update=6)
     logged_by(data_bin, ARCH, folder, max_update=4)

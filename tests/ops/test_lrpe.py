@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_named(backend):
 
 @backends
 @pytest.mark.parametrize("feature_map", FEATURE_MAPS)
-def test_query_and_key_behind_a_feature_map(feature_map, backend):
+def test_query_and_key_after_a_feature_map(feature_map, backend):
     query, theta, v = draw(5)
     key, positions = torch.randn_like(query), torch.arange(5)
     tensors = [x.requires_grad_() for x in (query, key, theta)]

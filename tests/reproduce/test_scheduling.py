@@ -49,7 +49,7 @@ def test_all_are_run_and_a_failed_one_stops_no_other(tmp_path):
     assert attempt["versions"]["torch"] and attempt["commit"]
 
 
-def test_a_failed_run_goes_on_from_its_last_update(tmp_path):
+def test_a_failed_run_resumes_from_its_last_update(tmp_path):
     folder = prepared(tmp_path, "run", updates=4, fail_at=2)
     run([folder])
     folder.prepare(plan("run", updates=4))
@@ -74,7 +74,7 @@ def test_two_slots_run_two_at_once_on_their_gpus(tmp_path):
     assert devices == {"0", "1,2"}
 
 
-def test_steps_run_in_order_and_behind_a_failed_one_nothing(tmp_path):
+def test_steps_run_in_order_and_after_a_failed_one_nothing(tmp_path):
     mark = [sys.executable, "-c", "open('after', 'a').write('x')"]
     steps = [Step("train", command(fail_at=3)), Step("scores", mark)]
     folder = prepared(tmp_path, "run", steps=steps)

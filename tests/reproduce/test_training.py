@@ -63,7 +63,7 @@ def refused(capsys):
     return run
 
 
-def test_a_killed_row_goes_on_and_is_reported(
+def test_a_killed_row_resumes_and_is_reported(
     command, data, tmp_path, capsys, monkeypatch, refused
 ):
     arguments = command(

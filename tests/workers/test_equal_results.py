@@ -118,7 +118,7 @@ def test_torchs_ddp_trains_as_one(trained, task):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_any_number_of_workers_goes_on(trained, text, tmp_path, workers):
+def test_any_number_of_workers_resumes(trained, text, tmp_path, workers):
     """From update 8 of 2 workers, in the middle of the second epoch."""
     before = trained("alm", 2)
     folder = tmp_path / "checkpoints"

@@ -176,7 +176,7 @@ def test_gate_equation_is_the_papers():
     )
 
 
-def test_steps_go_on():
+def test_steps_continue_a_state():
     """A second call of the step is the next token, not the same one again."""
     group = group_named("decode_step", "linear attention")
     ours = next(c for c in group.contestants if c.name == "ours (torch)")

@@ -184,7 +184,7 @@ def test_a_run_that_is_cut_off_keeps_what_it_has(tmp_path, monkeypatch):
     assert {length for _, _, length in read(path)[1]} == {16}
 
 
-def test_nothing_begins_behind_the_time_limit(tmp_path):
+def test_nothing_begins_after_the_time_limit(tmp_path):
     path = tmp_path / "t.json"
     limited = f"{QUICK} --parts {LAYER} --time-limit 0.001 --output {path}"
     training_step.main(limited.split())

@@ -36,7 +36,7 @@ def test_evaluation_neither_uses_nor_changes_the_memory():
     assert torch.equal(other(third), continued)
 
 
-def test_training_goes_on_behind_the_batch_before():
+def test_training_continues_the_batch_before():
     """Exactly, as long as the window reaches all of it; and without its gradient."""
     layer = mixer("long_short", causal=True, long_short_memory=True)
     first, second = batches(7, 13)

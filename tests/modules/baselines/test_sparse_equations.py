@@ -82,7 +82,7 @@ def test_bigbird_without_random_blocks():
     check(layer, lambda q, k, v: softmax(q, k, visible) @ v, 30)
 
 
-def test_bigbirds_choices_repeat_behind_those_that_are_drawn():
+def test_bigbirds_choices_repeat_after_those_that_are_drawn():
     layer = build("bigbird", bigbird_block_size=1, bigbird_random_blocks=2)
     seen, outside = layer.seen_blocks(torch.tensor([1499]), 1500)
     assert seen.min() == 0 and seen.max() == 1499

@@ -95,7 +95,7 @@ def test_rows_of_unequal_length(case):
 
 @causal_cases
 @torch.no_grad()
-def test_rows_that_were_read_apart_go_on_together(case):
+def test_rows_that_were_read_apart_continue_together(case):
     layer, rest = case.layer(causal=True), draw(3, BLOCK + 2)
     prompts = [draw(1, length) for length in (2, BLOCK, 2 * BLOCK + 3)]
     states = [layer(prompt, return_state=True)[1] for prompt in prompts]
