@@ -150,12 +150,12 @@ def _train(options: argparse.Namespace, flags: list[str]) -> int:
     values = compose_words(options.config_dir, options.config, words).values
     # what the starter's workers learn from their environment is told by it alone
     trained = [*fairseq_train_arguments(values), *flags]
-    final = parse(trained)
+    parse(trained)  # a mistyped option ends here, and not in each process
     command = [*starter.command(workers, save_dir.parent.name), "fairseq-train"]
     print(shlex.join([*command, *trained]), flush=True)
     if options.dry_run:
         return 0
-    _check_machine(workers, final)
+    _check_gpus(workers)
     environment = {SEQUENCES: _declared(composed)}
     if workers.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -277,16 +277,12 @@ def _check_data(task: dict) -> None:
             )
 
 
-def _check_machine(workers: Workers, final: dict) -> None:
-    """Raise ConfigurationError for what is found out too late in a training."""
+def _check_gpus(workers: Workers) -> None:
+    """Raise ConfigurationError if this machine has fewer GPUs."""
     import torch
-
-    from ..checkpoints.files import check_last_checkpoint
 
     if workers.gpus > torch.cuda.device_count():
         raise ConfigurationError(
             f"--gpus {workers.gpus}: this machine has {torch.cuda.device_count()}; "
             "0 trains on the CPU"
         )
-    folder = Path(final["checkpoint"]["save_dir"])
-    check_last_checkpoint(final["model"]["_name"], folder)

@@ -21,7 +21,7 @@ ANALYSES = {
     "frequency_baselines": Subcommand(
         f"{_ROOT}.analysis.frequency_baselines", "perplexity of unigram and bigram"
     ),
-    "images": Subcommand(f"{_ROOT}.analysis.images", "complete images of digits"),
+    "images": Subcommand(f"{__package__}.images", "complete images of digits"),
     "precision_curves": Subcommand(
         f"{__package__}.precision_curves", "half precision beside float32"
     ),

@@ -362,14 +362,6 @@ def test_more_gpus_than_there_are_is_an_error(data, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_checkpoint_of_another_architecture_is_told_at_once(data, tmp_path, capsys):
-    cfg = {"model": {"_name": "transnormer_t1"}}
-    torch.save({"cfg": cfg, "model": {}}, tmp_path / "checkpoint_last.pt")
-    arguments = ["alm", "--gpus", "0", "--data", str(data), "--save-dir", str(tmp_path)]
-    parts = (tmp_path / "checkpoint_last.pt", "transnormer_t1", "transnormer_t2")
-    command_refuses(command_line.main, arguments, capsys, *parts)
-
-
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

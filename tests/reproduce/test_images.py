@@ -9,10 +9,10 @@ import torch
 from fairseq.sequence_generator import EnsembleModel
 
 from data_prep.symbols import digits
-from fairseq_transnormer.analysis import images
-from fairseq_transnormer.analysis.images import NO_LEVEL, ImageFormat, ImageGenerator
 from fairseq_transnormer.criterions.partial_cross_entropy import PartialCrossEntropy
 from fairseq_transnormer.generation import GenerationError, TextGenerator
+from fairseq_transnormer.reproduce import images
+from fairseq_transnormer.reproduce.images import NO_LEVEL, ImageFormat, ImageGenerator
 from tests.messages import command_refuses, refuses
 
 from . import models

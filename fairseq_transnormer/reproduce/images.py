@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..analysis.figures import named_paths, pyplot, save
 from ..argument_types import positive_integer
 from ..generation.errors import GenerationError
-from .figures import named_paths, pyplot, save
 
 if TYPE_CHECKING:
     from ..generation.generator import TextGenerator
