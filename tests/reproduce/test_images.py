@@ -13,10 +13,9 @@ from fairseq_transnormer.criterions.partial_cross_entropy import PartialCrossEnt
 from fairseq_transnormer.generation import GenerationError, TextGenerator
 from fairseq_transnormer.reproduce import images
 from fairseq_transnormer.reproduce.images import NO_LEVEL, ImageFormat, ImageGenerator
+from tests.generation import models
+from tests.generation.fairseq_results import fairseq_generates
 from tests.messages import command_refuses, refuses
-
-from . import models
-from .fairseq_results import fairseq_generates
 
 SYSTEMS = ["transnormer_t2_tiny", "linear_transformer_tiny", "vanilla_transformer_tiny"]
 ARGUMENTS = ["--criterion", "partial_cross_entropy", "--sample-break-mode", "eos"]
