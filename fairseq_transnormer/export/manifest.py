@@ -15,7 +15,7 @@ from ..modules import (
     LayerConfig,
     MaskedLanguageModel,
 )
-from ..modules.choices import Choice
+from ..modules.options import Choice
 from .errors import ExportError
 
 FORMAT, VERSION = "fairseq_transnormer", 1

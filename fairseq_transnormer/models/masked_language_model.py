@@ -12,10 +12,9 @@ from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import Tensor, nn
 
-from ..modules.choices import choice
 from ..modules.config import EncoderConfig
 from ..modules.masked_language_model import MaskedLanguageModel
-from ..modules.options import described, probability
+from ..modules.options import choice, described, probability
 from .variants import as_dataclass
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,8 @@ from fairseq.models.transformer import (
     TransformerDecoderBase,
 )
 
-from ..modules.choices import choice
 from ..modules.config import NormPosition
-from ..modules.options import check_fields, described, probability
+from ..modules.options import check_fields, choice, described, probability
 from .language_model import NO_LONGEST_LENGTH
 from .masked_language_model import ClassificationHeadConfig, TransNormerEncoderModel
 from .vanilla_decoding import FairseqDecoding

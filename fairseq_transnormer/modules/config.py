@@ -8,11 +8,17 @@ from dataclasses import dataclass, field, fields, make_dataclass
 
 from ..ops import BACKENDS
 from . import attentions  # noqa: F401 (registers them)
-from .choices import Activation, FeatureMap, choice
 from .diag_attention import DiagActivation
 from .feed_forward import FeedForwardType
 from .norms import NormType
-from .options import check_fields, described, probability
+from .options import (
+    Activation,
+    FeatureMap,
+    check_fields,
+    choice,
+    described,
+    probability,
+)
 from .registry import OPTIONS
 
 RelativePosition = choice("RelativePosition", ("lrpe", "none"), __name__)

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from ..ops import block_attention
 from .attention import Attention
-from .choices import choice
 from .lrpe import LRPE
 from .norms import NormType, build_norm
-from .options import described
+from .options import choice, described
 from .registry import register_attention
 
 DiagActivation = choice("DiagActivation", ("softmax", "relu"), __name__)

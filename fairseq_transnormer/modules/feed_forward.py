@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import gated_linear, gated_silu
-from .choices import ACTIVATIONS, Activation, choice
+from .options import ACTIVATIONS, Activation, choice
 
 
 class GLU(nn.Module):

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from ..ops import linear_attention
 from .attention import QKV_GAIN_OF_FAIRSEQ, Attention
-from .choices import FeatureMap
 from .lrpe import LRPE
 from .norms import NormType, build_norm
-from .options import described
+from .options import FeatureMap, described
 from .registry import register_attention
 
 

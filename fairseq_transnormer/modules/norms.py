@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ..ops import rms_norm
 from ..ops.precision import accumulation_dtype
-from .choices import choice
+from .options import choice
 
 
 class SimpleRMSNorm(nn.Module):

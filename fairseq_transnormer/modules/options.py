@@ -1,14 +1,47 @@
-"""Fields of configurations: a default, a help text and what is allowed."""
+"""Fields of configurations: a default, a help text and what is allowed.
+
+A closed set of names is a ``Choice``: a wrong name is an error that lists all of them.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, field, fields
+from enum import Enum
 from typing import Any
 
-from .choices import Choice
+import torch.nn.functional as F
+
+from ..ops import FEATURE_MAPS
 
 # metadata of fields that do not change what a trained model computes
 TRAINING_ONLY = "training_only"
+
+
+class Choice(str, Enum):
+    """Base of the enumerations of configuration values. A member is its own string.
+
+    Names equal values, since OmegaConf looks members up by name and the command line
+    by value.
+    """
+
+    def __str__(self) -> str:
+        return self.value
+
+    @classmethod
+    def _missing_(cls, value):
+        allowed = ", ".join(member.value for member in cls)
+        raise ValueError(f"{cls.__name__}={value!r}; allowed: {allowed}")
+
+
+def choice(name: str, values: Iterable[str], module: str) -> type[Choice]:
+    """Make an enumeration of ``values``, called ``name`` in ``module`` (for pickle)."""
+    return Choice(name, {value: value for value in values}, module=module)
+
+
+ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu}
+
+FeatureMap = choice("FeatureMap", FEATURE_MAPS, __name__)
+Activation = choice("Activation", ACTIVATIONS, __name__)
 
 
 def described(

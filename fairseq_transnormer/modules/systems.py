@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .baselines.linear_attention import LinearNormalizer
-from .choices import Activation
 from .config import (
     BLM,
     LRA,
@@ -28,6 +27,7 @@ from .config import (
     RelativePosition,
 )
 from .norms import NormType
+from .options import Activation
 
 Values = Mapping[str, Any]
 # kind -> what a fairseq architecture's name begins with

@@ -3,8 +3,7 @@
 from .backend import BACKENDS, ENVIRONMENT_VARIABLE, resolve_backend
 from .block_attention import block_attention
 from .feature_maps import FEATURE_MAPS
-from .gated_linear import gated_linear
-from .gated_silu import gated_silu
+from .gated_silu import gated_linear, gated_silu
 from .linear_attention import linear_attention
 from .lrpe import lrpe
 from .rms_norm import rms_norm

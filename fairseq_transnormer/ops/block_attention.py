@@ -9,14 +9,14 @@ from .attention_inputs import check_attention_inputs, check_state_tensor
 from .backend import select
 from .block_states import output_dtype
 from .states import BlockAttentionState
-from .triton_ops.block_tiles import why_block_is_no_tile
+from .triton_ops.block_attention.sizes import why_block_is_no_tile
 
 ACTIVATIONS = ("softmax", "relu")
 
 
 def _triton_block_attention(*arguments, **keywords):
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.block_attention import block_attention
+    from .triton_ops.block_attention.launch import block_attention
 
     return block_attention(*arguments, **keywords)
 

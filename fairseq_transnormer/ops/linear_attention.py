@@ -13,7 +13,7 @@ from .states import LinearAttentionState
 
 def _triton_linear_attention(*arguments, **keywords):
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.linear_attention import linear_attention
+    from .triton_ops.linear_attention.dispatch import linear_attention
 
     return linear_attention(*arguments, **keywords)
 

@@ -8,8 +8,7 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
 
 from ..data.labelled_sequences import LabelledSequences, read_manifest
-from ..modules.choices import choice
-from ..modules.options import described
+from ..modules.options import choice, described
 from .bucketed_sequences import BucketedSequences
 from .gradient_values import clip_gradient_values
 

@@ -23,8 +23,8 @@ from fairseq_transnormer.modules import (
     register_attention,
     token_mixers,
 )
-from fairseq_transnormer.modules.choices import Choice
 from fairseq_transnormer.modules.config import T1, with_defaults
+from fairseq_transnormer.modules.options import Choice
 from tests.messages import refuses
 
 CONFIGS = (

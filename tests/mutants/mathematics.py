@@ -429,7 +429,7 @@ MATHEMATICS = (
     ),
     Mutant(
         "modules/long-short-looks-ahead",
-        _SYSTEMS + "long_short_softmax.py",
+        _SYSTEMS + "long_short.py",
         "future = (chunk_distance <= 0)",
         "future = (chunk_distance < 0)",
         "tests/modules/token_mixers/test_causality.py",

@@ -2,18 +2,18 @@
 
 import torch
 
-from fairseq_transnormer.ops.triton_ops.block_attention_kernels import (
+from fairseq_transnormer.ops.triton_ops.block_attention.kernels import (
     block_attention_backward,
     block_attention_forward,
+    block_attention_step,
 )
-from fairseq_transnormer.ops.triton_ops.block_attention_step import block_attention_step
-from fairseq_transnormer.ops.triton_ops.block_tiles import (
+from fairseq_transnormer.ops.triton_ops.block_attention.sizes import (
     LARGEST_TILE,
     num_warps,
     transposes_products,
 )
 
-from .compilation import Compiled, compile_kernel
+from .compilation import STRIDES, Compiled, compile_kernel
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 BLOCK_SIZE = 64
@@ -67,13 +67,16 @@ def compile_launch(
         "TRANSPOSE": transposes,
     }
     constants = {k: v for k, v in constants.items() if k in kernel.arg_names}
+    tensor = f"*{dtype}"
+    output = "*fp32" if wide else tensor
     types = {"pads": "*i1", "state_length": "*i64", "new_length": "*i64"}
     types |= dict.fromkeys(("length", "blocks", "heads"), "i32") | {"scale": "fp32"}
-    if wide:
-        types |= dict.fromkeys(("output", "output_gradient"), "*fp32")
+    types |= dict.fromkeys(("pads_stride_b", "pads_stride_n"), "i32")
+    types |= {"inputs": (tensor,) * 3, "grads": (output, *[tensor] * 3)}
+    types |= {"output": output, "output_strides": STRIDES}
+    types |= {"strides": (STRIDES,) * (6 if kernel is block_attention_step else 3)}
+    types |= {"grad_strides": (STRIDES,) * 4}
     for argument in kernel.arg_names:
-        if argument not in constants:
-            pointer = "i32" if "stride" in argument else f"*{dtype}"
-            types.setdefault(argument, pointer)
+        types.setdefault(argument, tensor)
     options = launch_configuration(name, dtype, width, capability)
     return compile_kernel(kernel, types, constants, capability=capability, **options)

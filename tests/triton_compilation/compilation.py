@@ -14,6 +14,8 @@ from triton.compiler import ASTSource
 SHARED_MEMORY = {80: 166912, 86: 101376, 90: 232448}
 # bytes of values that a thread may spill, but for a few listed launches
 STACK = 96
+# batch, token and head of a (B, N, H, D) tensor
+STRIDES = ("i32", "i32", "i32")
 # registers, shared memory, warps and programs of a multiprocessor
 REGISTERS = 65536
 MULTIPROCESSOR_MEMORY = {80: 167936, 86: 102400, 90: 233472}
@@ -50,23 +52,35 @@ def compile_kernel(
 
     Args:
         kernel: a triton.jit function.
-        types: Triton type of each argument that is no constant, e.g. {"query": "*bf16",
-            "length": "i32"}, by name.
+        types: Triton type of each argument that is no constant, by name, e.g.
+            {"query": ("*bf16", "i32", "i32", "i32"), "length": "i32"}; None for a
+            tensor that is left out.
         constants: the other arguments' values, by name.
         capability: 80, 86 or 90.
         num_warps, num_stages: as at launch.
         aligned: tell the compiler that pointers and strides are multiples of 16, as it
             finds at run time; else it can neither vectorise nor pipeline.
     """
-    signature, constexprs, attributes = {}, {}, {}
+    constexprs, attributes = {}, {}
+
+    def entry(path, given, is_stride):
+        """What the signature says at ``path``; integers in tuples are strides."""
+        if isinstance(given, tuple):
+            return tuple(entry((*path, i), x, True) for i, x in enumerate(given))
+        if given is None:
+            constexprs[path] = None
+            return "constexpr"
+        if aligned and (given.startswith("*") or is_stride):
+            attributes[path] = [["tt.divisibility", 16]]
+        return given
+
+    signature = {}
     for i, name in enumerate(kernel.arg_names):
         if name in constants:
             signature[name] = "constexpr"
             constexprs[(i,)] = constants[name]
         else:
-            signature[name] = types[name]
-            if aligned and (types[name].startswith("*") or "stride" in name):
-                attributes[(i,)] = [["tt.divisibility", 16]]
+            signature[name] = entry((i,), types[name], "stride" in name)
     compiled = triton.compile(
         ASTSource(kernel, signature, constexprs, attributes),
         target=GPUTarget("cuda", capability, 32),

@@ -2,31 +2,40 @@
 
 import torch
 
-from fairseq_transnormer.ops.triton_ops import (
-    bidirectional_linear_attention_kernels as bidirectional,
-)
-from fairseq_transnormer.ops.triton_ops import causal_linear_attention_kernels as causal
-from fairseq_transnormer.ops.triton_ops.linear_attention_options import (
+from fairseq_transnormer.ops.triton_ops.linear_attention import bidirectional, causal
+from fairseq_transnormer.ops.triton_ops.linear_attention.options import (
     WIDEST_TILE,
     table_entry,
 )
-from fairseq_transnormer.ops.triton_ops.linear_attention_step import step_kernel
-from fairseq_transnormer.ops.triton_ops.linear_attention_sums import segment_sums_kernel
+from fairseq_transnormer.ops.triton_ops.linear_attention.step import step_kernel
+from fairseq_transnormer.ops.triton_ops.linear_attention.sums import segment_sums_kernel
 
-from .compilation import Compiled, compile_kernel
+from .compilation import STRIDES, Compiled, compile_kernel
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-FLOAT32 = {
-    "initial",
-    "final",
-    "sums",
-    "grad_final",
-    "grad_sums",
-    "grad_initial",
+STATES = {
+    *("initial", "final", "sums", "grad_final", "grad_sums", "grad_initial"),
     "state",
 }
 OUTPUTS = {"output", "grad_output"}
-# kernel, form, arguments that are None, further constants
+LENGTHS = ("length", "heads", "segments", "segment", "parts", "part")
+TUPLES = {
+    "inputs": ("query", "key", "value", "grad_output"),
+    "grads": ("grad_query", "grad_key", "grad_value"),
+    "states": ("initial", "sums", "final"),
+    "before": ("initial", "sums"),
+    "after": ("grad_final", "grad_sums", "grad_initial"),
+}
+# how many tensors each kernel gets the strides of
+STRIDED = {
+    causal.causal_forward_kernel: 4,
+    causal.causal_backward_kernel: 7,
+    segment_sums_kernel: 2,
+    bidirectional.bidirectional_forward_kernel: 2,
+    bidirectional.bidirectional_backward_kernel: 7,
+    step_kernel: 5,
+}
+# kernel, form, tensors that are None, further constants
 LAUNCHES = {
     "short forward": (
         causal.causal_forward_kernel,
@@ -97,21 +106,27 @@ def compile_launch(name: str, dtype: str, width: int, capability: int) -> Compil
         **dict.fromkeys(("TILE", "TILE_D", "TILE_E"), tile),
         **options,
         **constants,
-        **dict.fromkeys(absent),
     }
     constants = {k: v for k, v in constants.items() if k in kernel.arg_names}
-    types = {}
-    for argument in kernel.arg_names:
-        if argument in constants:
-            continue
-        if "stride" in argument or argument.endswith(
-            ("length", "heads", "segments", "segment", "parts", "part")
-        ):
-            types[argument] = "i32"
-        elif argument == "pads":
-            types[argument] = "*u8"
-        elif argument in FLOAT32 or (argument in OUTPUTS and dtype == "fp16"):
-            types[argument] = "*fp32"
-        else:
-            types[argument] = f"*{dtype}"
+    types = {
+        name: _type(name, dtype, absent)
+        for name in kernel.arg_names
+        if name not in constants
+    }
+    types["strides"] = (STRIDES,) * STRIDED[kernel]
     return compile_kernel(kernel, types, constants, capability=capability, **launch)
+
+
+def _type(name: str, dtype: str, absent: tuple[str, ...]) -> str | tuple | None:
+    """Triton type of an argument, or of a part of one."""
+    if name in absent:
+        return None
+    if name in TUPLES:
+        return tuple(_type(part, dtype, absent) for part in TUPLES[name])
+    if name == "pads":
+        return "*u8"
+    if name in STATES:
+        return "*fp32"
+    if name.endswith(LENGTHS):
+        return "i32"
+    return "*fp32" if name in OUTPUTS and dtype == "fp16" else f"*{dtype}"

@@ -9,26 +9,24 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 pytest.importorskip("triton")
 
 from fairseq_transnormer.ops.triton_ops import gated_silu, lrpe, rms_norm  # noqa: E402
-from fairseq_transnormer.ops.triton_ops.lrpe_kernels import (  # noqa: E402
-    encode_backward_kernel,
-    encode_kernel,
-)
 
-from .compilation import SHARED_MEMORY, compile_kernel  # noqa: E402
+from .compilation import SHARED_MEMORY, STRIDES, compile_kernel  # noqa: E402
 
 INTEGERS = {
     **dict.fromkeys(["tokens", "length", "heads", "heads_a_program"], "i32"),
+    **dict.fromkeys(["positions_stride_b", "positions_stride_n"], "i32"),
     **dict.fromkeys(["count", "inner"], "i32"),
 }
 FLOATS = {"eps": "fp32", **dict.fromkeys(["theta", "reflection"], "*fp32")}
 POINTERS = {"positions": "*i64", "scale": "*fp32", "partial_grad_theta": "*fp32"}
 
 
-def compiled(kernel, constants, dtype, capability, num_warps=4):
+def compiled(kernel, constants, dtype, capability, num_warps=4, strides=()):
     """Pointers are of ``dtype`` but for those whose type is always the same."""
     known = INTEGERS | FLOATS | POINTERS
+    known["strides"] = strides
     types = {
-        name: known.get(name, "i32" if "stride" in name else f"*{dtype}")
+        name: known.get(name, f"*{dtype}")
         for name in kernel.arg_names
         if name not in constants
     }
@@ -59,10 +57,11 @@ def others_are_slow(launches):
     ("width", "capability"),
     others_are_slow([(64, 90), (32, 80), (64, 80), (64, 86), (128, 90)]),
 )
-@pytest.mark.parametrize("kernel", [encode_kernel, encode_backward_kernel])
+@pytest.mark.parametrize("kernel", [lrpe.encode_kernel, lrpe.encode_backward_kernel])
 def test_lrpe(kernel, width, capability):
     constants = {"PHI": "1+elu", "WIDTH": width, "BLOCK": lrpe.TILE // width}
-    result = compiled(kernel, constants, "bf16", capability)
+    count = 4 if kernel is lrpe.encode_kernel else 6
+    result = compiled(kernel, constants, "bf16", capability, strides=(STRIDES,) * count)
     check(result, capability, registers=136, stack=32)
 
 
@@ -76,7 +75,9 @@ def test_lrpe(kernel, width, capability):
 def test_rms_norm(width, rows, columns, num_warps, capability, kernel):
     constants = {"WIDTH": width, "ROWS": rows, "COLUMNS": columns}
     kernel = getattr(rms_norm, kernel)
-    result = compiled(kernel, constants, "fp16", capability, num_warps)
+    count = 2 if kernel is rms_norm.norm_kernel else 3
+    strides = (STRIDES[:2],) * count
+    result = compiled(kernel, constants, "fp16", capability, num_warps, strides)
     check(result, capability, registers=104)
 
 

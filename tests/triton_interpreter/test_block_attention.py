@@ -8,7 +8,7 @@ from fairseq_transnormer.ops import (
     block_attention,
     reorder_state,
 )
-from fairseq_transnormer.ops.triton_ops import block_attention as launcher
+from fairseq_transnormer.ops.triton_ops.block_attention import launch as launcher
 
 from ..ops import equations
 from ..ops.drawing import draw_mask, gradients, relative_error

@@ -5,13 +5,15 @@ import torch
 
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops.triton_ops import (  # noqa: F401  registers operators
-    block_attention,
     gated_silu,
-    linear_attention,
     lrpe,
     rms_norm,
 )
-from fairseq_transnormer.ops.triton_ops import linear_attention_options as options
+from fairseq_transnormer.ops.triton_ops.block_attention import launch  # noqa: F401
+from fairseq_transnormer.ops.triton_ops.linear_attention import (  # noqa: F401
+    dispatch,
+    options,
+)
 from fairseq_transnormer.ops.triton_ops.support import capability, tf32_is_allowed
 
 WIDTH = 32

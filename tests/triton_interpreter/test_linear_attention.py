@@ -4,14 +4,12 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import LinearAttentionState, linear_attention
-from fairseq_transnormer.ops.triton_ops import (
-    bidirectional_linear_attention as bidirectional,
-)
-from fairseq_transnormer.ops.triton_ops import (
-    causal_linear_attention as causal,
-)
 from fairseq_transnormer.ops.triton_ops import launching
-from fairseq_transnormer.ops.triton_ops import linear_attention_options as options
+from fairseq_transnormer.ops.triton_ops.linear_attention import (
+    bidirectional,
+    causal,
+    options,
+)
 from tests.messages import refuses
 from tests.ops.drawing import draw_mask, relative_error
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...ops import linear_attention
 from ...ops.attention_inputs import real_lengths
-from ...ops.slots import cut_out, lay_behind, pad_slots
+from ...ops.block_states import cut_out, lay_after, pad_slots
 from ..options import described
 from ..registry import register_layer
 from .gated_attention_unit import GatedAttentionUnit
@@ -81,11 +81,11 @@ class Flash(GatedAttentionUnit):
         start = state.length % size
         slots = -(-(size - 1 + length) // size) * size
         output, state = self._chunks(
-            lay_behind(None, q, start, slots),
-            lay_behind(state.key, k, start, slots),
-            lay_behind(None, linear_q, start, slots),
-            lay_behind(None, linear_k, start, slots),
-            lay_behind(state.value, value, start, slots),
+            lay_after(None, q, start, slots),
+            lay_after(state.key, k, start, slots),
+            lay_after(None, linear_q, start, slots),
+            lay_after(None, linear_k, start, slots),
+            lay_after(state.value, value, start, slots),
             start + added,
             state,
             None,

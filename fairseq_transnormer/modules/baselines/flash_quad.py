@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...ops.attention_inputs import real_lengths
-from ...ops.slots import lay_behind
+from ...ops.block_states import lay_after
 from ..registry import register_layer
 from .gated_attention_unit import GatedAttentionUnit, GatedAttentionUnitOptions
 
@@ -50,8 +50,8 @@ class FlashQuad(GatedAttentionUnit):
         if state is not None:
             slots = state.key.shape[1] + key.shape[1]
             positions = state.length[:, None] + positions
-            key = lay_behind(state.key, key, state.length, slots)
-            value = lay_behind(state.value, value, state.length, slots)
+            key = lay_after(state.key, key, state.length, slots)
+            value = lay_after(state.value, value, state.length, slots)
         total = key.shape[1]
         distance = positions[..., None] - torch.arange(total, device=key.device)
         if self.causal:

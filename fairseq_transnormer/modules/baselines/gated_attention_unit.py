@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from ... import ops
 from ...ops.precision import accumulation_dtype, autocast_disabled
 from ...ops.states import State
-from ..choices import choice
 from ..norms import NormType, build_norm
-from ..options import described
+from ..options import choice, described
 
 FarBias = choice("FarBias", ("clip", "rope"), __name__)
 ROPE_BASE = 10000.0

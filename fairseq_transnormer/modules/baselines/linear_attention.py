@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from ...ops import linear_attention
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
-from ..choices import FeatureMap, choice
-from ..options import described
+from ..options import FeatureMap, choice, described
 from ..registry import register_attention
 
 LinearNormalizer = choice("LinearNormalizer", ("sum", "none"), __name__)

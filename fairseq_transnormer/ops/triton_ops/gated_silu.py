@@ -10,8 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launching import launch
-from .operators import differentiable, in_place
+from .launching import differentiable, in_place, launch
 
 BLOCK = 2048
 NUM_WARPS = 4

@@ -1,5 +1,7 @@
 """SimpleRMSNorm's kernels and their launch; ``ops.rms_norm`` says what is computed.
 
+Letters: B batch, N length, D width of a row.
+
 A program takes ROWS whole rows in a tile of COLUMNS, the power of two that holds one.
 Rows are counted through two dimensions with a stride each, so that (B, N, D) views of
 (N, B, D) need no copy.
@@ -12,8 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launching import empty_with_rows_like, launch, with_contiguous_rows
-from .operators import differentiable
+from .launching import (
+    differentiable,
+    empty_with_rows_like,
+    launch,
+    strides,
+    with_contiguous_rows,
+)
 
 # elements of a program's tile: 32 for each thread of 4 warps
 TILE = 4096
@@ -49,7 +56,6 @@ def _launch(kernel, tensors, scale, *scalars):
     outer, inner, width = tensors[0].shape
     columns = max(16, triton.next_power_of_2(width))
     rows = min(64, max(1, TILE // columns))
-    strides = [stride for tensor in tensors for stride in tensor.stride()[:2]]
     launch(
         kernel,
         (triton.cdiv(outer * inner, rows),),
@@ -58,7 +64,7 @@ def _launch(kernel, tensors, scale, *scalars):
         *scalars,
         outer * inner,
         inner,
-        *strides,
+        strides(tensors),
         WIDTH=width,
         ROWS=rows,
         COLUMNS=columns,
@@ -74,21 +80,19 @@ def norm_kernel(
     eps,
     count,
     inner,
-    x_stride_outer,
-    x_stride_inner,
-    y_stride_outer,
-    y_stride_inner,
+    strides,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
+    """strides: of x and y, outer and inner. scale: (count,)."""
     row, i, j, column, mask = _place(count, inner, WIDTH, ROWS, COLUMNS)
-    at = (i * x_stride_outer + j * x_stride_inner)[:, None] + column
-    wide = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    x_at = _at(x, strides[0], i, j, column)
+    wide = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
     s = 1.0 / tl.sqrt_rn(tl.sum(wide * wide, 1) / WIDTH + eps)
     tl.store(scale + row, s, mask=row < count)
-    at = (i * y_stride_outer + j * y_stride_inner)[:, None] + column
-    tl.store(y + at, (wide * s[:, None]).to(y.dtype.element_ty), mask=mask)
+    y_at = _at(y, strides[1], i, j, column)
+    tl.store(y_at, (wide * s[:, None]).to(y_at.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["count", "inner"])
@@ -99,26 +103,22 @@ def norm_backward_kernel(
     scale,
     count,
     inner,
-    y_stride_outer,
-    y_stride_inner,
-    grad_stride_outer,
-    grad_stride_inner,
-    grad_x_stride_outer,
-    grad_x_stride_inner,
+    strides,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
+    """strides: of y, grad and grad_x, outer and inner. scale: (count,)."""
     row, i, j, column, mask = _place(count, inner, WIDTH, ROWS, COLUMNS)
-    at = (i * y_stride_outer + j * y_stride_inner)[:, None] + column
-    wide = tl.load(y + at, mask=mask, other=0.0).to(tl.float32)
-    at = (i * grad_stride_outer + j * grad_stride_inner)[:, None] + column
-    g = tl.load(grad + at, mask=mask, other=0.0).to(tl.float32)
+    y_at = _at(y, strides[0], i, j, column)
+    wide = tl.load(y_at, mask=mask, other=0.0).to(tl.float32)
+    grad_at = _at(grad, strides[1], i, j, column)
+    g = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
     s = tl.load(scale + row, mask=row < count, other=0.0)
     along = tl.sum(g * wide, 1) / WIDTH
     dx = s[:, None] * (g - wide * along[:, None])
-    at = (i * grad_x_stride_outer + j * grad_x_stride_inner)[:, None] + column
-    tl.store(grad_x + at, dx.to(grad_x.dtype.element_ty), mask=mask)
+    dx_at = _at(grad_x, strides[2], i, j, column)
+    tl.store(dx_at, dx.to(dx_at.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -131,6 +131,13 @@ def _place(
     mask = (row < count)[:, None] & (column < WIDTH)
     i, j = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
     return row, i, j, column, mask
+
+
+@triton.jit
+def _at(tensor, strides, i, j, column):
+    """Pointers to the program's tile of a tensor."""
+    stride_outer, stride_inner = strides
+    return tensor + ((i * stride_outer + j * stride_inner)[:, None] + column)
 
 
 def _save(ctx, arguments, outputs):

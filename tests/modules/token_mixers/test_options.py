@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from fairseq_transnormer.modules.choices import Choice
+from fairseq_transnormer.modules.options import Choice
 from fairseq_transnormer.modules.registry import OPTIONS
 from tests.messages import assert_names
 

@@ -1,4 +1,7 @@
-"""sum_j phi(k_j) v_j^T over each segment of the tokens, in float32."""
+"""sum_j phi(k_j) v_j^T over each segment of the tokens, in float32.
+
+Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launching import launch, strides
-from .linear_attention_options import WIDEST_TILE
-from .linear_attention_tiles import (
-    head_offset,
-    load_tile,
-    mixed_dot,
-    state_offsets,
-)
+from ..launching import launch, strides
+from ..tiles import from_column, head_rows, load_tile, mixed_dot, state_offsets
+from .options import WIDEST_TILE
 
 
 @triton.jit(do_not_specialize=["length", "segments", "segment"])
@@ -23,12 +21,7 @@ def segment_sums_kernel(
     value,
     pads,
     sums,
-    key_stride_b,
-    key_stride_n,
-    key_stride_h,
-    value_stride_b,
-    value_stride_n,
-    value_stride_h,
+    strides,
     length,
     heads,
     segments,
@@ -40,23 +33,27 @@ def segment_sums_kernel(
     PHI: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """sums: (B * H, segments, D, E). Grid: (B * H * segments, E / TILE)."""
+    """strides: of key and value. sums: (B * H, segments, D, E).
+
+    Grid: (B * H * segments, E / TILE).
+    """
     program = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE
     sequence = program // segments
-    key += head_offset(sequence, heads, key_stride_b, key_stride_h)
-    value += head_offset(sequence, heads, value_stride_b, value_stride_h) + column
+    row, head = sequence // heads, sequence % heads
+    key_strides, value_strides = strides
+    key = head_rows(key, key_strides, row, head)
+    value = from_column(head_rows(value, value_strides, row, head), column)
     if pads is not None:
-        pads += (sequence // heads) * length
+        pads += row * length
     first = (program % segments) * segment
     state = tl.zeros((D, TILE), tl.float32)
     for start in range(first, tl.minimum(first + segment, length), CHUNK):
-        k = load_tile((key, key_stride_n), start, length, pads, CHUNK, D, PHI)
-        v = load_tile(
-            (value, value_stride_n), start, length, pads, CHUNK, TILE, "identity"
-        )
+        k = load_tile(key, start, length, pads, CHUNK, D, PHI)
+        v = load_tile(value, start, length, pads, CHUNK, TILE, "identity")
         state = mixed_dot(tl.trans(k), v, state, PRECISION)
-    tl.store(sums + program * D * E + column + state_offsets(E, 1, D, TILE), state)
+    offsets = state_offsets(D, E, TILE, False)
+    tl.store(sums + program * D * E + column + offsets, state)
 
 
 def segment_sums(
@@ -84,7 +81,7 @@ def segment_sums(
         value,
         pads,
         sums,
-        *strides((key, value)),
+        strides((key, value)),
         length,
         heads,
         segments,

@@ -1,4 +1,8 @@
-"""Block attention in Triton: one launch forward, one backward, one a decoding step."""
+"""Block attention in Triton: one launch forward, one backward, one a decoding step.
+
+Letters: B batch, N length, H heads, W block size, D head width of queries and keys, E
+of values.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,26 @@ import torch
 import triton
 from torch import Tensor
 
-from ..block_states import attend_in_blocks, output_dtype
-from ..precision import autocast_disabled
-from ..states import BlockAttentionState
-from .block_attention_kernels import (
-    block_attention_backward,
-    block_attention_forward,
-)
-from .block_attention_step import block_attention_step
-from .block_tiles import num_warps, transposes_products
-from .launching import (
+from ...block_states import attend_in_blocks, output_dtype
+from ...precision import autocast_disabled
+from ...states import BlockAttentionState
+from ..launching import (
+    differentiable,
     empty_with_rows_like,
+    in_place,
     launch,
     strides,
     with_contiguous_rows,
     writable_rows,
     write_back,
 )
-from .operators import differentiable, in_place
-from .support import capability, tf32_is_allowed
+from ..support import capability, tf32_is_allowed
+from .kernels import (
+    block_attention_backward,
+    block_attention_forward,
+    block_attention_step,
+)
+from .sizes import num_warps, transposes_products
 
 
 def block_attention(
@@ -87,7 +92,7 @@ def _forward(
         value,
         mask,
         output,
-        *strides((query, key, value)),
+        strides((query, key, value)),
         *_mask_strides(mask),
         *strides((output,)),
         *sizes,
@@ -116,15 +121,12 @@ def _backward(
     launch(
         block_attention_backward,
         grid,
-        query,
-        key,
-        value,
+        (query, key, value),
         mask,
-        output_gradient,
-        *gradients,
-        *strides((query, key, value)),
+        (output_gradient, *gradients),
+        strides((query, key, value)),
         *_mask_strides(mask),
-        *strides((output_gradient, *gradients)),
+        strides((output_gradient, *gradients)),
         *sizes,
         scale,
         CAUSAL=causal,
@@ -195,11 +197,7 @@ def _step_tensors(
         old_length,
         output,
         length,
-        *query.stride()[:3:2],
-        *key.stride()[:3:2],
-        *value.stride()[:3:2],
-        *strides((keys, values)),
-        *output.stride()[:3:2],
+        strides((query, key, value, keys, values, output)),
         heads,
         scale,
         BLOCK_SIZE=block_size,

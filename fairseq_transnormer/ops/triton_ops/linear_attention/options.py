@@ -1,4 +1,7 @@
-"""How the kernels of linear attention are launched: fixed tables, no autotuning."""
+"""How the kernels of linear attention are launched: fixed tables, no autotuning.
+
+Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import functools
 import torch
 from torch import Tensor
 
-from .support import capability, multiprocessors, tf32_is_allowed
+from ..launching import empty_rows
+from ..support import capability, multiprocessors, tf32_is_allowed
 
 # up to here summing up the tokens before a chunk again beats a launch for the states
 SHORT_LENGTH = 1024
@@ -146,3 +150,18 @@ def cut(length: int, sequences: int, enough: int) -> int:
     while segment > SMALLEST_SEGMENT and sequences * -(-length // segment) < enough:
         segment //= 2
     return segment
+
+
+def backward_tiles(width: int, value_width: int) -> tuple[dict, int]:
+    """The kernels' tile widths, and how many tiles dQ, dK and dV have together.
+
+    The gradients are tasks of one launch, a tile of one of them each.
+    """
+    tile_d, tile_e = min(width, WIDEST_TILE), min(value_width, WIDEST_TILE)
+    tasks = 2 * (width // tile_d) + value_width // tile_e
+    return {"TILE_D": tile_d, "TILE_E": tile_e}, tasks
+
+
+def empty_grads(*tensors: Tensor) -> list[Tensor]:
+    """Room for the gradients of (B, N, H, D) tensors."""
+    return [empty_rows(x, x.shape[1], x.shape[3], x.dtype) for x in tensors]

@@ -1,4 +1,7 @@
-"""One token of causal linear attention, with the state updated in place."""
+"""One token of causal linear attention, with the state updated in place.
+
+Letters: B batch, H heads, D head width of queries and keys, E of values.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..precision import unscaled_output_dtype
-from .kernel_language import feature_map
-from .launching import empty_rows, launch, writable_rows, write_back
-from .linear_attention_options import WIDEST_TILE
-from .linear_attention_tiles import head_offset
-from .operators import in_place
+from ...precision import unscaled_output_dtype
+from ..launching import (
+    empty_rows,
+    in_place,
+    launch,
+    strides,
+    writable_rows,
+    write_back,
+)
+from ..tiles import feature_map, from_column, head_rows
+from .options import WIDEST_TILE
 
 
 @triton.jit
@@ -22,17 +30,7 @@ def step_kernel(
     output,
     pads,
     state,
-    query_stride_b,
-    query_stride_h,
-    key_stride_b,
-    key_stride_h,
-    value_stride_b,
-    value_stride_h,
-    output_stride_b,
-    output_stride_h,
-    state_stride_b,
-    state_stride_h,
-    state_stride_d,
+    strides,
     heads,
     D: tl.constexpr,
     TILE: tl.constexpr,
@@ -40,16 +38,19 @@ def step_kernel(
 ):
     """S += phi(k) v^T, o = phi(q) S, in float32 without tensor cores.
 
+    strides: of query, key, value, output and of the state as (B, D, H, E).
     pads: (B, 1) or None. Grid: (B * H, E / TILE).
     """
     sequence = tl.program_id(0).to(tl.int64)
+    row, head = sequence // heads, sequence % heads
+    first = tl.program_id(1) * TILE
     rows = tl.arange(0, D)
-    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    query += head_offset(sequence, heads, query_stride_b, query_stride_h)
-    key += head_offset(sequence, heads, key_stride_b, key_stride_h)
-    value += head_offset(sequence, heads, value_stride_b, value_stride_h)
-    output += head_offset(sequence, heads, output_stride_b, output_stride_h)
-    state += head_offset(sequence, heads, state_stride_b, state_stride_h)
+    columns = tl.arange(0, TILE)
+    query, _ = head_rows(query, strides[0], row, head)
+    key, _ = head_rows(key, strides[1], row, head)
+    value, _ = from_column(head_rows(value, strides[2], row, head), first)
+    output, _ = from_column(head_rows(output, strides[3], row, head), first)
+    state, state_stride = from_column(head_rows(state, strides[4], row, head), first)
     q = tl.load(query + rows)
     k = tl.load(key + rows)
     # phi rounds to the inputs' dtype, as it does for longer inputs
@@ -57,10 +58,10 @@ def step_kernel(
     k = feature_map(k.to(tl.float32), PHI).to(k.dtype).to(tl.float32)
     v = tl.load(value + columns).to(tl.float32)
     if pads is not None:
-        real = tl.load(pads + sequence // heads) == 0
+        real = tl.load(pads + row) == 0
         k = tl.where(real, k, 0.0)
         v = tl.where(real, v, 0.0)
-    offsets = rows[:, None] * state_stride_d + columns[None, :]
+    offsets = rows[:, None] * state_stride + columns[None, :]
     s = tl.load(state + offsets) + k[:, None] * v[None, :]
     tl.store(state + offsets, s)
     o = tl.sum(s * q[:, None], 0)
@@ -80,15 +81,16 @@ def _step(
     output = empty_rows(query, 1, value.shape[-1], unscaled_output_dtype(query.dtype))
     rows = writable_rows(state)
     tile = min(value.shape[-1], WIDEST_TILE)
-    tensors = (query, key, value, output)
     launch(
         step_kernel,
         (batch * heads, value.shape[-1] // tile),
-        *tensors,
+        query,
+        key,
+        value,
+        output,
         pads,
         rows,
-        *(x.stride(i) for x in tensors for i in (0, 2)),
-        *rows.stride()[:3],
+        strides((query, key, value, output, rows.transpose(1, 2))),
         heads,
         D=width,
         TILE=tile,

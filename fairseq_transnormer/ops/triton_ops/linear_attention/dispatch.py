@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..attention_inputs import real_lengths
-from ..states import LinearAttentionState
-from .bidirectional_linear_attention import bidirectional_linear_attention
-from .causal_linear_attention import causal_linear_attention
-from .launching import with_near_tokens
-from .linear_attention_step import linear_attention_step
+from ...attention_inputs import real_lengths
+from ...states import LinearAttentionState
+from ..launching import with_near_tokens
+from .bidirectional import bidirectional_linear_attention
+from .causal import causal_linear_attention
+from .step import linear_attention_step
 
 
 def linear_attention(

@@ -1,0 +1,1 @@
+"""Block attention as Triton kernels: kernels.py, and their launches in launch.py."""

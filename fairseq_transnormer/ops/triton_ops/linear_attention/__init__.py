@@ -1,0 +1,1 @@
+"""Linear attention as Triton kernels; dispatch.py tells which of them take a call."""

@@ -1,0 +1,356 @@
+"""Linear attention without a causal mask in Triton: o = q (K^T V).
+
+Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
+
+The four tensors that the kernels write have one form, y_i = a_i S:
+
+output  a = phi(q)   S = sum_j phi(k_j) v_j^T
+dQ      a = do       S transposed                         times phi'(q)
+dK      a = v        R transposed, R = sum_i phi(q_i) do_i^T   times phi'(k)
+dV      a = phi(k)   R
+
+One launch for the sums of the segments and one for the rows, forward as backward.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...precision import unscaled_output_dtype
+from ..launching import (
+    differentiable,
+    empty_rows,
+    launch,
+    strides,
+    with_near_tokens,
+)
+from ..tiles import (
+    from_column,
+    head_rows,
+    load_tile,
+    mixed_dot,
+    state_offsets,
+    store_tile,
+)
+from .options import (
+    SHORT_LENGTH,
+    WIDEST_TILE,
+    backward_tiles,
+    empty_grads,
+    launch_options,
+    segment_length,
+)
+from .sums import segment_sums
+
+
+@triton.jit(do_not_specialize=["length", "segments", "parts", "part"])
+def bidirectional_forward_kernel(
+    query,
+    output,
+    sums,
+    strides,
+    length,
+    heads,
+    segments,
+    parts,
+    part,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    TILE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PHI: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """strides: of query and output. sums: (B * H, segments, D, E).
+
+    parts of ``part`` queries each. Grid: (B * H * parts, E / TILE).
+    """
+    program = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * TILE
+    sequence = program // parts
+    row, head = sequence // heads, sequence % heads
+    first = (program % parts) * part
+    _write_rows(
+        head_rows(query, strides[0], row, head),
+        from_column(head_rows(output, strides[1], row, head), column),
+        None,
+        None,
+        sums + sequence * segments * D * E,
+        column,
+        segments,
+        first,
+        first + part,
+        length,
+        WIDTH=D,
+        FULL=E,
+        TILE=TILE,
+        CHUNK=CHUNK,
+        PHI=PHI,
+        PRECISION=PRECISION,
+    )
+
+
+@triton.jit(
+    do_not_specialize=[
+        "query_length",
+        "key_length",
+        "segments",
+        "grad_segments",
+        "parts",
+        "part",
+    ]
+)
+def bidirectional_backward_kernel(
+    inputs,
+    grads,
+    pads,
+    sums,
+    grad_sums,
+    strides,
+    query_length,
+    key_length,
+    heads,
+    segments,
+    grad_segments,
+    parts,
+    part,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    TILE_D: tl.constexpr,
+    TILE_E: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PHI: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """inputs: query, key, value and the output's gradient.
+
+    grads: of query, key and value; strides: of all seven. sums: (B * H, segments, D, E)
+    of S; grad_sums: (B * H, grad_segments, D, E) of R.
+    Grid: (B * H * parts * TASKS,), the tasks of a part next to each other in time.
+    """
+    TASKS: tl.constexpr = 2 * (D // TILE_D) + E // TILE_E
+    task = tl.program_id(0) % TASKS
+    program = (tl.program_id(0) // TASKS).to(tl.int64)
+    sequence = program // parts
+    first = (program % parts) * part
+    row, head = sequence // heads, sequence % heads
+    query, key, value, grad_output = inputs
+    grad_query, grad_key, grad_value = grads
+    q_strides, k_strides, v_strides, do_strides = strides[:4]
+    dq_strides, dk_strides, dv_strides = strides[4:]
+    sums += sequence * segments * D * E
+    grad_sums += sequence * grad_segments * D * E
+    if pads is not None:
+        pads += row * key_length
+    if task < D // TILE_D:
+        column = task * TILE_D
+        _write_rows(
+            head_rows(grad_output, do_strides, row, head),
+            from_column(head_rows(grad_query, dq_strides, row, head), column),
+            from_column(head_rows(query, q_strides, row, head), column),
+            None,
+            sums,
+            column,
+            segments,
+            first,
+            first + part,
+            query_length,
+            WIDTH=E,
+            FULL=D,
+            TILE=TILE_D,
+            CHUNK=CHUNK,
+            PHI=PHI,
+            PRECISION=PRECISION,
+        )
+    elif task < 2 * (D // TILE_D):
+        column = (task - D // TILE_D) * TILE_D
+        _write_rows(
+            head_rows(value, v_strides, row, head),
+            from_column(head_rows(grad_key, dk_strides, row, head), column),
+            from_column(head_rows(key, k_strides, row, head), column),
+            pads,
+            grad_sums,
+            column,
+            grad_segments,
+            first,
+            first + part,
+            key_length,
+            WIDTH=E,
+            FULL=D,
+            TILE=TILE_D,
+            CHUNK=CHUNK,
+            PHI=PHI,
+            PRECISION=PRECISION,
+        )
+    else:
+        column = (task - 2 * (D // TILE_D)) * TILE_E
+        _write_rows(
+            head_rows(key, k_strides, row, head),
+            from_column(head_rows(grad_value, dv_strides, row, head), column),
+            None,
+            pads,
+            grad_sums,
+            column,
+            grad_segments,
+            first,
+            first + part,
+            key_length,
+            WIDTH=D,
+            FULL=E,
+            TILE=TILE_E,
+            CHUNK=CHUNK,
+            PHI=PHI,
+            PRECISION=PRECISION,
+        )
+
+
+@triton.jit
+def _write_rows(
+    a,
+    y,
+    mapped,
+    pads,
+    sums,
+    column,
+    segments,
+    first,
+    last,
+    length,
+    WIDTH: tl.constexpr,
+    FULL: tl.constexpr,
+    TILE: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PHI: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Write rows first ... last - 1 of y; S is the sum of sums (segments, D, E).
+
+    a, y: rows; y from ``column`` on. mapped: rows of q or k where y is their gradient,
+        else None; there S is stored transposed.
+    WIDTH, FULL: of a and of y.
+    """
+    TRANSPOSED: tl.constexpr = mapped is not None
+    sums += column * WIDTH if TRANSPOSED else column
+    offsets = state_offsets(WIDTH, FULL, TILE, TRANSPOSED)
+    state = tl.zeros((WIDTH, TILE), tl.float32)
+    for other in range(0, segments):
+        state += tl.load(sums + other * WIDTH * FULL + offsets)
+    a_phi: tl.constexpr = PHI if mapped is None else "identity"
+    for start in range(first, tl.minimum(last, length), CHUNK):
+        a_tile = load_tile(a, start, length, pads, CHUNK, WIDTH, a_phi)
+        tile = tl.zeros((CHUNK, TILE), tl.float32)
+        tile = mixed_dot(a_tile, state, tile, PRECISION)
+        store_tile(tile, y, start, length, pads, mapped, CHUNK, TILE, PHI)
+
+
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None, feature_map: str
+) -> tuple[Tensor, Tensor]:
+    """The output, and the segments' sums of phi(k)^T v."""
+    batch, length, heads, width = query.shape
+    value_width = value.shape[-1]
+    options = launch_options("bidirectional", query, value)
+    sums = segment_sums(key, value, pads, feature_map, segment_length(key), options)
+    output = empty_rows(query, length, value_width, unscaled_output_dtype(query.dtype))
+    part = _part(query, options)
+    parts = triton.cdiv(length, part)
+    tile = min(value_width, WIDEST_TILE)
+    launch(
+        bidirectional_forward_kernel,
+        (batch * heads * parts, value_width // tile),
+        query,
+        output,
+        sums,
+        strides((query, output)),
+        length,
+        heads,
+        sums.shape[1],
+        parts,
+        part,
+        D=width,
+        E=value_width,
+        TILE=tile,
+        PHI=feature_map,
+        **options,
+    )
+    return output, sums
+
+
+def _backward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grad_output: Tensor,
+    pads: Tensor | None,
+    sums: Tensor,
+    feature_map: str,
+) -> tuple[Tensor, ...]:
+    """Gradients of query, key and value."""
+    batch, length, heads, width = query.shape
+    value_width = value.shape[-1]
+    options = launch_options("bidirectional", query, value)
+    grad_output = with_near_tokens(grad_output)
+    grad_sums = segment_sums(
+        query, grad_output, None, feature_map, segment_length(query), options
+    )
+    grads = empty_grads(query, key, value)
+    longer = query if length >= key.shape[1] else key
+    part = _part(longer, options)
+    parts = triton.cdiv(longer.shape[1], part)
+    tiles, tasks = backward_tiles(width, value_width)
+    launch(
+        bidirectional_backward_kernel,
+        (batch * heads * parts * tasks,),
+        (query, key, value, grad_output),
+        tuple(grads),
+        pads,
+        sums,
+        grad_sums,
+        strides((query, key, value, grad_output, *grads)),
+        length,
+        key.shape[1],
+        heads,
+        sums.shape[1],
+        grad_sums.shape[1],
+        parts,
+        part,
+        D=width,
+        E=value_width,
+        PHI=feature_map,
+        **tiles,
+        **options,
+    )
+    return tuple(grads)
+
+
+def _part(x: Tensor, options: dict) -> int:
+    """Rows of a program."""
+    return options["CHUNK"] if x.shape[1] <= SHORT_LENGTH else segment_length(x)
+
+
+def _save(ctx, arguments, outputs):
+    query, key, value, pads, ctx.feature_map = arguments
+    ctx.save_for_backward(query, key, value, pads, outputs[1])
+
+
+def _gradients(ctx, backward, grad_output):
+    query, key, value, pads, sums = ctx.saved_tensors
+    grads = backward(query, key, value, grad_output, pads, sums, ctx.feature_map)
+    return *grads, None, None
+
+
+# arguments: as of _forward, with contiguous rows; returns the output alone
+bidirectional_linear_attention = differentiable(
+    "bidirectional_linear_attention",
+    _forward,
+    "(Tensor query, Tensor key, Tensor value, Tensor? pads, str feature_map) "
+    "-> (Tensor, Tensor)",
+    _backward,
+    "(Tensor query, Tensor key, Tensor value, Tensor grad_output, Tensor? pads, "
+    "Tensor sums, str feature_map) -> (Tensor, Tensor, Tensor)",
+    save=_save,
+    gradients=_gradients,
+    results=1,
+)

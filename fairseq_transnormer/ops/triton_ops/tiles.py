@@ -1,0 +1,173 @@
+"""Tiles inside the kernels: rows of a head, loads and stores, products, feature maps.
+
+Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
+
+A kernel takes the strides of its (B, N, H, D) tensors as one tuple, with a tuple of
+those of batch, token and head for each; the last dimension is contiguous. ``rows``
+stands for one head of a tensor: the pair of the pointer to the head's first token, at
+the tile's first column, and the stride from token to token. A tile is ROWS tokens of
+that head; ``start`` is its first token, in int64.
+"""
+
+import triton
+import triton.language as tl
+
+from .support import INTERPRETED
+
+INTERPRETER = tl.constexpr(INTERPRETED)
+
+
+@triton.jit
+def head_rows(tensor, strides, row, head):
+    """``rows`` of one head (int64) of one row of the batch (int64)."""
+    stride_batch, stride_token, stride_head = strides
+    return tensor + (row * stride_batch + head * stride_head), stride_token
+
+
+@triton.jit
+def from_column(rows, column):
+    """``rows`` whose tiles begin at a column."""
+    pointer, stride = rows
+    return pointer + column, stride
+
+
+@triton.jit
+def kept_rows(start, length, pads, ROWS: tl.constexpr):
+    """Which of the tile's tokens are there and are no pads."""
+    tokens = start + tl.arange(0, ROWS)
+    keep = tokens < length
+    if pads is not None:
+        keep = keep & (tl.load(pads + tokens, mask=keep, other=1) == 0)
+    return keep
+
+
+@triton.jit
+def load_tile(
+    rows,
+    start,
+    length,
+    pads,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PHI: tl.constexpr,
+):
+    """phi of the tile in its own dtype; zeros, and never phi(0), where no token is."""
+    pointer, stride = rows
+    keep = kept_rows(start, length, pads, ROWS)[:, None]
+    offsets = tl.arange(0, ROWS)[:, None] * stride + tl.arange(0, WIDTH)[None, :]
+    tile = tl.load(pointer + start * stride + offsets, mask=keep, other=0.0)
+    if PHI != "identity":
+        mapped = feature_map(tile.to(tl.float32), PHI)
+        if PHI == "1+elu":
+            mapped = tl.where(keep, mapped, 0.0)
+        tile = mapped.to(tile.dtype)
+    return tile
+
+
+@triton.jit
+def store_tile(
+    tile,
+    rows,
+    start,
+    length,
+    pads,
+    mapped,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PHI: tl.constexpr,
+):
+    """Store the tile, with zeros at pads.
+
+    mapped: None, or the rows that the tile is the gradient of phi of; then phi' is
+        applied.
+    """
+    pointer, stride = rows
+    index = tl.arange(0, ROWS)[:, None]
+    columns = tl.arange(0, WIDTH)[None, :]
+    inside = start + index < length
+    if mapped is not None and PHI != "identity":
+        x, x_stride = mapped
+        x += start * x_stride + index * x_stride + columns
+        x = tl.load(x, mask=inside, other=0.0).to(tl.float32)
+        tile *= feature_map_derivative(x, PHI)
+    if pads is not None:
+        tile = tl.where(kept_rows(start, length, pads, ROWS)[:, None], tile, 0.0)
+    pointer += start * stride + index * stride + columns
+    tl.store(pointer, tile.to(pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def dot(a, b, accumulator, PRECISION: tl.constexpr):
+    """accumulator + a b in float32.
+
+    The interpreter keeps bfloat16 as bit patterns and multiplies those, so it gets
+    float32 operands.
+    """
+    if INTERPRETER:
+        a = a.to(tl.float32)
+        b = b.to(tl.float32)
+    return tl.dot(a, b, acc=accumulator, input_precision=PRECISION)
+
+
+@triton.jit
+def mixed_dot(a, b, accumulator, PRECISION: tl.constexpr):
+    """accumulator + a b, where one operand may be a float32 sum.
+
+    Beside bfloat16 the sum is rounded to bfloat16. float16 would overflow, so there
+    both operands become float32: TF32 has float16's ten bits and float32's range.
+    """
+    if a.dtype != b.dtype:
+        if a.dtype == tl.bfloat16 or b.dtype == tl.bfloat16:
+            a = a.to(tl.bfloat16)
+            b = b.to(tl.bfloat16)
+        else:
+            a = a.to(tl.float32)
+            b = b.to(tl.float32)
+    return dot(a, b, accumulator, PRECISION)
+
+
+@triton.jit
+def state_offsets(
+    WIDTH: tl.constexpr,
+    FULL: tl.constexpr,
+    TILE: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+):
+    """Offsets of (WIDTH, TILE) of a state (WIDTH, FULL), which may be stored as S^T."""
+    rows = tl.arange(0, WIDTH)[:, None]
+    columns = tl.arange(0, TILE)[None, :]
+    if TRANSPOSED:
+        return rows + columns * WIDTH
+    else:
+        return rows * FULL + columns
+
+
+@triton.jit
+def feature_map(x, PHI: tl.constexpr):
+    """phi(x) for x in float32; PHI is a name of ``ops.FEATURE_MAPS``."""
+    if PHI == "elu":
+        x = tl.where(x > 0, x, tl.exp(tl.minimum(x, 0.0)) - 1.0)
+    elif PHI == "1+elu":
+        x = tl.where(x > 0, x + 1.0, tl.exp(tl.minimum(x, 0.0)))
+    elif PHI == "relu":
+        x = tl.maximum(x, 0.0)
+    return x
+
+
+@triton.jit
+def feature_map_derivative(x, PHI: tl.constexpr):
+    """phi'(x) for x in float32; 0 at 0 for relu, as in torch."""
+    if PHI == "relu":
+        return tl.where(x > 0, 1.0, 0.0)
+    elif PHI == "identity":
+        return tl.full(x.shape, 1.0, tl.float32)
+    else:
+        return tl.where(x > 0, 1.0, tl.exp(tl.minimum(x, 0.0)))
+
+
+@triton.jit
+def feature_map_derivative_from_output(y, PHI: tl.constexpr):
+    """phi'(x) for y = phi(x) in float32 and PHI "elu" or "1+elu"."""
+    if PHI == "elu":
+        y += 1.0
+    return tl.minimum(tl.maximum(y, 0.0), 1.0)
