@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fairseq_transnormer.argument_types import number_between, positive_integer
-from fairseq_transnormer.ops.triton_ops.support import why_triton_cannot_run
+from fairseq_transnormer.ops.backend import why_triton_cannot_run
 
 from . import environment
 from .results import FOLDER, Record, output_file

@@ -25,7 +25,7 @@ from ..modules.model_flops import (
     output_flops,
 )
 from ..modules.options import described
-from ..ops.triton_ops.support import tf32_is_allowed
+from ..ops.backend import tf32_is_allowed
 
 logger = logging.getLogger(__name__)
 

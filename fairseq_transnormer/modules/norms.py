@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import rms_norm
-from ..ops.precision import accumulation_dtype
+from ..ops.backend import accumulation_dtype
 from .options import choice
 
 

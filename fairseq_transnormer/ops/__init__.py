@@ -1,8 +1,8 @@
 """Functions of tensors: what the attentions compute, with interchangeable backends."""
 
+from .attention_inputs import FEATURE_MAPS
 from .backend import BACKENDS, ENVIRONMENT_VARIABLE, resolve_backend
 from .block_attention import block_attention
-from .feature_maps import FEATURE_MAPS
 from .gated_silu import gated_linear, gated_silu
 from .linear_attention import linear_attention
 from .lrpe import lrpe

@@ -1,9 +1,40 @@
-"""What both attention ops ask of their inputs, and how they lay them out."""
+"""Inputs of the attention ops: what is asked of them, feature maps, pads.
+
+Letters: B batch, N length of queries, M of keys, H heads, D head width of queries and
+keys, E of values.
+"""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+
+def one_plus_elu(x: Tensor) -> Tensor:
+    """1 + elu(x), which is positive (Katharopoulos et al., 2020, equation 7)."""
+    return F.elu(x) + 1
+
+
+def identity(x: Tensor) -> Tensor:
+    """x itself."""
+    return x
+
+
+# phi, which queries and keys go through, by name
+FEATURE_MAPS = {
+    "elu": F.elu,
+    "1+elu": one_plus_elu,
+    "relu": F.relu,
+    "identity": identity,
+}
+# phi'(x) as a function of phi(x), for those that it determines well: at relu's kink the
+# last bit of phi(x) decides
+DERIVATIVES_FROM_OUTPUT = {
+    "elu": lambda y: (y + 1).clamp(0, 1),
+    "1+elu": lambda y: y.clamp(0, 1),
+    "identity": torch.ones_like,
+}
 
 
 def check_attention_inputs(
@@ -58,6 +89,12 @@ def check_attention_inputs(
             f"{tuple(key_padding_mask.shape)}; allowed: torch.bool, "
             f"(batch, key length) = {tuple(key.shape[:2])}"
         )
+
+
+def check_feature_map(name: str) -> None:
+    """Raise ValueError, with the list of names, unless ``name`` is one of them."""
+    if name not in FEATURE_MAPS:
+        raise ValueError(f"feature_map={name!r}; allowed: {', '.join(FEATURE_MAPS)}")
 
 
 def check_state_tensor(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

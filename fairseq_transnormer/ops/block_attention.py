@@ -1,4 +1,7 @@
-"""Block-diagonal attention, DiagAttention's core (section 4.2)."""
+"""Block-diagonal attention, DiagAttention's core (section 4.2).
+
+Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .attention_inputs import real_lengths, zero_pads
-from .precision import unscaled_output_dtype
+from .backend import unscaled_output_dtype
 from .states import BlockAttentionState
 
 

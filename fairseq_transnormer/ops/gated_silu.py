@@ -1,4 +1,7 @@
-"""The gate of the GLU, silu(a) * b, and the projection after it (section 4.3)."""
+"""The gate of the GLU, silu(a) * b, and the projection after it (section 4.3).
+
+Letters: I width of the gate, O of the output.
+"""
 
 from __future__ import annotations
 

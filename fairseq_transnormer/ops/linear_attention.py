@@ -1,21 +1,69 @@
-"""Linear attention: o_i = q_i . sum_j k_j v_j^T, NormAttention's core (section 4.1)."""
+"""Linear attention: o_i = q_i . sum_j k_j v_j^T, NormAttention's core (section 4.1).
+
+Letters: B batch, N length of queries, M of keys, H heads, D head width of queries and
+keys, E of values.
+"""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from . import reference, torch_linear_attention
-from .attention_inputs import check_attention_inputs, check_state_tensor
+from .attention_inputs import (
+    check_attention_inputs,
+    check_feature_map,
+    check_state_tensor,
+    real_lengths,
+)
 from .backend import select
-from .feature_maps import check_feature_map
 from .states import LinearAttentionState
 
 
-def _triton_linear_attention(*arguments, **keywords):
+def _triton_linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    feature_map: str,
+    key_padding_mask: Tensor | None,
+    normalize: bool,
+    eps: float,
+    initial_state: LinearAttentionState | None,
+    return_state: bool,
+):
+    """Which kernels take a call, without ``normalize``. Nothing there uses atomics."""
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.linear_attention.dispatch import linear_attention
+    from .triton_ops import linear_attention as kernels
+    from .triton_ops.launching import with_near_tokens
 
-    return linear_attention(*arguments, **keywords)
+    query, key, value = (with_near_tokens(x) for x in (query, key, value))
+    pads = None
+    if key_padding_mask is not None:
+        pads = key_padding_mask.contiguous().view(torch.uint8)
+    if not causal:
+        return kernels.bidirectional_linear_attention(
+            query, key, value, pads, feature_map
+        )[0]
+    state = None if initial_state is None else initial_state.key_value
+    needs_grad = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (query, key, value, state)
+    )
+    if state is not None and query.shape[1] == 1 and not needs_grad:
+        (output,) = kernels.linear_attention_step(
+            query, key, value, pads, state, feature_map
+        )
+    else:
+        output, state = kernels.causal_linear_attention(
+            query, key, value, state, pads, feature_map, return_state
+        )
+    if not return_state:
+        return output
+    length = real_lengths(key, key_padding_mask)
+    if initial_state is not None:
+        length = initial_state.length + length
+    return output, LinearAttentionState(state, None, length)
 
 
 _IMPLEMENTATIONS = {

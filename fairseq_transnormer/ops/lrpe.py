@@ -1,4 +1,7 @@
-"""LRPE: the position encoding on queries and keys (specification, "Spec card")."""
+"""LRPE: the position encoding on queries and keys (specification, "Spec card").
+
+Letters: B batch, N length, H heads, D head width.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import select
-from .feature_maps import (
+from .attention_inputs import (
     DERIVATIVES_FROM_OUTPUT,
     FEATURE_MAPS,
     check_feature_map,
 )
-from .precision import accumulation_dtype, autocast_disabled
+from .backend import accumulation_dtype, autocast_disabled, select
 
 
 def lrpe(

@@ -1,7 +1,7 @@
 """The paper's equations, stated literally: quadratic, for readers and for tests.
 
-Each function has the signature of the public op of the same name. Shapes: B batch,
-N query length, M key length, H heads, D head width of queries and keys, E of values.
+Each function has the signature of the public op of the same name. Letters: B batch,
+N length of queries, M of keys, H heads, D head width of queries and keys, E of values.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .attention_inputs import real_lengths, zero_pads
-from .feature_maps import FEATURE_MAPS
-from .precision import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .attention_inputs import FEATURE_MAPS, real_lengths, zero_pads
+from .backend import accumulation_dtype, autocast_disabled, unscaled_output_dtype
 from .states import BlockAttentionState, LinearAttentionState
 
 

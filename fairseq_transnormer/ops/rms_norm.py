@@ -1,4 +1,7 @@
-"""SimpleRMSNorm: the normalisation that replaces scaling in NormAttention."""
+"""SimpleRMSNorm: the normalisation that replaces scaling in NormAttention.
+
+Letters: D width of a row.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import select
-from .precision import accumulation_dtype, autocast_disabled
+from .backend import accumulation_dtype, autocast_disabled, select
 
 # one program of the Triton kernel holds a whole row
 LARGEST_TRITON_WIDTH = 8192

@@ -1,4 +1,8 @@
-"""Softmax attention over everything seen: the vanilla transformer's."""
+"""Softmax attention over everything seen: the vanilla transformer's.
+
+Letters: B batch, N length of queries, M of keys, H heads, D head width of queries and
+keys, E of values.
+"""
 
 from __future__ import annotations
 

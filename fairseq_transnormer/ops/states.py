@@ -3,6 +3,8 @@
 A state is a named tuple of tensors with the batch first, or of such tuples, so that one
 function reorders any of them (beam search) and one counts its bytes. All have one size
 whatever the length, but for ``KeyValueState`` and what modules define themselves.
+
+Letters: B batch, M slots, H heads, D head width of queries and keys, E of values.
 """
 
 from __future__ import annotations

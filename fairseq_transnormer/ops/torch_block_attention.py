@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .attention_inputs import zero_pads
+from .backend import accumulation_dtype, autocast_disabled
 from .block_states import attend_in_blocks, output_dtype
-from .precision import accumulation_dtype, autocast_disabled
 from .states import BlockAttentionState
 
 

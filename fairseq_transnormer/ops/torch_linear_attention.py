@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .attention_inputs import real_lengths, zero_pads
-from .feature_maps import FEATURE_MAPS
-from .precision import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .attention_inputs import FEATURE_MAPS, real_lengths, zero_pads
+from .backend import accumulation_dtype, autocast_disabled, unscaled_output_dtype
 from .states import LinearAttentionState
 
 CHUNK_SIZE = 64

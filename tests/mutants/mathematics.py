@@ -60,14 +60,14 @@ MATHEMATICS = (
     ),
     Mutant(
         "ops/sums-in-half-precision",
-        _OPS + "precision.py",
+        _OPS + "backend.py",
         "return torch.float64 if dtype == torch.float64 else torch.float32",
         "return dtype",
         f"{_LINEAR} {_BLOCK}",
     ),
     Mutant(
         "ops/sums-come-back-in-float16",
-        _OPS + "precision.py",
+        _OPS + "backend.py",
         "return torch.float32 if dtype == torch.float16 else dtype",
         "return dtype",
         _LINEAR,
@@ -144,7 +144,7 @@ MATHEMATICS = (
     ),
     Mutant(
         "ops/lrpe-derivative-of-elu",
-        _OPS + "feature_maps.py",
+        _OPS + "attention_inputs.py",
         '"elu": lambda y: (y + 1).clamp(0, 1),',
         '"elu": lambda y: y.clamp(0, 1),',
         "tests/ops/test_lrpe.py",

@@ -17,7 +17,7 @@ from fairseq_transnormer.ops import (
     resolve_backend,
     rms_norm,
 )
-from fairseq_transnormer.ops.triton_ops.support import constant_when_compiled
+from fairseq_transnormer.ops.backend import constant_when_compiled
 from tests.messages import refuses
 
 X = torch.ones(1, 3, 1, 2)

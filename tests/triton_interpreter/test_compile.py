@@ -4,17 +4,14 @@ import pytest
 import torch
 
 from fairseq_transnormer import ops
+from fairseq_transnormer.ops.backend import capability, tf32_is_allowed
 from fairseq_transnormer.ops.triton_ops import (  # noqa: F401  registers operators
     gated_silu,
     lrpe,
     rms_norm,
 )
 from fairseq_transnormer.ops.triton_ops.block_attention import launch  # noqa: F401
-from fairseq_transnormer.ops.triton_ops.linear_attention import (  # noqa: F401
-    dispatch,
-    options,
-)
-from fairseq_transnormer.ops.triton_ops.support import capability, tf32_is_allowed
+from fairseq_transnormer.ops.triton_ops.linear_attention import options
 
 WIDTH = 32
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...ops import linear_attention
 from ...ops.attention_inputs import real_lengths
-from ...ops.precision import accumulation_dtype
+from ...ops.backend import accumulation_dtype
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..options import described
 from ..registry import register_attention

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import ops
-from ...ops.precision import accumulation_dtype, autocast_disabled
+from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.states import State
 from ..norms import NormType, build_norm
 from ..options import choice, described

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...ops.precision import accumulation_dtype, autocast_disabled
+from ...ops.backend import accumulation_dtype, autocast_disabled
 from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..registry import register_attention
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...ops.attention_inputs import real_lengths, zero_pads
+from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.block_states import cut_out, lay_after, pad_slots, tiles
-from ...ops.precision import accumulation_dtype, autocast_disabled
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..embeddings import SinusoidalPositions
 from ..norms import LayerNorm

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ...ops import softmax_attention
 from ...ops.attention_inputs import real_lengths
-from ...ops.precision import accumulation_dtype, autocast_disabled
+from ...ops.backend import accumulation_dtype, autocast_disabled
 from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..options import described
 from ..registry import register_attention

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...ops import linear_attention
-from ...ops.precision import accumulation_dtype, autocast_disabled
+from ...ops.backend import accumulation_dtype, autocast_disabled
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..float32 import Float32Module
 from ..options import described

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops.attention_inputs import real_lengths
+from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.block_states import pad_slots, tiles
-from ...ops.precision import accumulation_dtype, autocast_disabled
 from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..float32 import Float32Module
 from ..options import described

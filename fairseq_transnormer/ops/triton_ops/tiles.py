@@ -12,7 +12,7 @@ that head; ``start`` is its first token, in int64.
 import triton
 import triton.language as tl
 
-from .support import INTERPRETED
+from ..backend import INTERPRETED
 
 INTERPRETER = tl.constexpr(INTERPRETED)
 

@@ -12,8 +12,8 @@ import torch
 import triton
 from torch import Tensor
 
+from ...backend import autocast_disabled, capability, tf32_is_allowed
 from ...block_states import attend_in_blocks, output_dtype
-from ...precision import autocast_disabled
 from ...states import BlockAttentionState
 from ..launching import (
     differentiable,
@@ -25,7 +25,6 @@ from ..launching import (
     writable_rows,
     write_back,
 )
-from ..support import capability, tf32_is_allowed
 from .kernels import (
     block_attention_backward,
     block_attention_forward,

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...precision import unscaled_output_dtype
+from ...backend import unscaled_output_dtype
 from ..launching import (
     differentiable,
     empty_rows,

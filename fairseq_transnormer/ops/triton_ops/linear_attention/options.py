@@ -10,8 +10,8 @@ import functools
 import torch
 from torch import Tensor
 
+from ...backend import capability, multiprocessors, tf32_is_allowed
 from ..launching import empty_rows
-from ..support import capability, multiprocessors, tf32_is_allowed
 
 # up to here summing up the tokens before a chunk again beats a launch for the states
 SHORT_LENGTH = 1024
