@@ -53,7 +53,7 @@ tests() {
 # the interpreter has to be chosen before Triton is imported: a process of its own
 interpreter() {
     local processes=${NUMPROCESSES:-$(((cores + 1) / 2))}
-    TRITON_INTERPRET=1 tests tests/triton_interpreter
+    TRITON_INTERPRET=1 tests tests/ops/interpreter
 }
 rows() {
     .venv/bin/python -m fairseq_transnormer reproduce run "${tables[@]}" \

@@ -69,7 +69,7 @@ def test_everything_but_what_is_slow(run):
     ]  # fmt: skip
     for name in ("tests", "interpreter"):
         assert "--numprocesses 3 -m not slow" in found[name]
-    assert "tests/triton_interpreter" in found["interpreter"]
+    assert "tests/ops/interpreter" in found["interpreter"]
     assert "--preset smoke" in found["rows"] and "--fork" in found["rows"]
     tables = found["rows"].partition(" run ")[2].partition(" --")[0].split()
     others = {f"table{number}" for number in range(8, 13)}

@@ -6,7 +6,7 @@ import torch
 from fairseq_transnormer.ops import block_attention
 
 from ..ops.drawing import gradients, relative_error
-from ..triton_interpreter.poison import poisoned_memory  # noqa: F401
+from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
 from .criterion import (
     LUCK,
     TF32_CUT,

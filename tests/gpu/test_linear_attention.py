@@ -10,7 +10,7 @@ import torch
 from fairseq_transnormer.ops import LinearAttentionState, linear_attention
 
 from ..ops.drawing import relative_error
-from ..triton_interpreter.poison import poisoned_memory  # noqa: F401
+from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
 from .criterion import (
     LUCK,
     TF32_CUT,

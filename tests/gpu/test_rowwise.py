@@ -5,7 +5,7 @@ import torch
 
 from fairseq_transnormer import ops
 
-from ..triton_interpreter.poison import poisoned_memory  # noqa: F401
+from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
 from .criterion import (
     LUCK,
     assert_as_good_as_torch,

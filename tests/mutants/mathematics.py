@@ -203,7 +203,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/rms_norm.py",
         "_launch(norm_kernel, (x, y), scale, eps)",
         "_launch(norm_kernel, (x, y), scale, 0.0)",
-        "tests/triton_interpreter/test_rms_norm.py",
+        "tests/ops/interpreter/test_rms_norm.py",
         interpreted=True,
     ),
     Mutant(
@@ -211,7 +211,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/gated_silu.py",
         "others = (_in_layout_of(gate, x) for x in (value, grad))",
         "others = (value, grad)",
-        "tests/triton_interpreter/test_gated_silu.py",
+        "tests/ops/interpreter/test_gated_silu.py",
         interpreted=True,
     ),
     Mutant(

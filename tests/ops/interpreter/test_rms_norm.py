@@ -6,8 +6,8 @@ import torch
 from fairseq_transnormer.ops import rms_norm
 from tests.messages import refuses
 
-from ..ops import equations
-from ..ops.drawing import gradients, relative_error
+from .. import equations
+from ..drawing import gradients, relative_error
 from .tolerances import dtypes
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")

@@ -10,9 +10,9 @@ from fairseq_transnormer.ops import (
 )
 from fairseq_transnormer.ops.triton_ops.block_attention import launch as launcher
 
-from ..ops import equations
-from ..ops.drawing import draw_mask, gradients, relative_error
-from ..ops.splits import ragged_part, split
+from .. import equations
+from ..drawing import draw_mask, gradients, relative_error
+from ..splits import ragged_part, split
 from .tolerances import TOLERANCES, dtypes
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")

@@ -1,7 +1,7 @@
 """Linear attention's kernels as compiled for GPUs: spills, memory, transposes.
 
 These are the launches closest to their limits; ``python -m
-tests.triton_compilation.report`` compiles every one of them.
+tests.ops.compilation.report`` compiles every one of them.
 """
 
 import pytest

@@ -5,7 +5,7 @@ import torch
 
 from fairseq_transnormer.ops import gated_linear, gated_silu
 
-from ..ops.drawing import gradients, relative_error
+from ..drawing import gradients, relative_error
 from .tolerances import dtypes
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")

@@ -1,7 +1,7 @@
 """These tests run the kernels in Triton's interpreter, on the CPU.
 
 The interpreter has to be chosen before Triton is imported, so they run in a process of
-their own: ``TRITON_INTERPRET=1 python -m pytest tests/triton_interpreter``, which
+their own: ``TRITON_INTERPRET=1 python -m pytest tests/ops/interpreter``, which
 scripts/test.sh does.
 """
 

@@ -1,6 +1,6 @@
 """Compile every launch of the attentions and write down what it needs of a GPU.
 
-    python -m tests.triton_compilation.report [--kernels NAME ...] [--check]
+    python -m tests.ops.compilation.report [--kernels NAME ...] [--check]
 
 writes results/kernels/resources.json and the table in docs/kernels.md. No GPU
 is needed. --check writes nothing. Fails if a launch passes its budgets.
