@@ -16,7 +16,7 @@ class LinformerOptions:
     """What can be configured of Linformer alone."""
 
     linformer_features: int = described(
-        128, "Linformer: keys and values of a head behind the projection", at_least=1
+        128, "Linformer: keys and values of a head after the projection", at_least=1
     )
     linformer_length: int = described(
         4096,

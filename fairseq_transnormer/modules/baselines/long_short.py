@@ -38,7 +38,7 @@ class LongShortOptions:
     )
     long_short_memory: bool = described(
         False,
-        "Transformer-LS, causal: in training, go on behind the batch before; for "
+        "Transformer-LS, causal: in training, continue after the batch before; for "
         "batches whose rows continue each other",
         training_only=True,
     )
