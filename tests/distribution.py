@@ -21,8 +21,10 @@ FIRST = (
     "tests/generation",
     "tests/reproduce",
     "tests/fairseq_tools",
-    "tests/test_train_scripts.py",
+    "tests/launching/test_command_line.py",
+    "tests/models/test_adding_a_system.py",
     "tests/test_configs.py",
+    "tests/test_frozen_configurations.py",
     "tests/modules/token_mixers",
     "tests/benchmarks",
 )

@@ -1,4 +1,4 @@
-"""How a training is started: the batches of an update, a GPU's memory, the exit code.
+"""A configuration as a training: composed, laid out over workers, started.
 
-Nothing here imports fairseq, so that scripts can ask in a moment.
+Importing a file of it imports no fairseq, so that --help answers in a moment.
 """
