@@ -107,11 +107,11 @@ def _defaults(group: str, name: str | None) -> dict[str, Any]:
         **{each: REGISTRIES[each]["dataclass_registry"] for each in REGISTRIES},
     }
     kind = registries[group].get(name) if group in registries else None
-    defaults = getattr(FairseqConfig(), group) if kind is None else kind()
-    return {
-        key: getattr(value, "value", value)
-        for key, value in (vars(defaults) if defaults else {}).items()
-    }
+    if kind is None and getattr(FairseqConfig(), group, None) is not None:
+        # not that object itself: all configurations share it
+        kind = type(getattr(FairseqConfig(), group))
+    defaults = {} if kind is None else vars(kind())
+    return {key: getattr(value, "value", value) for key, value in defaults.items()}
 
 
 def _words(action: argparse.Action, value: Any) -> list[str]:

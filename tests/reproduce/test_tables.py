@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_transnormer.launching.configurations import get
+from fairseq_transnormer.launching.configurations import ConfigurationError, get
 from fairseq_transnormer.reproduce import corpora
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
@@ -197,7 +197,7 @@ def test_seed_and_settings_reach_the_configuration(data):
 def test_a_value_that_the_model_refuses_is_told(data):
     with refuses(ReproduceError, "block_size=0", "at least 1"):
         plan_of("table11", "64", "T1", data, overrides={"model.block_size": 0})
-    with refuses(ReproduceError, "block_sizee"):
+    with refuses(ConfigurationError, "block_sizee"):
         plan_of("table11", "64", "T1", data, overrides={"model.block_sizee": 8})
 
 
