@@ -6,6 +6,7 @@ import argparse
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
 from .configurations import Configuration, ConfigurationError, flattened, get
@@ -107,9 +108,10 @@ def _defaults(group: str, name: str | None) -> dict[str, Any]:
         **{each: REGISTRIES[each]["dataclass_registry"] for each in REGISTRIES},
     }
     kind = registries[group].get(name) if group in registries else None
-    if kind is None and getattr(FairseqConfig(), group, None) is not None:
+    found = getattr(FairseqConfig(), group, None)
+    if kind is None and is_dataclass(found):
         # not that object itself: all configurations share it
-        kind = type(getattr(FairseqConfig(), group))
+        kind = found if isinstance(found, type) else type(found)
     defaults = {} if kind is None else vars(kind())
     return {key: getattr(value, "value", value) for key, value in defaults.items()}
 
