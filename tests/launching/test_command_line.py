@@ -82,7 +82,8 @@ def flags_of(words: list[str], starter: str = "") -> list[str]:
 
 
 def flag(flags: list[str], name: str) -> int:
-    return int(flags[flags.index(name) + 1])
+    """An option's value; fairseq's own default is 1 for those that are asked here."""
+    return int(flags[flags.index(name) + 1]) if name in flags else 1
 
 
 def assert_same(flags, primary, *overrides, data):
