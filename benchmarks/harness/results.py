@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
+
+from fairseq_transnormer.data.whole_files import write_json, write_text
 
 FOLDER = Path("results") / "benchmarks"
 
@@ -46,10 +47,7 @@ def write(
         "measurements": measurements,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    # in one go, so that a run that is cut off leaves a whole file
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_json(path, run)
 
 
 class Record:
@@ -125,4 +123,4 @@ def write_page(path: Path, text: str) -> None:
                 f"{path}: a page of another title, {there[:60]!r}, and left alone; "
                 f"allowed is {title!r}"
             )
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)

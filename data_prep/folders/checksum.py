@@ -1,31 +1,22 @@
-"""SHA-256 of files, and downloads that are checked against a published one."""
+"""Files and downloads that are compared with a published SHA-256."""
 
-import hashlib
-import os
 import shutil
 import urllib.request
 from pathlib import Path
+from typing import BinaryIO
 
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.data.fingerprints import file_sha256
+from fairseq_transnormer.data.whole_files import part_of, write_whole
 
 TIMEOUT_SECONDS = 30
-CHUNK_BYTES = 1 << 20
-
-
-def sha256_of(path: Path) -> str:
-    """The file's SHA-256 in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def require_sha256(path: Path, expected: str) -> None:
     """Raises InputError unless the file is there and has this checksum."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    found = sha256_of(path)
+    found = file_sha256(path)
     if found != expected:
         raise InputError(
             f"{path}: wrong checksum: sha256 is {found}, expected {expected}"
@@ -37,19 +28,16 @@ def download(url: str, path: Path, sha256: str, instead: str) -> None:
 
     ``instead`` tells the user what to do where the network is out of reach.
     """
-    part = path.with_name(path.name + ".part")
-    try:
-        with (
-            urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,
-            open(part, "wb") as file,
-        ):
+
+    def fetch(file: BinaryIO) -> None:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
             shutil.copyfileobj(response, file)
-    except (OSError, ValueError) as error:  # URLError and timeouts are OSErrors
-        part.unlink(missing_ok=True)
-        raise InputError(f"{url}: cannot be downloaded ({error}); {instead}") from error
+        file.flush()
+        require_sha256(Path(file.name), sha256)
+
     try:
-        require_sha256(part, sha256)
+        write_whole(path, fetch, part_of(path))
+    except (OSError, ValueError) as error:  # URLError and timeouts are OSErrors
+        raise InputError(f"{url}: cannot be downloaded ({error}); {instead}") from error
     except InputError as error:
-        part.unlink()
         raise InputError(f"{url}: {error}; {instead}") from error
-    os.replace(part, path)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 
 def shards(folder: Path, name: str) -> list[Path]:
@@ -41,7 +41,7 @@ def readable(where: Path | str) -> Iterator[None]:
 
 def fingerprints(folder: Path, files: list[Path]) -> dict[str, str]:
     """SHA-256 of each file by its name in ``folder``."""
-    return {str(path.relative_to(folder)): sha256_of(path) for path in files}
+    return {str(path.relative_to(folder)): file_sha256(path) for path in files}
 
 
 def one_line(error: Exception) -> str:

@@ -44,13 +44,6 @@ def read_json(path: Path) -> Record:
     return content if isinstance(content, dict) else {}
 
 
-def write_json(path: Path, content: Record) -> None:
-    """Writes ``content`` readably; a kill leaves the old file or the new one."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
-
-
 def listed_files(report: Any, path: Path) -> dict[str, Record]:
     """What the report read from ``path`` says of each file: bytes and sha256.
 

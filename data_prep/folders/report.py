@@ -7,9 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 REPORT = "report.json"
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
@@ -37,7 +37,7 @@ def file_records(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any
     return {
         path.relative_to(folder).as_posix(): {
             "bytes": path.stat().st_size,
-            "sha256": sha256_of(path),
+            "sha256": file_sha256(path),
         }
         for path in files
     }

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from data_prep.folders.encoders import SPECIAL_COUNT
 from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import symbol_dictionary
+from fairseq_transnormer.data.whole_files import part_of, write_whole
 
 # The name that fairseq's from_pretrained looks for beside a checkpoint.
 MODEL_NAME = "sentencepiece.bpe.model"
@@ -34,25 +35,26 @@ def train_model(
             f"--vocab-size {dictionary_size}: too small; sentencepiece needs at least "
             f"{smallest} and one entry for each character"
         )
-    part = path.with_name(path.name + ".part")
+
+    def train(file: BinaryIO) -> None:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_nonblank(lines),
+            model_writer=file,
+            model_type="unigram",
+            vocab_size=size,
+            byte_fallback=True,
+            character_coverage=coverage,
+            input_sentence_size=MAX_SENTENCES,
+            shuffle_input_sentence=True,
+            max_sentence_length=MAX_LINE_BYTES,
+            # Sums are grouped by thread: a fixed number gives one result.
+            num_threads=4,
+            minloglevel=2,
+        )
+
     try:
-        with open(part, "wb") as file:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_nonblank(lines),
-                model_writer=file,
-                model_type="unigram",
-                vocab_size=size,
-                byte_fallback=True,
-                character_coverage=coverage,
-                input_sentence_size=MAX_SENTENCES,
-                shuffle_input_sentence=True,
-                max_sentence_length=MAX_LINE_BYTES,
-                # Sums are grouped by thread: a fixed number gives one result.
-                num_threads=4,
-                minloglevel=2,
-            )
+        write_whole(path, train, part_of(path))
     except RuntimeError as error:
-        part.unlink()
         # "INTERNAL: file.cc(1) [condition] reason", where the reason may be empty.
         reason = str(error).split("] ")[-1].strip() or str(error)
         raise InputError(
@@ -60,7 +62,6 @@ def train_model(
             f"on the train split with --character-coverage {coverage} ({reason}); "
             f"its own vocabulary is {size} here"
         ) from error
-    part.replace(path)
 
 
 def load_model(path: Path) -> Any:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 MANIFEST = "manifest.json"
 FORMAT = "labelled sequences 1"
@@ -145,7 +145,7 @@ def verify_sequences(folder: Path) -> dict[str, Any]:
                 f"{folder / name}: {found} bytes, expected {recorded['bytes']}; "
                 "truncated or damaged"
             )
-        if sha256_of(folder / name) != recorded["sha256"]:
+        if file_sha256(folder / name) != recorded["sha256"]:
             raise InputError(f"{folder / name}: changed since it was made (sha256)")
     for split in SPLITS:
         _verify_split(folder, split, manifest)

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.destination import (
     Record,
     differences,
@@ -32,14 +31,15 @@ from data_prep.folders.destination import (
     remove_made,
     resolved,
     shown_names,
-    write_json,
 )
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.data.fingerprints import file_sha256
+from fairseq_transnormer.data.whole_files import part_of, write_json
 
 STATE = ".stages.json"
 LOCK = ".stages.lock"
 MAKER = "data_prep"
-OWN_NAMES = {STATE, f"{STATE}.part", LOCK}
+OWN_NAMES = {STATE, part_of(STATE).name, LOCK}
 # what rename says of a folder that cannot take another's place
 IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
@@ -76,11 +76,11 @@ class State:
 
     def write(self, folder: Path) -> None:
         """A kill leaves the state before or this one."""
-        write_json(folder / STATE, asdict(self))
+        _write_record(folder / STATE, asdict(self))
 
     def made(self) -> set[str]:
         """Names of all files that may have been made, half-written ones too."""
-        return OWN_NAMES.union(*({name, f"{name}.part"} for name in self.files))
+        return OWN_NAMES.union(*({name, str(part_of(name))} for name in self.files))
 
 
 class Staging:
@@ -189,7 +189,7 @@ class Staging:
     def write_report(self, content: Record) -> None:
         """Writes the file that lists the others."""
         self.expect([self._report])
-        write_json(self.folder / self._report, content)
+        _write_record(self.folder / self._report, content)
 
     def publish(self) -> None:
         """Gives the folder its name; the report must be there.
@@ -273,7 +273,7 @@ class Staging:
             name
             for name, record in made.items()
             if (self.dest / name).is_file()
-            and sha256_of(self.dest / name) != record["sha256"]
+            and file_sha256(self.dest / name) != record["sha256"]
         ]
         if changed:
             raise InputError(
@@ -393,6 +393,11 @@ class Staging:
         if lock is not None:
             os.close(lock)
         raise InputError(f"--dest {self.dest}: another run is preparing it")
+
+
+def _write_record(path: Path, content: Record) -> None:
+    """Write JSON; a kill leaves a part that ``State.made`` names."""
+    write_json(path, content, part=part_of(path))
 
 
 def _is_lock_of(folder: Path, lock: int) -> bool:

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.folders.arguments import command_parser
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.encoders import EOS_ID
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.fairseq_format import fairseq_data, load_dictionary
 from data_prep.folders.report import REPORT, read_report
 from data_prep.folders.sequence_folder import MANIFEST, verify_sequences
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 IDS_AT_ONCE = 1 << 24
 # of the folders that sentence_prediction reads
@@ -160,7 +160,7 @@ def _verify_checksums(folder: Path) -> None:
         path = folder / name
         if not path.is_file():
             raise InputError(f"{path}: no such file, but {REPORT} lists it")
-        if sha256_of(path) != recorded["sha256"]:
+        if file_sha256(path) != recorded["sha256"]:
             raise InputError(
                 f"{path}: changed since it was made: its sha256 is not that in {REPORT}"
             )

@@ -18,13 +18,13 @@ import math
 from pathlib import Path
 
 from data_prep.folders.arguments import add_destination, add_workers, command_parser
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.fairseq_format import SPLITS
 from data_prep.labelled_texts.labelled_examples import LabelledSplit
 from data_prep.labelled_texts.labelled_folder import Problem, prepare_labelled_folder
 from data_prep.labelled_texts.labelled_tables import Columns, read_table
 from data_prep.labelled_texts.subword import add_subword_options, find_subword
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 
 def _read(files: dict[str, Path], options: argparse.Namespace) -> Problem:
@@ -126,7 +126,7 @@ def _prepare(options: argparse.Namespace) -> None:
             raise InputError(f"--{split} {path}: no such file")
     source = {
         "files": {
-            split: {"name": path.name, "sha256": sha256_of(path)}
+            split: {"name": path.name, "sha256": file_sha256(path)}
             for split, path in files.items()
         },
         "columns": [options.text_column, options.pair_column, options.label_column],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.folders.binary_folder import Encoder
-from data_prep.folders.checksum import require_sha256, sha256_of
+from data_prep.folders.checksum import require_sha256
 from data_prep.folders.encoders import (
     GPT2_SHA256,
     GPT2_SIZE,
@@ -17,6 +17,7 @@ from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import gpt2_dictionary, load_dictionary
 from data_prep.folders.sentencepiece_model import MODEL_NAME, load_model
 from fairseq_transnormer.argument_types import integer_between
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 DICTIONARY = "dict.txt"
 DEFAULT_MAX_POSITIONS = 512
@@ -46,7 +47,7 @@ class Subword:
             "kind": self.kind,
             "dictionary_size": len(self.dictionary),
             "sha256": {
-                path.name: sha256_of(path)
+                path.name: file_sha256(path)
                 for path in [self.dictionary_path, *self.files]
             },
         }

@@ -23,7 +23,6 @@ from data_prep.folders.arguments import (
     refuse_given,
     usable_cores,
 )
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.dataset_rows import Rows, hub_rows, local_rows
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.fairseq_format import SPLITS
@@ -43,6 +42,7 @@ from data_prep.long_range_arena.listops_generator import (
     ListOpsLaw,
 )
 from fairseq_transnormer.argument_types import integer_between, seed
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 BYTES = 256
 TEXT_BYTES = 4000
@@ -83,7 +83,7 @@ def _pathfinder(options: argparse.Namespace) -> Recipe:
             "data": "pathfinder",
             "pictures": len(files),
             "metadata": {
-                path.name: sha256_of(path)
+                path.name: file_sha256(path)
                 for path in sorted((folder / "metadata").glob("*.npy"))
             },
         }
@@ -179,7 +179,7 @@ def _release_files(folder: Path, names: dict[str, str]) -> dict[str, Path]:
 
 
 def _fingerprints(data: str, files: dict[str, Path]) -> dict:
-    files_of = {split: sha256_of(path) for split, path in files.items()}
+    files_of = {split: file_sha256(path) for split, path in files.items()}
     return {"data": data, "files": files_of}
 
 

@@ -28,7 +28,6 @@ from typing import Any
 
 from data_prep.folders.arguments import add_destination, add_workers, command_parser
 from data_prep.folders.binary_folder import Recipe, Split, prepare_folder
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.encoders import (
     SPECIAL_COUNT,
     SentencepieceEncoder,
@@ -50,6 +49,7 @@ from data_prep.own_text.documents import (
     split_documents,
 )
 from fairseq_transnormer.argument_types import integer_between, number_between
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 DEFAULT_PIECES = 8000
 DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]
@@ -146,7 +146,7 @@ def _sentencepiece_recipe(
         model_dictionary(model).save(str(folder / "dict.txt"))
 
     if given:
-        settings = {**settings, "sentencepiece_model": sha256_of(given)}
+        settings = {**settings, "sentencepiece_model": file_sha256(given)}
     else:
         settings = {**settings, "vocab_size": size, "character_coverage": coverage}
     return Recipe(

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.folders.checksum import sha256_of
 from data_prep.folders.dataset_rows import Rows, column, hub_rows, local_rows, picture
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 HUB_NAME = "ylecun/mnist"
 MNIST_SIZE = (28, 28)
@@ -61,7 +61,7 @@ def mnist_digits(folder: Path | None) -> Digits:
     """
     files = None if folder is None else _original_files(folder)
     if files:
-        identity = {path.name: sha256_of(path) for path in files.values()}
+        identity = {path.name: file_sha256(path) for path in files.values()}
         read = {name: lambda p=path: read_idx(p) for name, path in files.items()}
     else:
         rows = hub_rows(HUB_NAME) if folder is None else local_rows(folder)

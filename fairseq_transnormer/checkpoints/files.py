@@ -1,17 +1,16 @@
-"""Checkpoints as files: written whole or not at all, looked at before they are read."""
+"""Checkpoints as files: fingerprints, repair of damaged ones, and what they are of."""
 
 import hashlib
 import logging
 import os
 import re
-import shutil
-import uuid
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..data.fingerprints import file_sha256
+from ..data.whole_files import copy_whole
 from .safe_loading import CheckpointError, is_whole, read_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -103,40 +102,6 @@ def _newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
             return path, damaged
         damaged.append(path)
     return None, damaged
-
-
-def copy_whole(source: str | Path, target: str | Path) -> None:
-    """Copy a file so that ``target`` is the old or the new one at every moment."""
-
-    def write(file: BinaryIO) -> None:
-        with open(source, "rb") as original:
-            shutil.copyfileobj(original, file, 1 << 24)
-
-    write_whole(target, write)
-
-
-def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write a file so that it is the old or the new one at every moment.
-
-    What was written of a new one that fails is removed. The file is on the disk, not
-    only in the machine's memory, before it takes its name. Two writers of one target
-    do not meet: each has a part of its own.
-    """
-    part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(part, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
-    folder = os.open(os.path.dirname(part) or ".", os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def remove_parts(save_dir: Path) -> None:

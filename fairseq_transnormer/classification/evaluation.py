@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..criterions import metrics
+from ..data.whole_files import write_text
 from .classifier import TextClassifier
 from .errors import ClassificationError
 
@@ -55,7 +56,5 @@ def evaluate(
         rows += [(i, *each) for i, each in enumerate(shown)]
         text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
         table.parent.mkdir(parents=True, exist_ok=True)
-        part = table.with_name(table.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(table)
+        write_text(table, text)
     return found

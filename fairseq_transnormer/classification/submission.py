@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..data.labelled_texts import SentenceData
+from ..data.whole_files import write_text
 from .classifier import Prediction, TextClassifier
 from .errors import ClassificationError
 
@@ -64,9 +65,7 @@ def write_submission(
     for name, predictions in found.items():
         shown = (_text(task, each) for each in predictions)
         lines = [f"{i}\t{text}\n" for i, text in enumerate(shown)]
-        part = folder / f"{name}.part"
-        part.write_text("index\tprediction\n" + "".join(lines), encoding="utf-8")
-        part.replace(folder / name)
+        write_text(folder / name, "index\tprediction\n" + "".join(lines))
     return [folder / name for name in found]
 
 

@@ -10,7 +10,7 @@ import time
 import torch
 from fairseq.file_io import IOPathManager, PathManager
 
-from ..checkpoints.files import copy_whole, write_whole
+from ..data.whole_files import copy_whole, write_whole
 
 logger = logging.getLogger(__name__)
 

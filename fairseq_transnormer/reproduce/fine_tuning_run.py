@@ -6,7 +6,6 @@ One process does all of it: to import fairseq takes longer than to check, and a 
 has hundreds of runs. Exit code 2: checkpoint or data do not fit, nothing was trained.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ..checkpoints.files import LAST, SAVED
 from ..checkpoints.pretrained import PretrainedCheckpoint
 from ..checkpoints.safe_loading import read_checkpoint
 from ..data.labelled_texts import SentenceData
+from ..data.whole_files import write_whole
 from .runs import CONFIGURATION
 
 CHECKPOINTS = "checkpoints"
@@ -48,9 +48,7 @@ def slim(folder: Path) -> None:
     state = read_checkpoint(best)
     if state.get("last_optimizer_state") is not None:
         state["last_optimizer_state"] = None
-        part = best.with_name(BEST + ".part")
-        torch.save(state, part)
-        os.replace(part, best)
+        write_whole(best, lambda file: torch.save(state, file))
     for path in folder.glob("checkpoint*.pt"):
         if path != best and (path.name == LAST or SAVED.fullmatch(path.name)):
             path.unlink()

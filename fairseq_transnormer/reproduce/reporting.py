@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..data.whole_files import write_json, write_text
 from .errors import ReproduceError
 from .execution import log_tail
 from .jobs import Conditions, filled
@@ -51,15 +52,13 @@ def write_report(
         bubbles = out / f"{table.name}_bubbles.png"
         if table.bubbles and plot_bubbles(measured, table.bubbles, bubbles):
             measured["images"].append(bubbles.name)
-        (out / f"{table.name}.json").write_text(
-            json.dumps(measured, indent=1) + "\n", encoding="utf-8"
-        )
-        (out / f"{table.name}.md").write_text(table_page(measured), encoding="utf-8")
+        write_json(out / f"{table.name}.json", measured)
+        write_text(out / f"{table.name}.md", table_page(measured))
         plot_table(measured, out / f"{table.name}.png")
         all_measured.append(measured)
     preset = conditions.preset
     page = overview(_reported(out, preset.name), preset.name, preset.description)
-    (out / "README.md").write_text(page, encoding="utf-8")
+    write_text(out / "README.md", page)
     return all_measured
 
 

@@ -9,7 +9,6 @@ earlier-N/           what an attempt with other settings left before any checkpo
 """
 
 import fcntl
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -36,6 +35,7 @@ from ..data.typed_mappings import (
     optional,
     read_json,
 )
+from ..data.whole_files import write_json, write_text
 from ..launching.configurations import Configuration, flattened, get
 from .errors import ReproduceError
 from .yaml_files import read_yaml_mapping
@@ -179,7 +179,7 @@ class RunFolder:
         return status
 
     def write_status(self, status: dict[str, Any]) -> None:
-        self._write(STATUS, json.dumps(status, indent=1) + "\n")
+        write_json(self.path / STATUS, status)
 
     def is_finished(self) -> bool:
         """Whether every step is done."""
@@ -327,7 +327,7 @@ class RunFolder:
         else:
             self._put_aside(plan)
             content = yaml.safe_dump(plan.configuration, sort_keys=False)
-            self._write(CONFIGURATION, "# @package _global_\n" + content)
+            write_text(self.path / CONFIGURATION, "# @package _global_\n" + content)
             description = {
                 "name": plan.name,
                 "origin": plan.origin,
@@ -438,12 +438,7 @@ class RunFolder:
         return ReproduceError(f"{error}. The file is damaged; remove {remedy}")
 
     def _write_description(self, description: dict[str, Any]) -> None:
-        self._write(DESCRIPTION, json.dumps(description, indent=1) + "\n")
-
-    def _write(self, name: str, text: str) -> None:
-        part = self.path / f"{name}.part"
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, self.path / name)
+        write_json(self.path / DESCRIPTION, description)
 
 
 @dataclass(frozen=True)

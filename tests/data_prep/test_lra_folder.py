@@ -10,8 +10,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from data_prep.folders import verify
-from data_prep.folders.checksum import sha256_of
 from data_prep.long_range_arena import lra
+from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_sequences import (
     LabelledSequences,
     collate,
@@ -52,7 +52,7 @@ def test_manifest_has_counts_and_checksums(folder):
         labels = [data[i].label for i in range(len(data))]
         assert counts["labels"] == np.bincount(labels, minlength=10).tolist()
     for name, record in manifest["files"].items():
-        assert record["sha256"] == sha256_of(folder / name)
+        assert record["sha256"] == file_sha256(folder / name)
 
 
 def test_no_example_is_in_two_splits_or_twice(folder):

@@ -15,7 +15,7 @@ from data_prep.documentation.prose import (
     is_prose,
     paragraphs,
 )
-from data_prep.folders.checksum import sha256_of
+from fairseq_transnormer.data.fingerprints import file_sha256
 
 SPLITS = ("train", "valid", "test")
 
@@ -67,7 +67,7 @@ def test_manifest_counts_and_checksums(corpus):
         counts = manifest["splits"][split]
         assert counts["documents"] == len(texts)
         assert counts["paragraphs"] == sum(map(len, texts))
-        assert manifest["files"][f"{split}.txt"]["sha256"] == sha256_of(
+        assert manifest["files"][f"{split}.txt"]["sha256"] == file_sha256(
             corpus / f"{split}.txt"
         )
 

@@ -99,9 +99,9 @@ def killed_before(number: int) -> None:
 @accident
 def killed_while_writing(name: str, number: int) -> None:
     """kill -9 when half of the bytes of the ``number``-th file ``name`` are written."""
-    from fairseq_transnormer.checkpoints import files
+    from fairseq_transnormer.data import whole_files
 
-    write_whole, seen = files.write_whole, []
+    write_whole, seen = whole_files.write_whole, []
 
     class Half:
         def __init__(self, file):
@@ -127,7 +127,7 @@ def killed_while_writing(name: str, number: int) -> None:
 
     from fairseq_transnormer.fairseq_patches import saving
 
-    files.write_whole = saving.write_whole = write_half
+    whole_files.write_whole = saving.write_whole = write_half
 
 
 @accident

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from fairseq_transnormer.checkpoints import files
+from fairseq_transnormer.data.whole_files import write_whole
 from fairseq_transnormer.fairseq_patches import run_lock
 from tests.messages import assert_names, refuses
 
@@ -132,10 +133,10 @@ def test_two_writers_of_one_file(tmp_path):
         file.write(b"outer")
         if not seen:
             seen.append(None)
-            files.write_whole(target, write)
+            write_whole(target, write)
             assert target.read_bytes() == b"outer"
 
-    files.write_whole(target, write)
+    write_whole(target, write)
     assert [each.name for each in tmp_path.iterdir()] == [target.name]
 
 

@@ -184,7 +184,7 @@ DATA = (
     Mutant(
         "data_prep/checksums-are-not-compared",
         "data_prep/folders/verify.py",
-        'if sha256_of(path) != recorded["sha256"]:',
+        'if file_sha256(path) != recorded["sha256"]:',
         "if False:",
         "tests/data_prep/test_verify.py",
     ),

@@ -178,8 +178,8 @@ TRAINING = (
     ),
     Mutant(
         "fairseq_patches/half-a-file-has-the-name",
-        "fairseq_transnormer/checkpoints/files.py",
-        'part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"',
+        "fairseq_transnormer/data/whole_files.py",
+        'part = os.fspath(part or f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp")',
         "part = os.fspath(target)",
         "tests/fairseq_patches/test_saving.py",
     ),

@@ -1,0 +1,78 @@
+"""Files that are the old or the new ones at every moment, never half of one.
+
+The content goes to a part, a file beside the target, and is on the disk before that
+takes the target's name. A part is removed where writing fails; a writer that is killed
+leaves it. It is ``TARGET.<32 hexadecimal digits>.tmp``, so that two writers of one
+target do not meet, or ``TARGET.part`` where a lock admits one writer at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+def part_of(target: str | Path) -> Path:
+    """TARGET.part, for the only writer of a file; the next one writes over it."""
+    return Path(f"{os.fspath(target)}.part")
+
+
+def write_whole(
+    target: str | Path,
+    write: Callable[[BinaryIO], None],
+    part: str | Path | None = None,
+) -> None:
+    """Write a file; what ``write`` raises leaves the one before.
+
+    Args:
+        target: the file; its folder is there.
+        write: gets the file to write to.
+        part: where the content stands until it is finished; by default a name that no
+            other writer has.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part = os.fspath(part or f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(part, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    folder = os.open(os.path.dirname(part) or ".", os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def copy_whole(source: str | Path, target: str | Path) -> None:
+    """Copy a file, as ``write_whole`` writes one."""
+
+    def write(file: BinaryIO) -> None:
+        with open(source, "rb") as original:
+            shutil.copyfileobj(original, file, 1 << 24)
+
+    write_whole(target, write)
+
+
+def write_text(target: str | Path, text: str, part: str | Path | None = None) -> None:
+    """Write text in UTF-8, with its own ends of lines, as ``write_whole`` does."""
+    content = text.encode("utf-8")
+    write_whole(target, lambda file: file.write(content), part)
+
+
+def write_json(
+    target: str | Path, content: Any, indent: int = 1, part: str | Path | None = None
+) -> None:
+    """Write JSON that people can read, as ``write_whole`` does."""
+    write_text(target, json.dumps(content, indent=indent) + "\n", part)
