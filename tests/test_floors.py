@@ -35,7 +35,7 @@ ALLOWED = {
     "generation": {"checkpoints", "data", "models", "modules", "ops"},
     "classification": {"checkpoints", "criterions", "data"},
     "export": {
-        *("checkpoints", "data", "generation", "missing_packages"),
+        *("checkpoints", "data", "missing_packages"),
         *("models", "modules"),
     },
     "analysis": {"checkpoints", "models", "modules", "ops"},
@@ -50,7 +50,7 @@ ALLOWED = {
     "data_prep.symbols": {"argument_types", "data", "data_prep.folders"},
     "data_prep.long_range_arena": {"argument_types", "data", "data_prep.folders"},
     "data_prep.labelled_texts": {
-        *("argument_types", "checkpoints", "data", "data_prep.folders", "generation"),
+        *("argument_types", "checkpoints", "data", "data_prep.folders"),
     },
     "data_prep": {"subcommands"},
     "benchmarks.harness": {"__init__", "argument_types", "data", "modules", "ops"},

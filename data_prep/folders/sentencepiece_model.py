@@ -9,8 +9,6 @@ from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import symbol_dictionary
 from fairseq_transnormer.data.whole_files import part_of, write_whole
 
-# The name that fairseq's from_pretrained looks for beside a checkpoint.
-MODEL_NAME = "sentencepiece.bpe.model"
 # <unk>, <s> and </s> of sentencepiece: fairseq's dictionary brings its own.
 OWN_SPECIALS = 3
 # More sentences than these are sampled: training holds them all in memory.

@@ -15,11 +15,17 @@ from data_prep.folders.encoders import (
 )
 from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import gpt2_dictionary, load_dictionary
-from data_prep.folders.sentencepiece_model import MODEL_NAME, load_model
+from data_prep.folders.sentencepiece_model import load_model
 from fairseq_transnormer.argument_types import integer_between
 from fairseq_transnormer.data.fingerprints import file_sha256
+from fairseq_transnormer.data.subword_files import (
+    DICTIONARY,
+    GPT2_UNITS,
+    SENTENCEPIECE_MODEL,
+    dictionary_folder,
+    find_subword_files,
+)
 
-DICTIONARY = "dict.txt"
 DEFAULT_MAX_POSITIONS = 512
 MIN_POSITIONS = 8  # four special symbols, and at least two tokens of each text
 MAX_POSITIONS = 1_000_000
@@ -73,7 +79,7 @@ def add_subword_options(parser: argparse.ArgumentParser) -> None:
         "--bpe-dir",
         type=Path,
         metavar="DIR",
-        help=f"folder with {' and '.join(GPT2_SHA256)}, or with {MODEL_NAME} "
+        help=f"folder with {' and '.join(GPT2_UNITS)}, or with {SENTENCEPIECE_MODEL} "
         "(default: that of dict.txt, or of the checkpoint)",
     )
     add(
@@ -93,9 +99,11 @@ def find_subword(options: argparse.Namespace) -> Subword:
     if options.checkpoint is None and options.data is None:
         raise InputError("give --checkpoint FILE or --data DIR: text must be encoded")
     if options.checkpoint is None:
-        folder, rows, longest, state = options.data, None, None, {}
+        folder, rows, longest, identity = options.data, None, None, None
     else:
-        folder, rows, longest, state = _of_checkpoint(options.checkpoint, options.data)
+        folder, rows, longest, identity = _of_checkpoint(
+            options.checkpoint, options.data
+        )
     path = folder / DICTIONARY
     dictionary = load_dictionary(path)
     # masked_lm adds <mask> after what dict.txt has
@@ -104,7 +112,8 @@ def find_subword(options: argparse.Namespace) -> Subword:
             f"{path}: {len(dictionary)} entries; allowed for {options.checkpoint}: "
             f"{rows - 1}, the dictionary that it was trained with (--data)"
         )
-    _check_dictionary(state, dictionary, options.checkpoint, path)
+    if options.checkpoint is not None:
+        _check_identity(identity, dictionary, options.checkpoint, path)
     places = [options.bpe_dir] if options.bpe_dir else [folder]
     if options.checkpoint and not options.bpe_dir:
         places.append(options.checkpoint.parent)
@@ -122,51 +131,37 @@ def find_subword(options: argparse.Namespace) -> Subword:
     return Subword(kind, path, files, dictionary, encoder, positions)
 
 
-def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int, dict]:
-    """The folder of dict.txt, the embedding's rows, the longest input, all of it."""
-    # fairseq, torch and the models: seconds that only this option should cost
-    from fairseq_transnormer.generation.checkpoint import (
-        dictionary_folder,
-        read_checkpoint,
-    )
-    from fairseq_transnormer.generation.errors import GenerationError
+def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int, str | None]:
+    """The folder of dict.txt, the embedding's rows, the longest input, its identity."""
+    # torch: seconds that only this option should cost
+    from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 
     try:
-        state = read_checkpoint(path)
-        cfg = state["cfg"]
-        task = cfg["task"]["_name"]
-        if task != PRETRAINING_TASK:
-            raise InputError(
-                f"{path}: a checkpoint of task {task!r}; allowed is "
+        checkpoint = PretrainedCheckpoint.read(path)
+        if checkpoint.task != PRETRAINING_TASK:
+            raise ValueError(
+                f"{path}: a checkpoint of task {checkpoint.task!r}; allowed is "
                 f"{PRETRAINING_TASK!r}, a pre-trained bidirectional model"
             )
-        rows = [
-            weight.shape[0]
-            for key, weight in state["model"].items()
-            if key.endswith("embed_tokens.weight")
-        ]
-        longest = getattr(cfg["model"], "max_positions", None)
-        if not rows or longest is None:
-            raise InputError(
-                f"{path}: a model without "
-                f"{'max_positions' if rows else 'embed_tokens.weight'}; allowed are "
-                "this package's bidirectional models"
+        longest = checkpoint.model.get("max_positions")
+        if longest is None:
+            raise ValueError(
+                f"{path}: a model without max_positions; allowed are this package's "
+                "bidirectional models"
             )
-        return dictionary_folder(path, cfg, data), rows[0], longest, state
-    except GenerationError as error:
+        folder = dictionary_folder(path, checkpoint.data, data)
+    except ValueError as error:
         raise InputError(str(error)) from error
+    return folder, checkpoint.vocabulary, longest, checkpoint.dictionary
 
 
-def _check_dictionary(
-    state: dict, dictionary: Any, checkpoint: Path | None, path: Path
+def _check_identity(
+    identity: str | None, dictionary: Any, checkpoint: Path, path: Path
 ) -> None:
-    # torch: seconds that only a checkpoint should cost
-    if checkpoint is None:
-        return
-    from fairseq_transnormer.checkpoints.identity import check_dictionary
+    from fairseq_transnormer.checkpoints.identity import check_identity
 
     try:
-        check_dictionary(state, dictionary, checkpoint)
+        check_identity(identity, dictionary, checkpoint)
     except ValueError as error:
         raise InputError(f"{path}: {error} (--data)") from error
 
@@ -174,22 +169,23 @@ def _check_dictionary(
 def _units(
     path: Path, dictionary: Any, places: list[Path]
 ) -> tuple[str, list[Path], Encoder]:
-    for folder in places:
-        model = folder / MODEL_NAME
-        if model.is_file():
-            _require_pieces(path, dictionary, model)
-            encoder = SentencepieceEncoder(model, dictionary.indices)
-            return "sentencepiece", [model], encoder
-        files = [folder / name for name in GPT2_SHA256]
-        if any(file.is_file() for file in files):
-            for file in files:
-                require_sha256(file, GPT2_SHA256[file.name])
-            return "gpt2", files, _gpt2(path, dictionary, folder)
-    raise InputError(
-        f"{' and '.join(map(str, places))}: neither {MODEL_NAME} nor "
-        f"{' with '.join(GPT2_SHA256)}; name the folder of the subword files that the "
-        "model was trained with (--bpe-dir)"
-    )
+    try:
+        files = list(find_subword_files(places))
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    if not files:
+        raise InputError(
+            f"{' and '.join(map(str, places))}: neither {SENTENCEPIECE_MODEL} nor "
+            f"{' with '.join(GPT2_UNITS)}; name the folder of the subword files that "
+            "the model was trained with (--bpe-dir)"
+        )
+    if len(files) == 1:
+        _require_pieces(path, dictionary, files[0])
+        encoder = SentencepieceEncoder(files[0], dictionary.indices)
+        return "sentencepiece", files, encoder
+    for file in files:
+        require_sha256(file, GPT2_SHA256[file.name])
+    return "gpt2", files, _gpt2(path, dictionary, files[0].parent)
 
 
 def _require_pieces(path: Path, dictionary: Any, model: Path) -> None:

@@ -37,7 +37,6 @@ from data_prep.folders.encoders import (
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.fairseq_format import SPLITS, word_dictionary
 from data_prep.folders.sentencepiece_model import (
-    MODEL_NAME,
     load_model,
     model_dictionary,
     train_model,
@@ -50,6 +49,7 @@ from data_prep.own_text.documents import (
 )
 from fairseq_transnormer.argument_types import integer_between, number_between
 from fairseq_transnormer.data.fingerprints import file_sha256
+from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 
 DEFAULT_PIECES = 8000
 DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]
@@ -137,7 +137,7 @@ def _sentencepiece_recipe(
     coverage = options.character_coverage or 1.0
 
     def prepare_tokenizer(folder: Path) -> None:
-        model = folder / MODEL_NAME
+        model = folder / SENTENCEPIECE_MODEL
         if given:
             shutil.copyfile(given, model)
         else:
@@ -152,10 +152,10 @@ def _sentencepiece_recipe(
     return Recipe(
         settings=settings,
         splits=splits,
-        tokenizer_files=[MODEL_NAME],
+        tokenizer_files=[SENTENCEPIECE_MODEL],
         prepare_tokenizer=prepare_tokenizer,
         encoder=lambda folder, dictionary: SentencepieceEncoder(
-            folder / MODEL_NAME, dictionary.indices
+            folder / SENTENCEPIECE_MODEL, dictionary.indices
         ),
     )
 

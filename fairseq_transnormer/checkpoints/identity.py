@@ -49,7 +49,11 @@ def check_dictionary(state: Mapping[str, Any], dictionary: Any, path: Any) -> No
     Raises:
         CheckpointError: the checkpoint says that it was trained with another one.
     """
-    trained_with = saved_identity(state)
+    check_identity(saved_identity(state), dictionary, path)
+
+
+def check_identity(trained_with: str | None, dictionary: Any, path: Any) -> None:
+    """``check_dictionary`` of a checkpoint by its ``saved_identity``."""
     if trained_with is None:
         return
     found = identity_of(dictionary)

@@ -36,6 +36,7 @@ class PretrainedCheckpoint:
     Attributes:
         path: of the file.
         model: its configuration.
+        task: that it was trained for.
         vocabulary: rows of its embedding.
         data: the folder that it was trained on, as it was called there.
         dictionary: SHA-256 of that folder's dictionary, if the checkpoint has it.
@@ -43,6 +44,7 @@ class PretrainedCheckpoint:
 
     path: Path
     model: dict[str, Any]
+    task: str
     vocabulary: int
     data: str
     dictionary: str | None = None
@@ -80,7 +82,8 @@ class PretrainedCheckpoint:
         if rows is None:
             raise ValueError(f"{path}: no embed_tokens.weight in it")
         identity = saved_identity(state)
-        return cls(path, model, rows, str(task.get("data") or ""), identity)
+        data = str(task.get("data") or "")
+        return cls(path, model, task_name, rows, data, identity)
 
     def check_data(self, data: SentenceData) -> None:
         """Raise ValueError unless the model can read the data."""

@@ -19,10 +19,8 @@ from fairseq.data.encoders.sentencepiece_bpe import (
 from fairseq.tokenizer import tokenize_line
 
 from ..data.labelled_texts import kept_lengths
+from ..data.subword_files import find_subword_files
 from .errors import ClassificationError
-
-SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
-GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 
 class TextEncoder:
@@ -55,25 +53,22 @@ class TextEncoder:
 
 
 def _subword_units(folders: list[Path]) -> Callable[[str], str]:
-    for folder in folders:
-        model = folder / SENTENCEPIECE_MODEL
-        if model.is_file():
-            config = SentencepieceConfig(sentencepiece_model=str(model))
-            try:
-                return SentencepieceBPE(config).encode
-            # also where sentencepiece is not installed
-            except (RuntimeError, OSError, TypeError, ImportError) as error:
-                reason = " ".join(str(error).split())[:300]
-                raise ClassificationError(
-                    f"{model}: no sentencepiece model that can be read ({reason})"
-                ) from error
-        found = [folder / name for name in GPT2_FILES if (folder / name).is_file()]
-        if len(found) == 1:
-            raise ClassificationError(
-                f"{folder}: {found[0].name} without the other of {GPT2_FILES}"
-            )
-        if found:
-            encoder, merges = map(str, found)
-            config = GPT2BPEConfig(gpt2_encoder_json=encoder, gpt2_vocab_bpe=merges)
-            return GPT2BPE(config).encode
-    return lambda text: text
+    try:
+        files = list(map(str, find_subword_files(folders)))
+    except ValueError as error:
+        raise ClassificationError(str(error)) from error
+    if not files:
+        return lambda text: text
+    if len(files) == 2:
+        encoder, merges = files
+        config = GPT2BPEConfig(gpt2_encoder_json=encoder, gpt2_vocab_bpe=merges)
+        return GPT2BPE(config).encode
+    try:
+        config = SentencepieceConfig(sentencepiece_model=files[0])
+        return SentencepieceBPE(config).encode
+    # also where sentencepiece is not installed
+    except (RuntimeError, OSError, TypeError, ImportError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ClassificationError(
+            f"{files[0]}: no sentencepiece model that can be read ({reason})"
+        ) from error

@@ -1,11 +1,13 @@
-"""Files of dictionaries and subword units, and bytes that are spelt as pieces."""
+"""Files of dictionaries and subword units: their names, and where they are found."""
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 DICTIONARY = "dict.txt"
+# fairseq's from_pretrained looks for this name beside a checkpoint
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
 GPT2_UNITS = ("encoder.json", "vocab.bpe")
 # fairseq's flag of a line of dict.txt whose symbol stands in an earlier one
@@ -32,6 +34,66 @@ def dictionary_sha256(symbols: Sequence[str], special: int = len(SPECIAL)) -> st
         symbols.pop()
     content = json.dumps([special, symbols], separators=(",", ":"))
     return hashlib.sha256(content.encode("ascii")).hexdigest()
+
+
+def dictionary_folder(
+    checkpoint: Path, trained_on: str | None, data: str | Path | None = None
+) -> Path:
+    """The folder of the dict.txt that belongs to a checkpoint.
+
+    Args:
+        checkpoint: the file.
+        trained_on: folders that the checkpoint names, with colons between them; of
+            these the first is looked at, and then the checkpoint's own.
+        data: the only folder to look at.
+
+    Raises:
+        ValueError: there is no dict.txt.
+    """
+    if data is not None:
+        folders = [Path(data)]
+    else:
+        first = str(trained_on or "").split(":")[0]
+        folders = [Path(first)] if first else []
+        folders.append(checkpoint.parent)
+    for folder in folders:
+        if (folder / DICTIONARY).is_file():
+            return folder
+    raise ValueError(
+        f"no {DICTIONARY} in {' or '.join(map(str, folders))}; name the folder that "
+        "the checkpoint was trained on (--data)"
+    )
+
+
+def find_sentencepiece_model(folders: Iterable[Path]) -> Path | None:
+    """The sentencepiece model of the first folder that has one."""
+    models = (folder / SENTENCEPIECE_MODEL for folder in folders)
+    return next((model for model in models if model.is_file()), None)
+
+
+def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """The subword files of the first folder that has any.
+
+    Returns:
+        a sentencepiece model; or GPT-2's encoder.json and vocab.bpe; or nothing.
+
+    Raises:
+        ValueError: a folder has one of GPT-2's files without the other.
+    """
+    for folder in folders:
+        model = find_sentencepiece_model([folder])
+        if model is not None:
+            return (model,)
+        files = tuple(folder / name for name in GPT2_UNITS)
+        missing = [file for file in files if not file.is_file()]
+        if not missing:
+            return files
+        if len(missing) < len(files):
+            raise ValueError(
+                f"{missing[0]}: no such file; allowed: {' and '.join(GPT2_UNITS)} in "
+                "one folder"
+            )
+    return ()
 
 
 def decode_byte_pieces(text: str) -> str:

@@ -14,9 +14,7 @@ from torch import Tensor
 from ..checkpoints.identity import check_dictionary, check_dictionary_file
 from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
 from ..data.fingerprints import file_sha256
-from ..data.subword_files import DICTIONARY, MASK
-from ..generation.checkpoint import dictionary_folder
-from ..generation.errors import GenerationError
+from ..data.subword_files import DICTIONARY, MASK, dictionary_folder
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
 from ..models.vanilla import VanillaEncoderModel
 from .errors import ExportError
@@ -119,8 +117,8 @@ def _unit_files(
 ) -> tuple[dict[str, Path], list[str]]:
     """Dictionary and subword files by name; notes on what is missing."""
     try:
-        folder = dictionary_folder(checkpoint, state["cfg"], data)
-    except GenerationError as error:
+        folder = dictionary_folder(checkpoint, state["cfg"]["task"].get("data"), data)
+    except ValueError as error:
         if data is not None:
             raise ExportError(str(error)) from error
         return {}, [str(error)]

@@ -12,7 +12,11 @@ from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 from .. import models
 from ..checkpoints.identity import check_dictionary, check_dictionary_file
 from ..checkpoints.safe_loading import CheckpointError
-from ..data.subword_files import DICTIONARY, SENTENCEPIECE_MODEL
+from ..data.subword_files import (
+    DICTIONARY,
+    dictionary_folder,
+    find_sentencepiece_model,
+)
 from .errors import GenerationError
 
 
@@ -37,12 +41,15 @@ def load_language_model(
         GenerationError: a file is missing or not what it should be.
     """
     path = Path(path)
-    state = read_checkpoint(path)
+    state = _read_checkpoint(path)
     cfg = state["cfg"]
     _check_architecture(path, cfg)
-    data = dictionary_folder(path, cfg, data)
+    try:
+        data = dictionary_folder(path, cfg["task"]["data"], data)
+    except ValueError as error:
+        raise GenerationError(str(error)) from error
     overrides = {"data": str(data)}
-    units = _sentencepiece_model(path, data, sentencepiece_model)
+    units = _sentencepiece_model(sentencepiece_model, data, path.parent)
     if units is not None:
         overrides |= {"bpe": "sentencepiece", "sentencepiece_model": str(units)}
     overwrite_args_by_name(cfg, overrides)
@@ -91,7 +98,7 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def read_checkpoint(path: Path) -> dict:
+def _read_checkpoint(path: Path) -> dict:
     """A checkpoint as fairseq upgrades it; raises GenerationError if it is none."""
     try:
         # fairseq's loader lies inside fairseq_patches' check
@@ -121,31 +128,9 @@ def _check_architecture(path: Path, cfg) -> None:
         )
 
 
-def dictionary_folder(path: Path, cfg, data: str | Path | None) -> Path:
-    """``data``, or the folder with dict.txt that the checkpoint was trained on."""
-    if data is not None:
-        folders = [Path(data)]
-    else:
-        trained_on = str(cfg["task"]["data"] or "").split(":")[0]
-        folders = [Path(trained_on)] if trained_on else []
-        folders.append(path.parent)
-    for folder in folders:
-        if (folder / DICTIONARY).is_file():
-            return folder
-    raise GenerationError(
-        f"no {DICTIONARY} in {' or '.join(map(str, folders))}; name the folder that "
-        "the checkpoint was trained on (--data)"
-    )
-
-
-def _sentencepiece_model(
-    path: Path, data: Path, given: str | Path | None
-) -> Path | None:
-    if given is not None:
-        if not Path(given).is_file():
-            raise GenerationError(f"{given}: no such sentencepiece model")
-        return Path(given)
-    for folder in (data, path.parent):
-        if (folder / SENTENCEPIECE_MODEL).is_file():
-            return folder / SENTENCEPIECE_MODEL
-    return None
+def _sentencepiece_model(given: str | Path | None, *folders: Path) -> Path | None:
+    if given is None:
+        return find_sentencepiece_model(folders)
+    if not Path(given).is_file():
+        raise GenerationError(f"{given}: no such sentencepiece model")
+    return Path(given)

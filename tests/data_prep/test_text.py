@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from binary_reading import read_dictionary, read_ids, read_text
+from binary_reading import encoder_of, read_dictionary, read_ids, read_text
 from fairseq import options, tasks
 from fairseq.data.encoders.sentencepiece_bpe import (
     SentencepieceBPE,
@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from small_corpora import article_lines
 
 from data_prep.folders import verify
-from data_prep.folders.encoders import SentencepieceEncoder, WordEncoder
+from data_prep.folders.encoders import WordEncoder
 from data_prep.folders.fairseq_format import word_dictionary, write_split
-from data_prep.folders.sentencepiece_model import MODEL_NAME
 from data_prep.own_text import text
+from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import lines_naming
 
 PIECES = ["--tokenizer", "sentencepiece"]
@@ -116,7 +116,7 @@ def test_pieces_have_the_wanted_dictionary(piece_folder):
     report = json.loads((piece_folder / "report.json").read_text())
     assert report["dictionary_size"] == 320
     assert all(counts["unknown"] == 0 for counts in report["splits"].values())
-    assert MODEL_NAME in report["files"]
+    assert SENTENCEPIECE_MODEL in report["files"]
 
 
 def test_every_character_of_the_train_split_is_a_piece(piece_folder):
@@ -144,7 +144,7 @@ def test_pieces_are_those_of_fairseqs_encoder(piece_folder):
 def fairseqs_pieces(folder):
     """What fairseq builds of --bpe sentencepiece."""
     return SentencepieceBPE(
-        SentencepieceConfig(sentencepiece_model=str(folder / MODEL_NAME))
+        SentencepieceConfig(sentencepiece_model=str(folder / SENTENCEPIECE_MODEL))
     )
 
 
@@ -152,7 +152,7 @@ def fairseqs_pieces(folder):
 @settings(max_examples=200, deadline=None)
 def test_any_line_is_encoded_as_fairseq_does(piece_folder, line):
     bpe, dictionary = fairseqs_pieces(piece_folder), read_dictionary(piece_folder)
-    encoder = SentencepieceEncoder(piece_folder / MODEL_NAME, dictionary.indices)
+    encoder = encoder_of(piece_folder)
     fairseqs = dictionary.encode_line(bpe.encode(line), add_if_not_exist=False)
     (ids,) = encoder([line])
     assert ids.tolist() == fairseqs.tolist()
@@ -162,7 +162,7 @@ def test_any_line_is_encoded_as_fairseq_does(piece_folder, line):
 @settings(max_examples=50, deadline=None)
 def test_known_characters_survive_the_way_there_and_back(piece_folder, words):
     bpe, dictionary = fairseqs_pieces(piece_folder), read_dictionary(piece_folder)
-    encoder = SentencepieceEncoder(piece_folder / MODEL_NAME, dictionary.indices)
+    encoder = encoder_of(piece_folder)
     (ids,) = encoder([" ".join(words)])
     assert bpe.decode(dictionary.string(ids)) == " ".join(words)
 
@@ -174,13 +174,14 @@ def test_model_is_trained_on_train_alone(tmp_path, text_files):
     text_files["valid"].write_text("quite another text\n")
     text_files["test"].write_text("and one more\n")
     assert prepare(other, *arguments) == 0
-    assert (one / MODEL_NAME).read_bytes() == (other / MODEL_NAME).read_bytes()
+    models = [(folder / SENTENCEPIECE_MODEL).read_bytes() for folder in (one, other)]
+    assert models[0] == models[1]
 
 
 def test_given_model_is_used(tmp_path, text_files, piece_folder):
-    dest, model = tmp_path / "bin", piece_folder / MODEL_NAME
+    dest, model = tmp_path / "bin", piece_folder / SENTENCEPIECE_MODEL
     assert prepare(dest, *PIECES, *of(text_files), "--sentencepiece-model", model) == 0
-    for name in (MODEL_NAME, "dict.txt"):
+    for name in (SENTENCEPIECE_MODEL, "dict.txt"):
         assert (dest / name).read_bytes() == (piece_folder / name).read_bytes()
 
 

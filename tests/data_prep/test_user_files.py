@@ -14,7 +14,6 @@ from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.report import REPORT
-from data_prep.folders.sentencepiece_model import MODEL_NAME
 from data_prep.folders.sequence_folder import (
     MANIFEST,
     prepare_sequences,
@@ -24,6 +23,7 @@ from data_prep.labelled_texts import classification
 from data_prep.long_range_arena import lra_stand_ins
 from data_prep.own_text import text
 from data_prep.symbols import copy_task, digits
+from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import assert_names
 
 # with those that the tool itself uses
@@ -395,7 +395,7 @@ def test_every_maker_lists_all_that_it_made(
     table = write(tmp_path / "t.tsv", "\n".join(["label\ttext", *rows]).encode())
     labelled = ["--data", str(pretraining_data), "--train", str(table)]
     labelled += ["--valid", str(table), "--test", str(table)]
-    pieces = ["--sentencepiece-model", str(pretraining_data / MODEL_NAME)]
+    pieces = ["--sentencepiece-model", str(pretraining_data / SENTENCEPIECE_MODEL)]
     small = ["--longest", "4", "--counts", "3", "2", "2"]
     dest = tmp_path / "dest"
 
