@@ -38,7 +38,7 @@ ALLOWED = {
         *("checkpoints", "data", "missing_packages"),
         *("models", "modules"),
     },
-    "analysis": {"checkpoints", "models", "modules", "ops"},
+    "analysis": {"checkpoints", "data", "models", "modules", "ops"},
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "generation"),
         *("hydra_train", "launching", "missing_packages", "modules", "subcommands"),
@@ -46,7 +46,7 @@ ALLOWED = {
     "data_prep.folders": {"argument_types", "data"},
     "data_prep.wikitext": {"data_prep.folders"},
     "data_prep.own_text": {"argument_types", "data", "data_prep.folders"},
-    "data_prep.documentation": {"argument_types", "data_prep.folders"},
+    "data_prep.documentation": {"argument_types", "data", "data_prep.folders"},
     "data_prep.symbols": {"argument_types", "data", "data_prep.folders"},
     "data_prep.long_range_arena": {"argument_types", "data", "data_prep.folders"},
     "data_prep.labelled_texts": {

@@ -7,9 +7,9 @@ from typing import Any
 
 from data_prep.documentation.prose import comparison_key
 from data_prep.folders.errors import InputError
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
+from fairseq_transnormer.data import SPLITS
 
 MANIFEST = "manifest.json"
 

@@ -13,9 +13,10 @@ from data_prep.folders.fairseq_format import (
     symbol_dictionary,
     write_split,
 )
-from data_prep.folders.report import REPORT, make_report, print_report
+from data_prep.folders.report import make_report, print_report
 from data_prep.folders.staging import Staging
 from data_prep.folders.verify import verify_folder
+from fairseq_transnormer.data import REPORT
 
 Counts = dict[str, int]
 Encoder = Callable[[list[str]], list[np.ndarray]]

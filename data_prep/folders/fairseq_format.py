@@ -16,8 +16,6 @@ from data_prep.folders.encoders import GPT2_SIZE, UNKNOWN_ID
 from data_prep.folders.errors import InputError
 from data_prep.folders.parallel import map_batches
 
-SPLITS = ("train", "valid", "test")
-
 # A multiple of 8 suits matrix units; it is fairseq-preprocess's default.
 PADDING_FACTOR = 8
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-REPORT = "report.json"
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
 
 

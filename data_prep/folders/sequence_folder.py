@@ -18,9 +18,9 @@ import numpy as np
 
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
+from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 MANIFEST = "manifest.json"

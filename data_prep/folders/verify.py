@@ -11,32 +11,25 @@ stderr and exit code 1.
 """
 
 import argparse
-import struct
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from data_prep.folders.arguments import command_parser
 from data_prep.folders.encoders import EOS_ID
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.fairseq_format import fairseq_data, load_dictionary
-from data_prep.folders.report import REPORT, read_report
+from data_prep.folders.fairseq_format import load_dictionary
+from data_prep.folders.report import read_report
 from data_prep.folders.sequence_folder import MANIFEST, verify_sequences
+from fairseq_transnormer.data import REPORT
+from fairseq_transnormer.data.binary_data import (
+    first_beyond,
+    in_parts,
+    read_binary_data,
+)
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-IDS_AT_ONCE = 1 << 24
 # of the folders that sentence_prediction reads
 FIRST_COLUMN = "input0"
 OTHER_COLUMNS = ("input1", "label")
-
-
-@dataclass(frozen=True)
-class Index:
-    """What an .idx file says: the type of the ids and the length of each line."""
-
-    dtype: np.dtype
-    sizes: np.ndarray
 
 
 def verify_folder(folder: Path) -> dict[str, dict[str, int]]:
@@ -80,77 +73,33 @@ def _verify_splits(folder: Path) -> dict[str, dict[str, int]]:
     return {split: _verify_split(folder, split, size) for split in sorted(stems)}
 
 
-def read_index(path: Path) -> Index:
-    """Reads an .idx file of fairseq's mmap format; raises InputError if it is bad."""
-    data_format = fairseq_data().indexed_dataset
-    magic = data_format.MMapIndexedDataset.Index._HDR_MAGIC
-    header = struct.Struct(f"<{len(magic)}sQBQ")
-    content = path.read_bytes()
-    if len(content) < header.size:
-        raise InputError(
-            f"{path}: truncated: {len(content)} bytes, the header alone has "
-            f"{header.size}"
-        )
-    found, version, code, count = header.unpack_from(content)
-    if found != magic:
-        raise InputError(
-            f"{path}: not an index of the mmap format: it starts with {found!r}, "
-            f"expected {magic!r}"
-        )
-    if version != 1:
-        raise InputError(f"{path}: format version {version}, expected 1")
-    if code not in data_format._code_to_dtype:
-        raise InputError(
-            f"{path}: unknown number type {code}, allowed are "
-            f"{sorted(data_format._code_to_dtype)}"
-        )
-    dtype = np.dtype(data_format._code_to_dtype[code])
-    if dtype.kind not in "iu":
-        raise InputError(f"{path}: number type {dtype} cannot hold token ids")
-    expected = header.size + count * (4 + 8)
-    if len(content) != expected:
-        raise InputError(
-            f"{path}: {len(content)} bytes, expected {expected} for {count} lines; "
-            "truncated or damaged"
-        )
-    sizes = np.frombuffer(content, np.int32, count, header.size).astype(np.int64)
-    starts = np.frombuffer(content, np.int64, count, header.size + 4 * count)
-    if (sizes < 0).any() or (starts != (sizes.cumsum() - sizes) * dtype.itemsize).any():
-        raise InputError(f"{path}: lengths and positions of the lines do not agree")
-    return Index(dtype, sizes)
-
-
 def _verify_split(folder: Path, split: str, dictionary_size: int) -> dict[str, int]:
     from tqdm import tqdm
 
-    index = read_index(folder / f"{split}.idx")
+    try:
+        data = read_binary_data(folder / split)
+    except ValueError as error:
+        raise InputError(str(error)) from error
     path = folder / f"{split}.bin"
-    tokens = int(index.sizes.sum())
-    if not tokens:
+    if not data.tokens:
         raise InputError(f"{path}: empty split")
-    found, expected = path.stat().st_size, tokens * index.dtype.itemsize
-    if found != expected:
-        raise InputError(
-            f"{path}: {found} bytes, expected {expected} for {tokens} tokens of "
-            f"{index.dtype} in {split}.idx; truncated or not of this index"
-        )
-    ids = np.memmap(path, dtype=index.dtype, mode="r")
     only_ends = True
-    bar = tqdm(total=tokens, unit=" ids", unit_scale=True, desc=split, disable=None)
+    bar = tqdm(
+        total=data.tokens, unit=" ids", unit_scale=True, desc=split, disable=None
+    )
     with bar:
-        for start in range(0, tokens, IDS_AT_ONCE):
-            part = ids[start : start + IDS_AT_ONCE]
-            wrong = np.flatnonzero((part < 0) | (part >= dictionary_size))
-            if len(wrong):
+        for start, part in in_parts(data.ids()):
+            wrong = first_beyond(part, dictionary_size)
+            if wrong is not None:
                 raise InputError(
-                    f"{path}: id {part[wrong[0]]} at token {start + wrong[0]}, "
+                    f"{path}: id {part[wrong]} at token {start + wrong}, "
                     f"but dict.txt has {dictionary_size} entries"
                 )
             only_ends &= bool((part == EOS_ID).all())
             bar.update(len(part))
     if only_ends:
         raise InputError(f"{path}: empty split: nothing but ends of sentences")
-    return {"lines": len(index.sizes), "tokens": tokens}
+    return {"lines": len(data.sizes), "tokens": data.tokens}
 
 
 def _verify_checksums(folder: Path) -> None:

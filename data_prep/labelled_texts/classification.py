@@ -19,11 +19,11 @@ from pathlib import Path
 
 from data_prep.folders.arguments import add_destination, add_workers, command_parser
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.labelled_texts.labelled_examples import LabelledSplit
 from data_prep.labelled_texts.labelled_folder import Problem, prepare_labelled_folder
 from data_prep.labelled_texts.labelled_tables import Columns, read_table
 from data_prep.labelled_texts.subword import add_subword_options, find_subword
+from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 

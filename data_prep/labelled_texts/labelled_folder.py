@@ -18,12 +18,13 @@ from data_prep.folders.encoders import EOS_ID, SPECIAL_COUNT, UNKNOWN_ID
 from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import fairseq_data
 from data_prep.folders.parallel import map_batches
-from data_prep.folders.report import REPORT, file_records, software
+from data_prep.folders.report import file_records, software
 from data_prep.folders.staging import Staging
 from data_prep.folders.verify import verify_folder
 from data_prep.labelled_texts.labelled_examples import Example, LabelledSplit
 from data_prep.labelled_texts.subword import Subword
 from data_prep.labelled_texts.truncation import RULE, PairEncoder, fitting
+from fairseq_transnormer.data import REPORT
 
 COLUMNS = ("index", "text", "pair", "label")
 RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")

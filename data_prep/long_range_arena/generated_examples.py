@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.parallel import map_batches
 from data_prep.folders.sequence_folder import Example
 from data_prep.long_range_arena import listops_generator, pathfinder_generator
 from data_prep.long_range_arena.listops_generator import ListOpsLaw
+from fairseq_transnormer.data import SPLITS
 
 BLOCK = 1000
 

@@ -25,7 +25,6 @@ from data_prep.folders.arguments import (
 )
 from data_prep.folders.dataset_rows import Rows, hub_rows, local_rows
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.picture_sheet import make_sheet, write_sheet
 from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
 from data_prep.long_range_arena import lra_hub, lra_release
@@ -42,6 +41,7 @@ from data_prep.long_range_arena.listops_generator import (
     ListOpsLaw,
 )
 from fairseq_transnormer.argument_types import integer_between, seed
+from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 BYTES = 256

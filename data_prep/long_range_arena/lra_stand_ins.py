@@ -15,9 +15,9 @@ import numpy as np
 
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import run_command
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
 from fairseq_transnormer.argument_types import integer_between, seed
+from fairseq_transnormer.data import SPLITS
 
 LETTERS = np.frombuffer(b"abcdefgh", np.uint8)
 PIXELS = 1024

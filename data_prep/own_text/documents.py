@@ -6,8 +6,8 @@ from itertools import groupby
 from pathlib import Path
 
 from data_prep.folders.errors import InputError
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.text_files import TextFile, scan
+from fairseq_transnormer.data import SPLITS
 
 
 def find_files(option: str, paths: Sequence[Path]) -> list[TextFile]:

@@ -35,7 +35,7 @@ from data_prep.folders.encoders import (
     count_all_words,
 )
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.fairseq_format import SPLITS, word_dictionary
+from data_prep.folders.fairseq_format import word_dictionary
 from data_prep.folders.sentencepiece_model import (
     load_model,
     model_dictionary,
@@ -48,6 +48,7 @@ from data_prep.own_text.documents import (
     split_documents,
 )
 from fairseq_transnormer.argument_types import integer_between, number_between
+from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 

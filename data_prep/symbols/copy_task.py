@@ -13,8 +13,8 @@ import numpy as np
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.fairseq_format import SPLITS
 from fairseq_transnormer.argument_types import integer_between, seed
+from fairseq_transnormer.data import SPLITS
 
 SEPARATOR = "|"
 COUNTS = (100_000, 1000, 1000)

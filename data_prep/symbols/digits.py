@@ -20,10 +20,10 @@ from data_prep.folders.arguments import (
 )
 from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.folders.errors import run_command
-from data_prep.folders.fairseq_format import SPLITS
 from data_prep.folders.picture_sheet import make_sheet, write_sheet
 from data_prep.symbols.digit_pictures import Digits, mnist_digits, sklearn_digits
 from fairseq_transnormer.argument_types import seed
+from fairseq_transnormer.data import SPLITS
 
 SOURCES = ("sklearn", "mnist")
 DEFAULT_SEED = 1

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..data.binary_data import read_binary_data
+
 
 def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float]:
     """Perplexities of ``text`` under frequencies counted in ``train``.
@@ -54,7 +56,8 @@ def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
     """All ids of a split of binarised text, int64 (N,), and the dictionary's size.
 
     Raises:
-        ValueError: the folder lacks the split or its dictionary.
+        ValueError: the folder lacks the split or its dictionary, or the split is
+            damaged.
     """
     for name in ("dict.txt", f"{split}.bin", f"{split}.idx"):
         if not (folder / name).is_file():
@@ -62,11 +65,9 @@ def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
                 f"{folder} has no {name}; allowed: binarised text with this split"
             )
     from fairseq.data import Dictionary
-    from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-    lines = MMapIndexedDataset(str(folder / split))
-    ids = np.concatenate([lines[i].numpy() for i in range(len(lines))])
-    return ids.astype(np.int64), len(Dictionary.load(str(folder / "dict.txt")))
+    ids = read_binary_data(folder / split).ids().astype(np.int64)
+    return ids, len(Dictionary.load(str(folder / "dict.txt")))
 
 
 def main(argv: list[str] | None = None) -> int:

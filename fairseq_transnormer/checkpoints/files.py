@@ -30,6 +30,12 @@ def number_of_updates(state: dict) -> int:
     return history[-1].get("num_updates", 0)
 
 
+def embedding_rows(weights: Mapping[str, Any]) -> int | None:
+    """Rows of a model's embedding of tokens; None where it has no such weight."""
+    name = next((n for n in weights if str(n).endswith("embed_tokens.weight")), None)
+    return None if name is None else len(weights[name])
+
+
 def fingerprint(path: Path) -> str:
     """What tells a checkpoint's content from another's, whatever its file's name.
 

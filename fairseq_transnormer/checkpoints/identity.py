@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..data import REPORT
 from ..data.fingerprints import file_sha256, remembered
 from ..data.subword_files import SPECIAL, dictionary_sha256
 from .safe_loading import CheckpointError, read_checkpoint
 
 # its place in a checkpoint: state["extra_state"][KEY]
 KEY = "dictionary_sha256"
-REPORT = "report.json"
 
 
 def identity_of(dictionary: Any) -> str:

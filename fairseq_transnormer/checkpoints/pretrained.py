@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.labelled_texts import DICTIONARY, SentenceData
+from .files import embedding_rows
 from .identity import saved_identity
 from .safe_loading import read_checkpoint
 
@@ -71,14 +72,7 @@ class PretrainedCheckpoint:
                 f"{path}: a checkpoint of {model.get('_name')} for the task "
                 f"{task_name}; allowed: bidirectional models, of the task masked_lm"
             )
-        rows = next(
-            (
-                len(weight)
-                for name, weight in weights.items()
-                if str(name).endswith("embed_tokens.weight")
-            ),
-            None,
-        )
+        rows = embedding_rows(weights)
         if rows is None:
             raise ValueError(f"{path}: no embed_tokens.weight in it")
         identity = saved_identity(state)

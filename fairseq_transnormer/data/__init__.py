@@ -1,1 +1,6 @@
 """What ``data_prep`` wrote, read without fairseq, and the fingerprints of data."""
+
+# names of a prepared folder's files: train.bin, train.idx, valid.bin, ...
+SPLITS = ("train", "valid", "test")
+# what data_prep says of a folder that it made, each file's SHA-256 among it
+REPORT = "report.json"

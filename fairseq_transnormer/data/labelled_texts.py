@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from . import REPORT
 from .fingerprints import file_fingerprint
 from .subword_files import OVERWRITE, SPECIAL, dictionary_sha256
 from .typed_mappings import (
@@ -22,7 +23,6 @@ from .typed_mappings import (
     read_json,
 )
 
-REPORT = "report.json"
 DICTIONARY = "input0/dict.txt"
 _REPORT_KINDS = {
     "task": TEXT,

@@ -2,27 +2,25 @@
 
 import os
 import shlex
-import struct
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import (
-    MMapIndexedDataset,
-    _code_to_dtype,
-    data_file_path,
-    index_file_path,
-)
+from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.utils import split_paths
 
 from ..checkpoints.identity import check_dictionary_file, task_dictionary
+from ..data.binary_data import (
+    AnotherFormatError,
+    BinaryData,
+    bin_file,
+    first_beyond,
+    idx_file,
+    in_parts,
+    read_binary_data,
+)
 from .workers import call_on_first_rank
 
-MAGIC = MMapIndexedDataset.Index._HDR_MAGIC
-HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")
-# read at once: pages of this many are in memory at most, and stay in the cache
-IDS_AT_ONCE = 1 << 24
 LABELS = "label"
 
 
@@ -90,8 +88,7 @@ def check_prefix(prefix: str) -> None:
         ValueError: it is not; files in another format, which fairseq has errors for,
             are passed over.
     """
-    index, data = index_file_path(prefix), data_file_path(prefix)
-    _check_prefix(prefix, _version(index), _version(data))
+    _check_prefix(prefix, *_versions(prefix))
 
 
 def check_token_ids(prefix: str, dictionary: Dictionary) -> None:
@@ -106,114 +103,52 @@ def check_token_ids(prefix: str, dictionary: Dictionary) -> None:
     Raises:
         ValueError: an id is beyond it; the file, the id and the dictionary are named.
     """
-    version = _version(data_file_path(prefix))
     size = len(dictionary)
-    if _largest_id(prefix, version) < size:
+    if _largest_id(prefix, *_versions(prefix)) < size:
         return
-    where, line, found = _first_beyond(prefix, size)
+    data = read_binary_data(prefix)
+    where = _first_beyond(data, size)
     file = getattr(dictionary, "file", None) or "the dictionary"
     raise ValueError(
-        f"{data_file_path(prefix)}: token {where} (line {line + 1}) has the id "
-        f"{found}; allowed: 0 to {size - 1}, since {file} has {size} symbols with "
-        f"{dictionary.nspecial} special ones. Prepare the data again, or put the "
-        "dictionary there that they were made with"
+        f"{bin_file(prefix)}: token {where} (line {data.line_of(where) + 1}) has the "
+        f"id {data.ids()[where]}; allowed: 0 to {size - 1}, since {file} has {size} "
+        f"symbols with {dictionary.nspecial} special ones. Prepare the data again, or "
+        "put the dictionary there that they were made with"
     )
 
 
-def _version(path: str) -> tuple[int, int]:
-    """Changes when the file is written again."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+def _versions(prefix: str) -> list[tuple[int, int]]:
+    """Change when one of the two files is written again."""
+    found = [os.stat(path) for path in (idx_file(prefix), bin_file(prefix))]
+    return [(status.st_size, status.st_mtime_ns) for status in found]
 
 
 @lru_cache(maxsize=4096)
 def _check_prefix(prefix: str, *versions: tuple[int, int]) -> None:
-    index, data = index_file_path(prefix), data_file_path(prefix)
-    with open(index, "rb") as file:
-        header = file.read(HEADER.size)
-    if not header.startswith(MAGIC[: len(header)]):
-        return
-    found = os.path.getsize(index)
-    if found < HEADER.size:
-        raise _truncated(index, found, f"at least {HEADER.size}")
-    _, version, code, lines = HEADER.unpack(header)
-    if version != 1 or code not in _code_to_dtype or not lines:
-        return
-    expected = HEADER.size + lines * (4 + 8)
-    if found != expected:
-        raise _truncated(index, found, f"{expected} for {lines} lines")
-    sizes, starts = _sizes_and_starts(index, lines)
-    end = _check_lines(index, sizes, starts, np.dtype(_code_to_dtype[code]).itemsize)
-    found = os.path.getsize(data)
-    if found != end:
-        raise _truncated(data, found, f"{end}, as {Path(index).name} says")
-
-
-def _sizes_and_starts(index: str, lines: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of each line, int32, and bytes in front of it, int64; not in memory."""
-    content = np.memmap(index, np.uint8, "r", HEADER.size)
-    return content[: 4 * lines].view("<i4"), content[4 * lines :].view("<i8")
-
-
-def _check_lines(
-    index: str, sizes: np.ndarray, starts: np.ndarray, itemsize: int
-) -> int:
-    """The bytes of all lines, which stand one after the other."""
-    end = 0
-    for first in range(0, len(sizes), IDS_AT_ONCE):
-        part = slice(first, first + IDS_AT_ONCE)
-        lengths = sizes[part].astype(np.int64) * itemsize
-        ends = lengths.cumsum() + end
-        wrong = np.flatnonzero((lengths < 0) | (starts[part] != ends - lengths))
-        if len(wrong):
-            line = first + int(wrong[0])
-            raise ValueError(
-                f"{index}: line {line + 1} has {sizes[line]} tokens and starts at byte "
-                f"{starts[line]}; allowed: 0 tokens or more, from byte "
-                f"{ends[wrong[0]] - lengths[wrong[0]]} on, where the line before ends. "
-                "The file is damaged; prepare the data again"
-            )
-        end = int(ends[-1])
-    return end
-
-
-def _ids(prefix: str) -> np.ndarray | None:
-    """All ids of PREFIX.bin, not in memory; None if they are no whole numbers."""
-    with open(index_file_path(prefix), "rb") as file:
-        header = file.read(HEADER.size)
-    if len(header) < HEADER.size or not header.startswith(MAGIC):
-        return None
-    dtype = np.dtype(_code_to_dtype[HEADER.unpack(header)[2]])
-    if dtype.kind not in "iu" or not os.path.getsize(data_file_path(prefix)):
-        return None
-    return np.memmap(data_file_path(prefix), dtype, "r")
+    try:
+        read_binary_data(prefix)
+    except AnotherFormatError:
+        pass
 
 
 @lru_cache(maxsize=4096)
-def _largest_id(prefix: str, version: tuple[int, int]) -> int:
-    """-1 if there is none. A negative one counts as very large."""
-    ids = _ids(prefix)
-    if ids is None:
+def _largest_id(prefix: str, *versions: tuple[int, int]) -> int:
+    """-1 if there are no ids. A negative one counts as very large."""
+    try:
+        ids = read_binary_data(prefix).ids()
+    except AnotherFormatError:
         return -1
     ids = ids.view(f"u{ids.dtype.itemsize}")
-    starts = range(0, len(ids), IDS_AT_ONCE)
-    return max(int(ids[start : start + IDS_AT_ONCE].max()) for start in starts)
+    return max((int(part.max()) for _, part in in_parts(ids)), default=-1)
 
 
-def _first_beyond(prefix: str, size: int) -> tuple[int, int, int]:
-    """Where the first id is that is beyond, in which line, and the id."""
-    ids = _ids(prefix)
-    for start in range(0, len(ids), IDS_AT_ONCE):
-        part = ids[start : start + IDS_AT_ONCE]
-        beyond = np.flatnonzero((part < 0) | (part >= size))
-        if len(beyond):
-            break
-    where = start + int(beyond[0])
-    index = index_file_path(prefix)
-    lines = (os.path.getsize(index) - HEADER.size) // (4 + 8)
-    _, starts = _sizes_and_starts(index, lines)
-    line = int(np.searchsorted(starts, where * ids.dtype.itemsize, side="right")) - 1
-    return where, line, int(ids[where])
+def _first_beyond(data: BinaryData, size: int) -> int:
+    """The place of the first id that is no entry of a dictionary of ``size``."""
+    for first, part in in_parts(data.ids()):
+        beyond = first_beyond(part, size)
+        if beyond is not None:
+            return first + beyond
+    raise ValueError(f"{data.prefix}: changed while it was read")
 
 
 def check_index_and_open(open_data, dataset, path):
@@ -240,10 +175,3 @@ def check_ids_and_load(load, path, dictionary=None, *arguments, **keywords):
             if isinstance(part, MMapIndexedDataset):
                 check_token_ids(part._path, dictionary)
     return dataset
-
-
-def _truncated(path: str, found: int, expected: str) -> ValueError:
-    return ValueError(
-        f"{path} has {found} bytes, expected {expected}: truncated or damaged; prepare "
-        "the data again (python -m data_prep verify checks all of a folder)"
-    )

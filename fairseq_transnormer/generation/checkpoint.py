@@ -10,6 +10,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 
 from .. import models
+from ..checkpoints.files import embedding_rows
 from ..checkpoints.identity import check_dictionary, check_dictionary_file
 from ..checkpoints.safe_loading import CheckpointError
 from ..data.subword_files import (
@@ -62,14 +63,7 @@ def load_language_model(
             f"{data / DICTIONARY}: {one_line(error)}; allowed: SYMBOL COUNT a line, in "
             "UTF-8, and each symbol once"
         ) from error
-    known = next(
-        (
-            len(weight)
-            for key, weight in state["model"].items()
-            if key.endswith("embed_tokens.weight")
-        ),
-        None,
-    )
+    known = embedding_rows(state["model"])
     if known is None:
         raise GenerationError(f"{path}: no embed_tokens.weight in it")
     if len(task.dictionary) != known:

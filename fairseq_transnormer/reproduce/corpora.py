@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data import SPLITS
 from ..data.fingerprints import file_fingerprint
 from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..data.labelled_texts import SentenceData
 from .errors import ReproduceError
 from .presets import Preset
 
-SPLITS = ("train", "valid", "test")
 # of a manifest: what the numbers in the files stand for
 MEANING = ("vocabulary", "classes", "sequences", "splits")
 FILES = ["dict.txt", *(f"{s}.{kind}" for s in SPLITS for kind in ("bin", "idx"))]

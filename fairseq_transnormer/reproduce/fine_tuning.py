@@ -14,8 +14,9 @@ from typing import Any
 
 from ..checkpoints.identity import weights_fingerprint
 from ..checkpoints.pretrained import FREE_FIELDS, PretrainedCheckpoint
+from ..data import REPORT
 from ..data.fingerprints import shortened
-from ..data.labelled_texts import REPORT, SentenceData, updates_of_training
+from ..data.labelled_texts import SentenceData, updates_of_training
 from ..launching.configurations import Configuration, compose
 from .corpora import LabelledText
 from .errors import ReproduceError

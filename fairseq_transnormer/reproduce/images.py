@@ -20,12 +20,12 @@ import numpy as np
 
 from ..analysis.figures import named_paths, pyplot, save
 from ..argument_types import positive_integer
+from ..data import REPORT
 from ..generation.errors import GenerationError
 
 if TYPE_CHECKING:
     from ..generation.generator import TextGenerator
 
-REPORT = "report.json"
 # what a drawn symbol is that is no level; an untrained model draws some
 NO_LEVEL = -1
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import datasets
 import pytest
-from small_corpora import article_lines
 
 from tests.messages import command_refuses
+
+from .small_corpora import article_lines
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,13 @@ import random
 from collections import Counter
 
 import pytest
-from binary_reading import encoder_of, read_ids
-from glue_copies import report_of, table_of
 
 from data_prep.folders import verify
 from data_prep.labelled_texts import classification
 from tests.messages import lines_naming
+
+from .binary_reading import encoder_of, read_ids
+from .glue_copies import report_of, table_of
 
 ROWS = [
     {"id": 7, "title": 'A "quoted" title', "body": "and, a body", "kind": "news"},

@@ -3,10 +3,11 @@
 from collections import Counter
 
 import pytest
-from binary_reading import read_dictionary, read_text
 
 from data_prep.folders.verify import verify_folder
 from data_prep.symbols import copy_task
+
+from .binary_reading import read_dictionary, read_text
 
 COUNTS = ["600", "30", "20"]
 

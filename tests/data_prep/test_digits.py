@@ -6,13 +6,14 @@ import struct
 import datasets
 import numpy as np
 import pytest
-from binary_reading import read_dictionary, read_text
 from PIL import Image
 from sklearn.datasets import load_digits
 
 from data_prep.folders.report import read_report
 from data_prep.folders.verify import verify_folder
 from data_prep.symbols import digits
+
+from .binary_reading import read_dictionary, read_text
 
 SPLITS = ("train", "valid", "test")
 

@@ -1,7 +1,6 @@
 """Encoders equal fairseq's own for any text, and work alike in several processes."""
 
 import pytest
-from dying_worker import die
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from fairseq.tokenizer import tokenize_line
@@ -12,6 +11,8 @@ from data_prep.folders.encoders import Gpt2Encoder, WordEncoder, count_words
 from data_prep.folders.errors import InputError
 from data_prep.folders.parallel import BATCH_LINES, map_batches
 from tests.messages import refuses
+
+from .dying_worker import die
 
 any_line = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"))
 

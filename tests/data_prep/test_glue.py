@@ -1,8 +1,14 @@
 """GLUE from each accepted form to what sentence_prediction reads."""
 
 import pytest
-from binary_reading import encoder_of, read_dictionary, read_ids
-from glue_copies import (
+
+from data_prep.folders.verify import verify_folder
+from data_prep.labelled_texts import glue
+from data_prep.labelled_texts.glue_tasks import TASKS
+from tests.messages import lines_naming
+
+from .binary_reading import encoder_of, read_dictionary, read_ids
+from .glue_copies import (
     QUOTED,
     hub_dataset,
     report_of,
@@ -11,11 +17,6 @@ from glue_copies import (
     write_originals,
     write_tsv,
 )
-
-from data_prep.folders.verify import verify_folder
-from data_prep.labelled_texts import glue
-from data_prep.labelled_texts.glue_tasks import TASKS
-from tests.messages import lines_naming
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """Mistakes in GLUE's copies: one message that names file, line, field and value."""
 
 import pytest
-from glue_copies import hub_dataset, write_hub_layout, write_originals
 
 from data_prep.labelled_texts import glue
 from data_prep.labelled_texts.glue_tasks import TASKS
+
+from .glue_copies import hub_dataset, write_hub_layout, write_originals
 
 
 @pytest.fixture

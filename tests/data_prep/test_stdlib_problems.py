@@ -6,12 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from glue_copies import report_of, table_of
 
 from data_prep.documentation import stdlib_problems
 from data_prep.documentation.stdlib_documents import package_documents
 from data_prep.documentation.stdlib_problems import EXAMPLES, PACKAGES
 from data_prep.labelled_texts import classification, glue
+
+from .glue_copies import report_of, table_of
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 
 import pytest
-from binary_reading import encoder_of, read_dictionary, read_ids, read_text
 from fairseq import options, tasks
 from fairseq.data.encoders.sentencepiece_bpe import (
     SentencepieceBPE,
@@ -13,7 +12,6 @@ from fairseq.data.encoders.sentencepiece_bpe import (
 from fairseq_cli import preprocess
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_corpora import article_lines
 
 from data_prep.folders import verify
 from data_prep.folders.encoders import WordEncoder
@@ -21,6 +19,9 @@ from data_prep.folders.fairseq_format import word_dictionary, write_split
 from data_prep.own_text import text
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import lines_naming
+
+from .binary_reading import encoder_of, read_dictionary, read_ids, read_text
+from .small_corpora import article_lines
 
 PIECES = ["--tokenizer", "sentencepiece"]
 WORDS = ["--tokenizer", "word"]

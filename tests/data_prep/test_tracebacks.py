@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-from small_corpora import article_lines
 
 from data_prep.documentation import debian_docs, stdlib_corpus
 from data_prep.folders import verify
@@ -17,6 +16,8 @@ from data_prep.own_text import text
 from data_prep.symbols import digits
 from data_prep.wikitext import wikitext103
 from tests.messages import assert_names, refuses
+
+from .small_corpora import article_lines
 
 SHA = "0" * 64
 DEEP = "[" * 100_000

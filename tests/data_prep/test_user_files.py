@@ -6,14 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from killed_runs import KILLED, STEPS, run_killed
 
 from data_prep.documentation.corpus import SPLITS, prepare_corpus
 from data_prep.folders import sequence_folder
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.report import REPORT
 from data_prep.folders.sequence_folder import (
     MANIFEST,
     prepare_sequences,
@@ -23,8 +21,11 @@ from data_prep.labelled_texts import classification
 from data_prep.long_range_arena import lra_stand_ins
 from data_prep.own_text import text
 from data_prep.symbols import copy_task, digits
+from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import assert_names
+
+from .killed_runs import KILLED, STEPS, run_killed
 
 # with those that the tool itself uses
 NAMES = ("notes.txt", ".stages.json", MANIFEST, "train.labels.npy", "sub/a b", "é")

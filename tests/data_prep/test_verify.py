@@ -57,7 +57,7 @@ def test_wrong_magic(word_folder, fails):
         (17, b"\x63", ["number type 99"]),
         (17, b"\x06", ["float64"]),
         (18, b"\xff", ["truncated", "damaged"]),
-        (26, b"\x63", ["lengths", "positions"]),
+        (26, b"\x63", ["line 2", "starts"]),
     ],
 )
 def test_damaged_index(word_folder, fails, position, content, parts):

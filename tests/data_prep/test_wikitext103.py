@@ -5,13 +5,14 @@ import shutil
 
 import datasets
 import pytest
-from binary_reading import read_dictionary, read_ids
 from fairseq import options
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from fairseq_cli import preprocess
 
 from data_prep.folders import verify
 from data_prep.wikitext import wikitext103
+
+from .binary_reading import read_dictionary, read_ids
 
 SPLITS = ("train", "valid", "test")
 

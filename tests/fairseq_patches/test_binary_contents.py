@@ -14,10 +14,11 @@ from fairseq.tasks import setup_task
 from fairseq_cli import train
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.fairseq_patches import binary_data
+from fairseq_transnormer.data import binary_data
+from fairseq_transnormer.data.binary_data import HEADER, BinaryData
 from fairseq_transnormer.fairseq_patches.binary_data import (
-    HEADER,
     check_prefix,
+    check_shards,
     check_token_ids,
 )
 from tests.binary_data import write_binary_data
@@ -219,13 +220,13 @@ def test_labelled_texts_have_a_dictionary_for_each_column(tmp_path, column, beyo
     settings |= {"regression_target": False, "classification_head_name": "head"}
     task = setup_task(OmegaConf.create(settings | {"seed": 1}))
     task.load_dataset("train")
-    binary_data.check_shards(task, str(folder), "train")
+    check_shards(task, str(folder), "train")
     path = folder / column / "train.bin"
     change(path, np.uint16, 0, beyond)
     with refuses(ValueError, path, beyond, folder / column / "dict.txt"):
         task.load_dataset("train")
     with refuses(ValueError, path, beyond, folder / column / "dict.txt"):
-        binary_data.check_shards(task, str(folder), "train")
+        check_shards(task, str(folder), "train")
 
 
 def test_a_dictionary_that_was_changed_after_its_report_is_refused(tmp_path):
@@ -253,10 +254,8 @@ def test_a_dictionary_that_was_changed_after_its_report_is_refused(tmp_path):
 def test_a_second_look_costs_nothing(tmp_path, monkeypatch):
     """A split that is opened again, as in each epoch, is not read again."""
     write(tmp_path, lines=[20] * 50)
-    dictionary, looks, original = words(), [], binary_data._ids
-    monkeypatch.setattr(
-        binary_data, "_ids", lambda prefix: looks.append(prefix) or original(prefix)
-    )
+    dictionary, looks, ids = words(), [], BinaryData.ids
+    monkeypatch.setattr(BinaryData, "ids", lambda data: looks.append(0) or ids(data))
     for _ in range(3):
         data_utils.load_indexed_dataset(str(tmp_path / "train"), dictionary, "mmap")
     assert len(looks) == 1

@@ -176,9 +176,9 @@ DATA = (
     ),
     Mutant(
         "data_prep/ids-beyond-the-dictionary",
-        "data_prep/folders/verify.py",
-        "(part < 0) | (part >= dictionary_size)",
-        "(part < 0) | (part > dictionary_size)",
+        "fairseq_transnormer/data/binary_data.py",
+        "(ids < 0) | (ids >= size)",
+        "(ids < 0) | (ids > size)",
         "tests/data_prep/test_verify.py",
     ),
     Mutant(

@@ -1,0 +1,177 @@
+"""fairseq's binary data, PREFIX.idx and PREFIX.bin, read without fairseq.
+
+PREFIX.bin has the token ids of all lines, one line after the other. PREFIX.idx has a
+header, then for each of the L lines its tokens (int32) and where it starts in the .bin,
+in bytes (int64). Neither is read into memory as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+# magic, version, number of the type of the ids, lines
+HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")
+BYTES_A_LINE = 4 + 8
+# number of a type -> type; fairseq's _code_to_dtype
+DTYPES = {
+    number: np.dtype(name)
+    for number, name in {
+        **{1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64"},
+        **{6: "float64", 7: "float64", 8: "uint16", 9: "uint32", 10: "uint64"},
+    }.items()
+}
+# read at once: pages of this many are in memory at most, and stay in the cache
+IDS_AT_ONCE = 1 << 24
+
+
+class AnotherFormatError(ValueError):
+    """An .idx of another format, or of numbers that are no ids: not for this reader."""
+
+
+@dataclass(frozen=True)
+class BinaryData:
+    """A split whose .idx and .bin agree.
+
+    Attributes:
+        prefix: the files' path without .idx and .bin.
+        dtype: of the ids in the .bin.
+        sizes: tokens of each line, int32 (L,).
+        starts: bytes in front of each line in the .bin, int64 (L,).
+    """
+
+    prefix: str
+    dtype: np.dtype
+    sizes: np.ndarray
+    starts: np.ndarray
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all lines."""
+        if not len(self.sizes):
+            return 0
+        return int(self.starts[-1]) // self.dtype.itemsize + int(self.sizes[-1])
+
+    def ids(self) -> np.ndarray:
+        """The token ids of all lines, (tokens,), on the disk until they are used."""
+        if not self.tokens:
+            return np.empty(0, self.dtype)
+        return np.memmap(bin_file(self.prefix), self.dtype, "r")
+
+    def line_of(self, token: int) -> int:
+        """The line, from 0, that a token of all lines is in."""
+        at = token * self.dtype.itemsize
+        return int(np.searchsorted(self.starts, at, side="right")) - 1
+
+
+def idx_file(prefix: str | Path) -> Path:
+    """PREFIX.idx."""
+    return Path(f"{prefix}.idx")
+
+
+def bin_file(prefix: str | Path) -> Path:
+    """PREFIX.bin."""
+    return Path(f"{prefix}.bin")
+
+
+def read_binary_data(prefix: str | Path) -> BinaryData:
+    """Read PREFIX.idx and check it, and that PREFIX.bin is as long as it says.
+
+    Raises:
+        AnotherFormatError: the .idx is not of fairseq's mmap format, or not of ids.
+        ValueError: a file is truncated or damaged; the file and the first fault are
+            named.
+        OSError: a file cannot be read.
+    """
+    dtype, lines = _read_header(idx_file(prefix))
+    sizes, starts = _sizes_and_starts(idx_file(prefix), lines)
+    expected = _check_lines(idx_file(prefix), sizes, starts, dtype.itemsize)
+    found = os.path.getsize(bin_file(prefix))
+    if found != expected:
+        source = idx_file(prefix).name
+        raise _truncated(bin_file(prefix), found, f"{expected}, as {source} says")
+    return BinaryData(str(prefix), dtype, sizes, starts)
+
+
+def in_parts(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(first, ids[first : first + IDS_AT_ONCE]) of all ids in their order."""
+    for first in range(0, len(ids), IDS_AT_ONCE):
+        yield first, ids[first : first + IDS_AT_ONCE]
+
+
+def first_beyond(ids: np.ndarray, size: int) -> int | None:
+    """Where the first of ``ids`` is that a dictionary of ``size`` lacks, if any."""
+    beyond = np.flatnonzero((ids < 0) | (ids >= size))
+    return int(beyond[0]) if len(beyond) else None
+
+
+def _read_header(path: Path) -> tuple[np.dtype, int]:
+    """The type of the ids and the number of lines."""
+    with path.open("rb") as file:
+        header = file.read(HEADER.size)
+    found = path.stat().st_size
+    if not MAGIC.startswith(header[: len(MAGIC)]):
+        raise AnotherFormatError(
+            f"{path}: not an index of the mmap format: it starts with "
+            f"{header[: len(MAGIC)]!r}, expected {MAGIC!r}"
+        )
+    if found < HEADER.size:
+        raise _truncated(path, found, f"at least {HEADER.size}")
+    _, version, number, lines = HEADER.unpack(header)
+    if version != VERSION:
+        raise AnotherFormatError(f"{path}: format version {version}, expected 1")
+    if number not in DTYPES:
+        raise AnotherFormatError(
+            f"{path}: unknown number type {number}, allowed are {sorted(DTYPES)}"
+        )
+    if DTYPES[number].kind not in "iu":
+        raise AnotherFormatError(
+            f"{path}: number type {DTYPES[number]} cannot hold token ids"
+        )
+    expected = HEADER.size + lines * BYTES_A_LINE
+    if found != expected:
+        raise _truncated(path, found, f"{expected} for {lines} lines")
+    return DTYPES[number], lines
+
+
+def _sizes_and_starts(path: Path, lines: int) -> tuple[np.ndarray, np.ndarray]:
+    if not lines:
+        return np.empty(0, "<i4"), np.empty(0, "<i8")
+    content = np.memmap(path, np.uint8, "r", HEADER.size)
+    return content[: 4 * lines].view("<i4"), content[4 * lines :].view("<i8")
+
+
+def _check_lines(
+    path: Path, sizes: np.ndarray, starts: np.ndarray, itemsize: int
+) -> int:
+    """The bytes of all lines, which stand one after the other."""
+    end = 0
+    for first, part in in_parts(sizes):
+        lengths = part.astype(np.int64) * itemsize
+        ends = lengths.cumsum() + end
+        found = starts[first : first + len(part)]
+        wrong = np.flatnonzero((lengths < 0) | (found != ends - lengths))
+        if len(wrong):
+            at = int(wrong[0])
+            raise ValueError(
+                f"{path}: line {first + at + 1} has {part[at]} tokens and starts at "
+                f"byte {found[at]}; allowed: 0 tokens or more, from byte "
+                f"{ends[at] - lengths[at]} on, where the line before ends. The file is "
+                "damaged; prepare the data again"
+            )
+        end = int(ends[-1])
+    return end
+
+
+def _truncated(path: Path, found: int, expected: str) -> ValueError:
+    return ValueError(
+        f"{path} has {found} bytes, expected {expected}: truncated or damaged; prepare "
+        "the data again (python -m data_prep verify checks all of a folder)"
+    )

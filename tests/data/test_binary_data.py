@@ -1,0 +1,75 @@
+"""Binary data that fairseq wrote are read as fairseq reads them."""
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import indexed_dataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from fairseq_transnormer.data import binary_data
+from fairseq_transnormer.data.binary_data import (
+    DTYPES,
+    MAGIC,
+    AnotherFormatError,
+    bin_file,
+    idx_file,
+    read_binary_data,
+)
+from tests.messages import refuses
+
+
+def write(prefix, lines, dtype):
+    """Lines of 0, 1, 2, ... as fairseq writes them; returns the prefix."""
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype)
+    for count in lines:
+        builder.add_item(torch.arange(count))
+    builder.finalize(f"{prefix}.idx")
+    return prefix
+
+
+def test_the_format_is_fairseqs():
+    assert MAGIC == MMapIndexedDataset.Index._HDR_MAGIC
+    fairseqs = indexed_dataset._code_to_dtype
+    assert DTYPES == {code: np.dtype(kind) for code, kind in fairseqs.items()}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.int64])
+@pytest.mark.parametrize("lines", [(3, 1, 4), (0, 2, 0, 5, 0), (7,)])
+def test_lines_and_ids_are_fairseqs(tmp_path, dtype, lines):
+    prefix = write(tmp_path / "train", lines, dtype)
+    found, fairseqs = read_binary_data(prefix), MMapIndexedDataset(str(prefix))
+    assert found.dtype == dtype and found.tokens == sum(lines)
+    assert found.sizes.tolist() == fairseqs.sizes.tolist() == list(lines)
+    expected = np.concatenate([fairseqs[i].numpy() for i in range(len(fairseqs))])
+    assert found.ids().tolist() == expected.tolist()
+    of_tokens = np.repeat(np.arange(len(lines)), lines)
+    assert [found.line_of(token) for token in range(sum(lines))] == of_tokens.tolist()
+
+
+def test_no_line_at_all(tmp_path):
+    found = read_binary_data(write(tmp_path / "train", (), np.uint16))
+    assert found.tokens == len(found.sizes) == len(found.ids()) == 0
+
+
+def test_parts_are_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(binary_data, "IDS_AT_ONCE", 3)
+    ids = read_binary_data(write(tmp_path / "train", (5, 2), np.uint16)).ids()
+    parts = [(first, part.tolist()) for first, part in binary_data.in_parts(ids)]
+    assert parts == [(0, [0, 1, 2]), (3, [3, 4, 0]), (6, [1])]
+
+
+def test_another_format_is_told_from_damage(tmp_path):
+    prefix = write(tmp_path / "train", (5, 2), np.uint16)
+    content = idx_file(prefix).read_bytes()
+    idx_file(prefix).write_bytes(b"TNTIDX\0\0\0" + content[9:])
+    with refuses(AnotherFormatError, idx_file(prefix), "TNTIDX", "MMIDIDX"):
+        read_binary_data(prefix)
+    for size in (0, 5, 12, len(content) - 1):
+        idx_file(prefix).write_bytes(content[:size])
+        with refuses(ValueError, idx_file(prefix), f"{size} bytes") as caught:
+            read_binary_data(prefix)
+        assert not isinstance(caught.value, AnotherFormatError)
+    idx_file(prefix).write_bytes(content)
+    bin_file(prefix).write_bytes(b"\0" * 15)
+    with refuses(ValueError, bin_file(prefix), "15 bytes", 14, "train.idx"):
+        read_binary_data(prefix)
