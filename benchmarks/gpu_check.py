@@ -17,7 +17,6 @@ Exit code: 0 all steps passed, 1 some did not, 2 wrong usage, 3 no CUDA device (
 only summary.json is written, and says that nothing was measured).
 """
 
-import argparse
 import json
 import statistics
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from fairseq_transnormer.argument_types import positive_number
+from fairseq_transnormer.subcommands import command_parser
 
 from .harness.timed_steps import ROOT, Step, run_steps, write_summary
 
@@ -210,11 +210,7 @@ def describe_device() -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks gpu_check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("benchmarks gpu_check", __doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder, empty or new")
     parser.add_argument(
         "--seconds",

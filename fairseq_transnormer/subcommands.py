@@ -1,15 +1,16 @@
-"""``python -m PACKAGE COMMAND``: a table of commands, each ``main`` of a module.
+"""``python -m PACKAGE COMMAND``: a table of commands, and what each of them shares.
 
-Only the module of the command that is asked for is imported: the list of commands, and
-a mistyped one, are answered in a moment.
+A command is ``main(arguments)`` of a module. Only the module of the one that is asked
+for is imported: the list of commands, and a mistyped one, are answered in a moment.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -60,6 +61,43 @@ def run(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     return status or 0
+
+
+def command_parser(
+    program: str, description: str | None, **options
+) -> argparse.ArgumentParser:
+    """A parser of ``python -m PROGRAM`` whose help shows the description as written.
+
+    Args:
+        program: PACKAGE COMMAND.
+        options: of ``argparse.ArgumentParser``.
+    """
+    return argparse.ArgumentParser(
+        prog=f"python -m {program}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )
+
+
+def run_command(
+    program: str, command: Callable[[], None], mistake: type[Exception]
+) -> int:
+    """Run a command; its exit code, 2 after a line on stderr for a mistake.
+
+    Args:
+        program: for the line.
+        command: does the work.
+        mistake: what it raises where the user's input does not do.
+    """
+    try:
+        command()
+    except mistake as error:
+        print(f"{program}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 def listing(program: str, description: str, commands: Mapping[str, Subcommand]) -> str:

@@ -32,18 +32,18 @@ ALLOWED = {
     "__init__": {"missing_packages", "registration"},
     "hydra_train": set(),
     "__main__": {"subcommands"},
-    "generation": {"checkpoints", "data", "models", "modules", "ops"},
-    "classification": {"checkpoints", "criterions", "data"},
-    "export": {
-        *("checkpoints", "data", "missing_packages"),
-        *("models", "modules"),
+    "generation": {"checkpoints", "data", "models", "modules", "ops", "subcommands"},
+    "classification": {"checkpoints", "criterions", "data", "subcommands"},
+    "export": {"checkpoints", "data", "missing_packages", "models", "modules"},
+    "analysis": {
+        *("argument_types", "checkpoints", "data", "models", "modules", "ops"),
+        "subcommands",
     },
-    "analysis": {"checkpoints", "data", "models", "modules", "ops"},
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "generation"),
         *("hydra_train", "launching", "missing_packages", "modules", "subcommands"),
     },
-    "data_prep.folders": {"argument_types", "data"},
+    "data_prep.folders": {"argument_types", "data", "subcommands"},
     "data_prep.wikitext": {"data_prep.folders"},
     "data_prep.own_text": {"argument_types", "data", "data_prep.folders"},
     "data_prep.documentation": {"argument_types", "data", "data_prep.folders"},
@@ -57,6 +57,7 @@ ALLOWED = {
     "benchmarks.kernels": {"argument_types", "benchmarks.harness", "ops"},
     "benchmarks.training": {
         *("analysis", "argument_types", "benchmarks.harness", "modules"),
+        "subcommands",
     },
     "benchmarks.generation": {
         *("argument_types", "benchmarks.harness", "generation", "modules", "ops"),

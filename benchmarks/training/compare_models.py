@@ -10,7 +10,6 @@ runs are not repeated, interrupted ones resume. The JSON file keeps every run's 
 and losses.
 """
 
-import argparse
 import os
 import re
 import shlex
@@ -24,6 +23,7 @@ from tqdm import tqdm
 
 from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.argument_types import positive_integer
+from fairseq_transnormer.subcommands import command_parser
 
 from ..harness import results
 from ..harness.environment import describe
@@ -123,11 +123,7 @@ def run(row: str, seed: int, data: Path, runs: Path, updates: int) -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks compare_models",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("benchmarks compare_models", __doc__)
     parser.add_argument("--data", type=Path, required=True, help="binarised corpus")
     parser.add_argument(
         "--out",

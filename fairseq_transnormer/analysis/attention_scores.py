@@ -11,7 +11,6 @@ definitions.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import dataclass
@@ -20,7 +19,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..argument_types import positive_integer
 from ..checkpoints.identity import weights_fingerprint
+from ..subcommands import command_parser
 from .attention_matrices import attention_matrices, row_distributions
 from .figures import named_paths, pyplot, save
 from .trained_models import load_trained_model, read_blocks, run_on
@@ -116,11 +117,7 @@ def attention_scores(
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse attention_scores",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse attention_scores", __doc__)
     parser.add_argument(
         "--checkpoint",
         action="append",
@@ -132,8 +129,9 @@ def main(argv: list[str] | None = None) -> int:
         "--data", type=Path, required=True, help="binarised text, with its dict.txt"
     )
     parser.add_argument("--split", default="valid", help="of the text (valid)")
-    parser.add_argument("--sequences", type=int, default=8, help="to average over (8)")
-    parser.add_argument("--length", type=int, default=512, help="tokens each (512)")
+    number = {"type": positive_integer}
+    parser.add_argument("--sequences", **number, default=8, help="to average over (8)")
+    parser.add_argument("--length", **number, default=512, help="tokens each (512)")
     parser.add_argument(
         "--layers", type=int, nargs="+", default=[0, 1, 2], help="of the maps (0 1 2)"
     )
@@ -143,7 +141,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="folder")
     arguments = parser.parse_args(argv)
     try:
-        _check_positive(sequences=arguments.sequences, length=arguments.length)
         paths = named_paths(arguments.checkpoint)
         tokens = read_blocks(
             arguments.data, arguments.split, arguments.sequences, arguments.length
@@ -177,12 +174,6 @@ def main(argv: list[str] | None = None) -> int:
         for layer, each in result["attentions"].items():
             print(f"  {each['area']:.3f}  {layer}")
     return 0
-
-
-def _check_positive(**values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"--{name} {value}; allowed: 1 or more")
 
 
 def _chosen_maps(

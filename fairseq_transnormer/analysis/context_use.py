@@ -8,7 +8,6 @@ length. A model whose perplexity does not rise with shorter blocks makes nothing
 lies farther away.
 """
 
-import argparse
 import json
 import logging
 from pathlib import Path
@@ -16,7 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..argument_types import positive_integer
 from ..checkpoints.identity import weights_fingerprint
+from ..subcommands import command_parser
 from .figures import named_paths
 from .trained_models import after_begin, load_trained_model, read_blocks
 
@@ -89,17 +90,18 @@ def _scores(model: nn.Module, tokens: Tensor, wanted: Tensor, causal: bool) -> T
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse context_use",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse context_use", __doc__)
     parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH")
     parser.add_argument("--data", type=Path, required=True, help="binarised text")
     parser.add_argument("--split", default="valid", help="that is predicted (valid)")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 512])
     parser.add_argument(
-        "--tokens", type=int, default=102400, help="the first ones (102400)"
+        "--lengths", type=positive_integer, nargs="+", default=[64, 512]
+    )
+    parser.add_argument(
+        "--tokens",
+        type=positive_integer,
+        default=102400,
+        help="the first ones (102400)",
     )
     parser.add_argument(
         "--mask-share", type=float, default=0.15, help="of a masked model (0.15)"

@@ -8,14 +8,15 @@ do without any attention. Models that stand there have not begun to use their at
 and their order says nothing about it.
 """
 
-import argparse
 import json
 import logging
 from pathlib import Path
 
 import numpy as np
 
+from ..argument_types import positive_integer
 from ..data.binary_data import read_binary_data
+from ..subcommands import command_parser
 
 
 def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float]:
@@ -72,20 +73,18 @@ def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse frequency_baselines",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse frequency_baselines", __doc__)
     parser.add_argument("data", type=Path, help="folder of binarised text")
     parser.add_argument("--split", default="valid", help="that is predicted (valid)")
     parser.add_argument(
         "--tokens",
-        type=int,
+        type=positive_integer,
         help="only so many, the first ones",
     )
     parser.add_argument(
-        "--train-tokens", type=int, help="only the first ones of train are counted"
+        "--train-tokens",
+        type=positive_integer,
+        help="only the first ones of train are counted",
     )
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     options = parser.parse_args(argv)

@@ -9,13 +9,13 @@ paper's bound. Writes gradient_bounds.json and gradient_bounds.png into the fold
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
 
+from ..argument_types import positive_integer, positive_number
+from ..subcommands import command_parser
 from .attention_gradients import (
     ATTENTIONS,
     papers_bound,
@@ -132,24 +132,13 @@ def draw(results: dict, target: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse gradient_bounds",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse gradient_bounds", __doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder")
-    parser.add_argument("--length", type=int, default=32, help="n (32)")
-    parser.add_argument("--width", type=int, default=16, help="d (16)")
-    parser.add_argument("--eps", type=float, default=1e-8, help="of RMSNorm (1e-8)")
+    add = parser.add_argument
+    add("--length", type=positive_integer, default=32, help="n (32)")
+    add("--width", type=positive_integer, default=16, help="d (16)")
+    add("--eps", type=positive_number, default=1e-8, help="of RMSNorm (1e-8)")
     arguments = parser.parse_args(argv)
-    for name in ("length", "width", "eps"):
-        value = getattr(arguments, name)
-        if not value > 0:
-            print(
-                f"gradient_bounds: error: --{name} {value}; allowed: above 0",
-                file=sys.stderr,
-            )
-            return 2
     inputs = Inputs(arguments.length, arguments.width)
     results = {
         "length": arguments.length,

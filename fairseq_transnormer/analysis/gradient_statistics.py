@@ -9,7 +9,6 @@ docs/analyses.md has the definition, and how a run records its gradients.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy
 
+from ..subcommands import command_parser
 from .figures import named_paths, pyplot, save
 
 ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")
@@ -163,11 +163,7 @@ def plot(series: dict[str, GradientSeries], target: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse gradient_statistics",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse gradient_statistics", __doc__)
     parser.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="of a run each")
     parser.add_argument("--first", type=int, default=1, help="first update counted")
     parser.add_argument("--last", type=int, help="last update counted")

@@ -7,10 +7,10 @@ Reads logs that fairseq-train wrote with --log-format json, or the train.log of 
 folder; one that is still being written will do. Prints each run's last values.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
+from ..subcommands import command_parser
 from .figures import named_paths, pyplot, save
 from .training_log import read_training_log
 
@@ -84,11 +84,7 @@ def plot_runs(runs: dict[str, dict[str, list[dict]]], target: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse run_curves",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse run_curves", __doc__)
     parser.add_argument(
         "runs", nargs="+", metavar="NAME=LOG", help="log, or its folder"
     )

@@ -8,11 +8,11 @@ Reads a log that fairseq-train wrote with --log-format json, and logs of
 fairseq-eval-lm.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
+from ..subcommands import command_parser
 from .figures import pyplot, save
 from .training_log import read_evaluation_log, read_training_log
 
@@ -42,11 +42,7 @@ def plot_losses(records: dict[str, list[dict]], target: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse summary",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse summary", __doc__)
     parser.add_argument("--log", type=Path, required=True, help="of fairseq-train")
     parser.add_argument(
         "--evaluations", type=Path, nargs="*", default=[], help="of fairseq-eval-lm"

@@ -5,7 +5,6 @@ token of 512 and of 8,192 costs in a forward pass of their layers; the second ha
 Long-Range Arena's classifiers by task.
 """
 
-import argparse
 from types import SimpleNamespace
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from ..modules.model_flops import layer_flops
 from ..modules.systems import SYSTEMS, System
+from ..subcommands import command_parser
 
 VOCABULARIES = {"alm": 267_744, "blm": 50_265}
 LENGTHS = (512, 8192)
@@ -29,11 +29,7 @@ NONE = "–"
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the tables; returns the exit code."""
-    argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse systems",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(arguments)
+    command_parser("fairseq_transnormer analyse systems", __doc__).parse_args(arguments)
     print(language_models(), arena(), sep="\n\n")
     return 0
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checkpoints.identity import weights_fingerprint
+from ..subcommands import run_command
 from .errors import ClassificationError
 
 if TYPE_CHECKING:
@@ -26,14 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status, 2 if what was given does not do."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    try:
-        _run(args)
-    except ClassificationError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return run_command(parser.prog, lambda: _run(args), ClassificationError)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from ..analysis.figures import named_paths, pyplot, save
 from ..argument_types import positive_integer
 from ..data import REPORT
 from ..generation.errors import GenerationError
+from ..subcommands import command_parser
 
 if TYPE_CHECKING:
     from ..generation.generator import TextGenerator
@@ -173,11 +174,7 @@ def _rows(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse images",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse images", __doc__)
     add = parser.add_argument
     add(
         "--checkpoint",

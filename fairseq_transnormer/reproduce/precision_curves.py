@@ -9,7 +9,6 @@ and seed from its configuration. The noise is the standard deviation of fp32 ove
 a precision is compared with fp32 of the same seed, so of the same batches.
 """
 
-import argparse
 import json
 import math
 import statistics
@@ -19,6 +18,7 @@ from pathlib import Path
 from ..analysis.figures import pyplot, save
 from ..analysis.run_curves import LOG, series
 from ..analysis.training_log import read_training_log
+from ..subcommands import command_parser
 from .errors import ReproduceError
 from .runs import CONFIGURATION, RunFolder
 
@@ -231,11 +231,7 @@ def plot(runs: list[dict], target: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer analyse precision_curves",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("fairseq_transnormer analyse precision_curves", __doc__)
     parser.add_argument("folder", type=Path, help="that has the runs below it")
     parser.add_argument("--json", type=Path, required=True, help="file to make")
     parser.add_argument("--plot", type=Path, required=True, help="image to make")

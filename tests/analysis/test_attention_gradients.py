@@ -111,4 +111,4 @@ def test_command_writes_numbers_and_a_figure(tmp_path, capsys):
     assert (tmp_path / "gradient_bounds.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "gradient_bounds.json").stat().st_size > 1000
     wrong = [*arguments, "--eps", "0"]
-    command_refuses(gradient_bounds.main, wrong, capsys, "--eps 0.0", "above 0")
+    command_refuses(gradient_bounds.main, wrong, capsys, "--eps", "0", "above 0")

@@ -68,7 +68,7 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
         ("--head", 5, "--head 5", "0 ... 1"),
         ("--split", "other", data_bin, "'other'"),
         ("--checkpoint", "x=nowhere.pt", "nowhere.pt", "no such"),
-        ("--sequences", 0, "--sequences 0", "1 or more"),
+        ("--sequences", 0, "--sequences", "0", "from 1"),
     ):
         wrong = [*arguments, option, value]
         command_refuses(attention_scores.main, wrong, capsys, *parts)
