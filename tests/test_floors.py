@@ -17,6 +17,7 @@ ALLOWED = {
     "registration": set(),
     "argument_types": set(),
     "subcommands": set(),
+    "devices": set(),
     "checkpoints": {"data"},
     "launching": {"argument_types"},
     "modules": {"ops"},
@@ -32,8 +33,10 @@ ALLOWED = {
     "__init__": {"missing_packages", "registration"},
     "hydra_train": set(),
     "__main__": {"subcommands"},
-    "generation": {"checkpoints", "data", "models", "modules", "ops", "subcommands"},
-    "classification": {"checkpoints", "criterions", "data", "subcommands"},
+    "generation": {
+        *("checkpoints", "data", "devices", "models", "modules", "ops", "subcommands"),
+    },
+    "classification": {"checkpoints", "criterions", "data", "devices", "subcommands"},
     "export": {"checkpoints", "data", "missing_packages", "models", "modules"},
     "analysis": {
         *("argument_types", "checkpoints", "data", "models", "modules", "ops"),

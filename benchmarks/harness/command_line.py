@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -116,6 +117,26 @@ def record(
         settings=settings
         | {"clock": options.clock, "repeats": repeats(options)._asdict()},
     )
+
+
+def run(
+    benchmark: str,
+    options: argparse.Namespace,
+    arguments: list[str] | None,
+    settings: dict[str, object],
+    measurements: Iterable[list[dict[str, object]]],
+) -> None:
+    """Measure, and write the rows as they come.
+
+    Args:
+        settings: as for ``record``.
+        measurements: a generator: nothing is measured before threads and seed are set.
+    """
+    prepare(options)
+    file = record(benchmark, options, arguments, settings)
+    for rows in measurements:
+        file.add(rows)
+    file.finish()
 
 
 def output_path(benchmark: str, options: argparse.Namespace) -> Path:

@@ -9,6 +9,7 @@ of tokens. Forward (without autograd) and forward with backward.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -69,6 +70,16 @@ def measure_group(
     return list(rows.values())
 
 
+def measure(options) -> Iterator[list[dict[str, object]]]:
+    """The rows of one width, length and mode after the other."""
+    limits = cases.Deadline(options.time_limit)
+    for width in options.widths:
+        for length in options.lengths:
+            for mode in MODES:
+                yield measure_group(length, width, mode, limits, options)
+                print(f"{NAME}: n = {length}, d = {width}, {mode}", flush=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
@@ -88,8 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     options.chunk_sizes.sort()
-    command_line.prepare(options)
-    record = command_line.record(
+    command_line.run(
         NAME,
         options,
         arguments,
@@ -100,11 +110,5 @@ def main(arguments: list[str] | None = None) -> None:
             "dtype": options.dtype,
             "memory_method": METHODS[options.device.type],
         },
+        measure(options),
     )
-    limits = cases.Deadline(options.time_limit)
-    for width in options.widths:
-        for length in options.lengths:
-            for mode in MODES:
-                record.add(measure_group(length, width, mode, limits, options))
-                print(f"{NAME}: n = {length}, d = {width}, {mode}", flush=True)
-    record.finish()

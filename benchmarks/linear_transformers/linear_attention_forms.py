@@ -164,6 +164,16 @@ def measure_group(
     return list(rows.values())
 
 
+def measure(options) -> Iterator[list[dict[str, object]]]:
+    """The rows of one case of the sweeps and one mode after the other."""
+    limits = cases.Limits(options)
+    for group in sweep(options):
+        for mode in MODES:
+            yield measure_group(*group, mode, limits, options)
+            name, batch, length, width = group
+            print(f"{NAME}: {name}, n = {length}, d = {width}, {mode}", flush=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
@@ -192,8 +202,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--dtype", choices=list(TOLERANCES), default="float32", help="of q, k, v")
     options = parser.parse_args(arguments)
     options.lengths, options.widths = sorted(options.lengths), sorted(options.widths)
-    command_line.prepare(options)
-    record = command_line.record(
+    command_line.run(
         NAME,
         options,
         arguments,
@@ -205,11 +214,5 @@ def main(arguments: list[str] | None = None) -> None:
             "dtype": options.dtype,
             "memory_method": METHODS[options.device.type],
         },
+        measure(options),
     )
-    limits = cases.Limits(options)
-    for group in sweep(options):
-        for mode in MODES:
-            record.add(measure_group(*group, mode, limits, options))
-            name, batch, length, width = group
-            print(f"{NAME}: {name}, n = {length}, d = {width}, {mode}", flush=True)
-    record.finish()

@@ -9,7 +9,7 @@ are in benchmarks generation_cost. Batch 1, random queries, keys and values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -94,6 +94,7 @@ def samplers(inputs: Tensor) -> dict[str, Sampler]:
     }
 
 
+@torch.no_grad()
 def measure_context(
     context: int, limits: cases.Limits, options
 ) -> list[dict[str, object]]:
@@ -121,6 +122,14 @@ def measure_context(
     return list(rows.values())
 
 
+def measure(options) -> Iterator[list[dict[str, object]]]:
+    """The rows of one context after the other."""
+    limits = cases.Limits(options)
+    for context in options.contexts:
+        yield measure_context(context, limits, options)
+        print(f"{NAME}: context {context}", flush=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
@@ -137,8 +146,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     options.contexts.sort()
-    command_line.prepare(options)
-    record = command_line.record(
+    command_line.run(
         NAME,
         options,
         arguments,
@@ -149,10 +157,5 @@ def main(arguments: list[str] | None = None) -> None:
             "dtype": options.dtype,
             "memory_method": METHODS[options.device.type],
         },
+        measure(options),
     )
-    limits = cases.Limits(options)
-    with torch.no_grad():
-        for context in options.contexts:
-            record.add(measure_context(context, limits, options))
-            print(f"{NAME}: context {context}", flush=True)
-    record.finish()

@@ -224,8 +224,7 @@ def parse(arguments: list[str] | None):
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     options = parse(arguments)
-    command_line.prepare(options)
-    record = command_line.record(
+    command_line.run(
         NAME,
         options,
         arguments,
@@ -237,7 +236,5 @@ def main(arguments: list[str] | None = None) -> None:
             "layers": 2,
             "memory_method": METHODS[options.device.type],
         },
+        measure(options),
     )
-    for rows in measure(options):
-        record.add(rows)
-    record.finish()

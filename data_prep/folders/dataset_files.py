@@ -1,12 +1,56 @@
 """Files of the ``datasets`` library and of the Hugging Face hub: parquet and arrow."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from data_prep.folders.errors import InputError
 from fairseq_transnormer.data.fingerprints import file_sha256
+
+
+def load_from_hub(name: str, *config: str, layouts: str) -> Any:
+    """A data set of the Hugging Face hub as ``datasets`` has it, through its cache.
+
+    Args:
+        name: of the data set.
+        config: its configuration, if it has several.
+        layouts: of a local copy, for the message.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    import datasets
+
+    try:
+        return datasets.load_dataset(name, *config)
+    except Exception as error:  # no base class covers the hub's and the net's errors
+        raise InputError(
+            f"{' '.join([name, *(f'({each})' for each in config)])}: cannot be loaded "
+            f"from the Hugging Face hub ({one_line(error)}); give a local copy with "
+            f"--from-dir, {layouts}"
+        ) from error
+
+
+def load_saved(folder: Path, splits: Iterable[str]) -> tuple[Any, dict[str, str]]:
+    """What ``save_to_disk`` left in a folder, and the SHA-256 of its files by name.
+
+    Raises:
+        InputError: it cannot be read, or one of ``splits`` is missing.
+    """
+    import datasets
+
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+        missing = [name for name in splits if name not in loaded]
+    except Exception as error:  # arrow's, json's and datasets' own errors
+        raise InputError(
+            f"{folder}: the saved dataset cannot be read: {one_line(error)}"
+        ) from error
+    if missing:
+        raise InputError(f"{folder}: has no split {missing[0]}; it has {list(loaded)}")
+    return loaded, fingerprints(folder, sorted(folder.rglob("*.arrow")))
 
 
 def shards(folder: Path, name: str) -> list[Path]:

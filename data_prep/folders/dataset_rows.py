@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.folders.dataset_files import fingerprints, one_line, shards
+from data_prep.folders.dataset_files import (
+    fingerprints,
+    load_from_hub,
+    load_saved,
+    one_line,
+    readable,
+    shards,
+)
 from data_prep.folders.errors import InputError
 
 
@@ -23,16 +30,7 @@ class Rows:
 
 def hub_rows(name: str) -> Rows:
     """Rows of the data set ``name`` of the hub, through its cache."""
-    import datasets
-
-    try:
-        loaded = datasets.load_dataset(name)
-    except Exception as error:  # no base class covers the hub's and the net's errors
-        raise InputError(
-            f"{name}: cannot be loaded from the Hugging Face hub ({one_line(error)}); "
-            f"give a local copy with --from-dir, {LAYOUTS}"
-        ) from error
-    return Rows({"hub": name}, lambda split: iter(loaded[split]))
+    return _rows_of_dataset(load_from_hub(name, layouts=LAYOUTS), {"hub": name})
 
 
 LAYOUTS = (
@@ -47,43 +45,29 @@ def local_rows(folder: Path) -> Rows:
         raise InputError(f"--from-dir {folder}: no such folder")
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         if (place / "dataset_dict.json").exists():
-            return _saved_rows(place)
+            return _rows_of_dataset(*load_saved(place, ("train", "test")))
         if any(place.glob("*.parquet")):
             files = {name: shards(place, name) for name in ("train", "test")}
             identity = fingerprints(place, files["train"] + files["test"])
-            return Rows(identity, partial(_rows_of, files))
+            return Rows(identity, partial(_rows_of_files, files))
     raise InputError(
         f"--from-dir {folder}: no copy of the data; accepted is one {LAYOUTS}"
     )
 
 
-def _saved_rows(folder: Path) -> Rows:
-    import datasets
-
-    try:
-        loaded = datasets.load_from_disk(str(folder))
-    except Exception as error:  # arrow's, json's and datasets' own errors
-        raise InputError(
-            f"{folder}: the saved dataset cannot be read: {one_line(error)}"
-        ) from error
-    for name in ("train", "test"):
-        if name not in loaded:
-            raise InputError(f"{folder}: has no split {name}; it has {list(loaded)}")
-    identity = fingerprints(folder, sorted(folder.rglob("*.arrow")))
+def _rows_of_dataset(loaded: Any, identity: dict[str, Any]) -> Rows:
     return Rows(identity, lambda split: iter(loaded[split]))
 
 
-def _rows_of(files: dict[str, list[Path]], split: str) -> Iterator[dict[str, Any]]:
-    import pyarrow
+def _rows_of_files(
+    files: dict[str, list[Path]], split: str
+) -> Iterator[dict[str, Any]]:
     from pyarrow import parquet
 
     for path in files[split]:
-        try:
-            with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(1000):
-                    yield from batch.to_pylist()
-        except (pyarrow.ArrowException, OSError) as error:
-            raise InputError(f"{path}: cannot be read: {one_line(error)}") from error
+        with readable(path), parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(1000):
+                yield from batch.to_pylist()
 
 
 def picture(stored: Any, mode: str, shape: tuple[int, ...], where: str) -> np.ndarray:

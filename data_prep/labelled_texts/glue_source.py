@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.dataset_files import fingerprints, one_line, readable, shards
+from data_prep.folders.dataset_files import (
+    fingerprints,
+    load_from_hub,
+    load_saved,
+    readable,
+    shards,
+)
 from data_prep.folders.errors import InputError
 from data_prep.labelled_texts.glue_originals import (
     original_files,
@@ -69,15 +75,7 @@ def layouts(task: GlueTask) -> str:
 
 def hub_source(task: GlueTask) -> Source:
     """The task from the Hugging Face hub, through its cache."""
-    import datasets
-
-    try:
-        loaded = datasets.load_dataset(HUB_NAME, task.config)
-    except Exception as error:  # no base class covers the hub's and the net's errors
-        raise InputError(
-            f"{HUB_NAME} ({task.config}): cannot be loaded from the Hugging Face hub "
-            f"({one_line(error)}); give a local copy with --from-dir, {layouts(task)}"
-        ) from error
+    loaded = load_from_hub(HUB_NAME, task.config, layouts=layouts(task))
     identity = {"hub": HUB_NAME, "config": task.config}
     return Source(identity, lambda split: _of_dataset(loaded, HUB_NAME, task, split))
 
@@ -88,21 +86,8 @@ def _original_files(folder: Path, files: dict[str, Path], task: GlueTask) -> Sou
 
 
 def _saved_dataset(folder: Path, task: GlueTask) -> Source:
-    import datasets
-
-    try:
-        loaded = datasets.load_from_disk(str(folder))
-        missing = [name for name, _ in task.splits.values() if name not in loaded]
-    except Exception as error:  # arrow's, json's and datasets' own errors
-        raise InputError(
-            f"{folder}: the saved dataset cannot be read: {one_line(error)}"
-        ) from error
-    if missing:
-        raise InputError(f"{folder}: has no split {missing[0]}; it has {list(loaded)}")
-    return Source(
-        fingerprints(folder, sorted(folder.rglob("*.arrow"))),
-        lambda split: _of_dataset(loaded, folder, task, split),
-    )
+    loaded, identity = load_saved(folder, [name for name, _ in task.splits.values()])
+    return Source(identity, lambda split: _of_dataset(loaded, folder, task, split))
 
 
 def _of_dataset(

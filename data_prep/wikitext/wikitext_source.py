@@ -6,7 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.dataset_files import fingerprints, one_line, readable, shards
+from data_prep.folders.dataset_files import (
+    fingerprints,
+    load_from_hub,
+    load_saved,
+    readable,
+    shards,
+)
 from data_prep.folders.errors import InputError
 from data_prep.folders.text_files import read_lines, scan
 
@@ -66,16 +72,7 @@ def layouts(version: Version) -> str:
 
 def hub_source(version: Version) -> Source:
     """The corpus from the Hugging Face hub, through its cache."""
-    import datasets
-
-    try:
-        loaded = datasets.load_dataset(HUB_NAME, version.config)
-    except Exception as error:  # no base class covers the hub's and the net's errors
-        raise InputError(
-            f"{HUB_NAME} ({version.config}): cannot be loaded from the Hugging Face "
-            f"hub ({one_line(error)}); give a local copy with --from-dir, "
-            f"{layouts(version)}"
-        ) from error
+    loaded = load_from_hub(HUB_NAME, version.config, layouts=layouts(version))
     identity = {"hub": HUB_NAME, "config": version.config}
     return Source(identity, lambda split: _rows(loaded[SPLITS[split]], HUB_NAME))
 
@@ -96,21 +93,9 @@ def _original_files(folder: Path, version: Version) -> Source:
 
 
 def _saved_dataset(folder: Path) -> Source:
-    import datasets
-
-    try:
-        loaded = datasets.load_from_disk(str(folder))
-        missing = [name for name in SPLITS.values() if name not in loaded]
-    except Exception as error:  # arrow's, json's and datasets' own errors
-        raise InputError(
-            f"{folder}: the saved dataset cannot be read: {one_line(error)}"
-        ) from error
-    if missing:
-        raise InputError(f"{folder}: has no split {missing[0]}; it has {list(loaded)}")
-    arrow_files = sorted(folder.rglob("*.arrow"))
+    loaded, identity = load_saved(folder, SPLITS.values())
     return Source(
-        fingerprints(folder, arrow_files),
-        lambda split: _rows(loaded[SPLITS[split]], folder / SPLITS[split]),
+        identity, lambda split: _rows(loaded[SPLITS[split]], folder / SPLITS[split])
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..data.labelled_texts import SentenceData
 from ..data.subword_files import check_text
+from ..devices import usable_device
 from .checkpoint import load_fine_tuned
 from .encoding import TextEncoder
 from .errors import ClassificationError
@@ -68,11 +69,14 @@ class TextClassifier:
             device: where to run; by default "cuda" if there is one, else "cpu".
 
         Raises:
-            ClassificationError: a file is missing or not what it should be.
+            ClassificationError: a file is missing or not what it should be, or there is
+                no such device.
         """
+        try:
+            device = usable_device(device)
+        except ValueError as error:
+            raise ClassificationError(str(error)) from error
         model, task, found = load_fine_tuned(path, data)
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         return cls(model.to(device), task, found, [Path(path).parent])
 
     def classify(self, texts: Sequence[Text], batch_size: int = 32) -> list[Prediction]:

@@ -13,6 +13,7 @@ from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
 from ..data.subword_files import check_text
+from ..devices import usable_device
 from .checkpoint import load_language_model
 from .errors import GenerationError
 from .passages import Passage, join_rows, take_row
@@ -92,14 +93,10 @@ class TextGenerator:
             GenerationError: a file is missing or not what it should be, or there is no
                 such device.
         """
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            torch.empty(0, device=device)
-        # torch raises AssertionError where it is built without the device
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).partition("\n")[0]
-            raise GenerationError(f"device={device}: {reason}") from error
+            device = usable_device(device)
+        except ValueError as error:
+            raise GenerationError(str(error)) from error
         return cls(load_language_model(path, data, sentencepiece_model).to(device))
 
     @property

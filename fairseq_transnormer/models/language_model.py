@@ -20,8 +20,8 @@ NO_LONGEST_LENGTH = int(1e5)
 
 
 @dataclass
-class TransNormerConfig(FairseqDataclass, LanguageModelConfig):
-    """The fields of ``LanguageModelConfig`` and what fairseq needs besides."""
+class FairseqLanguageModelConfig(FairseqDataclass):
+    """What fairseq needs of a causal model besides its own fields."""
 
     max_target_positions: Optional[int] = described(  # noqa: UP045 (read by fairseq)
         None,
@@ -29,6 +29,11 @@ class TransNormerConfig(FairseqDataclass, LanguageModelConfig):
         at_least=1,
         training_only=True,
     )
+
+
+@dataclass
+class TransNormerConfig(FairseqLanguageModelConfig, LanguageModelConfig):
+    """The fields of ``LanguageModelConfig`` and what fairseq needs besides."""
 
 
 class TransNormerDecoder(FairseqIncrementalDecoder):

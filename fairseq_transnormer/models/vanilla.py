@@ -6,9 +6,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Optional
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.roberta.model import RobertaEncoder
 from fairseq.models.transformer import (
@@ -19,7 +17,7 @@ from fairseq.models.transformer import (
 
 from ..modules.config import NormPosition
 from ..modules.options import check_fields, choice, described, probability
-from .language_model import NO_LONGEST_LENGTH
+from .language_model import NO_LONGEST_LENGTH, FairseqLanguageModelConfig
 from .masked_language_model import ClassificationHeadConfig, TransNormerEncoderModel
 from .vanilla_decoding import FairseqDecoding
 from .variants import as_dataclass
@@ -91,15 +89,8 @@ class VanillaEncoderOptions(VanillaOptions):
 
 
 @dataclass
-class VanillaTransformerConfig(FairseqDataclass, VanillaLanguageModelOptions):
+class VanillaTransformerConfig(FairseqLanguageModelConfig, VanillaLanguageModelOptions):
     """The fields of the causal model and what fairseq needs besides."""
-
-    max_target_positions: Optional[int] = described(  # noqa: UP045 (read by fairseq)
-        None,
-        "longest sequence that fairseq lets through; no limit by default",
-        at_least=1,
-        training_only=True,
-    )
 
 
 @dataclass

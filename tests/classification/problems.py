@@ -6,16 +6,13 @@ from pathlib import Path
 
 from fairseq.data import Dictionary
 
-from tests.binary_data import write_binary_data
+from tests.binary_data import dictionary_of, numbered_words, write_binary_data
 
 WORDS = 40
 
 
 def dictionary() -> Dictionary:
-    words = Dictionary()
-    for i in range(WORDS):
-        words.add_symbol(f"w{i}")
-    return words
+    return numbered_words(WORDS)
 
 
 def write_problem(
@@ -44,13 +41,10 @@ def write_problem(
         ]
     for part in ("input0", "input1") if pairs else ("input0",):
         write_binary_data(folder / part, words, texts)
-    known = Dictionary()
-    for label in labels:
-        known.add_symbol(label)
     labelled = {s: rows for s, rows in targets.items() if not s.startswith("test")}
     if labels:
         rows = {s: [labels[t] for t in each] for s, each in labelled.items()}
-        write_binary_data(folder / "label", known, rows)
+        write_binary_data(folder / "label", dictionary_of(labels), rows)
     else:
         (folder / "label").mkdir()
         for split, each in labelled.items():

@@ -163,6 +163,7 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
     cases = [
         (["--path", "no.pt", "--text", "x"], ["no.pt", "checkpoint"]),
         (["--path", half, "--text", "x"], [half, "damaged"]),
+        (["--path", path, "--text", "x", "--device", "abacus"], ["device=abacus"]),
         (
             ["--path", path, "--data", tmp_path, "--text", "x"],
             [tmp_path / "report.json", "data_prep classification"],

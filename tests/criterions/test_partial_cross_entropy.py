@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.logging import metrics
 
 from fairseq_transnormer.criterions.partial_cross_entropy import PartialCrossEntropy
+from tests.binary_data import dictionary_of
 from tests.messages import refuses
 
 SYMBOLS = [*"0123456789", "|"]
@@ -16,10 +16,7 @@ SYMBOLS = [*"0123456789", "|"]
 
 @pytest.fixture
 def task():
-    dictionary = Dictionary()
-    for symbol in SYMBOLS:
-        dictionary.add_symbol(symbol)
-    return SimpleNamespace(target_dictionary=dictionary)
+    return SimpleNamespace(target_dictionary=dictionary_of(SYMBOLS))
 
 
 class Logits(torch.nn.Module):

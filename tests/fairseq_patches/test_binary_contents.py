@@ -21,17 +21,14 @@ from fairseq_transnormer.fairseq_patches.binary_data import (
     check_shards,
     check_token_ids,
 )
-from tests.binary_data import write_binary_data
+from tests.binary_data import numbered_words, write_labelled_data
 from tests.messages import assert_names, refuses
 
 WORDS = 8
 
 
 def words(count=WORDS) -> Dictionary:
-    made = Dictionary()
-    for i in range(count):
-        made.add_symbol(f"w{i}")
-    return made
+    return numbered_words(count)
 
 
 def write(folder: Path, lines=(3, 1, 4, 1, 5), dtype=np.int32, split="train") -> str:
@@ -206,10 +203,8 @@ def test_evaluation_refuses_such_an_id(fairseq_tool, data, trained, tmp_path, co
 
 def labelled(folder: Path) -> Path:
     lines = {"train": ["w0 w1", "w2"], "valid": ["w3", "w1"]}
-    write_binary_data(folder / "input0", words(), lines)
-    labels = {"train": ["w0", "w1"], "valid": ["w1", "w0"]}
-    write_binary_data(folder / "label", words(2), labels)
-    return folder
+    classes = {"train": ["no", "yes"], "valid": ["yes", "no"]}
+    return write_labelled_data(folder, words(), lines, ("no", "yes"), classes)
 
 
 @pytest.mark.parametrize(("column", "beyond"), [("input0", 13), ("label", 7)])

@@ -63,6 +63,24 @@ def fairseq_tool(monkeypatch):
     return run
 
 
+def fine_tuning_arguments(arch: str, save_dir: Path, **options) -> list[str]:
+    """``training_arguments`` of sentence_prediction with two classes."""
+    given = {
+        "task": "sentence_prediction",
+        "criterion": "sentence_prediction",
+        "num_classes": 2,
+        "init_token": 0,
+        "separator_token": 2,
+        "max_positions": 512,
+        "max_epoch": 100,
+        "tokens_per_sample": None,
+        "best_checkpoint_metric": "accuracy",
+        "maximize_best_checkpoint_metric": True,
+        "no_epoch_checkpoints": True,
+    }
+    return training_arguments(arch, save_dir, **given | options)
+
+
 def fairseq_command(name: str, *arguments) -> str:
     """Run a fairseq command in a process of its own; returns what it printed."""
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,11 @@ import torch
 from data_prep.labelled_texts import classification
 from data_prep.own_text import text
 
-from .conftest import training_arguments, words_of_documentation
+from .conftest import (
+    fine_tuning_arguments,
+    training_arguments,
+    words_of_documentation,
+)
 
 ARCH = "roberta_transnormer_t2_tiny"
 
@@ -46,24 +50,10 @@ def test_labelled_texts_are_encoded_as_the_checkpoint_was(
     assert classification.main([*command, "--max-positions", "100000"]) == 2
     assert f"allowed for {checkpoint}" in capsys.readouterr().err
 
-    options = training_arguments(
-        ARCH,
-        tmp_path / "tuned",
-        task="sentence_prediction",
-        criterion="sentence_prediction",
-        num_classes=2,
-        init_token=0,
-        separator_token=2,
-        max_positions=512,
-        max_update=60,
-        max_epoch=100,
-        finetune_from_model=checkpoint,
-        best_checkpoint_metric="accuracy",
+    options = fine_tuning_arguments(
+        ARCH, tmp_path / "tuned", max_update=60, finetune_from_model=checkpoint
     )
-    place = options.index("--tokens-per-sample")
-    del options[place : place + 2]
-    flags = ["--maximize-best-checkpoint-metric", "--no-epoch-checkpoints", "--cpu"]
-    fairseq_tool("train", labelled, *options, *flags)
+    fairseq_tool("train", labelled, *options)
     state = torch.load(tmp_path / "tuned/checkpoint_best.pt", weights_only=False)
     assert state["extra_state"]["best"] > 80
 

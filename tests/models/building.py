@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
 import fairseq_transnormer  # noqa: F401 (registers the models)
+from tests.binary_data import numbered_words
 
 CAUSAL = ("transnormer_t1", "transnormer_t2", "transnormer_t1_tiny")
 CAUSAL += ("transnormer_t2_tiny",)
@@ -17,10 +17,7 @@ BASELINES += ("norm_attention_transformer", "performer", "cosformer")
 
 
 def dictionary(words=26):
-    made = Dictionary()
-    for i in range(words):
-        made.add_symbol(f"w{i}")
-    return made
+    return numbered_words(words)
 
 
 def task():

@@ -6,9 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from fairseq.data import Dictionary
 
-from tests.binary_data import write_binary_data
+from tests.binary_data import numbered_words, write_labelled_data
 from tests.tiny_data import write_tiny_data
 
 from .trainings import Training
@@ -30,23 +29,17 @@ def text(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory) -> Path:
     """Sentences of two classes, as sentence_prediction reads them."""
-    folder, chance = tmp_path_factory.mktemp("labelled"), random.Random(0)
-    words, labels = Dictionary(), Dictionary()
-    for i in range(40):
-        words.add_symbol(f"word{i}")
-    for label in "01":
-        labels.add_symbol(label)
+    chance = random.Random(0)
     sentences: dict[str, list[str]] = {}
     classes: dict[str, list[str]] = {}
     for split, rows in (("train", SENTENCES), ("valid", VALID_SENTENCES)):
         classes[split] = [str(chance.randrange(2)) for _ in range(rows)]
         sentences[split] = [
-            " ".join(f"word{chance.randrange(40)}" for _ in range(9 + i % 5))
+            " ".join(f"w{chance.randrange(40)}" for _ in range(9 + i % 5))
             for i in range(rows)
         ]
-    write_binary_data(folder / "input0", words, sentences)
-    write_binary_data(folder / "label", labels, classes)
-    return folder
+    folder = tmp_path_factory.mktemp("labelled")
+    return write_labelled_data(folder, numbered_words(40), sentences, "01", classes)
 
 
 @pytest.fixture(scope="session")
