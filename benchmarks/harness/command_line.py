@@ -14,6 +14,7 @@ from fairseq_transnormer.argument_types import number_between, positive_integer
 from fairseq_transnormer.ops.backend import why_triton_cannot_run
 
 from . import environment
+from .memory import METHODS
 from .results import FOLDER, Record, output_file
 from .timing import CLOCKS, Repeats
 
@@ -126,14 +127,16 @@ def run(
     settings: dict[str, object],
     measurements: Iterable[list[dict[str, object]]],
 ) -> None:
-    """Measure, and write the rows as they come.
+    """Measure time and memory, and write the rows as they come.
 
     Args:
-        settings: as for ``record``.
+        options: with ``dtype``.
+        settings: as for ``record``, without dtype and how memory is measured.
         measurements: a generator: nothing is measured before threads and seed are set.
     """
     prepare(options)
-    file = record(benchmark, options, arguments, settings)
+    how = {"dtype": options.dtype, "memory_method": METHODS[options.device.type]}
+    file = record(benchmark, options, arguments, settings | how)
     for rows in measurements:
         file.add(rows)
     file.finish()

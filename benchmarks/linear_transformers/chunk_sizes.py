@@ -18,7 +18,6 @@ from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.ops import torch_linear_attention
 
 from ..harness import cases, command_line
-from ..harness.memory import METHODS
 from ..harness.phases import FORWARD, TRAINING
 from . import five_forms
 from .attention_calls import Contestant, make_call
@@ -107,8 +106,6 @@ def main(arguments: list[str] | None = None) -> None:
             "heads": options.heads,
             "tokens": options.tokens,
             "fixed_chunk_size": torch_linear_attention.CHUNK_SIZE,
-            "dtype": options.dtype,
-            "memory_method": METHODS[options.device.type],
         },
         measure(options),
     )

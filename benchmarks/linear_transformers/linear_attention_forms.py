@@ -20,7 +20,6 @@ from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.ops import linear_attention
 
 from ..harness import cases, command_line
-from ..harness.memory import METHODS
 from ..harness.phases import FORWARD, TRAINING
 from . import five_forms
 from .attention_calls import Contestant, make_call
@@ -211,8 +210,6 @@ def main(arguments: list[str] | None = None) -> None:
             "tokens": options.tokens,
             "head_width": options.width,
             "chunk_size": options.chunk_size,
-            "dtype": options.dtype,
-            "memory_method": METHODS[options.device.type],
         },
         measure(options),
     )

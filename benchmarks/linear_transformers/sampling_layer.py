@@ -20,7 +20,6 @@ from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.ops import linear_attention
 
 from ..harness import cases, command_line
-from ..harness.memory import METHODS
 from . import five_forms
 
 NAME = "sampling_layer"
@@ -154,8 +153,6 @@ def main(arguments: list[str] | None = None) -> None:
             "batch": 1,
             "heads": options.heads,
             "head_width": options.width,
-            "dtype": options.dtype,
-            "memory_method": METHODS[options.device.type],
         },
         measure(options),
     )

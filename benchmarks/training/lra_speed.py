@@ -30,7 +30,7 @@ from fairseq_transnormer.modules import systems
 
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
-from ..harness.memory import METHODS, available_bytes, is_out_of_memory, peak_bytes
+from ..harness.memory import available_bytes, is_out_of_memory, peak_bytes
 from ..harness.phases import INFERENCE, TRAINING_STEP
 
 NAME = "lra_speed"
@@ -230,11 +230,9 @@ def main(arguments: list[str] | None = None) -> None:
         arguments,
         {
             "batch": options.batch,
-            "dtype": options.dtype,
             "backend": options.backend,
             "width": 64,
             "layers": 2,
-            "memory_method": METHODS[options.device.type],
         },
         measure(options),
     )

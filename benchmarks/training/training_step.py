@@ -23,7 +23,7 @@ from fairseq_transnormer.argument_types import positive_integer
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
 from ..harness.language_models import VARIANTS, build_transformer, build_transnormer
-from ..harness.memory import METHODS, peak_bytes
+from ..harness.memory import peak_bytes
 from ..harness.phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
 from .training_calls import TrainingStep, VanillaLayer, layer_step
 
@@ -244,8 +244,6 @@ def main(arguments: list[str] | None = None) -> None:
             "width": options.width,
             "heads": options.heads,
             "layers": options.layers,
-            "dtype": options.dtype,
-            "memory_method": METHODS[options.device.type],
         },
         measure(options),
     )

@@ -20,7 +20,6 @@ packages give the same files.
 
 import argparse
 import re
-from pathlib import Path
 
 from data_prep.documentation.corpus import (
     Documents,
@@ -29,7 +28,7 @@ from data_prep.documentation.corpus import (
     prepare_corpus,
 )
 from data_prep.documentation.debian_documents import PACKAGES, debian_documents
-from data_prep.documentation.debian_packages import UnpackedPackages
+from data_prep.documentation.debian_packages import UnpackedPackages, add_packages
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import run_command
 
@@ -62,12 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command_parser("debian_docs", __doc__)
     add_destination(parser)
     parser.add_argument("--form", choices=["text", "words"], default="text")
-    parser.add_argument(
-        "--from-dir",
-        type=Path,
-        metavar="DIR",
-        help="folder of the .deb files or of usr/ (default: apt-get download)",
-    )
+    add_packages(parser)
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _prepare(options))
 

@@ -1,10 +1,21 @@
 """Debian packages: finding, downloading and unpacking them without root."""
 
+import argparse
 import subprocess
 import tempfile
 from pathlib import Path
 
 from data_prep.folders.errors import InputError
+
+
+def add_packages(parser: argparse.ArgumentParser) -> None:
+    """``--from-dir``."""
+    parser.add_argument(
+        "--from-dir",
+        type=Path,
+        metavar="SRC",
+        help="folder of the .deb files or of usr/ (default: apt-get download)",
+    )
 
 
 def find_packages(folder: Path, names: list[str]) -> dict[str, Path]:

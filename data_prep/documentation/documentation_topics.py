@@ -26,7 +26,7 @@ from typing import Any
 
 from data_prep.documentation.corpus import Documents, divided, hashed_split
 from data_prep.documentation.debian_documents import LINUX, linux_documents
-from data_prep.documentation.debian_packages import UnpackedPackages
+from data_prep.documentation.debian_packages import UnpackedPackages, add_packages
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.report import file_records
@@ -114,12 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = command_parser("documentation_topics", __doc__)
     add_destination(parser)
-    parser.add_argument(
-        "--from-dir",
-        type=Path,
-        metavar="SRC",
-        help="folder of the .deb file or of usr/ (default: apt-get download)",
-    )
+    add_packages(parser)
     parser.add_argument(
         "--paragraphs-per-document",
         type=integer_between(1, 1_000_000),

@@ -99,7 +99,7 @@ def _kind(checkpoint: Path, architecture: str | None) -> str:
 def _plain_tensors(
     kind: str, state: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The plain model's tensors by their names there; notes on what is left behind."""
+    """The plain model's tensors by their names there; notes on what is left out."""
     prefix = PREFIXES[kind]
     tensors = {
         name.removeprefix(prefix): tensor

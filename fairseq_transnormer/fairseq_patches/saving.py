@@ -90,7 +90,7 @@ def copy_over(copy, src_path, dst_path, overwrite=False):
 
 
 def _system_error(error: BaseException | None) -> OSError | None:
-    """The error of the operating system behind what ``torch.save`` raises."""
+    """The error of the operating system that led to what ``torch.save`` raises."""
     while error is not None and not isinstance(error, OSError):
         error = error.__context__
     return error

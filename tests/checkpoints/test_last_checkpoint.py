@@ -1,4 +1,4 @@
-"""What a run goes on from: repaired where it can be, refused where it must be."""
+"""What a run resumes from: repaired where it can be, refused where it must be."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The copy task: what is behind the separator is what is in front of it."""
+"""The copy task: what is after the separator is what is in front of it."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A disk that is full: old checkpoints stay, one error says so, and the run goes on."""
+"""A disk that is full: old checkpoints stay, one error says so, and the run resumes."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Losses and weights that are not numbers: no run goes on with them."""
+"""Losses and weights that are not numbers: no run continues with them."""
 
 import pytest
 

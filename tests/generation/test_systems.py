@@ -46,7 +46,7 @@ def test_texts_are_those_of_fairseqs_token_by_token_generation(system):
 
 
 def test_lines_in_a_batch_and_in_a_stream(system):
-    """Prompts of unequal length go on together behind their first lines."""
+    """Prompts of unequal length are continued together after their first lines."""
     options = {"lines": 3, "max_new_tokens": 6}
     together = system.generator.generate(PROMPTS[:4], **options)
     for prompt, result in zip(PROMPTS, together, strict=False):

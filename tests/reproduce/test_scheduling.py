@@ -80,7 +80,7 @@ def test_steps_run_in_order_and_after_a_failed_one_nothing(tmp_path):
     folder = prepared(tmp_path, "run", steps=steps)
     run([folder])
     assert not (folder.path / "after").exists()
-    run([folder])  # the training is complete when it goes on
+    run([folder])  # the training is complete when it resumes
     assert (folder.path / "after").read_text() == "x"
     assert folder.status()["steps_done"] == ["train", "scores"]
     run([folder])

@@ -84,7 +84,7 @@ def test_a_killed_row_resumes_and_is_reported(
     assert runner.returncode == 130, output
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
 
-    # what was a process of its own goes on as a fork
+    # what was a process of its own resumes as a fork
     monkeypatch.setattr(command_line, "LoggedProcess", ForkedProcess)
     assert main(arguments) == 0
     assert "1 runs, 1 to do" in capsys.readouterr().out
