@@ -10,7 +10,6 @@ import time
 import pytest
 
 from fairseq_transnormer.checkpoints import files
-from fairseq_transnormer.data.whole_files import write_whole
 from fairseq_transnormer.fairseq_patches import run_lock
 from tests.messages import assert_names, refuses
 
@@ -123,21 +122,6 @@ def test_where_there_are_no_locks_training_starts(tmp_path, monkeypatch, caplog)
 
 def test_a_folder_that_cannot_be_written_to_is_fairseqs_to_tell_of(tmp_path):
     assert not run_lock.hold(tmp_path / "missing")
-
-
-def test_two_writers_of_one_file(tmp_path):
-    """One may be told to stop while it writes, and the next has begun."""
-    target, seen = tmp_path / "checkpoint_last.pt", []
-
-    def write(file):
-        file.write(b"outer")
-        if not seen:
-            seen.append(None)
-            write_whole(target, write)
-            assert target.read_bytes() == b"outer"
-
-    write_whole(target, write)
-    assert [each.name for each in tmp_path.iterdir()] == [target.name]
 
 
 def test_only_parts_of_dead_writers_are_removed(tmp_path):
