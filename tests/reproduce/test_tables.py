@@ -232,3 +232,29 @@ def test_a_wrong_table_is_told(tmp_path, text, parts):
     path.write_text(text)
     with refuses(ReproduceError, path, *parts):
         load_table(CONFIGS, str(path))
+
+
+def written_table(tmp_path, rows, columns="{a: {config: blm, metric: valid_ppl}}"):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"title: x\ncolumns: {columns}\nrows: {rows}\n")
+    (table,) = load_tables(CONFIGS, [str(path)])
+    return table
+
+
+def test_a_systems_name_is_its_row(tmp_path):
+    rows = "{cosformer: {}, ls: {label: Long-short}, mine: {system: t1}, own: {}}"
+    table = written_table(tmp_path, rows)
+    assert table.rows == ["cosFormer", "Long-short", "mine", "own"]
+    models = [cell.overrides.get("model") for cell in table.cells]
+    assert models == ["blm_cosformer", "blm_ls", "blm_t1", None]
+    columns = "{a: {config: lra, system: t1, metric: test_accuracy}}"
+    (cell,) = written_table(tmp_path, "{cosformer: {}}", columns).cells
+    assert cell.overrides == {"model": "lra_cosformer"}
+
+
+def test_systems_and_configurations_that_are_not_there(tmp_path):
+    with refuses(ReproduceError, "system='t9'", "t1", "cosformer"):
+        written_table(tmp_path, "{mine: {system: t9}}")
+    columns = "{a: {config: glm, metric: valid_ppl}}"
+    with refuses(ReproduceError, "config='glm'", "glm.yaml"):
+        written_table(tmp_path, "{cosformer: {}}", columns)
