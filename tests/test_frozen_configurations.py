@@ -26,7 +26,14 @@ def frozen(name: str) -> dict:
     return {key: value for key, value in values.items() if value != ABSENT}
 
 
-@pytest.mark.parametrize("name", sorted(FROZEN["changes"]))
+def cases():
+    """All; slow are those whose files others have, too."""
+    for name in sorted(FROZEN["changes"]):
+        again = name.startswith(("finetune model", "lra lra")) or "run=" in name
+        yield pytest.param(name, marks=[pytest.mark.slow] if again else [])
+
+
+@pytest.mark.parametrize("name", cases())
 def test_values_are_as_before(name):
     primary, *choices = name.split()
     # no primary has a machine of its own

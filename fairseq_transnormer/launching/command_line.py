@@ -150,7 +150,8 @@ def _train(options: argparse.Namespace, flags: list[str]) -> int:
     values = compose_words(options.config_dir, options.config, words).values
     # what the starter's workers learn from their environment is told by it alone
     trained = [*fairseq_train_arguments(values), *flags]
-    parse(trained)  # a mistyped option ends here, and not in each process
+    if flags:
+        parse(trained)  # a mistyped option ends here, and not in each process
     command = [*starter.command(workers, save_dir.parent.name), "fairseq-train"]
     print(shlex.join([*command, *trained]), flush=True)
     if options.dry_run:

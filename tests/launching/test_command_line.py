@@ -189,13 +189,10 @@ def test_started_by_others_they_train_the_same_too(
 @pytest.mark.parametrize(
     ("task", "options", "batch", "update_freq"),
     [
-        ("alm", ["--gpus", 32], 4, 1),
         ("alm", ["--nodes", 4, "--gpus", 8, "--rendezvous", "a:1"], 4, 1),
         ("blm", ["--nodes", 2, "--gpus", 4, "--rendezvous", "a:1"], 32, 2),
-        ("blm", ["--gpus", 0, "--workers", 2], 32, 8),
         ("alm", ["--gpus", 128], 1, 1),
         ("alm", ["--gpus", 1, "--batch-size", 128], 128, 1),
-        ("blm", ["--gpus", 8, "--batch-size", 16], 16, 4),
         ("blm", ["--gpus", 0, "--batch-size", 1], 1, 512),
     ],
 )

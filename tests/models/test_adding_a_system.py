@@ -73,6 +73,7 @@ def test_models_tables_and_benchmarks_have_it(copy):
     assert any(line.startswith("| `lra_relu_linear` | ") for line in printed)
 
 
+@pytest.mark.slow
 def test_it_trains_by_a_configuration(copy, tmp_path):
     data = write_tiny_data(tmp_path / "data")
     small = ["model.embed_dim=32", "model.num_heads=2", "task.tokens_per_sample=16"]
