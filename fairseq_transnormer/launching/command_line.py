@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..argument_types import integer_between
-from .configurations import Composed, ConfigurationError, compose_words
+from .configurations import Composed, ConfigurationError, compose_words, quoted
 from .gpu_memory import NEEDS, described_batch
 from .starters import Workers, run, starter_of
 from .update_layout import Layout, described, lay_out
@@ -35,6 +35,16 @@ PREPARED = {
     "long_range_arena": "lra {arena}",
 }
 TEXT_FILES = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
+# what an option says, or the layout of an update: an override would be lost
+INSTEAD = {
+    "checkpoint.save_dir": "--save-dir",
+    "common.cpu": "--gpus 0",
+    "dataset.max_tokens": "--batch-size: an update has a number of sequences",
+    "distributed_training.distributed_world_size": "--gpus, --workers, --nodes",
+    "optimization.update_freq": f"--batch-size, and {SEQUENCES} in the environment",
+}
+# said by an option as well as by an override
+BOTH = {"task.data": "data", "precision": "precision"}
 PROGRAM = "python -m fairseq_transnormer train"
 
 
@@ -80,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="(default: the repository's)",
     )
-    add("--data", type=Path, metavar="DIR", help="(default: the configuration's)")
+    add("--data", metavar="DIR", help="(default: the configuration's)")
     add(
         "--gpus",
         type=integer_between(0, MOST),
@@ -119,7 +129,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
     add(
         "--save-dir",
-        type=Path,
         metavar="DIR",
         help="checkpoints (default: checkpoints/ in the configuration's runs/NAME)",
     )
@@ -145,8 +154,8 @@ def _train(options: argparse.Namespace, flags: list[str]) -> int:
     _check_data(composed.values["task"])
     words += _layout_words(options, composed, workers, flags)
     words += starter.overrides(workers)
-    save_dir = options.save_dir or Path(composed.folder) / "checkpoints"
-    words.append(f"checkpoint.save_dir={_quoted(save_dir)}")
+    save_dir = Path(options.save_dir or f"{composed.folder}/checkpoints")
+    words.append(f"checkpoint.save_dir={quoted(str(save_dir))}")
     values = compose_words(options.config_dir, options.config, words).values
     # what the starter's workers learn from their environment is told by it alone
     trained = [*fairseq_train_arguments(values), *flags]
@@ -170,9 +179,23 @@ def _check(options: argparse.Namespace) -> None:
             "0, for the CPU"
         )
     for each in options.overrides:
+        key = each.partition("=")[0].lstrip("+")
         if "=" not in each:
             raise ConfigurationError(
                 f"{each!r}; allowed: KEY=VALUE, and options of fairseq-train after --"
+            )
+        if key in INSTEAD:
+            raise ConfigurationError(f"{each}; allowed: {INSTEAD[key]}")
+        if key.startswith("hydra.") and key != f"hydra.job.env_set.{SEQUENCES}":
+            raise ConfigurationError(f"{each}; allowed: with fairseq-hydra-train")
+        if getattr(options, BOTH.get(key, ""), None) is not None:
+            raise ConfigurationError(f"{each} and --{BOTH[key]}; allowed: one of them")
+    for name in ("data", "save_dir"):
+        path = getattr(options, name)
+        if path is not None and (not path or "${" in path):
+            raise ConfigurationError(
+                f"--{name.replace('_', '-')} {path!r}; allowed: a folder's name, "
+                "without ${"
             )
     if options.precision == "fp16" and options.gpus == 0:
         raise ConfigurationError(
@@ -182,20 +205,15 @@ def _check(options: argparse.Namespace) -> None:
 
 def _words(options: argparse.Namespace) -> list[str]:
     """The overrides that the options stand for."""
-    words = [f"common.user_dir={_quoted(ROOT / 'fairseq_transnormer')}"]
+    words = [f"common.user_dir={quoted(str(ROOT / 'fairseq_transnormer'))}"]
     words += options.overrides
     if options.precision:
         words.append(f"precision={options.precision}")
     if options.gpus is not None:
         words.append(f"common.cpu={str(options.gpus == 0).lower()}")
     if options.data:
-        words.append(f"task.data={_quoted(options.data)}")
+        words.append(f"task.data={quoted(options.data)}")
     return words
-
-
-def _quoted(path: Path) -> str:
-    text = str(path)
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _workers(options: argparse.Namespace, composed: Composed) -> Workers:
@@ -210,16 +228,29 @@ def _workers(options: argparse.Namespace, composed: Composed) -> Workers:
 def _declared(composed: Composed) -> str:
     """Sequences of an update: the environment's, or the configuration's; "": any."""
     values = composed.values
+    _check_layout(values)
     said = os.environ.get(SEQUENCES, composed.environment.get(SEQUENCES))
     if said is None:
         said = str(
             values["dataset"]["batch_size"] * values["optimization"]["update_freq"][0]
         )
-    if not re.fullmatch(r"([1-9][0-9]{0,8})?", said):
+    if not re.fullmatch(r"([1-9][0-9]{0,6})?", said):
         raise ConfigurationError(
-            f"{SEQUENCES}={said}; allowed: 1, 2, ... or nothing, for any number"
+            f"{SEQUENCES}={said}; allowed: 1, 2, ... 9999999 or nothing, for any number"
         )
     return said
+
+
+def _check_layout(values: dict) -> None:
+    """Raise ConfigurationError for what an update cannot be laid out by."""
+    batch_size = values["dataset"]["batch_size"]
+    update_freq = values["optimization"]["update_freq"]
+    if type(batch_size) is not int or batch_size < 1:
+        raise ConfigurationError(f"dataset.batch_size={batch_size}; allowed: 1, 2, ...")
+    if not isinstance(update_freq, list) or len(update_freq) != 1:
+        raise ConfigurationError(
+            f"optimization.update_freq={update_freq}; allowed: a list of one number"
+        )
 
 
 def _layout_words(

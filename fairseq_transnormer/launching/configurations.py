@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,8 +110,17 @@ def _register_schema(primary: str) -> None:
 
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return quoted(value)
     return json.dumps(value)
+
+
+def quoted(text: str) -> str:
+    """A string in Hydra's quotes: only backslashes in front of a quote are doubled."""
+    return "'" + re.sub(r"(\\*)('|$)", _escaped, text) + "'"
+
+
+def _escaped(found: re.Match) -> str:
+    return found[1] * 2 + ("\\'" if found[2] else "")
 
 
 def flattened(configuration: Configuration, prefix: str = "") -> Configuration:

@@ -76,6 +76,10 @@ def starter_of(workers: Workers, rendezvous: str | None) -> Starter:
     Raises:
         ConfigurationError: several machines would not find each other.
     """
+    if rendezvous is not None and workers.nodes == 1:
+        raise ConfigurationError(
+            f"--rendezvous {rendezvous} with --nodes 1; allowed: with --nodes 2, 3, ..."
+        )
     if workers.nodes > 1:
         if workers.gpus and rendezvous is None and _slurm_step_has(workers.nodes):
             return Starter(_of_slurm, lambda workers, name: [])

@@ -52,12 +52,17 @@ def fairseq_train_arguments(configuration: Configuration) -> list[str]:
 def parse(arguments: list[str]) -> Configuration:
     """The configuration that ``fairseq-train ARGUMENTS`` trains with."""
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
     _, namespace = _parsed(arguments)
-    with warnings.catch_warnings():  # of fairseq's way to Hydra
-        warnings.simplefilter("ignore")
-        cfg = convert_namespace_to_omegaconf(namespace)
+    try:
+        with warnings.catch_warnings():  # of fairseq's way to Hydra
+            warnings.simplefilter("ignore")
+            cfg = convert_namespace_to_omegaconf(namespace)
+    except HydraException as error:
+        message = " ".join(str(error).split())
+        raise ConfigurationError(f"fairseq-train cannot take it: {message}") from error
     return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
 
 

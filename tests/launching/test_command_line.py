@@ -236,6 +236,17 @@ def test_batches_fill_the_update_exactly(
         (["model=alm_t9"], ["alm_t9", "alm_t1", "alm_vanilla"]),
         (["model.block_sizee=3"], ["block_sizee"]),
         (["precision=fp8"], ["fp8", "fp32", "fp16", "bf16"]),
+        # what would be lost is refused
+        (["checkpoint.save_dir=x"], ["checkpoint.save_dir=x", "--save-dir"]),
+        (["optimization.update_freq=[2]"], ["update_freq=[2]", "--batch-size"]),
+        (["common.cpu=true"], ["common.cpu=true", "--gpus 0"]),
+        (["++task.data=x"], ["task.data=x", "--data"]),
+        (["precision=bf16", "--precision", "fp32"], ["precision=bf16", "--precision"]),
+        (["hydra.job.env_set.X=1"], ["hydra.job.env_set.X=1", "hydra-train"]),
+        (["--rendezvous", "a:1"], ["--rendezvous a:1", "--nodes 1"]),
+        (["--save-dir", ""], ["--save-dir", "''"]),
+        (["dataset.batch_size=0"], ["dataset.batch_size=0", 1]),
+        (["dataset.batch_size=null"], ["dataset.batch_size=None", 1]),
     ],
 )
 def test_bad_options_are_refused_with_the_reason(data, options, parts, capsys):
@@ -301,6 +312,12 @@ def test_missing_data_is_named(data, sequences, tmp_path, capsys):
         arguments = [config, "--dry-run", "--data", str(folder)]
         parts = ("--data", folder, *parts)
         command_refuses(command_line.main, arguments, capsys, *parts)
+
+
+@pytest.mark.parametrize("name", [r"o\q", "it's", 'b"c, d=e'])
+def test_folders_keep_their_names(dry_run, data, name):
+    words, _ = dry_run("alm", "--data", data, "--save-dir", f"/tmp/{name}")
+    assert command_line_config(flags_of(words)).checkpoint.save_dir == f"/tmp/{name}"
 
 
 def test_flags_after_two_dashes_win(dry_run, data):
