@@ -1,16 +1,14 @@
 """report.json: what a folder of binary data holds and how it was made."""
 
 import json
-import platform
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError
 from fairseq_transnormer.data import REPORT
-from fairseq_transnormer.data.fingerprints import file_sha256
+from fairseq_transnormer.data.fingerprints import file_sha256, installed_versions
 
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
 
@@ -65,10 +63,4 @@ def print_report(report: dict[str, Any], dest: Path) -> None:
 
 def software() -> dict[str, str]:
     """Versions of what writes and encodes."""
-    found = {"python": platform.python_version()}
-    for package in SOFTWARE:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return installed_versions(SOFTWARE)

@@ -121,7 +121,7 @@ def remove_parts(save_dir: Path) -> None:
 def check_last_checkpoint(arch: str, save_dir: Path) -> None:
     """Raise ValueError if the run in ``save_dir`` is of another architecture.
 
-    Scripts ask in a moment, before anything is started; the start of training looks at
+    The table runner asks before it starts anything; the start of training looks at
     all settings (fairseq_patches/setting_changes.py). A damaged checkpoint passes:
     training begins with another one in its place.
     """

@@ -1,4 +1,4 @@
-"""Fingerprints of files: the SHA-256 of what is in them.
+"""What files are and were made with: their SHA-256, and versions of packages.
 
 Fingerprints are remembered within a process for as long as the file is untouched.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 # of a fingerprint, in names and messages
@@ -66,3 +68,14 @@ def remembered(kind: str, path: Path, compute: Callable[[Path], str]) -> str:
     if _known.get(key, (None,))[0] != mark:
         _known[key] = (mark, compute(path))
     return _known[key][1]
+
+
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of Python and of those of the packages that are installed, by name."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

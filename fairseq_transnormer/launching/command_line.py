@@ -150,26 +150,27 @@ def _train(options: argparse.Namespace, flags: list[str]) -> int:
     words = _words(options)
     composed = compose_words(options.config_dir, options.config, words)
     workers = _workers(options, composed)
-    starter = starter_of(workers, options.rendezvous)
-    _check_data(composed.values["task"])
-    words += _layout_words(options, composed, workers, flags)
-    words += starter.overrides(workers)
     save_dir = Path(options.save_dir or f"{composed.folder}/checkpoints")
+    starter = starter_of(workers, options.rendezvous, save_dir.parent.name)
+    _check_data(composed.values["task"])
+    total = _declared(composed)
+    words += _layout_words(options, composed, total, workers, flags)
+    words += starter.overrides
     words.append(f"checkpoint.save_dir={quoted(str(save_dir))}")
     values = compose_words(options.config_dir, options.config, words).values
     # what the starter's workers learn from their environment is told by it alone
     trained = [*fairseq_train_arguments(values), *flags]
     if flags:
         parse(trained)  # a mistyped option ends here, and not in each process
-    command = [*starter.command(workers, save_dir.parent.name), "fairseq-train"]
-    print(shlex.join([*command, *trained]), flush=True)
+    command = [*starter.command, "fairseq-train", *trained]
+    print(shlex.join(command), flush=True)
     if options.dry_run:
         return 0
     _check_gpus(workers)
-    environment = {SEQUENCES: _declared(composed)}
+    environment = {SEQUENCES: total}
     if workers.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    return run(starter, [*command, *trained], environment)
+    return run(starter, command, environment)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -254,11 +255,14 @@ def _check_layout(values: dict) -> None:
 
 
 def _layout_words(
-    options: argparse.Namespace, composed: Composed, workers: Workers, flags: list[str]
+    options: argparse.Namespace,
+    composed: Composed,
+    total: str,
+    workers: Workers,
+    flags: list[str],
 ) -> list[str]:
-    """The overrides that fill an update, which is told."""
-    total, most = _declared(composed), composed.values["dataset"]["batch_size"]
-    batch = options.batch_size
+    """The overrides that fill an update of ``total`` sequences, which is told."""
+    most, batch = composed.values["dataset"]["batch_size"], options.batch_size
     # nodes must agree on the batch, and do not know each other's memory
     if batch is None and workers.gpus and workers.nodes == 1:
         need = NEEDS.get(

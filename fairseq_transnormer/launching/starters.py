@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .configurations import ConfigurationError
@@ -56,22 +56,22 @@ class Starter:
 
     Attributes:
         overrides: what the configuration has for them.
-        command: of the workers and the run's name: what stands in front of
-            fairseq-train.
+        command: what stands in front of fairseq-train.
         waits: whether this process stays, to hand signals on.
     """
 
-    overrides: Callable[[Workers], list[str]]
-    command: Callable[[Workers, str], list[str]]
+    overrides: list[str]
+    command: list[str] = field(default_factory=list)
     waits: bool = False
 
 
-def starter_of(workers: Workers, rendezvous: str | None) -> Starter:
+def starter_of(workers: Workers, rendezvous: str | None, name: str) -> Starter:
     """The starter for these workers on this machine.
 
     Args:
         workers: that are wanted.
         rendezvous: HOST:PORT where torchrun's machines meet.
+        name: of the run, by which they find each other.
 
     Raises:
         ConfigurationError: several machines would not find each other.
@@ -80,51 +80,35 @@ def starter_of(workers: Workers, rendezvous: str | None) -> Starter:
         raise ConfigurationError(
             f"--rendezvous {rendezvous} with --nodes 1; allowed: with --nodes 2, 3, ..."
         )
+    overrides = [f"distributed_training.distributed_world_size={workers.all}"]
+    meeting = ["--standalone"]
     if workers.nodes > 1:
         if workers.gpus and rendezvous is None and _slurm_step_has(workers.nodes):
-            return Starter(_of_slurm, lambda workers, name: [])
+            port = os.environ.get("MASTER_PORT", SLURM_PORT)
+            return Starter(
+                [*overrides, f"distributed_training.distributed_port={port}"]
+            )
         if rendezvous is None:
             raise ConfigurationError(
                 f"--nodes {workers.nodes} needs --rendezvous HOST:PORT, or a step of "
                 f"Slurm with {workers.nodes} tasks, one a node "
                 "(scripts/slurm/train.sbatch)"
             )
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous]
+        meeting += ["--rdzv-id", name, "--nnodes", str(workers.nodes)]
     elif workers.gpus or workers.each == 1:
-        return Starter(_of_fairseq, lambda workers, name: [])
-
-    def command(workers: Workers, name: str) -> list[str]:
-        meeting = ["--standalone"]
-        if workers.nodes > 1:
-            meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous]
-            meeting += ["--rdzv-id", name, "--nnodes", str(workers.nodes)]
-        return [
-            "torchrun", *meeting, "--nproc-per-node", str(workers.each), "--no-python",
-        ]  # fmt: skip
-
-    return Starter(_of_torchrun, command, waits=True)
+        return Starter(overrides)
+    if not workers.gpus:
+        # fairseq's pytorch_ddp wants GPUs
+        overrides += ["distributed_training.distributed_backend=gloo"]
+        overrides += ["distributed_training.ddp_backend=legacy_ddp"]
+    processes = ["--nproc-per-node", str(workers.each), "--no-python"]
+    return Starter(overrides, ["torchrun", *meeting, *processes], waits=True)
 
 
 def _slurm_step_has(tasks: int) -> bool:
     names = ("SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS")
     return all(os.environ.get(name) == str(tasks) for name in names)
-
-
-def _of_fairseq(workers: Workers) -> list[str]:
-    return [f"distributed_training.distributed_world_size={workers.all}"]
-
-
-def _of_slurm(workers: Workers) -> list[str]:
-    port = os.environ.get("MASTER_PORT", SLURM_PORT)
-    return [*_of_fairseq(workers), f"distributed_training.distributed_port={port}"]
-
-
-def _of_torchrun(workers: Workers) -> list[str]:
-    words = _of_fairseq(workers)
-    if not workers.gpus:
-        # fairseq's pytorch_ddp wants GPUs
-        words += ["distributed_training.distributed_backend=gloo"]
-        words += ["distributed_training.ddp_backend=legacy_ddp"]
-    return words
 
 
 def run(starter: Starter, command: list[str], environment: Mapping[str, str]) -> int:

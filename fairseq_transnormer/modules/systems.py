@@ -32,6 +32,7 @@ from .options import Activation
 Values = Mapping[str, Any]
 # kind -> what a fairseq architecture's name begins with
 PREFIXES = {"alm": "", "blm": "roberta_", "lra": "lra_"}
+KINDS = tuple(PREFIXES)
 CONFIGS = {"alm": LanguageModelConfig, "blm": EncoderConfig, "lra": ClassifierConfig}
 
 LAYER_NORM = {"norm_type": NormType("layer_norm"), "norm_eps": 1e-5}
@@ -92,7 +93,7 @@ class System:
     label: str
     attention: str
     architecture: str = ""
-    kinds: tuple[str, ...] = ("alm", "blm", "lra")
+    kinds: tuple[str, ...] = KINDS
     around: Mapping[str, Values] = field(default_factory=lambda: VANILLA)
     values: Values = field(default_factory=dict)
     own: Mapping[str, Values] = field(default_factory=dict)
@@ -135,16 +136,14 @@ class System:
 
 _CLASSIFIER = ("lra",)
 _LANGUAGE_MODELS = ("alm", "blm")
-# what DiagAttention and NormAttention are tested in, for classifiers too
-_ALL = ("alm", "blm", "lra")
 
 SYSTEMS = {
     system.name: system
     for system in (
         System("t1", "TransNormer T1", "diag,norm", "transnormer_t1",
-               around=TRANSNORMER, values=T1, tiny_kinds=_ALL),
+               around=TRANSNORMER, values=T1, tiny_kinds=KINDS),
         System("t2", "TransNormer T2", "diag,norm", "transnormer_t2",
-               around=TRANSNORMER, tiny_kinds=_ALL),
+               around=TRANSNORMER, tiny_kinds=KINDS),
         System("vanilla", "Vanilla", "softmax", "vanilla_transformer",
                from_fairseq=True),
         System("linear", "1+elu", "linear", "linear_transformer"),

@@ -1,5 +1,6 @@
 """The definition of a table: rows and columns of runs, and the paper's figures."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -366,6 +367,7 @@ def _model_of(configs: Path, path: Path, config: str, part: dict) -> dict[str, s
     return {MODEL: f"{_kind_of_models(configs, path, config)}_{part['system']}"}
 
 
+@functools.cache  # each cell asks, of few files
 def _kind_of_models(configs: Path, path: Path, config: str) -> str:
     """ "alm", "blm" or "lra": the beginning of the model that a configuration has."""
     primary = configs / f"{config}.yaml"

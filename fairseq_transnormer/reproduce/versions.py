@@ -4,8 +4,9 @@ import functools
 import os
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from ..data.fingerprints import installed_versions
 
 PACKAGES = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "numpy", "triton")
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,13 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @functools.cache
 def versions() -> dict[str, str]:
     """Python and the installed ones of the packages that decide a result."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return installed_versions(PACKAGES)
 
 
 @functools.cache

@@ -84,7 +84,7 @@ LOADERS = {
     "fairseq's": lambda path, data: checkpoint_utils.load_checkpoint_to_cpu(str(path)),
     "generation": lambda path, data: TextGenerator.from_checkpoint(path, data),
     "analyses": load_trained_model,
-    "going on": lambda path, data: check_last_checkpoint(ARCH, path.parent),
+    "resuming": lambda path, data: check_last_checkpoint(ARCH, path.parent),
     "from_pretrained": lambda path, data: TransNormerLanguageModel.from_pretrained(
         str(path.parent), path.name, str(data)
     ),
@@ -94,7 +94,7 @@ LOADERS = {
 @pytest.mark.parametrize("loader", LOADERS)
 def test_loaders_refuse_it(loader, malicious, data):
     path, made = malicious
-    if loader == "going on" and not zipfile.is_zipfile(path):
+    if loader == "resuming" and not zipfile.is_zipfile(path):
         LOADERS[loader](path, data)  # taken for a damaged one, which is not read
         assert not made.exists()
         return

@@ -75,7 +75,7 @@ def dry_run(capsys):
 
 
 def flags_of(words: list[str], starter: str = "") -> list[str]:
-    """What follows fairseq-train, behind the words of its ``starter``."""
+    """What follows fairseq-train, after the words of its ``starter``."""
     at = words.index("fairseq-train")
     assert words[:at] == starter.split()
     return words[at + 1 :]
