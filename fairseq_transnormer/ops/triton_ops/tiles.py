@@ -32,11 +32,17 @@ def from_column(rows, column):
 
 
 @triton.jit
+def inside_rows(start, length, ROWS: tl.constexpr):
+    """Which of the tile's tokens are there."""
+    return start + tl.arange(0, ROWS) < length
+
+
+@triton.jit
 def kept_rows(start, length, pads, ROWS: tl.constexpr):
     """Which of the tile's tokens are there and are no pads."""
-    tokens = start + tl.arange(0, ROWS)
-    keep = tokens < length
+    keep = inside_rows(start, length, ROWS)
     if pads is not None:
+        tokens = start + tl.arange(0, ROWS)
         keep = keep & (tl.load(pads + tokens, mask=keep, other=1) == 0)
     return keep
 
@@ -45,22 +51,25 @@ def kept_rows(start, length, pads, ROWS: tl.constexpr):
 def load_tile(
     rows,
     start,
-    length,
-    pads,
+    keep,
+    maps,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     PHI: tl.constexpr,
 ):
-    """phi of the tile in its own dtype; zeros, and never phi(0), where no token is."""
+    """The tile in its own dtype, through phi if ``maps``.
+
+    keep: bool (ROWS,); zeros, and never phi(0), where it is False.
+    """
     pointer, stride = rows
-    keep = kept_rows(start, length, pads, ROWS)[:, None]
+    keep = keep[:, None]
     offsets = tl.arange(0, ROWS)[:, None] * stride + tl.arange(0, WIDTH)[None, :]
     tile = tl.load(pointer + start * stride + offsets, mask=keep, other=0.0)
     if PHI != "identity":
         mapped = feature_map(tile.to(tl.float32), PHI)
         if PHI == "1+elu":
             mapped = tl.where(keep, mapped, 0.0)
-        tile = mapped.to(tile.dtype)
+        tile = tl.where(maps, mapped.to(tile.dtype), tile)
     return tile
 
 
@@ -69,31 +78,30 @@ def store_tile(
     tile,
     rows,
     start,
-    length,
-    pads,
+    inside,
+    keep,
     mapped,
+    derives,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     PHI: tl.constexpr,
 ):
-    """Store the tile, with zeros at pads.
+    """Store the tile where ``inside``, with zeros where not ``keep``.
 
-    mapped: None, or the rows that the tile is the gradient of phi of; then phi' is
-        applied.
+    mapped, derives: if ``derives``, the tile is the gradient of phi of these rows, and
+        phi' is applied.
     """
     pointer, stride = rows
     index = tl.arange(0, ROWS)[:, None]
     columns = tl.arange(0, WIDTH)[None, :]
-    inside = start + index < length
     if mapped is not None and PHI != "identity":
         x, x_stride = mapped
         x += start * x_stride + index * x_stride + columns
-        x = tl.load(x, mask=inside, other=0.0).to(tl.float32)
-        tile *= feature_map_derivative(x, PHI)
-    if pads is not None:
-        tile = tl.where(kept_rows(start, length, pads, ROWS)[:, None], tile, 0.0)
+        x = tl.load(x, mask=inside[:, None] & derives, other=0.0).to(tl.float32)
+        tile *= tl.where(derives, feature_map_derivative(x, PHI), 1.0)
+    tile = tl.where(keep[:, None], tile, 0.0)
     pointer += start * stride + index * stride + columns
-    tl.store(pointer, tile.to(pointer.dtype.element_ty), mask=inside)
+    tl.store(pointer, tile.to(pointer.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
@@ -127,19 +135,9 @@ def mixed_dot(a, b, accumulator, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def state_offsets(
-    WIDTH: tl.constexpr,
-    FULL: tl.constexpr,
-    TILE: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):
-    """Offsets of (WIDTH, TILE) of a state (WIDTH, FULL), which may be stored as S^T."""
-    rows = tl.arange(0, WIDTH)[:, None]
-    columns = tl.arange(0, TILE)[None, :]
-    if TRANSPOSED:
-        return rows + columns * WIDTH
-    else:
-        return rows * FULL + columns
+def state_offsets(HEIGHT: tl.constexpr, TILE: tl.constexpr, WIDTH: tl.constexpr):
+    """Offsets of (HEIGHT, TILE) in a state whose rows are WIDTH numbers."""
+    return tl.arange(0, HEIGHT)[:, None] * WIDTH + tl.arange(0, TILE)[None, :]
 
 
 @triton.jit

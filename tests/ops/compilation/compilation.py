@@ -21,7 +21,7 @@ REGISTERS = 65536
 MULTIPROCESSOR_MEMORY = {80: 167936, 86: 102400, 90: 233472}
 MULTIPROCESSOR_WARPS = {80: 64, 86: 48, 90: 64}
 MULTIPROCESSOR_PROGRAMS = {80: 32, 86: 16, 90: 32}
-CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
 INSTRUCTIONS = {
     "wgmma": r"wgmma\.mma_async",
     "mma": r"\bmma\.sync",
@@ -35,14 +35,17 @@ INSTRUCTIONS = {
 class Compiled:
     """registers and stack: of a thread (bytes of spills); shared: bytes a program.
 
-    instructions: how often some stand in the PTX text.
+    instructions: how often some stand in the PTX text, ``ptx``. capability: 80, 86
+    or 90.
     """
 
     registers: int
     stack: int
     shared: int
     ttgir: str
+    ptx: str
     instructions: dict[str, int]
+    capability: int
 
 
 def compile_kernel(
@@ -90,7 +93,7 @@ def compile_kernel(
         file.write(compiled.asm["cubin"])
         file.flush()
         usage = subprocess.run(
-            [CUOBJDUMP, "--dump-resource-usage", file.name],
+            [TOOLS / "cuobjdump", "--dump-resource-usage", file.name],
             capture_output=True,
             text=True,
             check=True,
@@ -101,10 +104,12 @@ def compile_kernel(
         int(found[2]),
         compiled.metadata.shared,
         compiled.asm["ttgir"],
+        compiled.asm["ptx"],
         {
             name: len(re.findall(pattern, compiled.asm["ptx"]))
             for name, pattern in INSTRUCTIONS.items()
         },
+        capability,
     )
 
 
@@ -133,3 +138,37 @@ def transposed_accumulators(compiled: Compiled) -> list[str]:
         for line in compiled.ttgir.splitlines()
         if "tt.trans" in line and re.search(r"#mma\w*>\s*->", line)
     ]
+
+
+def waits(compiled: Compiled) -> list[int]:
+    """How many groups of copies each wait inside a loop leaves in flight.
+
+    0: the copies for a turn of the loop are waited for as soon as they are asked for.
+    """
+    found, loops, depth = [], [], 0
+    for line in compiled.ttgir.splitlines():
+        if "ttg.async_wait" in line and loops:
+            found.append(int(re.search(r"num = (\d+)", line)[1]))
+        if "scf.for" in line:
+            loops.append(depth)
+        depth += line.count("{") - line.count("}")
+        while loops and depth <= loops[-1]:
+            loops.pop()
+    return found
+
+
+def serialized_products(compiled: Compiled) -> bool:
+    """Whether ptxas waits for each of Hopper's products before it starts the next."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(compiled.ptx)
+        file.flush()
+        said = subprocess.run(
+            [
+                *(TOOLS / "ptxas", "-v", f"-arch=sm_{compiled.capability}a"),
+                *(file.name, "-o", "/dev/null"),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+    return "serialized" in said

@@ -2,7 +2,10 @@
 
 import torch
 
-from fairseq_transnormer.ops.triton_ops.linear_attention import bidirectional, causal
+from fairseq_transnormer.ops.triton_ops.linear_attention import (
+    bidirectional,
+    causal_kernels,
+)
 from fairseq_transnormer.ops.triton_ops.linear_attention.options import (
     WIDEST_TILE,
     table_entry,
@@ -28,8 +31,8 @@ TUPLES = {
 }
 # how many tensors each kernel gets the strides of
 STRIDED = {
-    causal.causal_forward_kernel: 4,
-    causal.causal_backward_kernel: 7,
+    causal_kernels.causal_forward_kernel: 4,
+    causal_kernels.causal_backward_kernel: 7,
     segment_sums_kernel: 2,
     bidirectional.bidirectional_forward_kernel: 2,
     bidirectional.bidirectional_backward_kernel: 7,
@@ -38,25 +41,25 @@ STRIDED = {
 # kernel, form, tensors that are None, further constants
 LAUNCHES = {
     "short forward": (
-        causal.causal_forward_kernel,
+        causal_kernels.causal_forward_kernel,
         "short",
         ("pads", "initial", "sums", "final"),
         {"SHORT": True},
     ),
     "short backward": (
-        causal.causal_backward_kernel,
+        causal_kernels.causal_backward_kernel,
         "short",
         ("pads", "initial", "sums", "grad_final", "grad_sums", "grad_initial"),
         {"SHORT": True},
     ),
     "segments forward": (
-        causal.causal_forward_kernel,
+        causal_kernels.causal_forward_kernel,
         "segments",
         ("pads", "initial", "final"),
         {"SHORT": False},
     ),
     "segments backward": (
-        causal.causal_backward_kernel,
+        causal_kernels.causal_backward_kernel,
         "segments",
         ("pads", "initial", "grad_final", "grad_initial"),
         {"SHORT": False},
@@ -77,7 +80,7 @@ LAUNCHES = {
     "step": (step_kernel, None, ("pads",), {}),
     # a model without LRPE, padded, that continues after a state
     "segments forward, all options": (
-        causal.causal_forward_kernel,
+        causal_kernels.causal_forward_kernel,
         "segments",
         (),
         {"SHORT": False, "PHI": "1+elu"},

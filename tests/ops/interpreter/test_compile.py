@@ -106,7 +106,7 @@ def fresh_compiler():
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_compiled_graph_is_whole_and_gives_the_same_bits(case, monkeypatch):
     function, build = case
-    monkeypatch.setattr(options, "SHORT_LENGTH", 200)
+    monkeypatch.setattr(options, "RULE", options.Rule(short_length=200))
     tensors = build()
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     for one, other in zip(

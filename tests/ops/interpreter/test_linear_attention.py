@@ -5,11 +5,8 @@ import torch
 
 from fairseq_transnormer.ops import LinearAttentionState, linear_attention
 from fairseq_transnormer.ops.triton_ops import launching
-from fairseq_transnormer.ops.triton_ops.linear_attention import (
-    bidirectional,
-    causal,
-    options,
-)
+from fairseq_transnormer.ops.triton_ops.linear_attention import causal, options
+from fairseq_transnormer.ops.triton_ops.linear_attention.options import Rule
 from tests.messages import refuses
 from tests.ops.drawing import draw_mask, relative_error
 
@@ -84,15 +81,18 @@ def draw_state(width=32, value_width=32):
     )
 
 
-@pytest.fixture(params=["short", "segments", "one segment"])
+NEVER = float("inf")
+RULES = {
+    "short": Rule(short_length=1024, one_segment=NEVER),
+    "segments": Rule(0, NEVER, enough=NEVER, smallest_segment=64),
+    "one segment": Rule(one_segment=0),
+}
+
+
+@pytest.fixture(params=RULES)
 def form(request, monkeypatch):
     """The launches that lengths, batches and heads of these tests would not reach."""
-    if request.param != "short":
-        segment = 64 if request.param == "segments" else 1024
-        monkeypatch.setattr(options, "SHORT_LENGTH", 0)
-        monkeypatch.setattr(bidirectional, "SHORT_LENGTH", 0)
-        for launcher in (causal, bidirectional):
-            monkeypatch.setattr(launcher, "segment_length", lambda _: segment)
+    monkeypatch.setattr(options, "RULE", RULES[request.param])
     return request.param
 
 
@@ -346,9 +346,69 @@ def test_autocast_changes_nothing():
 def test_segments_are_powers_of_two_near_the_balance():
     lengths = {1025: 512, 2048: 512, 8192: 1024, 65536: 4096, 1 << 20: 16384}
     for length, segment in lengths.items():
-        assert options.cut(length, 64, enough=160) == segment
+        assert options.cut(length, 64, processors=91) == segment
     # few sequences are cut finer, until the programs are enough
-    assert options.cut(65536, 8, enough=160) == 2048
-    assert options.cut(2048, 1, enough=160) == 256
-    # many need no segments
-    assert options.cut(65536, 256, enough=231) == 65536
+    assert options.cut(65536, 8, processors=91) == 2048
+    assert options.cut(2048, 1, processors=91) == 256
+
+
+@pytest.mark.parametrize("heads", [1, 17, 18, 53, 54])
+@pytest.mark.parametrize("length", [512, 513])
+def test_the_form_follows_sequences_and_length(length, heads):
+    """On 108 multiprocessors: one segment forward from 54 sequences on, where half of
+    them have a program; backward from 18 on, since each has three."""
+    x = torch.empty(1, 1, 1, 64).expand(1, length, heads, 64)
+    for direction, enough in (("forward", 54), ("backward", 18)):
+        plan = options.causal_plan(direction, x, x)
+        if heads >= enough:
+            assert plan == ("segments", length, False)
+        elif length == 512:
+            assert plan.short
+        else:
+            assert plan == ("segments", 256, True)
+    # wide heads have more programs: each has a tile of 64 columns
+    wide = torch.empty(1, 1, 1, 128).expand(1, length, heads, 128)
+    one_segment = ("segments", length, False)
+    assert (options.causal_plan("forward", wide, wide) == one_segment) == (heads >= 27)
+    # without an order there is no state in front of each segment
+    assert options.sums_segment(x, x) == (length if heads >= 54 else 256)
+
+
+def forms(monkeypatch, forward, backward):
+    """The forms of the two launches, each a name of RULES."""
+    plan = options.causal_plan
+
+    def of_its_direction(direction, query, value):
+        rule = RULES[forward if direction == "forward" else backward]
+        with monkeypatch.context() as patch:
+            patch.setattr(options, "RULE", rule)
+            return plan(direction, query, value)
+
+    monkeypatch.setattr(causal, "causal_plan", of_its_direction)
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [("one segment", "segments"), ("segments", "one segment"), ("short", "segments")],
+)
+def test_the_backward_pass_may_have_a_form_of_its_own(forward, backward, monkeypatch):
+    """Also where it needs sums of segments that the forward pass had no use for."""
+    forms(monkeypatch, forward, backward)
+    qkv = draw(100)
+    check(qkv, causal=True, feature_map="1+elu", key_padding_mask=draw_mask(2, 100))
+
+
+@pytest.mark.parametrize(
+    ("backward", "kept"), [("segments", True), ("one segment", False)]
+)
+def test_sums_are_kept_for_a_backward_pass_that_reads_them(backward, kept, monkeypatch):
+    forms(monkeypatch, "segments", backward)
+    shapes = []
+    query, key, value = draw(100)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: shapes.append(x.shape) or x, lambda x: x
+    ):
+        linear_attention(
+            query.requires_grad_(), key, value, causal=True, backend="triton"
+        )
+    assert ((4, 2, 32, 32) in shapes) == kept

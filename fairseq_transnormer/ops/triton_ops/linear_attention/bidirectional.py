@@ -29,23 +29,25 @@ from ..launching import (
 from ..tiles import (
     from_column,
     head_rows,
+    inside_rows,
+    kept_rows,
     load_tile,
     mixed_dot,
     state_offsets,
     store_tile,
 )
 from .options import (
-    SHORT_LENGTH,
     WIDEST_TILE,
     backward_tiles,
     empty_grads,
     launch_options,
-    segment_length,
+    rows_of_a_program,
+    sums_segment,
 )
 from .sums import segment_sums
 
 
-@triton.jit(do_not_specialize=["length", "segments", "parts", "part"])
+@triton.jit(do_not_specialize=["length", "heads", "segments", "parts", "part"])
 def bidirectional_forward_kernel(
     query,
     output,
@@ -96,6 +98,7 @@ def bidirectional_forward_kernel(
     do_not_specialize=[
         "query_length",
         "key_length",
+        "heads",
         "segments",
         "grad_segments",
         "parts",
@@ -232,17 +235,25 @@ def _write_rows(
     WIDTH, FULL: of a and of y.
     """
     TRANSPOSED: tl.constexpr = mapped is not None
-    sums += column * WIDTH if TRANSPOSED else column
-    offsets = state_offsets(WIDTH, FULL, TILE, TRANSPOSED)
-    state = tl.zeros((WIDTH, TILE), tl.float32)
-    for other in range(0, segments):
+    if TRANSPOSED:
+        # added up as it stands, so that loads are wide
+        offsets = column * WIDTH + state_offsets(TILE, WIDTH, WIDTH)
+        state = tl.zeros((TILE, WIDTH), tl.float32)
+    else:
+        offsets = column + state_offsets(WIDTH, TILE, FULL)
+        state = tl.zeros((WIDTH, TILE), tl.float32)
+    # copied ahead: nothing else hides the way to the L2 cache
+    for other in tl.range(0, segments, num_stages=3):
         state += tl.load(sums + other * WIDTH * FULL + offsets)
-    a_phi: tl.constexpr = PHI if mapped is None else "identity"
+    if TRANSPOSED:
+        state = tl.trans(state)
     for start in range(first, tl.minimum(last, length), CHUNK):
-        a_tile = load_tile(a, start, length, pads, CHUNK, WIDTH, a_phi)
+        inside = inside_rows(start, length, CHUNK)
+        keep = kept_rows(start, length, pads, CHUNK)
+        a_tile = load_tile(a, start, keep, not TRANSPOSED, CHUNK, WIDTH, PHI)
         tile = tl.zeros((CHUNK, TILE), tl.float32)
         tile = mixed_dot(a_tile, state, tile, PRECISION)
-        store_tile(tile, y, start, length, pads, mapped, CHUNK, TILE, PHI)
+        store_tile(tile, y, start, inside, keep, mapped, TRANSPOSED, CHUNK, TILE, PHI)
 
 
 def _forward(
@@ -251,15 +262,16 @@ def _forward(
     """The output, and the segments' sums of phi(k)^T v."""
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
-    options = launch_options("bidirectional", query, value)
-    sums = segment_sums(key, value, pads, feature_map, segment_length(key), options)
+    options = launch_options("bidirectional forward", query, value)
+    sums = segment_sums(key, value, pads, feature_map, sums_segment(key, value))
     output = empty_rows(query, length, value_width, unscaled_output_dtype(query.dtype))
-    part = _part(query, options)
-    parts = triton.cdiv(length, part)
     tile = min(value_width, WIDEST_TILE)
+    tiles = value_width // tile
+    part = rows_of_a_program(query, tiles, options["CHUNK"])
+    parts = triton.cdiv(length, part)
     launch(
         bidirectional_forward_kernel,
-        (batch * heads * parts, value_width // tile),
+        (batch * heads * parts, tiles),
         query,
         output,
         sums,
@@ -290,16 +302,15 @@ def _backward(
     """Gradients of query, key and value."""
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
-    options = launch_options("bidirectional", query, value)
+    options = launch_options("bidirectional backward", query, value)
     grad_output = with_near_tokens(grad_output)
-    grad_sums = segment_sums(
-        query, grad_output, None, feature_map, segment_length(query), options
-    )
+    segment = sums_segment(query, grad_output)
+    grad_sums = segment_sums(query, grad_output, None, feature_map, segment)
     grads = empty_grads(query, key, value)
     longer = query if length >= key.shape[1] else key
-    part = _part(longer, options)
-    parts = triton.cdiv(longer.shape[1], part)
     tiles, tasks = backward_tiles(width, value_width)
+    part = rows_of_a_program(longer, tasks, options["CHUNK"])
+    parts = triton.cdiv(longer.shape[1], part)
     launch(
         bidirectional_backward_kernel,
         (batch * heads * parts * tasks,),
@@ -323,11 +334,6 @@ def _backward(
         **options,
     )
     return tuple(grads)
-
-
-def _part(x: Tensor, options: dict) -> int:
-    """Rows of a program."""
-    return options["CHUNK"] if x.shape[1] <= SHORT_LENGTH else segment_length(x)
 
 
 def _save(ctx, arguments, outputs):

@@ -6,6 +6,8 @@ Letters: B batch, N length, H heads, D head width of queries and keys, E of valu
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,80 +15,176 @@ from torch import Tensor
 from ...backend import capability, multiprocessors, tf32_is_allowed
 from ..launching import empty_rows
 
-# up to here summing up the tokens before a chunk again beats a launch for the states
-SHORT_LENGTH = 1024
-SMALLEST_SEGMENT = 256
+
+@dataclass(frozen=True)
+class Rule:
+    """Which form a call takes, by its length and its programs a multiprocessor.
+
+    Designed, not measured: a sweep on a GPU may replace every number.
+
+    short_length: up to here, summing up the tokens before a chunk again beats a launch
+        for the states.
+    one_segment: with so many programs a multiprocessor and one program for a tile of a
+        sequence, the memory is busy, and each tensor is read once.
+    enough: programs a multiprocessor for which segments are made shorter.
+    smallest_segment: tokens.
+    balance: segments are near sqrt(balance * N), where the traffic of the states, each
+        of which all later segments read, is that of the tokens.
+    """
+
+    short_length: int = 512
+    one_segment: float = 0.5
+    enough: float = 1.75
+    smallest_segment: int = 256
+    balance: int = 128
+
+
+RULE = Rule()
 # columns of a state that a program holds
 WIDEST_TILE = 64
 
 BFLOAT16, FLOAT16, FLOAT32 = torch.bfloat16, torch.float16, torch.float32
-# Tokens of a chunk, warps and stages, by form, width and dtype: the largest chunk, then
-# the most stages, with which the values of a program stay in registers and its tiles in
-# shared memory, as compiled ahead of time (docs/kernels.md).
 _NARROW = {
-    (64, BFLOAT16): (64, 4, 2),
-    (64, FLOAT16): (64, 4, 2),
-    (64, FLOAT32): (64, 4, 2),
+    (64, BFLOAT16): (64, 4, 3),
+    (64, FLOAT16): (64, 4, 3),
+    (64, FLOAT32): (64, 4, 3),
 }
 _HOPPER = {
     "short": _NARROW
     | {
-        (128, BFLOAT16): (64, 8, 2),
-        (128, FLOAT16): (64, 8, 2),
+        (128, BFLOAT16): (64, 8, 3),
+        (128, FLOAT16): (64, 8, 3),
         (128, FLOAT32): (64, 8, 1),
     },
     "segments": _NARROW
     | {
-        (128, BFLOAT16): (64, 8, 2),
-        (128, FLOAT16): (32, 8, 2),
-        (128, FLOAT32): (32, 8, 2),
+        (128, BFLOAT16): (64, 8, 3),
+        (128, FLOAT16): (32, 8, 3),
+        (128, FLOAT32): (32, 8, 3),
     },
     "bidirectional": _NARROW
     | {
-        (128, BFLOAT16): (64, 8, 2),
-        (128, FLOAT16): (64, 8, 2),
-        (128, FLOAT32): (64, 8, 2),
+        (128, BFLOAT16): (64, 8, 3),
+        (128, FLOAT16): (64, 8, 3),
+        (128, FLOAT32): (64, 8, 3),
     },
 }
 # Ampere and Ada; fits their smallest shared memory, 99 KB, so it serves newer ones too
 _ELSEWHERE = {
     "short": _NARROW
     | {
-        (128, BFLOAT16): (64, 8, 2),
-        (128, FLOAT16): (32, 8, 2),
-        (128, FLOAT32): (32, 8, 2),
+        (128, BFLOAT16): (64, 8, 3),
+        (128, FLOAT16): (32, 8, 3),
+        (128, FLOAT32): (32, 8, 3),
     },
     "segments": _NARROW
     | {
-        (64, FLOAT16): (32, 4, 2),
-        (64, FLOAT32): (32, 4, 2),
-        (128, BFLOAT16): (64, 8, 2),
+        (64, FLOAT16): (32, 4, 3),
+        (64, FLOAT32): (32, 4, 3),
+        (128, BFLOAT16): (64, 8, 3),
         (128, FLOAT16): (32, 8, 1),
         (128, FLOAT32): (32, 8, 1),
     },
     "bidirectional": _NARROW
     | {
-        (128, BFLOAT16): (64, 8, 2),
-        (128, FLOAT16): (64, 8, 2),
+        (128, BFLOAT16): (64, 8, 3),
+        (128, FLOAT16): (64, 8, 3),
         (128, FLOAT32): (64, 8, 1),
     },
 }
 
 
-def causal_form(length: int) -> str:
-    """Which of the causal kernels' two forms takes so many tokens."""
-    return "short" if length <= SHORT_LENGTH else "segments"
+class Plan(NamedTuple):
+    """How a causal launch cuts the tokens.
+
+    form: "short" or "segments". segment: tokens of a program. several: whether what
+        came before a segment needs a launch of its own.
+    """
+
+    form: str
+    segment: int
+    several: bool
+
+    @property
+    def short(self) -> bool:
+        return self.form == "short"
 
 
-def launch_options(form: str, query: Tensor, value: Tensor) -> dict:
+def causal_plan(direction: str, query: Tensor, value: Tensor) -> Plan:
+    """The plan of the "forward" or "backward" launch for these inputs.
+
+    The two may differ: a gradient has more programs than its output.
+    """
+    batch, length, heads, width = query.shape
+    tiles = value.shape[-1] // min(value.shape[-1], WIDEST_TILE)
+    if direction == "backward":
+        _, tiles = backward_tiles(width, value.shape[-1])
+    if _is_busy(query, tiles):
+        return Plan("segments", length, False)
+    if length <= RULE.short_length:
+        chunk = launch_options(f"short {direction}", query, value)["CHUNK"]
+        return Plan("short", chunk, False)
+    segment = cut(length, batch * heads, multiprocessors(query.device))
+    return Plan("segments", segment, segment < length)
+
+
+def sums_segment(key: Tensor, value: Tensor) -> int:
+    """Tokens of a segment where no causal order asks for a state in front of each."""
+    batch, length, heads, _ = key.shape
+    if _is_busy(key, value.shape[-1] // min(value.shape[-1], WIDEST_TILE)):
+        return length
+    return cut(length, batch * heads, multiprocessors(key.device))
+
+
+def rows_of_a_program(x: Tensor, tiles: int, chunk: int) -> int:
+    """Tokens of a program of the bidirectional form: it reads the sums once.
+
+    tiles: how many a token has.
+    """
+    batch, length, heads, _ = x.shape
+    if _is_busy(x, tiles):
+        return length
+    if length <= RULE.short_length:
+        return chunk
+    return cut(length, batch * heads, multiprocessors(x.device))
+
+
+def _is_busy(x: Tensor, tiles: int) -> bool:
+    """Whether a program for each tile of a sequence keeps the GPU's memory busy."""
+    programs = x.shape[0] * x.shape[2] * tiles
+    return programs >= RULE.one_segment * multiprocessors(x.device)
+
+
+def cut(length: int, sequences: int, processors: int) -> int:
+    """Tokens of a segment: a power of two near the balance.
+
+    Shorter where the programs would not reach all multiprocessors.
+
+    Args:
+        length: N; torch.compile may leave it open until run time.
+        sequences: B * H.
+        processors: multiprocessors of the GPU.
+    """
+    enough = RULE.enough * processors
+    segment = RULE.smallest_segment
+    while segment * segment < RULE.balance * length:
+        segment *= 2
+    while (
+        segment > RULE.smallest_segment and sequences * -(-length // segment) < enough
+    ):
+        segment //= 2
+    return segment
+
+
+def launch_options(kernel: str, query: Tensor, value: Tensor) -> dict:
     """Chunk, precision of products, warps and stages for these inputs.
 
     Args:
-        form: "short", "segments" or "bidirectional".
+        kernel: a name of the tables.
         query, value: for widths, dtype and device.
     """
     return table_entry(
-        form,
+        kernel,
         query.dtype,
         # an int, also where torch.compile leaves sizes open
         int(max(query.shape[-1], value.shape[-1])),
@@ -97,7 +195,7 @@ def launch_options(form: str, query: Tensor, value: Tensor) -> dict:
 
 @functools.cache
 def table_entry(
-    form: str,
+    kernel: str,
     dtype: torch.dtype,
     width: int,
     capability: tuple[int, int],
@@ -107,6 +205,7 @@ def table_entry(
 
     float16 always multiplies its float32 sums in TF32, which has its ten bits.
     """
+    form = "segments" if kernel == "sums" else kernel.split()[0]
     table = (_HOPPER if capability[0] == 9 else _ELSEWHERE)[form]
     narrow = width <= 64
     # a width of 32 keeps its values with the largest chunk everywhere
@@ -118,38 +217,6 @@ def table_entry(
         "num_warps": num_warps,
         "num_stages": num_stages,
     }
-
-
-def segment_length(x: Tensor) -> int:
-    """Tokens of a segment of (B, N, H, D): a power of two, or one segment of all.
-
-    A state is read once by each later segment, so that the states' traffic falls with
-    the segment and is balanced with the tokens' near sqrt(128 N). Shorter where the
-    programs would not reach all multiprocessors; all tokens where the sequences alone
-    keep them busy.
-    """
-    batch, length, heads = x.shape[:3]
-    # close to two programs for each of them
-    enough = multiprocessors(x.device) * 7 // 4
-    return cut(length, batch * heads, enough)
-
-
-def cut(length: int, sequences: int, enough: int) -> int:
-    """segment_length by numbers, which torch.compile may leave open until run time.
-
-    Args:
-        length: N.
-        sequences: B * H.
-        enough: programs that keep the GPU busy.
-    """
-    if sequences >= enough:
-        return length
-    segment = SMALLEST_SEGMENT
-    while segment * segment < 128 * length:
-        segment *= 2
-    while segment > SMALLEST_SEGMENT and sequences * -(-length // segment) < enough:
-        segment //= 2
-    return segment
 
 
 def backward_tiles(width: int, value_width: int) -> tuple[dict, int]:

@@ -22,7 +22,7 @@ from ..tiles import feature_map, from_column, head_rows
 from .options import WIDEST_TILE
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads"])
 def step_kernel(
     query,
     key,

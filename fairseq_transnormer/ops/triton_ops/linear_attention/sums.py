@@ -11,11 +11,18 @@ import triton.language as tl
 from torch import Tensor
 
 from ..launching import launch, strides
-from ..tiles import from_column, head_rows, load_tile, mixed_dot, state_offsets
-from .options import WIDEST_TILE
+from ..tiles import (
+    from_column,
+    head_rows,
+    kept_rows,
+    load_tile,
+    mixed_dot,
+    state_offsets,
+)
+from .options import WIDEST_TILE, launch_options
 
 
-@triton.jit(do_not_specialize=["length", "segments", "segment"])
+@triton.jit(do_not_specialize=["length", "heads", "segments", "segment"])
 def segment_sums_kernel(
     key,
     value,
@@ -49,10 +56,11 @@ def segment_sums_kernel(
     first = (program % segments) * segment
     state = tl.zeros((D, TILE), tl.float32)
     for start in range(first, tl.minimum(first + segment, length), CHUNK):
-        k = load_tile(key, start, length, pads, CHUNK, D, PHI)
-        v = load_tile(value, start, length, pads, CHUNK, TILE, "identity")
+        keep = kept_rows(start, length, pads, CHUNK)
+        k = load_tile(key, start, keep, True, CHUNK, D, PHI)
+        v = load_tile(value, start, keep, True, CHUNK, TILE, "identity")
         state = mixed_dot(tl.trans(k), v, state, PRECISION)
-    offsets = state_offsets(D, E, TILE, False)
+    offsets = state_offsets(D, TILE, E)
     tl.store(sums + program * D * E + column + offsets, state)
 
 
@@ -62,7 +70,6 @@ def segment_sums(
     pads: Tensor | None,
     feature_map: str,
     segment: int,
-    options: dict,
 ) -> Tensor:
     """sum_j phi(k_j) v_j^T of each segment: (B * H, segments, D, E), float32."""
     batch, length, heads, width = key.shape
@@ -90,6 +97,6 @@ def segment_sums(
         E=value_width,
         TILE=tile,
         PHI=feature_map,
-        **options,
+        **launch_options("sums", key, value),
     )
     return sums
