@@ -22,6 +22,10 @@ COMMANDS = {
         f"{__package__}.export.command_line",
         "write a checkpoint as a folder that is loaded without fairseq",
     ),
+    "verify": Subcommand(
+        f"{__package__}.verify",
+        "try the Triton kernels on this device, ahead of a training",
+    ),
     "reproduce": Subcommand(
         f"{__package__}.reproduce.command_line",
         "run the paper's tables and set what is measured beside them",

@@ -33,6 +33,7 @@ ALLOWED = {
     "__init__": {"missing_packages", "registration"},
     "hydra_train": set(),
     "__main__": {"subcommands"},
+    "verify": {"argument_types", "devices", "modules", "ops", "subcommands"},
     "generation": {
         *("checkpoints", "data", "devices", "models", "modules", "ops", "subcommands"),
     },

@@ -11,20 +11,45 @@ import functools
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from .verification.verdicts import why_kernels_are_avoided
 
 BACKENDS = ("auto", "torch", "triton", "reference")
 ENVIRONMENT_VARIABLE = "FAIRSEQ_TRANSNORMER_BACKEND"
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDTHS = (32, 64, 128)
-SMALLEST_CAPABILITY = (8, 0)
-# Whether scripts/gpu_check.sh has passed on a GPU. Until then "auto" takes torch:
-# interpreted and compiled kernels can still be wrong on the device.
-VERIFIED_ON_A_GPU = False
+# A100 for kernels that multiply matrices: Triton has no tensor cores before it; V100
+# for the others
+PRODUCTS_CAPABILITY, ROWS_CAPABILITY = (8, 0), (7, 0)
+# bytes, and elements of a stride, of which Triton takes multiples to be aligned
+ALIGNMENT = 16
 # Triton's interpreter runs the kernels on the CPU; read when Triton is imported
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# whether "auto" treats the interpreter as a GPU, for tests
+INTERPRETER_IS_A_DEVICE = False
+
+
+class Kernels(NamedTuple):
+    """The Triton kernels that a call of an op would launch.
+
+    Attributes:
+        op: the op's name.
+        options: what they are compiled for besides dtype and alignment, by name; called
+            where it is needed.
+        widths: head widths that they must have.
+        products: whether they multiply matrices.
+        unless: what they cannot do of this call, or None.
+    """
+
+    op: str
+    options: Callable[[], Mapping[str, Any]] = dict
+    widths: Sequence[int] = ()
+    products: bool = True
+    unless: str | None = None
 
 
 def resolve_backend(backend: str) -> str:
@@ -47,21 +72,19 @@ def select(
     implementations: Mapping[str, Callable],
     backend: str,
     tensors: Sequence[Tensor],
-    widths: Sequence[int] = (),
-    unless: str | None = None,
+    kernels: Kernels,
 ) -> Callable:
     """The implementation of an op that ``backend`` stands for.
 
-    ``"auto"`` takes Triton, once its kernels are verified on a GPU, on CUDA devices of
-    compute capability 8.0 and above, for the dtypes and widths that its kernels have,
-    and torch everywhere else.
+    ``"auto"`` prefers Triton: it takes it on CUDA devices for what the kernels have and
+    what they have been seen to compute rightly there (``verification``), and torch for
+    everything else. ``"triton"`` insists.
 
     Args:
         implementations: the op's, by name.
         backend: what the caller passed.
-        tensors: inputs, for device and dtype.
-        widths: head widths that the kernels must have.
-        unless: what the op's kernels cannot do of this call, or None.
+        tensors: inputs, for device, dtype and alignment.
+        kernels: what Triton would launch.
 
     Raises:
         ValueError: a name is not known, or ``"triton"`` is asked for where it cannot
@@ -69,11 +92,11 @@ def select(
     """
     name = resolve_backend(backend)
     if name == "triton":
-        reason = unless or why_triton_cannot_run(tensors, widths)
+        reason = why_triton_cannot_run(tensors, kernels)
         if reason is not None:
             raise ValueError(f"backend='triton': {reason}")
     elif name == "auto":
-        reason = unless or why_auto_avoids_triton(tensors, widths)
+        reason = why_auto_avoids_triton(tensors, kernels)
         name = "triton" if reason is None else "torch"
     return implementations[name]
 
@@ -107,17 +130,13 @@ def constant_when_compiled(function: Callable) -> Callable:
     return function
 
 
-def why_triton_cannot_run(
-    tensors: Sequence[Tensor], widths: Sequence[int]
-) -> str | None:
-    """The reason why the kernels cannot take these inputs, or None.
-
-    Args:
-        tensors: inputs, for device and dtype.
-        widths: head widths.
-    """
+def why_triton_cannot_run(tensors: Sequence[Tensor], kernels: Kernels) -> str | None:
+    """The reason why the kernels cannot take this call, or None."""
+    if kernels.unless is not None:
+        return kernels.unless
     if not _triton_is_installed():
         return "the package triton is not installed"
+    needed = PRODUCTS_CAPABILITY if kernels.products else ROWS_CAPABILITY
     for tensor in tensors:
         if tensor.dtype not in DTYPES:
             return f"{tensor.dtype}; its kernels take {', '.join(map(str, DTYPES))}"
@@ -125,33 +144,52 @@ def why_triton_cannot_run(
             continue
         if tensor.device.type != "cuda":
             return f"a tensor on {tensor.device}; its kernels take CUDA tensors"
-        if capability(tensor.device) < SMALLEST_CAPABILITY:
-            return (
-                f"compute capability {capability(tensor.device)} of {tensor.device}; "
-                f"its kernels need {SMALLEST_CAPABILITY} (A100) or above"
-            )
-    for width in widths:
+        found = capability(tensor.device)
+        if found < needed:
+            return f"compute capability {found} of {tensor.device}; needed: {needed}"
+        if tensor.dtype == torch.bfloat16 and found < PRODUCTS_CAPABILITY:
+            return f"torch.bfloat16 on {tensor.device}, of compute capability {found}"
+    for width in kernels.widths:
         if width not in WIDTHS:
             return f"head width {width}; its kernels take {', '.join(map(str, WIDTHS))}"
     return None
 
 
-def why_auto_avoids_triton(
-    tensors: Sequence[Tensor], widths: Sequence[int]
-) -> str | None:
-    """The reason why ``backend="auto"`` takes torch for these inputs, or None.
+def why_auto_avoids_triton(tensors: Sequence[Tensor], kernels: Kernels) -> str | None:
+    """The reason why ``backend="auto"`` takes torch for this call, or None.
 
-    Everything does while the kernels are not verified. Later float32 does unless TF32
-    is allowed: IEEE products have no tensor cores.
-    The interpreter is for tests and has to be asked for.
+    Products of float32 go to torch unless TF32 is allowed: exact ones have no tensor
+    cores. The interpreter is for tests and has to be asked for. What is left is tried.
     """
-    if INTERPRETED:
+    if INTERPRETED and not INTERPRETER_IS_A_DEVICE:
         return "the interpreter runs on request only"
-    if not VERIFIED_ON_A_GPU:
-        return "the kernels have not been verified on a GPU yet"
-    if tensors[0].dtype == torch.float32 and not tf32_is_allowed():
+    first = tensors[0]
+    if first.dtype == torch.float32 and kernels.products and not tf32_is_allowed():
         return "float32 with TF32 off"
-    return why_triton_cannot_run(tensors, widths)
+    reason = why_triton_cannot_run(tensors, kernels)
+    if reason is not None:
+        return reason
+    options = {**kernels.options(), "aligned": _are_aligned(tensors)}
+    return _why_kernels_are_avoided(
+        kernels.op, first.dtype, first.device, tuple(options.items())
+    )
+
+
+def _are_aligned(tensors: Sequence[Tensor]) -> bool:
+    """Whether Triton compiles wide loads for these tensors.
+
+    What torch.compile hands over, which may leave sizes open, is taken to be aligned.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    return all(
+        x.storage_offset() * x.itemsize % ALIGNMENT == 0
+        and all(stride % ALIGNMENT == 0 for stride in x.stride()[:-1])
+        for x in tensors
+    )
+
+
+_why_kernels_are_avoided = constant_when_compiled(why_kernels_are_avoided)
 
 
 @constant_when_compiled

@@ -5,14 +5,16 @@ Letters: B batch, N length, H heads, D head width of queries and keys, E of valu
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from . import reference, torch_block_attention
 from .attention_inputs import check_attention_inputs, check_state_tensor
-from .backend import select
-from .block_states import output_dtype
+from .backend import Kernels, select
+from .block_states import is_step, output_dtype
 from .states import BlockAttentionState
 from .triton_ops.block_attention.sizes import why_block_is_no_tile
+from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 ACTIVATIONS = ("softmax", "relu")
 
@@ -106,8 +108,17 @@ def block_attention(
         _IMPLEMENTATIONS,
         backend,
         (query, key, value),
-        widths=(query.shape[-1], value.shape[-1]),
-        unless=_unless(query, value, block_size, activation, dropout_p),
+        _kernels(
+            query,
+            key,
+            value,
+            block_size,
+            causal,
+            activation,
+            dropout_p,
+            key_padding_mask,
+            initial_state,
+        ),
     )
     return implementation(
         query,
@@ -124,15 +135,87 @@ def block_attention(
     )
 
 
-def _unless(
-    query: Tensor, value: Tensor, block_size: int, activation: str, dropout_p: float
-) -> str | None:
-    """What the Triton kernels cannot do: a block is one tile, nothing is dropped."""
-    if dropout_p > 0:
-        return f"dropout_p={dropout_p}; its kernels take 0"
-    return why_block_is_no_tile(
-        block_size,
-        max(query.shape[-1], value.shape[-1]),
-        output_dtype(value.dtype, activation),
-        query.device,
+def _kernels(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    block_size: int,
+    causal: bool,
+    activation: str,
+    dropout_p: float,
+    key_padding_mask: Tensor | None,
+    initial_state: BlockAttentionState | None,
+) -> Kernels:
+    """What Triton would launch: a block is one tile, nothing is dropped."""
+    # ints, also where torch.compile leaves sizes open
+    widths = int(query.shape[-1]), int(value.shape[-1])
+    unless = f"dropout_p={dropout_p}; its kernels take 0" if dropout_p > 0 else None
+    operands = output_dtype(value.dtype, activation)
+
+    def options():
+        known = {
+            "block_size": block_size,
+            "width": widths[0],
+            "value_width": widths[1],
+            "causal": causal,
+            "activation": activation,
+        }
+        tensors = query, key, value
+        if initial_state is not None and is_step(
+            *tensors, key_padding_mask, initial_state
+        ):
+            return known | {"form": "step"}
+        # tokens after a state are laid into blocks, where they leave gaps
+        padded = key_padding_mask is not None or initial_state is not None
+        return known | {"form": "blocks", "padded": padded}
+
+    return Kernels(
+        "block_attention",
+        options,
+        widths=widths,
+        unless=unless
+        or why_block_is_no_tile(block_size, max(widths), operands, query.device),
     )
+
+
+def _cases(options, device):
+    block, padded = options["block_size"], options.get("padded")
+    widths = options["width"], options["width"], options["value_width"]
+    known = {k: options[k] for k in ("block_size", "causal", "activation")}
+
+    def call(inputs, backend):
+        batch, length = inputs[0].shape[:2]
+        pads = None
+        if padded:
+            pads = torch.arange(batch * length, device=device).view(batch, -1) % 5 == 0
+        output = block_attention(
+            *inputs, key_padding_mask=pads, backend=backend, **known
+        )
+        return (output,)
+
+    def step(inputs, backend):
+        *tokens, keys, values = inputs
+        batch = len(keys)
+        length = torch.arange(batch, device=device) * 7 + block // 2
+        state = BlockAttentionState(keys.clone(), values.clone(), length)
+        output, state = block_attention(
+            *tokens, initial_state=state, return_state=True, backend=backend, **known
+        )
+        return output, state.key, state.value
+
+    if options["form"] == "step":
+        for batch in (3, programs_at_once(device)):
+            shapes = [(batch, 1, 4, width) for width in widths]
+            shapes += [(batch, block, 4, width) for width in widths[1:]]
+            inputs = draw(*shapes, device=device)
+            inputs = [placed(x, options["aligned"]) for x in inputs]
+            yield Case(inputs, step, differentiable=False)
+        return
+    # a short last block; more programs than run at once
+    for batch, length in ((2, 3 * block + 5), (programs_at_once(device), block)):
+        shapes = [(batch, length, 4, width) for width in widths]
+        inputs = [placed(x, options["aligned"]) for x in draw(*shapes, device=device)]
+        yield Case(inputs, call)
+
+
+register_cases("block_attention", _cases)

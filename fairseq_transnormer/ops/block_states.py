@@ -53,16 +53,27 @@ def attend_in_blocks(
         return output, _last_block(
             key, value, key_padding_mask, length, length, block_size
         )
-    needs_grad = torch.is_grad_enabled() and any(
-        x.requires_grad for x in (query, key, value, *initial_state)
-    )
-    if query.shape[1] == 1 and key_padding_mask is None and not needs_grad:
+    if is_step(query, key, value, key_padding_mask, initial_state):
         output, state = step(query, key, value, initial_state)
     else:
         output, state = _continue(
             blocks, query, key, value, initial_state, key_padding_mask
         )
     return (output, state) if return_state else output
+
+
+def is_step(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None,
+    initial_state: BlockAttentionState,
+) -> bool:
+    """Whether a call is one token that goes into the state's slots in place."""
+    if query.shape[1] != 1 or key_padding_mask is not None:
+        return False
+    tensors = query, key, value, *initial_state
+    return not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
 
 
 def _last_block(

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import select
+from .backend import Kernels, select
+from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
 def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
@@ -31,14 +32,14 @@ def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
             f"value is {value.dtype} {tuple(value.shape)} beside gate {gate.dtype} "
             f"{tuple(gate.shape)}; they must agree"
         )
-    return select(_IMPLEMENTATIONS, backend, (gate, value))(gate, value)
+    return select(_IMPLEMENTATIONS, backend, (gate, value), _KERNELS)(gate, value)
 
 
 def gated_silu_gradients(
     gate: Tensor, value: Tensor, grad: Tensor, *, backend: str = "auto"
 ) -> tuple[Tensor, Tensor]:
     """Gradients of gate and value for the gradient ``grad`` of ``gated_silu``."""
-    return select(_GRADIENTS, backend, (gate, value))(gate, value, grad)
+    return select(_GRADIENTS, backend, (gate, value), _KERNELS)(gate, value, grad)
 
 
 def gated_linear(
@@ -129,3 +130,21 @@ _IMPLEMENTATIONS = {
     "triton": _triton_gated_silu,
 }
 _GRADIENTS = {"torch": _torch_gradients, "triton": _triton_gradients}
+# the gradients alone are asked for in a backward pass, after the forward pass has had
+# all of them tried
+_KERNELS = Kernels("gated_silu", products=False)
+
+
+def _cases(options, device):
+    # elements that do not fill the last program; more programs than run at once
+    for rows in (3, 2 * programs_at_once(device) + 1):
+        shape = (rows, 1365)
+        inputs = [
+            placed(x, options["aligned"]) for x in draw(shape, shape, device=device)
+        ]
+        yield Case(
+            inputs, lambda inputs, backend: (gated_silu(*inputs, backend=backend),)
+        )
+
+
+register_cases("gated_silu", _cases, products=False)

@@ -16,8 +16,15 @@ from .attention_inputs import (
     check_state_tensor,
     real_lengths,
 )
-from .backend import select
+from .backend import Kernels, select
 from .states import LinearAttentionState
+from .verification.trials import (
+    Case,
+    draw,
+    placed,
+    programs_at_once,
+    register_cases,
+)
 
 
 def _triton_linear_attention(
@@ -47,10 +54,7 @@ def _triton_linear_attention(
             query, key, value, pads, feature_map
         )[0]
     state = None if initial_state is None else initial_state.key_value
-    needs_grad = torch.is_grad_enabled() and any(
-        x is not None and x.requires_grad for x in (query, key, value, state)
-    )
-    if state is not None and query.shape[1] == 1 and not needs_grad:
+    if _is_step(query, key, value, initial_state):
         (output,) = kernels.linear_attention_step(
             query, key, value, pads, state, feature_map
         )
@@ -136,8 +140,17 @@ def linear_attention(
         _IMPLEMENTATIONS,
         backend,
         (query, key, value),
-        widths=(query.shape[-1], value.shape[-1]),
-        unless="normalize=True" if normalize else None,
+        _kernels(
+            query,
+            key,
+            value,
+            causal,
+            feature_map,
+            key_padding_mask,
+            normalize,
+            initial_state,
+            return_state,
+        ),
     )
     return implementation(
         query,
@@ -151,3 +164,117 @@ def linear_attention(
         initial_state=initial_state,
         return_state=return_state,
     )
+
+
+def _is_step(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    initial_state: LinearAttentionState | None,
+) -> bool:
+    """Whether a call is one token that updates a state in place."""
+    if initial_state is None or query.shape[1] != 1:
+        return False
+    tensors = query, key, value, initial_state.key_value
+    return not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+
+
+def _kernels(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool,
+    feature_map: str,
+    key_padding_mask: Tensor | None,
+    normalize: bool,
+    initial_state: LinearAttentionState | None,
+    return_state: bool,
+) -> Kernels:
+    """What Triton would launch."""
+    # ints, also where torch.compile leaves sizes open
+    widths = int(query.shape[-1]), int(value.shape[-1])
+
+    def options():
+        known = {
+            "width": widths[0],
+            "value_width": widths[1],
+            "feature_map": feature_map,
+            "padded": key_padding_mask is not None,
+        }
+        if _is_step(query, key, value, initial_state):
+            return known | {"form": "step"}
+        if not causal:
+            return known | {"form": "bidirectional"}
+        # imported where Triton is there
+        from .triton_ops.linear_attention.options import form_of
+
+        # torch.compile may leave sizes open
+        form = "any" if torch.compiler.is_compiling() else form_of(query, value)
+        states = {"continued": initial_state is not None, "returned": return_state}
+        return known | {"form": form} | states
+
+    unless = "normalize=True" if normalize else None
+    return Kernels("linear_attention", options, widths=widths, unless=unless)
+
+
+def _cases(options, device):
+    from .triton_ops.linear_attention.options import FORMS, sizes_of_form
+
+    form, heads = options["form"], 4
+    widths = options["width"], options["width"], options["value_width"]
+    causal = form != "bidirectional"
+    continued, returned = options.get("continued"), options.get("returned")
+    known = {"causal": causal, "feature_map": options["feature_map"]}
+
+    def pads(batch, length):
+        if not options["padded"]:
+            return None
+        return torch.arange(batch * length, device=device).view(batch, -1) % 5 == 0
+
+    def initial(key_value):
+        length = torch.arange(len(key_value), device=device)
+        return LinearAttentionState(key_value, None, length)
+
+    def call(inputs, backend):
+        found = linear_attention(
+            *inputs[:3],
+            key_padding_mask=pads(*inputs[0].shape[:2]),
+            initial_state=initial(inputs[3]) if continued else None,
+            return_state=bool(returned),
+            backend=backend,
+            **known,
+        )
+        return (found[0], found[1].key_value) if returned else (found,)
+
+    def step(inputs, backend):
+        output, state = linear_attention(
+            *inputs[:3],
+            key_padding_mask=pads(len(inputs[0]), 1),
+            initial_state=initial(inputs[3].clone()),
+            return_state=True,
+            backend=backend,
+            **known,
+        )
+        return output, state.key_value
+
+    def case(batch, length, call, with_state, differentiable=True):
+        shapes = [(batch, length, heads, width) for width in widths]
+        *inputs, state = draw(*shapes, (batch, heads, *widths[1:]), device=device)
+        inputs = [placed(x, options["aligned"]) for x in inputs]
+        return Case(inputs, call, [state] if with_state else [], differentiable)
+
+    if form == "step":
+        for batch in (3, programs_at_once(device)):
+            yield case(batch, 1, step, True, differentiable=False)
+        return
+    sizes = [(1, 200), (programs_at_once(device) // 3, 200)]
+    if causal:
+        forms = FORMS if form == "any" else [form]
+        sizes = [
+            each for name in forms for each in sizes_of_form(name, widths[1:], device)
+        ]
+    for batch, length in sizes:
+        yield case(batch, length, call, continued)
+
+
+register_cases("linear_attention", _cases)

@@ -15,7 +15,8 @@ from .attention_inputs import (
     FEATURE_MAPS,
     check_feature_map,
 )
-from .backend import accumulation_dtype, autocast_disabled, select
+from .backend import Kernels, accumulation_dtype, autocast_disabled, select
+from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
 def lrpe(
@@ -68,7 +69,14 @@ def lrpe(
             f"{tuple(reflection.shape)}; allowed for head width {width}: "
             f"({width // 2},) and ({width},)"
         )
-    implementation = select(_IMPLEMENTATIONS, backend, (query, key), widths=(width,))
+    width = int(width)
+    kernels = Kernels(
+        "lrpe",
+        lambda: {"width": width, "feature_map": feature_map},
+        widths=(width,),
+        products=False,
+    )
+    implementation = select(_IMPLEMENTATIONS, backend, (query, key), kernels)
     return implementation(
         query, key, theta, reflection, positions, feature_map=feature_map
     )
@@ -163,3 +171,33 @@ _IMPLEMENTATIONS = {
     "reference": reference.lrpe,
     "triton": _triton_lrpe,
 }
+
+
+def _cases(options, device):
+    width = options["width"]
+    (reflection,) = draw((width,), device=device)
+    reflection /= reflection.norm()
+    theta = 10000.0 ** -(torch.arange(0, width, 2, device=device) / width)
+
+    def call(inputs, backend):
+        query, key, theta = inputs
+        positions = torch.arange(query.shape[1], device=device)
+        return lrpe(
+            query,
+            key,
+            theta,
+            reflection.to(theta.dtype),
+            positions,
+            feature_map=options["feature_map"],
+            backend=backend,
+        )
+
+    # tokens that do not fill the last program; more programs than run at once
+    for length in (37, 2048 // width * programs_at_once(device) + 3):
+        shape = (2, length, 4, width)
+        inputs = draw(shape, shape, device=device)
+        inputs = [placed(x, options["aligned"]) for x in inputs]
+        yield Case(inputs, call, wide=[theta])
+
+
+register_cases("lrpe", _cases, products=False)

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import accumulation_dtype, autocast_disabled, select
+from .backend import Kernels, accumulation_dtype, autocast_disabled, select
+from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 # one program of the Triton kernel holds a whole row
 LARGEST_TRITON_WIDTH = 8192
@@ -32,10 +33,14 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
         ValueError: the backend's name is not known, or backend="triton" where it
             cannot run.
     """
-    unless = None
-    if x.shape[-1] > LARGEST_TRITON_WIDTH:
-        unless = f"width {x.shape[-1]}; its kernel takes up to {LARGEST_TRITON_WIDTH}"
-    return select(_IMPLEMENTATIONS, backend, (x,), unless=unless)(x, eps=eps)
+    # an int, also where torch.compile leaves sizes open
+    width, unless = int(x.shape[-1]), None
+    if width > LARGEST_TRITON_WIDTH:
+        unless = f"width {width}; its kernel takes up to {LARGEST_TRITON_WIDTH}"
+    kernels = Kernels(
+        "rms_norm", lambda: {"width": width}, products=False, unless=unless
+    )
+    return select(_IMPLEMENTATIONS, backend, (x,), kernels)(x, eps=eps)
 
 
 def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:
@@ -76,3 +81,16 @@ _IMPLEMENTATIONS = {
     "reference": reference.rms_norm,
     "triton": _triton_rms_norm,
 }
+
+
+def _cases(options, device):
+    # rows that do not fill the last program; more programs than run at once
+    for rows in (37, 8 * programs_at_once(device) + 3):
+        (x,) = draw((2, rows, options["width"]), device=device)
+        yield Case(
+            [placed(x, options["aligned"])],
+            lambda inputs, backend: (rms_norm(*inputs, backend=backend),),
+        )
+
+
+register_cases("rms_norm", _cases, products=False)

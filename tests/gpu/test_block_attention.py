@@ -4,19 +4,17 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import block_attention
+from fairseq_transnormer.ops.verification.trials import LUCK, TF32_CUT
 
 from ..ops.drawing import gradients, relative_error
 from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
 from .criterion import (
-    LUCK,
-    TF32_CUT,
     assert_as_good_as_torch,
     assert_same_bits,
     dtypes,
     needs_memory,
     tf32,  # noqa: F401
 )
-from .verified import verified
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned_memory", "tf32")]
 
@@ -185,7 +183,6 @@ def test_more_elements_than_32_bits_count(causal):
     assert output[:, :1024].isfinite().all()
 
 
-@verified
 def test_auto_takes_the_kernels(monkeypatch):
     monkeypatch.delenv("FAIRSEQ_TRANSNORMER_BACKEND", raising=False)
     qkv = draw(100)

@@ -8,19 +8,17 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import LinearAttentionState, linear_attention
+from fairseq_transnormer.ops.verification.trials import LUCK, TF32_CUT
 
 from ..ops.drawing import relative_error
 from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
 from .criterion import (
-    LUCK,
-    TF32_CUT,
     assert_as_good_as_torch,
     assert_same_bits,
     dtypes,
     needs_memory,
     tf32,  # noqa: F401
 )
-from .verified import verified
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned_memory", "tf32")]
 
@@ -212,7 +210,6 @@ def test_more_elements_than_32_bits_count(causal):
     assert relative_error(gradient[-1:, :, -1:], wanted) < 1e-2
 
 
-@verified
 def test_auto_takes_the_kernels(monkeypatch):
     monkeypatch.delenv("FAIRSEQ_TRANSNORMER_BACKEND", raising=False)
     qkv = draw(100, torch.bfloat16)

@@ -4,16 +4,15 @@ import pytest
 import torch
 
 from fairseq_transnormer import ops
+from fairseq_transnormer.ops.verification.trials import LUCK
 
 from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
 from .criterion import (
-    LUCK,
     assert_as_good_as_torch,
     assert_same_bits,
     dtypes,
     needs_memory,
 )
-from .verified import verified
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned_memory")]
 
@@ -151,7 +150,6 @@ def test_more_elements_than_32_bits_count(op, gib):
 
 
 @cases
-@verified
 def test_auto_takes_the_kernels(case, monkeypatch):
     build, *arguments = case
     call, tensors = build(*arguments)

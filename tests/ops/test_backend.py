@@ -81,7 +81,9 @@ def test_every_op_asks_for_its_backend(call, monkeypatch):
 
 def test_what_is_selected_is_what_runs(monkeypatch):
     implementations = {"torch": lambda: "torch", "reference": lambda: "reference"}
-    select = partial(backend.select, implementations, tensors=[X])
+    select = partial(
+        backend.select, implementations, tensors=[X], kernels=backend.Kernels("op")
+    )
     assert select("auto")() == "torch"
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "reference")
     assert select("auto")() == "reference"
@@ -96,10 +98,11 @@ def test_triton_says_why_it_cannot_run(call):
 
 def test_triton_names_what_its_kernels_lack():
     lacks = partial(refuses, ValueError, "backend='triton'")
+    kernels = backend.Kernels("op")
     with lacks("torch.float64", "torch.bfloat16"):
-        backend.select({}, "triton", [X.double()], ())
+        backend.select({}, "triton", [X.double()], kernels)
     with lacks("cpu", "CUDA"):
-        backend.select({}, "triton", [X], ())
+        backend.select({}, "triton", [X], kernels)
     with lacks("normalize=True"):
         linear_attention(X, X, X, causal=True, normalize=True, backend="triton")
     with lacks("block_size", 65, 16, 32):

@@ -1,0 +1,224 @@
+"""A trial: an op on small inputs by Triton, by torch, and by torch in float64.
+
+Rules, for every output and every gradient:
+
+* its error, by the Frobenius norm, is at most TIMES_AS_WRONG that of torch in the same
+  dtype, plus a rounding that torch may have been lucky with;
+* no row is more than ROW_TIMES_AS_WRONG as wrong as torch's worst row: one wrong token
+  among thousands moves no norm;
+* a second run gives the same bits;
+* what a kernel leaves unwritten is seen: new memory is full of NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+TIMES_AS_WRONG = 2.0
+ROW_TIMES_AS_WRONG = 4.0
+# torch may be lucky by a part of one rounding
+LUCK = {torch.float32: 2e-6, torch.float16: 1e-5, torch.bfloat16: 1e-4}
+# TF32 has ten bits; Triton's products cut a float32 off there where others may round
+TF32_CUT = 2.0**-10
+# below this a result is zero but for roundings, and a ratio says nothing
+NOTHING = 1e-9
+# rows smaller than this part of the average are judged as if they were that large
+SMALL_ROW = 0.1
+
+aten = torch.ops.aten
+EMPTY = {
+    *(aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default),
+    *(aten.new_empty.default, aten.new_empty_strided.default),
+}
+
+
+class Mismatch(Exception):
+    """A kernel's numbers are wrong; the message says by how much."""
+
+
+class Case(NamedTuple):
+    """Inputs of an op, and how it is called.
+
+    Attributes:
+        inputs: float32 tensors, which are rounded to the dtype under trial.
+        wide: those that stay in float32, such as states.
+        call: (list of all, backend) to the tuple of outputs. In the run that the others
+            are judged by, all are float64.
+        differentiable: whether gradients are judged too.
+    """
+
+    inputs: Sequence[Tensor]
+    call: Callable[[list[Tensor], str], tuple[Tensor, ...]]
+    wide: Sequence[Tensor] = ()
+    differentiable: bool = True
+
+
+# (options of a configuration, device) to its cases
+Cases = Callable[[Mapping[str, Any], torch.device], Iterator[Case]]
+# op -> its cases, and whether its kernels multiply matrices
+_CASES: dict[str, tuple[Cases, bool]] = {}
+
+
+def register_cases(op: str, cases: Cases, products: bool = True) -> None:
+    """Say what the kernels of an op are tried on.
+
+    Args:
+        op: its name in configurations.
+        cases: (options, device) to cases that launch the kernels which these options
+            stand for: one whose last tile is not full, one with more programs than the
+            device can run at once.
+        products: whether the kernels multiply matrices, in TF32 where not in bfloat16.
+    """
+    _CASES[op] = cases, products
+
+
+def draw(*shapes: Sequence[int], device: torch.device, seed: int = 1) -> list[Tensor]:
+    """Normal numbers in float32, which leave everybody's generator as it was."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return [torch.randn(shape, generator=generator).to(device) for shape in shapes]
+
+
+def placed(x: Tensor, aligned: bool) -> Tensor:
+    """x, or a copy at addresses and strides that Triton takes for unaligned."""
+    if aligned:
+        return x
+    room = x.new_zeros(x[..., 0].numel() * (x.shape[-1] + 1) + 1)
+    rows = room[1:].view(*x.shape[:-1], x.shape[-1] + 1)
+    return rows[..., :-1].copy_(x)
+
+
+def programs_at_once(device: torch.device) -> int:
+    """More programs of a kernel than the device's multiprocessors run at one time.
+
+    Few in the interpreter, which runs one after the other.
+    """
+    if device.type != "cuda":
+        return 3
+    return 16 * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def largest_error(
+    op: str, dtype: torch.dtype, device: torch.device, options: Mapping[str, Any]
+) -> float:
+    """The largest error of the kernels, as a multiple of torch's.
+
+    Raises:
+        Mismatch: they are not as good as they must be.
+        Exception: whatever compiling or launching them raises.
+    """
+    worst = 0.0
+    cases, products = _CASES[op]
+    slack = LUCK[dtype]
+    if products and dtype != torch.bfloat16:
+        slack += TF32_CUT
+    for case in cases(options, device):
+        with _PoisonedMemory():
+            computed = _results(case, "triton", dtype)
+            again = _results(case, "triton", dtype)
+        peer = _results(case, "torch", dtype)
+        exact = _results(case, "torch", torch.float64, rounded_to=dtype)
+        for i, (one, other) in enumerate(zip(computed, again, strict=True)):
+            # by bits: NaN is not equal to itself, and what is wrong is said below
+            if not torch.equal(one.nan_to_num(), other.nan_to_num()):
+                raise Mismatch(f"result {i} differs from run to run")
+        for i, results in enumerate(zip(computed, peer, exact, strict=True)):
+            worst = max(worst, judge(*results, slack, name=f"result {i}"))
+    return worst
+
+
+def judge(
+    computed: Tensor, peer: Tensor, exact: Tensor, slack: float, name: str
+) -> float:
+    """The error as a multiple of torch's.
+
+    Args:
+        computed, peer, exact: by the kernels, by torch, in float64.
+        slack: relative error that is allowed besides.
+
+    Raises:
+        Mismatch: dtype or shape are not torch's, or the error is too large.
+    """
+    if computed.dtype != peer.dtype or computed.shape != peer.shape:
+        raise Mismatch(
+            f"{name} is {computed.dtype} {tuple(computed.shape)}, torch's is "
+            f"{peer.dtype} {tuple(peer.shape)}"
+        )
+    exact = exact.double()
+    size = exact.norm()
+    if size < NOTHING:
+        # one key in softmax: the weight is 1 whatever the score
+        if not bool(computed.abs().amax() < 0.1):
+            raise Mismatch(f"{name} should be zero")
+        return 0.0
+    wrong, allowed = (
+        float((x.double() - exact).norm() / size) for x in (computed, peer)
+    )
+    # not >: NaN is no good either
+    if not wrong <= TIMES_AS_WRONG * allowed + slack:
+        raise Mismatch(f"{name} is wrong by {wrong:.2g}, torch by {allowed:.2g}")
+    row, allowed_row = (_worst_row(x, exact) for x in (computed, peer))
+    if not row <= ROW_TIMES_AS_WRONG * allowed_row + slack:
+        raise Mismatch(
+            f"{name}: a row is wrong by {row:.2g}, torch by {allowed_row:.2g}"
+        )
+    return wrong / (allowed + slack)
+
+
+def _worst_row(x: Tensor, exact: Tensor) -> float:
+    sizes = exact.norm(dim=-1)
+    typical = sizes.square().mean().sqrt()
+    errors = (x.double() - exact).norm(dim=-1)
+    return float((errors / sizes.clamp(min=SMALL_ROW * typical)).max())
+
+
+def _results(
+    case: Case, backend: str, dtype: torch.dtype, rounded_to: torch.dtype | None = None
+) -> list[Tensor]:
+    """Outputs, and gradients of a weighted sum of them.
+
+    rounded_to: dtype that the inputs are rounded to before they become ``dtype``.
+    """
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    # layouts stay, whose alignment may be what is tried
+    leaves = [_as(_as(x, rounded_to or dtype), dtype) for x in case.inputs]
+    leaves += [_as(x, wide) for x in case.wide]
+    if not case.differentiable:
+        with torch.no_grad():
+            return [x.clone() for x in case.call(leaves, backend)]
+    leaves = [x.requires_grad_() for x in leaves]
+    outputs = case.call(leaves, backend)
+    weights = draw(*(x.shape for x in outputs), device=leaves[0].device, seed=2)
+    # the same numbers for float64 as for the dtype under trial
+    weights = [w.bfloat16() for w in weights]
+    loss = sum((x * w.to(x.dtype)).sum() for x, w in zip(outputs, weights, strict=True))
+    return [*(x.detach() for x in outputs), *torch.autograd.grad(loss, leaves)]
+
+
+def _as(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy in a dtype with x's strides and place in its memory, without gradient."""
+    base = torch.zeros(
+        x.storage_offset() + _extent(x), dtype=dtype, device=x.device
+    ).as_strided(x.shape, x.stride(), x.storage_offset())
+    return base.copy_(x.detach())
+
+
+def _extent(x: Tensor) -> int:
+    """Elements of memory from the first to the last of x."""
+    return 1 + sum(
+        (size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)
+    )
+
+
+class _PoisonedMemory(TorchDispatchMode):
+    """New memory is full of NaN, in this thread and in its backward passes."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function in EMPTY and result.is_floating_point():
+            result.fill_(torch.nan)
+        return result

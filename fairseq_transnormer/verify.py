@@ -1,0 +1,201 @@
+"""Tries the Triton kernels on this device ahead of a training, and prints a table.
+
+What the models launch forward, backward and in generation is tried beside torch and
+float64: by length, with and without pads. backend=auto does the same at first use and
+finds these verdicts; this is for nodes whose first use should not wait for compilation,
+and for a look at what a device does. The folder is $FAIRSEQ_TRANSNORMER_CACHE, else
+fairseq_transnormer in the user's cache.
+
+Exit code: 0 all passed, 1 some did not (torch then serves them), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .argument_types import positive_integer
+from .devices import usable_device
+from .modules.layers import LayerStack
+from .modules.systems import CONFIGS, SYSTEMS, System
+from .ops import backend
+from .ops.backend import DTYPES
+from .ops.verification import records, verdicts
+from .ops.verification.records import Record
+from .ops.verification.verdicts import Configuration
+from .subcommands import command_parser
+
+DTYPES_BY_NAME = {str(x).removeprefix("torch."): x for x in DTYPES}
+ARCHITECTURES = {
+    system.architecture_of(kind): (system, kind)
+    for system in SYSTEMS.values()
+    for kind in system.kinds
+    if not system.from_fairseq
+}
+# tokens of a batch
+TOKENS = 4096
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = command_parser("fairseq_transnormer verify", __doc__)
+    parser.add_argument("--device", help="default: the first GPU")
+    parser.add_argument(
+        "--arch",
+        nargs="+",
+        choices=ARCHITECTURES,
+        default=["transnormer_t1", "transnormer_t2"],
+        metavar="ARCH",
+        help="models' names for fairseq-train (default: transnormer_t1 transnormer_t2)",
+    )
+    parser.add_argument(
+        "--dtype",
+        nargs="+",
+        choices=DTYPES_BY_NAME,
+        default=["bfloat16", "float16"],
+        help="default: bfloat16 float16; float32 is tried in TF32",
+    )
+    parser.add_argument(
+        "--lengths", nargs="+", type=positive_integer, default=[512, 8192]
+    )
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="each trial in a process of its own, so that one that dies stops no other",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="whatever verdicts there are"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON, too")
+    options = parser.parse_args(arguments)
+    try:
+        device = usable_device(options.device)
+    except ValueError as error:
+        parser.error(f"--{error}")
+    dtypes = [DTYPES_BY_NAME[name] for name in options.dtype]
+    # the interpreter has been asked for by its name, TRITON_INTERPRET
+    backend.INTERPRETER_IS_A_DEVICE = backend.INTERPRETED
+    _allow_tf32()
+    configurations = needed(options.arch, dtypes, options.lengths, device)
+    if not configurations:
+        rows = backend.Kernels("rows", products=False)
+        reasons = {
+            str(x): backend.why_triton_cannot_run(
+                [torch.empty(0, dtype=x, device=device)], rows
+            )
+            for x in dtypes
+        }
+        parser.error(f"no kernel can run on {device}: {reasons}")
+    tried = _isolated if options.isolated else _in_this_process
+    rows = []
+    for configuration, record in tried(configurations, options.again):
+        rows.append({"configuration": configuration.in_words(), **record._asdict()})
+        print(line(configuration, record), flush=True)
+    failed = sum(row["reason"] is not None for row in rows)
+    print(f"{len(rows) - failed} of {len(rows)} passed; {records.folder()}")
+    if options.output is not None:
+        report = {"environment": records.environment(device), "rows": rows}
+        options.output.write_text(json.dumps(report, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+def needed(
+    architectures: Sequence[str],
+    dtypes: Sequence[torch.dtype],
+    lengths: Sequence[int],
+    device: torch.device,
+) -> list[Configuration]:
+    """What the models would have tried: two layers of each, on tensors without data."""
+    with verdicts.collected() as configurations:
+        for architecture in architectures:
+            for dtype in dtypes:
+                for length in lengths:
+                    _run(*ARCHITECTURES[architecture], dtype, length, device)
+    return configurations
+
+
+def _run(
+    system: System, kind: str, dtype: torch.dtype, length: int, device: torch.device
+) -> None:
+    """Training, evaluation, a decoder's generation; one sequence, and many."""
+    values = system.model_values(kind) | {"attention_types": system.attention_types(2)}
+    config, causal = CONFIGS[kind](**values), kind == "alm"
+    stack = LayerStack(config, causal=causal).to(device, dtype)
+    with FakeTensorMode(allow_non_fake_inputs=True), _NoPadFirst():
+        for batch in dict.fromkeys((1, max(1, TOKENS // length))):
+            shape = (batch, length, config.embed_dim)
+            x = torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
+            masks = None, torch.zeros(shape[:2], device=device).bool()
+            stack.train()
+            for mask in masks:
+                stack(x, mask).sum().backward()
+            stack.eval()
+            with torch.no_grad():
+                for mask in masks:
+                    stack(x, mask)
+                if causal:
+                    _, states = stack(x, None, None, True)
+                    stack(x[:, :1], None, states, True)
+
+
+class _NoPadFirst(TorchDispatchMode):
+    """Tensors without data answer False where a model asks for the place of pads."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._local_scalar_dense.default:
+            return False
+        return function(*args, **(kwargs or {}))
+
+
+def line(configuration: Configuration, record: Record) -> str:
+    """A row of the table."""
+    error = "" if record.error is None else f"{record.error:.2f}x"
+    verdict = "triton" if record.reason is None else f"torch: {record.reason}"
+    words = configuration.in_words()
+    return f"{error:>7} of torch's error {record.seconds:7.1f} s  {words}  {verdict}"
+
+
+def _in_this_process(
+    configurations: Sequence[Configuration], again: bool
+) -> Iterator[tuple[Configuration, Record]]:
+    for configuration in configurations:
+        yield configuration, verdicts.verdict(configuration, again)
+
+
+def _isolated(
+    configurations: Sequence[Configuration], again: bool
+) -> Iterator[tuple[Configuration, Record]]:
+    pool = None
+    for configuration in configurations:
+        pool = pool or _process()
+        try:
+            record = pool.submit(verdicts.verdict, configuration, again).result()
+        except BrokenProcessPool:
+            pool, record = None, verdicts.lost(configuration)
+        except RuntimeError as error:
+            # a broken CUDA context: what else this process tried would fail
+            pool.shutdown()
+            pool = None
+            record = Record(str(error), None, 0.0)
+        yield configuration, record
+    if pool is not None:
+        pool.shutdown()
+
+
+def _process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        1, mp_context=get_context("spawn"), initializer=_allow_tf32
+    )
+
+
+def _allow_tf32() -> None:
+    """Without it ``auto`` leaves products of float32 to torch."""
+    torch.set_float32_matmul_precision("high")

@@ -1,0 +1,458 @@
+"""backend="auto" tries kernels before it takes them; here the interpreter is a device.
+
+Kernels are broken on purpose behind their launch: what they wrote is changed.
+"""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fairseq_transnormer import ops, verify
+from fairseq_transnormer.ops import backend
+from fairseq_transnormer.ops.triton_ops import gated_silu, lrpe, rms_norm
+from fairseq_transnormer.ops.triton_ops.block_attention import launch as block_attention
+from fairseq_transnormer.ops.triton_ops.linear_attention import (
+    bidirectional,
+    causal,
+    options,
+    step,
+    sums,
+)
+from fairseq_transnormer.ops.verification import records, verdicts
+from tests.paths import ROOT
+
+LAUNCHING = (gated_silu, lrpe, rms_norm, block_attention)
+LAUNCHING += (bidirectional, causal, step, sums)
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch, tmp_path):
+    """The interpreter as a GPU with two multiprocessors; nothing has been tried."""
+    monkeypatch.setattr(backend, "INTERPRETER_IS_A_DEVICE", True)
+    monkeypatch.setattr(options, "multiprocessors", lambda device: 2)
+    monkeypatch.setenv(records.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.delenv(ops.ENVIRONMENT_VARIABLE, raising=False)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    verdicts.forget()
+    yield torch.device("cpu")
+    verdicts.forget()
+    torch.set_float32_matmul_precision(before)
+
+
+class Launches(list):
+    """Names of the kernels that were launched; what ``change`` does to their results.
+
+    change: (name of the kernel, tensor that it wrote into) -> None, or None.
+    """
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.change = None
+        for module in LAUNCHING:
+            monkeypatch.setattr(module, "launch", self._instead_of(module.launch))
+
+    def _instead_of(self, launch):
+        def watched(kernel, grid, *arguments, **keywords):
+            name = kernel.fn.__name__
+            self.append(name)
+            if self.change is None:
+                return launch(kernel, grid, *arguments, **keywords)
+            tensors = [x for x in flat(arguments) if isinstance(x, torch.Tensor)]
+            before = [x.clone() for x in tensors]
+            launch(kernel, grid, *arguments, **keywords)
+            for x, old in zip(tensors, before, strict=True):
+                if not torch.equal(x, old):
+                    self.change(name, x)
+
+        return watched
+
+
+def flat(arguments):
+    for x in arguments:
+        if isinstance(x, tuple):
+            yield from flat(x)
+        else:
+            yield x
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    return Launches(monkeypatch)
+
+
+def next_process():
+    """What a process that begins now remembers: nothing but the files."""
+    verdicts.forget()
+
+
+def told(call):
+    """What a call returns, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    return result, [str(w.message) for w in caught if w.category is RuntimeWarning]
+
+
+X = torch.randn(3, 5, 48, generator=torch.Generator().manual_seed(1))
+
+
+def norm(x=X):
+    return ops.rms_norm(x)
+
+
+def verdict_files():
+    return sorted(records.folder().glob("*.json"))
+
+
+def test_a_good_kernel_is_tried_once(launches):
+    random = torch.get_rng_state()
+    result, warned = told(norm)
+    assert warned == [] and len(launches) > 3
+    torch.testing.assert_close(result, ops.rms_norm(X, backend="torch"))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert json.loads(verdict_files()[0].read_text())["reason"] is None
+    for remembered in (lambda: None, next_process):
+        remembered()
+        launches.clear()
+        norm()
+        assert launches == ["norm_kernel"]
+    # another width is another kernel
+    norm(X[..., :40].contiguous())
+    assert "norm_backward_kernel" in launches and len(verdict_files()) == 2
+
+
+def one_percent(name, x):
+    x.mul_(1.01)
+
+
+def one_row(name, x):
+    x.view(-1, x.shape[-1])[5].mul_(1.05)
+
+
+def gradient_alone(name, x):
+    if "backward" in name:
+        x.mul_(1.01)
+
+
+def last_row(name, x):
+    x.view(-1, x.shape[-1])[-1] = 0
+
+
+def nothing_written(name, x):
+    # as what torch.empty gave
+    x.view(-1, x.shape[-1])[-1] = torch.nan
+
+
+def run_to_run(name, x, calls=[]):  # noqa: B006
+    calls.append(name)
+    x.mul_(1 + 1e-6 * len(calls))
+
+
+def raising(name, x):
+    raise RuntimeError("Triton Error [CUDA]: out of resource: shared memory")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [one_percent, one_row, gradient_alone, last_row, nothing_written, raising]
+    + [run_to_run],
+)
+def test_a_broken_kernel_is_left_to_torch(change, launches):
+    launches.change = change
+    result, warned = told(norm)
+    assert torch.equal(result, ops.rms_norm(X, backend="torch"))
+    (message,) = warned
+    for word in ("rms_norm", "float32", "width=48"):
+        assert word in message
+    # said once, also in the next process, which reads the file
+    launches.clear()
+    assert told(norm)[1] == []
+    next_process()
+    assert told(norm)[1] == [message]
+    assert launches == []
+
+
+ATTENTION = torch.randn(1, 70, 2, 32, generator=torch.Generator().manual_seed(2))
+TOKEN = ATTENTION[:, :1]
+
+
+def linear(x=ATTENTION, **keywords):
+    return ops.linear_attention(x, x, x, **{"causal": True} | keywords)
+
+
+def block(x=ATTENTION, **keywords):
+    return ops.block_attention(x, x, x, block_size=16, causal=True, **keywords)
+
+
+def encoded():
+    theta, v = torch.ones(16), torch.eye(32)[0]
+    return ops.lrpe(ATTENTION, ATTENTION, theta, v, torch.arange(70))[0]
+
+
+def after_a_state(op):
+    with torch.no_grad():
+        state = op(return_state=True, backend="torch")[1]
+        return op(TOKEN, initial_state=state, return_state=True)[0]
+
+
+# kernel -> a call that launches it, or whose gradient does
+KERNELS = {
+    "gate_kernel": lambda: ops.gated_silu(X, X),
+    "gate_backward_kernel": lambda: ops.gated_silu(X, X),
+    "norm_backward_kernel": norm,
+    "encode_kernel": encoded,
+    "encode_backward_kernel": encoded,
+    "block_attention_forward": block,
+    "block_attention_backward": block,
+    "block_attention_step": lambda: after_a_state(block),
+    "causal_forward_kernel": linear,
+    "causal_backward_kernel": linear,
+    "segment_sums_kernel": lambda: linear(ATTENTION.repeat(1, 8, 1, 1)[:, :, :1]),
+    "bidirectional_forward_kernel": lambda: linear(causal=False),
+    "bidirectional_backward_kernel": lambda: linear(causal=False),
+    "step_kernel": lambda: after_a_state(linear),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_is_tried(kernel, launches, monkeypatch):
+    """One row of what it writes, wrong by a twentieth, and torch takes its op."""
+    if kernel == "segment_sums_kernel":
+        monkeypatch.setattr(options, "multiprocessors", lambda device: 108)
+
+    def change(name, x):
+        if name == kernel:
+            x.mul_(1.05) if x.dim() < 2 else x[-1].mul_(1.05)
+
+    launches.change = change
+    call = KERNELS[kernel]
+    result, warned = told(call)
+    assert len(warned) == 1 and kernel in launches
+    monkeypatch.setenv(ops.ENVIRONMENT_VARIABLE, "torch")
+    torch.testing.assert_close(result, call(), rtol=0, atol=0)
+
+
+def test_all_kernels_pass(launches):
+    """The same calls with kernels as they are."""
+    for kernel, call in KERNELS.items():
+        if kernel != "segment_sums_kernel":
+            assert told(call)[1] == [], kernel
+
+
+def out_of_memory(name, x):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_out_of_memory_is_no_verdict(launches):
+    launches.change = out_of_memory
+    result, (message,) = told(norm)
+    assert torch.equal(result, ops.rms_norm(X, backend="torch"))
+    assert "memory" in message and verdict_files() == []
+    next_process()
+    launches.change = None
+    assert told(norm)[1] == []
+
+
+DYING = """
+import os, signal, sys, torch
+from fairseq_transnormer import ops
+from fairseq_transnormer.ops import backend
+from fairseq_transnormer.ops.triton_ops import rms_norm
+backend.INTERPRETER_IS_A_DEVICE = True
+if sys.argv[1] == "dying":
+    rms_norm.launch = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
+ops.rms_norm(torch.ones(3, 5, 48))
+print("computed")
+"""
+
+
+def run_python(source, *arguments):
+    return subprocess.run(
+        [sys.executable, "-W", "always", "-c", source, *arguments],
+        capture_output=True, text=True, cwd=ROOT, env=os.environ,
+    )  # fmt: skip
+
+
+def test_a_kernel_that_kills_its_process_is_avoided_by_the_next():
+    assert run_python(DYING, "dying").returncode < 0
+    for _ in range(2):
+        after = run_python(DYING, "good")
+        assert after.stdout == "computed\n", after.stderr
+        assert "rms_norm" in after.stderr and "killed" in after.stderr
+    assert list(records.folder().glob("*.running")) == []
+
+
+def _race(start, results):
+    backend.INTERPRETER_IS_A_DEVICE = True
+    start.wait()
+    results.put(told(norm)[1])
+
+
+def test_processes_that_race_for_the_files():
+    context = multiprocessing.get_context("fork")
+    start, results = context.Event(), context.Queue()
+    processes = [context.Process(target=_race, args=(start, results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    assert [results.get(timeout=60) for _ in processes] == [[]] * 4
+    for process in processes:
+        process.join()
+    (path,) = records.folder().iterdir()
+    assert records.read(path).reason is None
+
+
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "a file"])
+def test_a_folder_that_cannot_be_written(folder, launches, monkeypatch, tmp_path):
+    if folder == "a file":
+        (tmp_path / "file").touch()
+        folder = str(tmp_path / "file")
+    monkeypatch.setenv(records.FOLDER_VARIABLE, folder)
+    assert told(norm)[1] == []
+    launches.clear()
+    norm()
+    assert launches == ["norm_kernel"]
+
+
+@pytest.mark.parametrize("content", ["", '{"rea', "[]", '{"reason": 3}'])
+def test_a_damaged_verdict_is_found_out_again(content, launches):
+    norm()
+    verdict_files()[0].write_text(content)
+    next_process()
+    launches.clear()
+    norm()
+    assert len(launches) > 1
+    assert records.read(verdict_files()[0]).reason is None
+
+
+def test_verdicts_hold_for_their_sources_and_versions(monkeypatch, device):
+    paths = {records.path_of("op", device)}
+    for field in ("torch", "triton", "sources", "device"):
+        changed = records.environment(device) | {field: "another"}
+        with monkeypatch.context() as patch:
+            patch.setattr(records, "environment", lambda device, c=changed: c)
+            paths.add(records.path_of("op", device))
+    assert len(paths) == 5
+
+
+def no_saving(tensor):
+    raise RuntimeError("a hook of the user's")
+
+
+CONTEXTS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "hooks": lambda: torch.autograd.graph.saved_tensors_hooks(no_saving, lambda x: x),
+    "fake tensors": FakeTensorMode,
+}
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_first_use_in_any_mode(context, launches):
+    with CONTEXTS[context]():
+        x = torch.ones(3, 5, 48)
+        _, warned = told(lambda: norm(x))
+    assert warned == [] and "norm_backward_kernel" in launches
+    assert len(verdict_files()) == 1
+
+
+def test_deterministic_algorithms_stay_as_the_user_has_them(launches):
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert told(linear)[1] == []
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("change", [None, one_percent])
+def test_a_first_use_while_torch_compiles(change, launches):
+    launches.change = change
+    torch._dynamo.reset()
+    compiled = torch.compile(norm, backend="aot_eager", fullgraph=True)
+    x = X.clone().requires_grad_()
+    result, warned = told(lambda: compiled(x))
+    assert len(warned) == (change is not None)
+    torch.testing.assert_close(result, ops.rms_norm(X, backend="torch"))
+    result.sum().backward()
+
+
+def test_nothing_is_tried_in_a_backward_pass(launches):
+    """Its thread would have to wait for itself."""
+
+    class Late(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return norm(grad)
+
+    x = X.clone().requires_grad_()
+    _, warned = told(lambda: Late.apply(x).backward(X))
+    assert len(warned) == 1 and launches == [] and verdict_files() == []
+    torch.testing.assert_close(x.grad, ops.rms_norm(X, backend="torch"))
+    # no verdict: the next call outside is tried
+    assert told(norm)[1] == [] and launches
+
+
+def test_threads_that_race_try_once(launches, device):
+    """They ask only: the interpreter itself is for one thread."""
+    options = ("rms_norm", torch.float32, device, (("width", 48), ("aligned", True)))
+    once = []
+    for count in (1, 4):
+        next_process()
+        for path in verdict_files():
+            path.unlink()
+        launches.clear()
+        calls = [
+            threading.Thread(target=verdicts.why_kernels_are_avoided, args=options)
+            for _ in range(count)
+        ]
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join()
+        once.append(list(launches))
+    assert once[0] == once[1] != []
+
+
+def run_verify(*arguments):
+    return verify.main(
+        ["--device", "cpu", "--arch", "lra_transnormer_t1", "--dtype", "float16"]
+        + ["--lengths", "40", *arguments]
+    )
+
+
+def test_the_command_finds_what_a_model_launches(launches, capsys, tmp_path):
+    assert run_verify("--output", str(tmp_path / "table.json")) == 0
+    report = json.loads((tmp_path / "table.json").read_text())
+    tried = {row["configuration"].split()[0] for row in report["rows"]}
+    known = {"rms_norm", "lrpe", "gated_silu", "block_attention", "linear_attention"}
+    assert tried == known
+    assert len(verdict_files()) == len(report["rows"])
+    # a model finds all of them
+    launches.clear()
+    run_verify()
+    assert launches == []
+    launches.change = one_percent
+    assert run_verify() == 0
+    assert run_verify("--again") == 1
+    assert "torch" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_command_with_a_process_for_each_trial(capsys):
+    assert run_verify("--isolated") == 0
+    assert len(verdict_files()) == len(capsys.readouterr().out.splitlines()) - 1
