@@ -40,7 +40,7 @@ def _triton_linear_attention(
     initial_state: LinearAttentionState | None,
     return_state: bool,
 ):
-    """Which kernels take a call, without ``normalize``. Nothing there uses atomics."""
+    """Which kernels take a call. Nothing there uses atomics."""
     # imported when it is first called: Triton need not be installed
     from .triton_ops import linear_attention as kernels
     from .triton_ops.launching import with_near_tokens
@@ -49,25 +49,30 @@ def _triton_linear_attention(
     pads = None
     if key_padding_mask is not None:
         pads = key_padding_mask.contiguous().view(torch.uint8)
+    divisor = eps if normalize else None
     if not causal:
         return kernels.bidirectional_linear_attention(
-            query, key, value, pads, feature_map
+            query, key, value, pads, feature_map, divisor
         )[0]
-    state = None if initial_state is None else initial_state.key_value
+    state = vector = None
+    if initial_state is not None:
+        state = initial_state.key_value
+        if normalize:
+            vector = initial_state.key_sum
     if _is_step(query, key, value, initial_state):
         (output,) = kernels.linear_attention_step(
-            query, key, value, pads, state, feature_map
+            query, key, value, pads, state, vector, feature_map, divisor
         )
     else:
-        output, state = kernels.causal_linear_attention(
-            query, key, value, state, pads, feature_map, return_state
+        output, state, vector = kernels.causal_linear_attention(
+            query, key, value, state, vector, pads, feature_map, divisor, return_state
         )
     if not return_state:
         return output
     length = real_lengths(key, key_padding_mask)
     if initial_state is not None:
         length = initial_state.length + length
-    return output, LinearAttentionState(state, None, length)
+    return output, LinearAttentionState(state, vector if normalize else None, length)
 
 
 _IMPLEMENTATIONS = {
@@ -136,6 +141,8 @@ def linear_attention(
         batch, _, *heads_and_width = key.shape
         shape = (batch, *heads_and_width, value.shape[-1])
         check_state_tensor("key_value", initial_state.key_value, shape)
+        if normalize:
+            check_state_tensor("key_sum", initial_state.key_sum, shape[:-1])
     implementation = select(
         _IMPLEMENTATIONS,
         backend,
@@ -175,7 +182,9 @@ def _is_step(
     """Whether a call is one token that updates a state in place."""
     if initial_state is None or query.shape[1] != 1:
         return False
-    tensors = query, key, value, initial_state.key_value
+    tensors = [query, key, value, initial_state.key_value]
+    if initial_state.key_sum is not None:
+        tensors.append(initial_state.key_sum)
     return not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
 
 
@@ -200,6 +209,7 @@ def _kernels(
             "value_width": widths[1],
             "feature_map": feature_map,
             "padded": key_padding_mask is not None,
+            "normalize": normalize,
         }
         if _is_step(query, key, value, initial_state):
             return known | {"form": "step"}
@@ -213,8 +223,7 @@ def _kernels(
         states = {"continued": initial_state is not None, "returned": return_state}
         return known | {"form": form} | states
 
-    unless = "normalize=True" if normalize else None
-    return Kernels("linear_attention", options, widths=widths, unless=unless)
+    return Kernels("linear_attention", options, widths=widths)
 
 
 def _cases(options, device):
@@ -222,46 +231,56 @@ def _cases(options, device):
 
     form, heads = options["form"], 4
     widths = options["width"], options["width"], options["value_width"]
-    causal = form != "bidirectional"
+    causal, normalize = form != "bidirectional", options["normalize"]
     continued, returned = options.get("continued"), options.get("returned")
-    known = {"causal": causal, "feature_map": options["feature_map"]}
+    known = {
+        "causal": causal,
+        "feature_map": options["feature_map"],
+        "normalize": normalize,
+    }
 
     def pads(batch, length):
         if not options["padded"]:
             return None
         return torch.arange(batch * length, device=device).view(batch, -1) % 5 == 0
 
-    def initial(key_value):
+    def initial(key_value, key_sum=None):
         length = torch.arange(len(key_value), device=device)
-        return LinearAttentionState(key_value, None, length)
+        return LinearAttentionState(key_value, key_sum, length)
 
     def call(inputs, backend):
         found = linear_attention(
             *inputs[:3],
             key_padding_mask=pads(*inputs[0].shape[:2]),
-            initial_state=initial(inputs[3]) if continued else None,
+            initial_state=initial(*inputs[3:]) if continued else None,
             return_state=bool(returned),
             backend=backend,
             **known,
         )
-        return (found[0], found[1].key_value) if returned else (found,)
+        return (found[0], *_sums(found[1])) if returned else (found,)
 
     def step(inputs, backend):
         output, state = linear_attention(
             *inputs[:3],
             key_padding_mask=pads(len(inputs[0]), 1),
-            initial_state=initial(inputs[3].clone()),
+            initial_state=initial(*(x.clone() for x in inputs[3:])),
             return_state=True,
             backend=backend,
             **known,
         )
-        return output, state.key_value
+        return output, *_sums(state)
 
     def case(batch, length, call, with_state, differentiable=True):
         shapes = [(batch, length, heads, width) for width in widths]
-        *inputs, state = draw(*shapes, (batch, heads, *widths[1:]), device=device)
-        inputs = [placed(x, options["aligned"]) for x in inputs]
-        return Case(inputs, call, [state] if with_state else [], differentiable)
+        state = (batch, heads, widths[0])
+        shapes += [(*state, widths[2]), state]
+        query, key, value, key_value, key_sum = draw(*shapes, device=device)
+        if normalize:
+            # what is divided by is far from zero, as for scores that are positive
+            query, key, key_sum = query.abs(), key.abs(), key_sum.abs()
+        inputs = [placed(x, options["aligned"]) for x in (query, key, value)]
+        wide = [key_value, key_sum] if normalize else [key_value]
+        return Case(inputs, call, wide if with_state else [], differentiable)
 
     if form == "step":
         for batch in (3, programs_at_once(device)):
@@ -275,6 +294,10 @@ def _cases(options, device):
         ]
     for batch, length in sizes:
         yield case(batch, length, call, continued)
+
+
+def _sums(state: LinearAttentionState) -> list[Tensor]:
+    return [x for x in (state.key_value, state.key_sum) if x is not None]
 
 
 register_cases("linear_attention", _cases)

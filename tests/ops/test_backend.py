@@ -103,8 +103,6 @@ def test_triton_names_what_its_kernels_lack():
         backend.select({}, "triton", [X.double()], kernels)
     with lacks("cpu", "CUDA"):
         backend.select({}, "triton", [X], kernels)
-    with lacks("normalize=True"):
-        linear_attention(X, X, X, causal=True, normalize=True, backend="triton")
     with lacks("block_size", 65, 16, 32):
         block_attention(X, X, X, block_size=65, causal=True, backend="triton")
     with lacks("dropout_p", 0.5, "0"):

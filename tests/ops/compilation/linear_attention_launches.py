@@ -5,9 +5,14 @@ import torch
 from fairseq_transnormer.ops.triton_ops.linear_attention import (
     bidirectional,
     causal_kernels,
+    normalizer,
+)
+from fairseq_transnormer.ops.triton_ops.linear_attention.normalizer import (
+    normalizer_backward_kernel,
 )
 from fairseq_transnormer.ops.triton_ops.linear_attention.options import (
     WIDEST_TILE,
+    step_warps,
     table_entry,
 )
 from fairseq_transnormer.ops.triton_ops.linear_attention.step import step_kernel
@@ -16,19 +21,19 @@ from fairseq_transnormer.ops.triton_ops.linear_attention.sums import segment_sum
 from .compilation import STRIDES, Compiled, compile_kernel
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-STATES = {
-    *("initial", "final", "sums", "grad_final", "grad_sums", "grad_initial"),
-    "state",
-}
-OUTPUTS = {"output", "grad_output"}
-LENGTHS = ("length", "heads", "segments", "segment", "parts", "part")
+OUTPUTS = {"output", "grad_output", "grad_sums"}
+LENGTHS = ("length", "heads", "segments", "segment", "parts", "part", "chunks")
 TUPLES = {
     "inputs": ("query", "key", "value", "grad_output"),
     "grads": ("grad_query", "grad_key", "grad_value"),
-    "states": ("initial", "sums", "final"),
-    "before": ("initial", "sums"),
-    "after": ("grad_final", "grad_sums", "grad_initial"),
+    "states": ("initial", "state sums", "final"),
+    "before": ("initial", "state sums", "initial vector", "vector sums"),
+    "after": (
+        *("grad_final", "state sums", "grad_initial"),
+        *("grad_final vector", "vector sums", "grad_initial vector"),
+    ),
 }
+VECTORS = ("initial vector", "vector sums", "final vector")
 # how many tensors each kernel gets the strides of
 STRIDED = {
     causal_kernels.causal_forward_kernel: 4,
@@ -36,83 +41,134 @@ STRIDED = {
     segment_sums_kernel: 2,
     bidirectional.bidirectional_forward_kernel: 2,
     bidirectional.bidirectional_backward_kernel: 7,
-    step_kernel: 5,
+    normalizer_backward_kernel: 3,
+    step_kernel: 6,
 }
-# kernel, form, tensors that are None, further constants
+# of float32, where they are not left out
+SUMS = {
+    *("initial", "state sums", "final", "grad_final", "grad_initial", *VECTORS),
+    *("grad_final vector", "grad_initial vector", "score_sums", "score_grads"),
+    *("state", "vector", "weights"),
+}
+# of the tensors that a call may be without, those that it has
+STATES = ("pads", "initial", "final", "grad_final", "grad_initial")
+STATE_VECTORS = ("initial vector", "final vector", "grad_final vector")
+NORMALIZED = ("score_sums", "score_grads", "vectors", "grad_vectors")
+FORWARD = causal_kernels.causal_forward_kernel
+BACKWARD = causal_kernels.causal_backward_kernel
+ROWS = bidirectional.bidirectional_forward_kernel
+ROWS_BACKWARD = bidirectional.bidirectional_backward_kernel
+# kernel, its entry in the table, optional tensors that it has, further constants
 LAUNCHES = {
-    "short forward": (
-        causal_kernels.causal_forward_kernel,
-        "short",
-        ("pads", "initial", "sums", "final"),
-        {"SHORT": True},
-    ),
-    "short backward": (
-        causal_kernels.causal_backward_kernel,
-        "short",
-        ("pads", "initial", "sums", "grad_final", "grad_sums", "grad_initial"),
-        {"SHORT": True},
-    ),
-    "segments forward": (
-        causal_kernels.causal_forward_kernel,
-        "segments",
-        ("pads", "initial", "final"),
-        {"SHORT": False},
-    ),
-    "segments backward": (
-        causal_kernels.causal_backward_kernel,
-        "segments",
-        ("pads", "initial", "grad_final", "grad_initial"),
-        {"SHORT": False},
-    ),
-    "segment sums": (segment_sums_kernel, "segments", ("pads",), {}),
-    "bidirectional forward": (
-        bidirectional.bidirectional_forward_kernel,
-        "bidirectional",
-        (),
-        {},
-    ),
-    "bidirectional backward": (
-        bidirectional.bidirectional_backward_kernel,
-        "bidirectional",
-        ("pads",),
-        {},
-    ),
-    "step": (step_kernel, None, ("pads",), {}),
+    "short forward": (FORWARD, "short forward", (), {"SHORT": True}),
+    "short backward": (BACKWARD, "short backward", (), {"SHORT": True}),
+    "segments forward": (FORWARD, "segments forward", ("state sums",), {}),
+    "segments backward": (BACKWARD, "segments backward", ("state sums",), {}),
+    "one segment forward": (FORWARD, "segments forward", (), {}),
+    "one segment backward": (BACKWARD, "segments backward", (), {}),
+    "segment sums": (segment_sums_kernel, "sums", (), {}),
+    "bidirectional forward": (ROWS, "bidirectional forward", (), {}),
+    "bidirectional backward": (ROWS_BACKWARD, "bidirectional backward", (), {}),
+    "step": (step_kernel, None, (), {}),
     # a model without LRPE, padded, that continues after a state
     "segments forward, all options": (
-        causal_kernels.causal_forward_kernel,
-        "segments",
-        (),
-        {"SHORT": False, "PHI": "1+elu"},
+        FORWARD,
+        "segments forward",
+        ("state sums", *STATES),
+        {"PHI": "1+elu"},
     ),
+    "segments backward, all options": (
+        BACKWARD,
+        "segments backward",
+        ("state sums", *STATES),
+        {"PHI": "1+elu"},
+    ),
+    # averages
+    "short forward, normalized": (
+        FORWARD,
+        "short forward",
+        NORMALIZED,
+        {"SHORT": True, "NORMALIZE": True},
+    ),
+    "short backward, normalized": (
+        BACKWARD,
+        "short backward",
+        NORMALIZED,
+        {"SHORT": True, "NORMALIZE": True},
+    ),
+    "segments forward, normalized": (
+        FORWARD,
+        "segments forward",
+        ("state sums", "vector sums", *NORMALIZED),
+        {"NORMALIZE": True},
+    ),
+    "segments backward, normalized": (
+        BACKWARD,
+        "segments backward",
+        ("state sums", "vector sums", *NORMALIZED),
+        {"NORMALIZE": True},
+    ),
+    "segment sums, normalized": (
+        segment_sums_kernel,
+        "sums",
+        ("vectors", "weights"),
+        {},
+    ),
+    "bidirectional forward, normalized": (
+        ROWS,
+        "bidirectional forward",
+        NORMALIZED,
+        {"NORMALIZE": True},
+    ),
+    "bidirectional backward, normalized": (
+        ROWS_BACKWARD,
+        "bidirectional backward",
+        NORMALIZED,
+        {"NORMALIZE": True},
+    ),
+    "normalizer backward": (normalizer_backward_kernel, None, NORMALIZED, {}),
+    "step, normalized": (step_kernel, None, ("vector",), {}),
 }
 
 
 def launch_configuration(name: str, dtype: str, width: int, capability: int) -> dict:
-    """Warps, stages and, but for the decoding step, chunk and precision."""
-    form = LAUNCHES[name][1]
-    if form is None:
-        return {"num_warps": 4, "num_stages": 3}
+    """Warps, stages and, where the table has them, chunk and precision."""
+    entry = LAUNCHES[name][1]
+    if entry is None:
+        warps = step_warps(width) if name == "step, normalized" else 4
+        return {"num_warps": warps, "num_stages": 3}
     # float32 as a GPU runs it: in TF32
-    return table_entry(form, DTYPES[dtype], width, divmod(capability, 10), True)
+    return table_entry(entry, DTYPES[dtype], width, divmod(capability, 10), True)
 
 
-def compile_launch(name: str, dtype: str, width: int, capability: int) -> Compiled:
-    """One of LAUNCHES for D = E = width."""
-    kernel, _, absent, constants = LAUNCHES[name]
+def compile_launch(
+    name: str, dtype: str, width: int, capability: int, **widths
+) -> Compiled:
+    """One of LAUNCHES for D = E = width, but for what ``widths`` says of D or E."""
+    kernel, _, present, constants = LAUNCHES[name]
+    key_width, value_width = (widths.get(letter, width) for letter in "DE")
     options = dict(launch_configuration(name, dtype, width, capability))
     launch = {k: options.pop(k) for k in ("num_warps", "num_stages")}
-    tile = min(width, WIDEST_TILE)
+    tiles = {
+        "TILE_D": min(key_width, WIDEST_TILE),
+        "TILE_E": min(value_width, WIDEST_TILE),
+    }
+    one_program = name == "step, normalized"
     constants = {
         "PHI": "identity",
-        **dict.fromkeys(("D", "E"), width),
-        **dict.fromkeys(("TILE", "TILE_D", "TILE_E"), tile),
+        "SHORT": False,
+        "NORMALIZE": False,
+        "D": key_width,
+        "E": value_width,
+        "TILE": value_width if one_program else tiles["TILE_E"],
+        "ROWS": normalizer.TILE // value_width,
+        **tiles,
         **options,
         **constants,
     }
     constants = {k: v for k, v in constants.items() if k in kernel.arg_names}
     types = {
-        name: _type(name, dtype, absent)
+        name: _type(name, dtype, present, kernel)
         for name in kernel.arg_names
         if name not in constants
     }
@@ -120,16 +176,22 @@ def compile_launch(name: str, dtype: str, width: int, capability: int) -> Compil
     return compile_kernel(kernel, types, constants, capability=capability, **launch)
 
 
-def _type(name: str, dtype: str, absent: tuple[str, ...]) -> str | tuple | None:
+def _type(name: str, dtype: str, present: tuple, kernel) -> str | tuple | None:
     """Triton type of an argument, or of a part of one."""
-    if name in absent:
-        return None
-    if name in TUPLES:
-        return tuple(_type(part, dtype, absent) for part in TUPLES[name])
-    if name == "pads":
-        return "*u8"
-    if name in STATES:
-        return "*fp32"
+    parts = VECTORS if (name, kernel) == ("vectors", FORWARD) else TUPLES.get(name)
+    if parts:
+        return tuple(_type(part, dtype, present, kernel) for part in parts)
+    if name == "eps":
+        return "fp32"
     if name.endswith(LENGTHS):
         return "i32"
+    optional = name in SUMS or name in (*NORMALIZED, "pads")
+    if optional and name not in present and name != "state":
+        return None
+    if name == "pads":
+        return "*u8"
+    if optional or name == "sums":
+        return "*fp32"
+    if name == "grad_sums" and kernel is not normalizer_backward_kernel:
+        return "*fp32"
     return "*fp32" if name in OUTPUTS and dtype == "fp16" else f"*{dtype}"

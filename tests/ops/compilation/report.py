@@ -20,7 +20,9 @@ from .compilation import (
     SHARED_MEMORY,
     STACK,
     programs_a_multiprocessor,
+    serialized_products,
     transposed_accumulators,
+    waits,
 )
 
 RESULTS = ROOT / "results/kernels/resources.json"
@@ -54,7 +56,9 @@ def measure(name: str, dtype: str, width: int, capability: int) -> dict | None:
         "shared": compiled.shared,
         "programs": programs_a_multiprocessor(compiled, warps, capability),
         "instructions": compiled.instructions,
+        "waits": waits(compiled),
         "transposed": len(transposed_accumulators(compiled)) if capability == 90 else 0,
+        "serialized": capability == 90 and serialized_products(compiled),
     }
 
 
@@ -69,6 +73,8 @@ def excess(row: dict) -> str | None:
         return f"{row['shared']} bytes of shared memory"
     if row["transposed"]:
         return "transposes a product"
+    if row["serialized"]:
+        return "waits for each product"
     return None
 
 
@@ -86,7 +92,9 @@ def table(rows: list[dict]) -> str:
             row["capability"]
         ] = (
             f"{chunk}w{row['warps']} s{row['stages']}: {row['registers']} / "
-            f"{row['stack']} / {row['shared'] / 1024:.0f}K, {row['programs']}"
+            f"{row['stack']} / {row['shared'] / 1024:.0f}K, {row['programs']}, "
+            f"{'/'.join(map(str, row['waits'])) or '-'}, "
+            f"{row['instructions']['narrow loads']}"
         )
     for key, found in cells.items():
         values = [found.get(capability, "torch") for capability in CAPABILITIES]

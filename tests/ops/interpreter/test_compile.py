@@ -30,23 +30,27 @@ def encode(query, key, theta):
     )
 
 
-def attend(causal, state):
-    def function(query, key, value, initial=None):
+def attend(causal, state, normalize=False):
+    def function(query, key, value, initial=None, key_sum=None):
         initial_state = None
         if initial is not None:
             length = torch.zeros(2, dtype=torch.int64)
-            initial_state = ops.LinearAttentionState(initial, None, length)
+            initial_state = ops.LinearAttentionState(initial, key_sum, length)
         result = ops.linear_attention(
             query,
             key,
             value,
             causal=causal,
             feature_map="1+elu",
+            normalize=normalize,
             initial_state=initial_state,
             return_state=state,
             backend="triton",
         )
-        return (result[0], result[1].key_value) if state else result
+        if not state:
+            return result
+        parts = result[1][: 2 if normalize else 1]
+        return (result[0], *parts)
 
     return function
 
@@ -84,6 +88,11 @@ CASES = {
         attend(True, True),
         lambda: [*draw(), torch.randn(2, 2, WIDTH, WIDTH)],
     ),
+    "bidirectional, averages": (attend(False, False, True), draw),
+    "causal, averages": (
+        attend(True, True, True),
+        lambda: [*draw(300), torch.randn(2, 2, WIDTH, WIDTH), torch.rand(2, 2, WIDTH)],
+    ),
     "blocks": (attend_in_blocks(False), draw),
     "blocks, state": (attend_in_blocks(True), draw),
 }
@@ -116,7 +125,10 @@ def test_a_compiled_graph_is_whole_and_gives_the_same_bits(case, monkeypatch):
         assert one.stride() == other.stride()
 
 
-@pytest.mark.parametrize("name", ["causal", "bidirectional", "blocks", "gated_silu"])
+@pytest.mark.parametrize(
+    "name",
+    ["causal", "bidirectional", "bidirectional, averages", "blocks", "gated_silu"],
+)
 def test_one_graph_serves_many_lengths(name):
     function, _ = CASES[name]
     graphs = []
@@ -133,11 +145,11 @@ def test_one_graph_serves_many_lengths(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("op", ["linear", "block"])
+@pytest.mark.parametrize("op", ["linear", "averages", "block"])
 def test_compiled_steps_update_their_state(op):
     def step(query, key, value, *state):
-        if op == "linear":
-            kind, options = ops.LinearAttentionState, {}
+        if op != "block":
+            kind, options = ops.LinearAttentionState, {"normalize": op == "averages"}
             call = ops.linear_attention
         else:
             kind, options = ops.BlockAttentionState, {"block_size": 16}
@@ -155,8 +167,9 @@ def test_compiled_steps_update_their_state(op):
         return output, after.length
 
     length = torch.tensor([3, 9])
-    if op == "linear":
-        state = [torch.randn(2, 2, WIDTH, WIDTH), None, length]
+    if op != "block":
+        sums = torch.rand(2, 2, WIDTH) if op == "averages" else None
+        state = [torch.randn(2, 2, WIDTH, WIDTH), sums, length]
     else:
         state = [*(torch.randn(2, 16, 2, WIDTH) for _ in "kv"), length]
     again = [None if x is None else x.clone() for x in state]
@@ -180,6 +193,11 @@ def operator_calls():
     token = draw(1)
     blocks = 16, True, "softmax", 0.2
     sums = torch.zeros(4, 1, WIDTH, WIDTH)
+    vector, vectors, totals = (
+        torch.rand(2, 2, WIDTH),
+        torch.zeros(4, 1, WIDTH),
+        torch.rand(4, 20),
+    )
     return {
         "gated_silu": (q, k),
         "gated_silu_backward": (q, k, v),
@@ -187,15 +205,19 @@ def operator_calls():
         "rms_norm_backward": (rows, torch.rand(3, 5), rows.clone()),
         "lrpe": (q, k, *parameters, "1+elu"),
         "lrpe_backward": (q, k, *parameters, v, None, "1+elu"),
-        "causal_linear_attention": (q, k, v, state, pads, "elu", True),
+        "causal_linear_attention": (q, k, v, state, vector, pads, "elu", 1e-6, True),
         "causal_linear_attention_backward": (
-            *(q, k, v, v.clone(), None, state, pads, None, "elu", True),
+            *(q, k, v, v.clone(), None, None, state, vector, pads, v.clone()),
+            *(None, None, totals, "elu", 1e-6, True),
         ),
-        "bidirectional_linear_attention": (q, k, v, pads, "relu"),
+        "bidirectional_linear_attention": (q, k, v, pads, "relu", 1e-6),
         "bidirectional_linear_attention_backward": (
-            *(q, k, v, v.clone(), pads, sums, "relu"),
+            *(q, k, v, v.clone(), pads, v.clone(), sums, vectors, totals),
+            *("relu", 1e-6),
         ),
-        "linear_attention_step": (*token, None, state.clone(), "elu"),
+        "linear_attention_step": (
+            *(*token, None, state.clone(), vector.clone(), "elu", 1e-6),
+        ),
         "block_attention": (q, k, v, pads.bool(), *blocks),
         "block_attention_backward": (q, k, v, None, v.clone(), *blocks),
         "block_attention_step": (*token, *cache, length, "relu", 0.2),

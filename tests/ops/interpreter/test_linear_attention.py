@@ -26,19 +26,30 @@ def run(qkv, state=None, weights=None, **keywords):
     """Output, state after and every gradient of a loss over both."""
     leaves = [x.detach().requires_grad_() for x in qkv]
     if state is not None:
-        leaves.append(state.key_value.detach().clone().requires_grad_())
-        keywords["initial_state"] = state._replace(key_value=leaves[3])
+        parts = {"key_value": state.key_value, "key_sum": state.key_sum}
+        parts = {
+            name: x.detach().clone().requires_grad_()
+            for name, x in parts.items()
+            if x is not None
+        }
+        leaves += parts.values()
+        keywords["initial_state"] = state._replace(**parts)
     result = linear_attention(*leaves[:3], **keywords)
     results = {}
     if keywords.get("return_state"):
         result, after = result
         results |= {"state": after.key_value, "length": after.length}
+        if after.key_sum is not None:
+            results["key_sum"] = after.key_sum
     results["output"] = result
     if weights is not None:
         loss = (result * weights[0].to(result.dtype)).sum()
         if "state" in results:
             loss = loss + (results["state"] * weights[1].to(loss.dtype)).sum()
-        names = ("query", "key", "value", "initial")
+        if "key_sum" in results:
+            weight = weights[1][..., 0].to(loss.dtype)
+            loss = loss + (results["key_sum"] * weight).sum()
+        names = ("query", "key", "value", "initial", "initial key_sum")
         gradients = torch.autograd.grad(loss, leaves)
         results |= dict(zip(names, gradients, strict=False))
     return {name: x.detach() for name, x in results.items()}
@@ -56,7 +67,8 @@ def check(qkv, state=None, tolerance=None, weights=True, **keywords):
         weights = None
     computed = run(qkv, state, weights, backend="triton", **keywords)
     if state is not None:
-        state = state._replace(key_value=state.key_value.double())
+        sums = None if state.key_sum is None else state.key_sum.double()
+        state = state._replace(key_value=state.key_value.double(), key_sum=sums)
     expected = run(
         [x.double() for x in qkv], state, weights, backend="reference", **keywords
     )
@@ -69,15 +81,16 @@ def check(qkv, state=None, tolerance=None, weights=True, **keywords):
         assert error < (tolerance or TOLERANCES[dtype]), f"{name}: {error}"
         if name in ("query", "key", "value"):
             assert x.dtype == dtype
-    assert computed["output"].dtype == (
-        torch.float32 if dtype == torch.float16 else dtype
-    )
+    wide = dtype == torch.float16 and not keywords.get("normalize")
+    assert computed["output"].dtype == (torch.float32 if wide else dtype)
     return computed
 
 
-def draw_state(width=32, value_width=32):
+def draw_state(width=32, value_width=32, normalize=False):
     return LinearAttentionState(
-        torch.randn(2, 2, width, value_width), None, torch.tensor([5, 7])
+        torch.randn(2, 2, width, value_width),
+        torch.rand(2, 2, width) if normalize else None,
+        torch.tensor([5, 7]),
     )
 
 
@@ -111,6 +124,86 @@ def test_causal_dtypes_with_states_masks_and_feature_map(dtype, form):
         key_padding_mask=draw_mask(2, 130),
         return_state=True,
     )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_averages_with_states_and_masks(dtype, form):
+    """Gradients of a state's two parts too; pads are left out of the divisor."""
+    check(
+        draw(130, dtype),
+        draw_state(normalize=True),
+        causal=True,
+        normalize=True,
+        feature_map="1+elu",
+        key_padding_mask=draw_mask(2, 130),
+        return_state=True,
+    )
+
+
+@pytest.mark.parametrize("widths", [(64, 32), (128, 64), (32, 128)])
+def test_averages_of_unequal_widths(widths, form):
+    """cosFormer's keys are wider than its values; wide ones have two tiles."""
+    qkv = [x.abs() for x in draw(70, torch.float32, *widths)]
+    check(
+        qkv,
+        draw_state(*widths, normalize=True),
+        causal=True,
+        normalize=True,
+        return_state=True,
+    )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("lengths", [(17, 130), (130, 5)])
+def test_bidirectional_averages(lengths, dtype):
+    length, key_length = lengths
+    check(
+        draw(length, dtype, key_length=key_length),
+        causal=False,
+        normalize=True,
+        feature_map="1+elu",
+        key_padding_mask=draw_mask(2, key_length),
+    )
+
+
+@pytest.mark.parametrize("widths", [(128, 64), (32, 128)])
+def test_bidirectional_averages_in_parts(widths, form):
+    qkv = [x.abs() for x in draw(70, torch.float32, *widths)]
+    check(qkv, causal=False, normalize=True, key_padding_mask=draw_mask(2, 70))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_divisor_is_no_smaller_than_eps(causal, form):
+    """Signed scores: half of the sums are below it, and give no gradient."""
+    qkv = draw(70)
+    check(qkv, causal=causal, normalize=True, eps=5.0)
+    output = linear_attention(
+        *qkv, causal=causal, normalize=True, eps=1e9, backend="triton"
+    )
+    sums = linear_attention(*qkv, causal=causal, backend="triton")
+    torch.testing.assert_close(output * 1e9, sums, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_float16_averages_of_sums_beyond_its_range(causal, form):
+    """Scores and sums pass 65,504; their average and its gradients do not."""
+    qkv = [(60 * (0.5 + torch.rand(2, 130, 2, 32))).half() for _ in range(2)]
+    qkv.append((60 * torch.randn(2, 130, 2, 32)).half())
+    computed = check(qkv, causal=causal, normalize=True)
+    assert computed["output"].isfinite().all()
+
+
+@pytest.mark.parametrize("with_sum", [True, False])
+def test_a_loss_over_one_part_of_the_state(with_sum):
+    leaves = [x.abs().requires_grad_() for x in draw(70)]
+    _, state = linear_attention(
+        *leaves, causal=True, normalize=True, return_state=True, backend="triton"
+    )
+    (state.key_sum if with_sum else state.key_value).sum().backward()
+    query, key, value = leaves
+    assert (query.grad == 0).all()
+    wanted = torch.ones_like(key) if with_sum else value.sum(-1, True).expand_as(key)
+    torch.testing.assert_close(key.grad, wanted)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -206,14 +299,16 @@ def test_float16_beyond_its_range(scale, causal, form):
     assert relative_error(output, expected) < 1e-3
 
 
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("pads", [None, [[True], [False]]])
 @torch.no_grad()
-def test_one_token_updates_the_state_in_place(dtype, pads):
+def test_one_token_updates_the_state_in_place(dtype, pads, normalize):
     qkv = draw(1, dtype, 32, 128)
-    state = draw_state(32, 128)
+    state = draw_state(32, 128, normalize)
     keywords = {
         "causal": True,
+        "normalize": normalize,
         "feature_map": "1+elu",
         "return_state": True,
         "key_padding_mask": None if pads is None else torch.tensor(pads),
@@ -228,19 +323,24 @@ def test_one_token_updates_the_state_in_place(dtype, pads):
     # torch rounds elu to the inputs' dtype before it adds 1, so phi may differ a bit
     assert relative_error(output, expected) < TOLERANCES[dtype]
     assert relative_error(state.key_value, after.key_value) < TOLERANCES[dtype]
+    if normalize:
+        assert state_after.key_sum is state.key_sum
+        assert relative_error(state.key_sum, after.key_sum) < TOLERANCES[dtype]
     assert torch.equal(state_after.length, after.length)
 
 
 @torch.no_grad()
 def test_a_state_with_other_strides_is_updated_in_place():
     qkv = draw(1, width=32, value_width=64)
-    stored = torch.randn(2, 2, 64, 32)
-    state = LinearAttentionState(stored.mT, None, torch.tensor([5, 7]))
+    stored, keys = torch.randn(2, 2, 64, 32), torch.rand(2, 2, 32, 2)
+    state = LinearAttentionState(stored.mT, keys[..., 1], torch.tensor([5, 7]))
+    keywords = {"causal": True, "normalize": True, "initial_state": state}
     _, after = linear_attention(
-        *qkv, causal=True, backend="reference", initial_state=state, return_state=True
+        *qkv, backend="reference", return_state=True, **keywords
     )
-    linear_attention(*qkv, causal=True, backend="triton", initial_state=state)
+    linear_attention(*qkv, backend="triton", **keywords)
     assert relative_error(stored.mT, after.key_value) < 1e-6
+    assert relative_error(keys[..., 1], after.key_sum) < 1e-6
 
 
 @torch.no_grad()
@@ -281,20 +381,22 @@ def test_a_state_with_gradients_is_not_written_to():
     assert torch.equal(state.key_value, kept)
 
 
-def test_prefill_then_steps_equal_one_call():
-    qkv = draw(70)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_prefill_then_steps_equal_one_call(normalize):
+    qkv = [x.abs() for x in draw(70)]
+    keywords = {"causal": True, "normalize": normalize}
     expected = linear_attention(
-        *(x.double() for x in qkv), causal=True, backend="reference"
+        *(x.double() for x in qkv), backend="reference", **keywords
     )
     outputs, state = [], None
     with torch.no_grad():
         for part in zip(*(x.split([67, 1, 1, 1], 1) for x in qkv), strict=True):
             output, state = linear_attention(
                 *part,
-                causal=True,
                 initial_state=state,
                 return_state=True,
                 backend="triton",
+                **keywords,
             )
             outputs.append(output)
     assert relative_error(torch.cat(outputs, 1), expected) < 1e-5
@@ -395,7 +497,14 @@ def test_the_backward_pass_may_have_a_form_of_its_own(forward, backward, monkeyp
     """Also where it needs sums of segments that the forward pass had no use for."""
     forms(monkeypatch, forward, backward)
     qkv = draw(100)
-    check(qkv, causal=True, feature_map="1+elu", key_padding_mask=draw_mask(2, 100))
+    for normalize in (False, True):
+        check(
+            qkv,
+            causal=True,
+            normalize=normalize,
+            feature_map="1+elu",
+            key_padding_mask=draw_mask(2, 100),
+        )
 
 
 @pytest.mark.parametrize(

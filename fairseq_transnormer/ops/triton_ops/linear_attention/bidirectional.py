@@ -10,10 +10,15 @@ dK      a = v        R transposed, R = sum_i phi(q_i) do_i^T   times phi'(k)
 dV      a = phi(k)   R
 
 One launch for the sums of the segments and one for the rows, forward as backward.
+
+NORMALIZE: y = a S / max(t, eps) with t = a . z, z = sum_j phi(k_j), beside S as one
+more column. Then du = do / max(t, eps) stands for do, and with the gradient g of t
+dQ has g_i z more in each row, dK sum_i g_i phi(q_i).
 """
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -27,6 +32,7 @@ from ..launching import (
     with_near_tokens,
 )
 from ..tiles import (
+    add_states,
     from_column,
     head_rows,
     inside_rows,
@@ -36,6 +42,7 @@ from ..tiles import (
     state_offsets,
     store_tile,
 )
+from .normalizer import normalizer_gradients
 from .options import (
     WIDEST_TILE,
     backward_tiles,
@@ -51,22 +58,28 @@ from .sums import segment_sums
 def bidirectional_forward_kernel(
     query,
     output,
+    score_sums,
     sums,
+    vectors,
     strides,
     length,
     heads,
     segments,
     parts,
     part,
+    eps,
     D: tl.constexpr,
     E: tl.constexpr,
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
     PHI: tl.constexpr,
+    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """strides: of query and output. sums: (B * H, segments, D, E).
 
+    NORMALIZE: vectors, the sums of phi(k), (B * H, segments, D); score_sums, where t
+    goes, (B * H, N).
     parts of ``part`` queries each. Grid: (B * H * parts, E / TILE).
     """
     program = tl.program_id(0).to(tl.int64)
@@ -80,6 +93,10 @@ def bidirectional_forward_kernel(
         None,
         None,
         sums + sequence * segments * D * E,
+        vectors,
+        score_sums,
+        sequence,
+        eps,
         column,
         segments,
         first,
@@ -90,6 +107,7 @@ def bidirectional_forward_kernel(
         TILE=TILE,
         CHUNK=CHUNK,
         PHI=PHI,
+        NORMALIZE=NORMALIZE,
         PRECISION=PRECISION,
     )
 
@@ -111,6 +129,9 @@ def bidirectional_backward_kernel(
     pads,
     sums,
     grad_sums,
+    vectors,
+    grad_vectors,
+    score_grads,
     strides,
     query_length,
     key_length,
@@ -125,12 +146,14 @@ def bidirectional_backward_kernel(
     TILE_E: tl.constexpr,
     CHUNK: tl.constexpr,
     PHI: tl.constexpr,
+    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """inputs: query, key, value and the output's gradient.
 
     grads: of query, key and value; strides: of all seven. sums: (B * H, segments, D, E)
-    of S; grad_sums: (B * H, grad_segments, D, E) of R.
+    of S; grad_sums: (B * H, grad_segments, D, E) of R. NORMALIZE: vectors and
+    grad_vectors, what stands beside them, without E; score_grads, g, (B * H, N).
     Grid: (B * H * parts * TASKS,), the tasks of a part next to each other in time.
     """
     TASKS: tl.constexpr = 2 * (D // TILE_D) + E // TILE_E
@@ -155,6 +178,10 @@ def bidirectional_backward_kernel(
             from_column(head_rows(query, q_strides, row, head), column),
             None,
             sums,
+            vectors,
+            score_grads,
+            sequence,
+            0.0,
             column,
             segments,
             first,
@@ -165,6 +192,7 @@ def bidirectional_backward_kernel(
             TILE=TILE_D,
             CHUNK=CHUNK,
             PHI=PHI,
+            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     elif task < 2 * (D // TILE_D):
@@ -175,6 +203,10 @@ def bidirectional_backward_kernel(
             from_column(head_rows(key, k_strides, row, head), column),
             pads,
             grad_sums,
+            grad_vectors,
+            None,
+            sequence,
+            0.0,
             column,
             grad_segments,
             first,
@@ -185,6 +217,7 @@ def bidirectional_backward_kernel(
             TILE=TILE_D,
             CHUNK=CHUNK,
             PHI=PHI,
+            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     else:
@@ -195,6 +228,10 @@ def bidirectional_backward_kernel(
             None,
             pads,
             grad_sums,
+            None,
+            None,
+            sequence,
+            0.0,
             column,
             grad_segments,
             first,
@@ -205,6 +242,7 @@ def bidirectional_backward_kernel(
             TILE=TILE_E,
             CHUNK=CHUNK,
             PHI=PHI,
+            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
 
@@ -216,6 +254,10 @@ def _write_rows(
     mapped,
     pads,
     sums,
+    vectors,
+    scores,
+    sequence,
+    eps,
     column,
     segments,
     first,
@@ -226,12 +268,16 @@ def _write_rows(
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
     PHI: tl.constexpr,
+    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Write rows first ... last - 1 of y; S is the sum of sums (segments, D, E).
 
     a, y: rows; y from ``column`` on. mapped: rows of q or k where y is their gradient,
         else None; there S is stored transposed.
+    vectors: for NORMALIZE, their sum z is for the output as wide as a, and gives t; for
+        dQ and dK it has a tile of y's columns, and is added with the weights g or 1.
+    scores: t to be written, or g, or None for 1.
     WIDTH, FULL: of a and of y.
     """
     TRANSPOSED: tl.constexpr = mapped is not None
@@ -242,29 +288,65 @@ def _write_rows(
     else:
         offsets = column + state_offsets(WIDTH, TILE, FULL)
         state = tl.zeros((WIDTH, TILE), tl.float32)
-    # copied ahead: nothing else hides the way to the L2 cache
-    for other in tl.range(0, segments, num_stages=3):
-        state += tl.load(sums + other * WIDTH * FULL + offsets)
+    state = add_states(state, sums, 0, segments, offsets, WIDTH * FULL)
     if TRANSPOSED:
         state = tl.trans(state)
+    OUTPUT: tl.constexpr = NORMALIZE and vectors is not None and not TRANSPOSED
+    if NORMALIZE and vectors is not None:
+        SIZE: tl.constexpr = FULL if TRANSPOSED else WIDTH
+        columns = tl.arange(0, WIDTH)
+        if TRANSPOSED:
+            columns = column + tl.arange(0, TILE)
+        vectors += sequence * segments * SIZE + columns
+        vector = tl.load(vectors)
+        for other in range(1, segments):
+            vector += tl.load(vectors + other * SIZE)
     for start in range(first, tl.minimum(last, length), CHUNK):
         inside = inside_rows(start, length, CHUNK)
         keep = kept_rows(start, length, pads, CHUNK)
+        tokens = sequence * length + start + tl.arange(0, CHUNK)
         a_tile = load_tile(a, start, keep, not TRANSPOSED, CHUNK, WIDTH, PHI)
         tile = tl.zeros((CHUNK, TILE), tl.float32)
+        if NORMALIZE and TRANSPOSED:
+            tile += vector[None, :]
+            if scores is not None:
+                tile *= tl.load(scores + tokens, mask=inside, other=0.0)[:, None]
         tile = mixed_dot(a_tile, state, tile, PRECISION)
+        if OUTPUT:
+            total = tl.sum(a_tile.to(tl.float32) * vector[None, :], 1)
+            tile /= tl.maximum(total, eps)[:, None]
+            tl.store(scores + tokens, total, mask=inside & (column == 0))
         store_tile(tile, y, start, inside, keep, mapped, TRANSPOSED, CHUNK, TILE, PHI)
 
 
 def _forward(
-    query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None, feature_map: str
-) -> tuple[Tensor, Tensor]:
-    """The output, and the segments' sums of phi(k)^T v."""
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pads: Tensor | None,
+    feature_map: str,
+    eps: float | None,
+) -> tuple[Tensor | None, ...]:
+    """The output; then what the backward pass reads.
+
+    That is the segments' sums of phi(k)^T v and, with eps, the smallest divisor of the
+    sum normaliser, of phi(k), and the sums of the scores, (B * H, N); else None.
+    """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
+    normalize = eps is not None
     options = launch_options("bidirectional forward", query, value)
-    sums = segment_sums(key, value, pads, feature_map, sums_segment(key, value))
-    output = empty_rows(query, length, value_width, unscaled_output_dtype(query.dtype))
+    segment = sums_segment(key, value)
+    sums, vectors = segment_sums(
+        key, value, pads, feature_map, segment, vectors=normalize
+    )
+    dtype = query.dtype if normalize else unscaled_output_dtype(query.dtype)
+    output = empty_rows(query, length, value_width, dtype)
+    score_sums = None
+    if normalize:
+        score_sums = torch.empty(
+            (batch * heads, length), dtype=torch.float32, device=query.device
+        )
     tile = min(value_width, WIDEST_TILE)
     tiles = value_width // tile
     part = rows_of_a_program(query, tiles, options["CHUNK"])
@@ -274,20 +356,24 @@ def _forward(
         (batch * heads * parts, tiles),
         query,
         output,
+        score_sums,
         sums,
+        vectors,
         strides((query, output)),
         length,
         heads,
         sums.shape[1],
         parts,
         part,
+        eps if normalize else 0.0,
         D=width,
         E=value_width,
         TILE=tile,
         PHI=feature_map,
+        NORMALIZE=normalize,
         **options,
     )
-    return output, sums
+    return output, sums, vectors, score_sums
 
 
 def _backward(
@@ -296,16 +382,38 @@ def _backward(
     value: Tensor,
     grad_output: Tensor,
     pads: Tensor | None,
+    output: Tensor | None,
     sums: Tensor,
+    vectors: Tensor | None,
+    score_sums: Tensor | None,
     feature_map: str,
+    eps: float | None,
 ) -> tuple[Tensor, ...]:
-    """Gradients of query, key and value."""
+    """Gradients of query, key and value.
+
+    output, vectors, score_sums: what _forward returned, with eps alone.
+    """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
+    normalize = eps is not None
     options = launch_options("bidirectional backward", query, value)
     grad_output = with_near_tokens(grad_output)
-    segment = sums_segment(query, grad_output)
-    grad_sums = segment_sums(query, grad_output, None, feature_map, segment)
+    score_grads = None
+    if normalize:
+        grad_output, score_grads = normalizer_gradients(
+            grad_output, output, score_sums, eps
+        )
+    else:
+        vectors = None
+    grad_sums, grad_vectors = segment_sums(
+        query,
+        grad_output,
+        None,
+        feature_map,
+        sums_segment(query, grad_output),
+        vectors=normalize,
+        weights=score_grads,
+    )
     grads = empty_grads(query, key, value)
     longer = query if length >= key.shape[1] else key
     tiles, tasks = backward_tiles(width, value_width)
@@ -319,6 +427,9 @@ def _backward(
         pads,
         sums,
         grad_sums,
+        vectors,
+        grad_vectors,
+        score_grads,
         strides((query, key, value, grad_output, *grads)),
         length,
         key.shape[1],
@@ -330,6 +441,7 @@ def _backward(
         D=width,
         E=value_width,
         PHI=feature_map,
+        NORMALIZE=normalize,
         **tiles,
         **options,
     )
@@ -337,25 +449,27 @@ def _backward(
 
 
 def _save(ctx, arguments, outputs):
-    query, key, value, pads, ctx.feature_map = arguments
-    ctx.save_for_backward(query, key, value, pads, outputs[1])
+    query, key, value, pads, ctx.feature_map, ctx.eps = arguments
+    output = None if ctx.eps is None else outputs[0]
+    ctx.save_for_backward(query, key, value, pads, output, *outputs[1:])
 
 
 def _gradients(ctx, backward, grad_output):
-    query, key, value, pads, sums = ctx.saved_tensors
-    grads = backward(query, key, value, grad_output, pads, sums, ctx.feature_map)
-    return *grads, None, None
+    query, key, value, *saved = ctx.saved_tensors
+    grads = backward(query, key, value, grad_output, *saved, ctx.feature_map, ctx.eps)
+    return *grads, None, None, None
 
 
 # arguments: as of _forward, with contiguous rows; returns the output alone
 bidirectional_linear_attention = differentiable(
     "bidirectional_linear_attention",
     _forward,
-    "(Tensor query, Tensor key, Tensor value, Tensor? pads, str feature_map) "
-    "-> (Tensor, Tensor)",
+    "(Tensor query, Tensor key, Tensor value, Tensor? pads, str feature_map, "
+    "float? eps) -> (Tensor, Tensor, Tensor, Tensor)",
     _backward,
     "(Tensor query, Tensor key, Tensor value, Tensor grad_output, Tensor? pads, "
-    "Tensor sums, str feature_map) -> (Tensor, Tensor, Tensor)",
+    "Tensor? output, Tensor sums, Tensor? vectors, Tensor? score_sums, "
+    "str feature_map, float? eps) -> (Tensor, Tensor, Tensor)",
     save=_save,
     gradients=_gradients,
     results=1,

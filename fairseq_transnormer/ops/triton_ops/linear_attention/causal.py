@@ -24,6 +24,7 @@ from ..launching import (
     with_near_tokens,
 )
 from .causal_kernels import causal_backward_kernel, causal_forward_kernel
+from .normalizer import normalizer_gradients
 from .options import (
     WIDEST_TILE,
     backward_tiles,
@@ -39,25 +40,41 @@ def _forward(
     key: Tensor,
     value: Tensor,
     initial: Tensor | None,
+    initial_vector: Tensor | None,
     pads: Tensor | None,
     feature_map: str,
+    eps: float | None,
     return_state: bool,
 ) -> tuple[Tensor | None, ...]:
-    """The output; the state after the last token; the segments' sums if any."""
+    """The output; the state after the last token and, with eps, its sum of keys.
+
+    Then what the backward pass reads: the segments' sums and their vectors, and the
+    sums of the scores, (B * H, N). None for what there is not.
+
+    Args:
+        initial, initial_vector: (B, H, D, E) and (B, H, D), float32, or None.
+        pads: uint8 (B, N), not 0 at pads, or None.
+        eps: smallest divisor of the sum normaliser, or None without it.
+    """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
+    normalize = eps is not None
     plan = causal_plan("forward", query, value)
-    sums = None
+    sums = vectors = None
     if plan.several:
-        sums = segment_sums(key, value, pads, feature_map, plan.segment)
-    final = None
-    if return_state:
-        final = torch.empty(
-            (batch, heads, width, value_width),
-            dtype=torch.float32,
-            device=query.device,
+        sums, vectors = segment_sums(
+            key, value, pads, feature_map, plan.segment, vectors=normalize
         )
-    output = empty_rows(query, length, value_width, unscaled_output_dtype(query.dtype))
+    options = {"dtype": torch.float32, "device": query.device}
+    final = final_vector = score_sums = None
+    if return_state:
+        final = torch.empty((batch, heads, width, value_width), **options)
+    if normalize:
+        score_sums = torch.empty((batch * heads, length), **options)
+        if return_state:
+            final_vector = torch.empty((batch, heads, width), **options)
+    dtype = query.dtype if normalize else unscaled_output_dtype(query.dtype)
+    output = empty_rows(query, length, value_width, dtype)
     segments = triton.cdiv(length, plan.segment)
     tile = min(value_width, WIDEST_TILE)
     launch(
@@ -67,24 +84,28 @@ def _forward(
         key,
         value,
         output,
+        score_sums,
         pads,
-        (initial if initial is None else initial.contiguous(), sums, final),
+        (_contiguous(initial), sums, final),
+        (_contiguous(initial_vector), vectors, final_vector),
         strides((query, key, value, output)),
         length,
         heads,
         segments,
         plan.segment,
+        eps if normalize else 0.0,
         D=width,
         E=value_width,
         TILE=tile,
         PHI=feature_map,
         SHORT=plan.short,
+        NORMALIZE=normalize,
         **launch_options(f"{plan.form} forward", query, value),
     )
     if plan != causal_plan("backward", query, value):
         # they are of no use there, and would be kept until then
-        sums = None
-    return output, final, sums
+        sums = vectors = None
+    return output, final, final_vector, sums, vectors, score_sums
 
 
 def _backward(
@@ -93,30 +114,67 @@ def _backward(
     value: Tensor,
     grad_output: Tensor | None,
     grad_final: Tensor | None,
+    grad_final_vector: Tensor | None,
     initial: Tensor | None,
+    initial_vector: Tensor | None,
     pads: Tensor | None,
+    output: Tensor | None,
     sums: Tensor | None,
+    vectors: Tensor | None,
+    score_sums: Tensor | None,
     feature_map: str,
+    eps: float | None,
     initial_needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of query, key, value and, where it is needed, of the initial state."""
+    """Gradients of query, key and value; where needed, of initial and its vector.
+
+    output, score_sums: what _forward returned, with eps alone.
+    """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
+    normalize = eps is not None
     plan = causal_plan("backward", query, value)
+    score_grads = None
     if grad_output is None:
         dtype = unscaled_output_dtype(query.dtype)
         grad_output = query.new_zeros((*query.shape[:3], value_width), dtype=dtype)
+        if normalize:
+            score_grads = torch.zeros_like(score_sums)
+    elif normalize:
+        grad_output = with_near_tokens(grad_output)
+        grad_output, score_grads = normalizer_gradients(
+            grad_output, output, score_sums, eps
+        )
     grad_output = with_near_tokens(grad_output)
-    grad_sums = None
+    if normalize:
+        grad_final, grad_final_vector = _both(
+            grad_final, grad_final_vector, (batch, heads, width), value_width, query
+        )
+    grad_sums = grad_vectors = None
     if plan.several:
         if plan != causal_plan("forward", query, value):
-            sums = segment_sums(key, value, pads, feature_map, plan.segment)
-        grad_sums = segment_sums(query, grad_output, None, feature_map, plan.segment)
+            sums, vectors = segment_sums(
+                key, value, pads, feature_map, plan.segment, vectors=normalize
+            )
+        grad_sums, grad_vectors = segment_sums(
+            query,
+            grad_output,
+            None,
+            feature_map,
+            plan.segment,
+            vectors=normalize,
+            weights=score_grads,
+        )
     else:
         sums = None
-    if initial is not None:
-        initial = initial.contiguous()
-    grad_initial = torch.empty_like(initial) if initial_needs_grad else None
+    if not normalize or not plan.several:
+        vectors = None
+    initial, initial_vector = _contiguous(initial), _contiguous(initial_vector)
+    grad_initial = grad_initial_vector = None
+    if initial_needs_grad:
+        grad_initial = torch.empty_like(initial)
+        if normalize:
+            grad_initial_vector = torch.empty_like(initial_vector)
     grads = empty_grads(query, key, value)
     segments = triton.cdiv(length, plan.segment)
     tiles, tasks = backward_tiles(width, value_width)
@@ -126,12 +184,16 @@ def _backward(
         (query, key, value, grad_output),
         tuple(grads),
         pads,
-        (initial, sums),
+        (initial, sums, initial_vector, vectors),
         (
-            grad_final if grad_final is None else grad_final.contiguous(),
+            _contiguous(grad_final),
             grad_sums,
             grad_initial,
+            _contiguous(grad_final_vector),
+            grad_vectors,
+            grad_initial_vector,
         ),
+        score_grads,
         strides((query, key, value, grad_output, *grads)),
         length,
         heads,
@@ -141,46 +203,81 @@ def _backward(
         E=value_width,
         PHI=feature_map,
         SHORT=plan.short,
+        NORMALIZE=normalize,
         **tiles,
         **launch_options(f"{plan.form} backward", query, value),
     )
-    return *grads, grad_initial
+    return *grads, grad_initial, grad_initial_vector
+
+
+def _contiguous(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
+def _both(
+    matrix: Tensor | None,
+    vector: Tensor | None,
+    shape: tuple[int, int, int],
+    value_width: int,
+    like: Tensor,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of a state and its vector: zeros for one that is None alone."""
+    options = {"dtype": torch.float32, "device": like.device}
+    if matrix is None and vector is not None:
+        matrix = torch.zeros((*shape, value_width), **options)
+    if vector is None and matrix is not None:
+        vector = torch.zeros(shape, **options)
+    return matrix, vector
 
 
 def _save(ctx, arguments, outputs):
-    query, key, value, initial, pads, ctx.feature_map, _ = arguments
-    ctx.save_for_backward(query, key, value, initial, pads, outputs[2])
+    query, key, value, initial, vector, pads, ctx.feature_map, ctx.eps, _ = arguments
+    output = None if ctx.eps is None else outputs[0]
+    ctx.save_for_backward(
+        query, key, value, initial, vector, pads, output, *outputs[3:]
+    )
 
 
-def _gradients(ctx, backward, grad_output, grad_final):
-    query, key, value, initial, pads, sums = ctx.saved_tensors
-    initial_needs_grad = ctx.needs_input_grad[3]
-    *grads, grad_initial = backward(
+def _gradients(ctx, backward, grad_output, grad_final, grad_final_vector):
+    query, key, value, initial, vector, pads, output, *saved = ctx.saved_tensors
+    initial_needs_grad = any(ctx.needs_input_grad[3:5])
+    *grads, grad_initial, grad_vector = backward(
         query,
         key,
         value,
         grad_output,
         grad_final,
+        grad_final_vector,
         initial,
+        vector,
         pads,
-        sums,
+        output,
+        *saved,
         ctx.feature_map,
+        ctx.eps,
         initial_needs_grad,
     )
-    return *grads, grad_initial if initial_needs_grad else None, None, None, None
+    if not initial_needs_grad:
+        grad_initial = None
+    if not initial_needs_grad or ctx.eps is None:
+        grad_vector = None
+    return *grads, grad_initial, grad_vector, None, None, None, None
 
 
-# arguments: as of _forward, with contiguous rows; returns output and final state
+# arguments: as of _forward, with contiguous rows; returns output, state and its vector
 causal_linear_attention = differentiable(
     "causal_linear_attention",
     _forward,
-    "(Tensor query, Tensor key, Tensor value, Tensor? initial, Tensor? pads, "
-    "str feature_map, bool return_state) -> (Tensor, Tensor, Tensor)",
+    "(Tensor query, Tensor key, Tensor value, Tensor? initial, Tensor? initial_vector, "
+    "Tensor? pads, str feature_map, float? eps, bool return_state) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _backward,
     "(Tensor query, Tensor key, Tensor value, Tensor? grad_output, Tensor? grad_final, "
-    "Tensor? initial, Tensor? pads, Tensor? sums, str feature_map, "
-    "bool initial_needs_grad) -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor? grad_final_vector, Tensor? initial, Tensor? initial_vector, Tensor? pads, "
+    "Tensor? output, Tensor? sums, Tensor? vectors, Tensor? score_sums, "
+    "str feature_map, float? eps, bool initial_needs_grad) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     save=_save,
     gradients=_gradients,
-    results=2,
+    results=3,
 )

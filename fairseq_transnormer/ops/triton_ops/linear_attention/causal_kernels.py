@@ -16,6 +16,15 @@ they stand, what came before through the state sum_j b_j c_j^T, which for dQ and
 the transpose of the one of output and dV. Columns of c are independent and are cut into
 tiles, so that wide heads fit. No result of a product is ever transposed: Triton 3.4 to
 3.7.0 miscompiles that on Hopper.
+
+NORMALIZE divides the output by max(t_i, eps), t_i = sum_j phi(q_i) . phi(k_j). As if c
+had a column of ones, each state has a vector beside it, sum_j b_j. In the backward pass
+du = do / max(t, eps) takes the place of do. With g, the gradient of t, the scores of dQ
+and dK become
+
+    dQ      du_i . v_j + g_i          dK      v_i . du_j + g_j
+
+and the vectors beside their states are sum_j phi(k_j) and sum_j g_j phi(q_j).
 """
 
 from __future__ import annotations
@@ -23,16 +32,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..tiles import (
-    from_column,
-    head_rows,
-    inside_rows,
-    kept_rows,
-    load_tile,
-    mixed_dot,
-    state_offsets,
-    store_tile,
-)
+from ..tiles import from_column, head_rows
+from .causal_segment import write_segment
 
 _RUN_TIME = ("length", "heads", "segments", "segment")
 
@@ -43,25 +44,31 @@ def causal_forward_kernel(
     key,
     value,
     output,
+    score_sums,
     pads,
     states,
+    vectors,
     strides,
     length,
     heads,
     segments,
     segment,
+    eps,
     D: tl.constexpr,
     E: tl.constexpr,
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
     PHI: tl.constexpr,
     SHORT: tl.constexpr,
+    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """strides: of query, key, value, output. states: initial, sums and final.
 
     initial, final: (B * H, D, E) or None; sums of phi(k)^T v, (B * H, segments, D, E)
-    or None. Grid: (B * H * segments, E / TILE).
+    or None. NORMALIZE: score_sums, where t goes, (B * H, N), and vectors, the sums of
+    phi(k) that belong to the states, (B * H, D) and (B * H, segments, D).
+    Grid: (B * H * segments, E / TILE).
     """
     program = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE
@@ -70,9 +77,11 @@ def causal_forward_kernel(
     # the last segments of a short sequence take longest, so they start first
     index = segments - 1 - program % segments
     initial, sums, final = states
+    if NORMALIZE:
+        score_sums += sequence * length
     if pads is not None:
         pads += row * length
-    _write_segment(
+    write_segment(
         (
             head_rows(query, strides[0], row, head),
             head_rows(key, strides[1], row, head),
@@ -87,6 +96,13 @@ def causal_forward_kernel(
         sums,
         final,
         True,
+        vectors[0],
+        True,
+        vectors[1],
+        vectors[2],
+        column == 0,
+        score_sums,
+        eps,
         column,
         sequence,
         index,
@@ -97,6 +113,7 @@ def causal_forward_kernel(
         CHUNK=CHUNK,
         PHI=PHI,
         SHORT=SHORT,
+        NORMALIZE=NORMALIZE,
         PRECISION=PRECISION,
     )
 
@@ -108,6 +125,7 @@ def causal_backward_kernel(
     pads,
     before,
     after,
+    score_grads,
     strides,
     length,
     heads,
@@ -120,6 +138,7 @@ def causal_backward_kernel(
     CHUNK: tl.constexpr,
     PHI: tl.constexpr,
     SHORT: tl.constexpr,
+    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Programs of dQ, dK and dV next to each other in time: they share their tokens.
@@ -128,6 +147,8 @@ def causal_backward_kernel(
     strides: of all seven. before: initial and sums; after: grad_final, grad_sums and
     grad_initial. initial, grad_final, grad_initial: (B * H, D, E) or None; sums and
     grad_sums of phi(k)^T v and phi(q)^T do, (B * H, segments, D, E) or None.
+    NORMALIZE: du for do; the vectors beside each of these, without their E, as the last
+    parts of before and after; score_grads, g, (B * H, N).
     Grid: (B * H * segments * TASKS,).
 
     Where the three have tiles of one shape and dtype, one code path writes any of them
@@ -155,6 +176,8 @@ def causal_backward_kernel(
         head_rows(grads[2], strides[6], row, head),
     )
     place = (sequence, index, (length, segments, segment))
+    if NORMALIZE:
+        score_grads += sequence * length
     if ONE_PATH:
         _write_gradient(
             task // (D // TILE_D),
@@ -163,6 +186,7 @@ def causal_backward_kernel(
             pads,
             before,
             after,
+            score_grads,
             place,
             WHICH=None,
             WIDTH=D,
@@ -171,6 +195,7 @@ def causal_backward_kernel(
             CHUNK=CHUNK,
             PHI=PHI,
             SHORT=SHORT,
+            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     elif task < D // TILE_D:
@@ -181,6 +206,7 @@ def causal_backward_kernel(
             pads,
             before,
             after,
+            score_grads,
             place,
             WHICH=0,
             WIDTH=E,
@@ -189,6 +215,7 @@ def causal_backward_kernel(
             CHUNK=CHUNK,
             PHI=PHI,
             SHORT=SHORT,
+            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     elif task < 2 * (D // TILE_D):
@@ -199,6 +226,7 @@ def causal_backward_kernel(
             pads,
             before,
             after,
+            score_grads,
             place,
             WHICH=1,
             WIDTH=E,
@@ -207,6 +235,7 @@ def causal_backward_kernel(
             CHUNK=CHUNK,
             PHI=PHI,
             SHORT=SHORT,
+            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     else:
@@ -217,6 +246,7 @@ def causal_backward_kernel(
             pads,
             before,
             after,
+            score_grads,
             place,
             WHICH=2,
             WIDTH=D,
@@ -225,6 +255,7 @@ def causal_backward_kernel(
             CHUNK=CHUNK,
             PHI=PHI,
             SHORT=SHORT,
+            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
 
@@ -237,6 +268,7 @@ def _write_gradient(
     pads,
     before,
     after,
+    score_grads,
     place,
     WHICH: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -245,6 +277,7 @@ def _write_gradient(
     CHUNK: tl.constexpr,
     PHI: tl.constexpr,
     SHORT: tl.constexpr,
+    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Write a tile of one segment of dQ (0), dK (1) or dV (2).
@@ -253,14 +286,16 @@ def _write_gradient(
         only.
     """
     q, k, v, do, dq, dk, dv = rows
-    initial, sums = before
-    grad_final, grad_sums, grad_initial = after
+    initial, sums, initial_vector, vectors = before
+    grad_final, grad_sums, grad_initial = after[:3]
+    grad_final_vector, grad_vectors, grad_initial_vector = after[3:]
     sequence, index, lengths = place
     if WHICH is None:
         gradient = which
     else:
         gradient: tl.constexpr = WHICH
     outside = initial
+    outside_vector = initial_vector
     present = gradient == 0
     if grad_final is not None:
         if initial is not None:
@@ -269,9 +304,18 @@ def _write_gradient(
         else:
             outside = grad_final
             present = gradient > 0
+    if grad_final_vector is not None:
+        if initial_vector is not None:
+            outside_vector = _pick(
+                gradient, WHICH, initial_vector, grad_final_vector, grad_final_vector
+            )
+        else:
+            outside_vector = grad_final_vector
     if sums is not None:
         sums = _pick(gradient, WHICH, sums, grad_sums, grad_sums)
-    _write_segment(
+    if vectors is not None:
+        vectors = _pick(gradient, WHICH, vectors, grad_vectors, grad_vectors)
+    write_segment(
         (
             _pick_rows(gradient, WHICH, do, v, k),
             _pick_rows(gradient, WHICH, v, do, q),
@@ -286,6 +330,13 @@ def _write_gradient(
         sums,
         grad_initial,
         gradient == 2,
+        outside_vector,
+        gradient < 2,
+        vectors,
+        grad_initial_vector,
+        gradient == 1,
+        score_grads,
+        0.0,
         column,
         sequence,
         index,
@@ -296,6 +347,7 @@ def _write_gradient(
         CHUNK=CHUNK,
         PHI=PHI,
         SHORT=SHORT,
+        NORMALIZE=NORMALIZE,
         PRECISION=PRECISION,
     )
 
@@ -320,207 +372,3 @@ def _pick_rows(which, WHICH: tl.constexpr, first, second, third):
         _pick(which, WHICH, first[0], second[0], third[0]),
         _pick(which, WHICH, first[1], second[1], third[1]),
     )
-
-
-@triton.jit
-def _write_segment(
-    rows,
-    way,
-    pads,
-    outside,
-    present,
-    sums,
-    total,
-    totals,
-    column,
-    sequence,
-    index,
-    lengths,
-    WIDTH: tl.constexpr,
-    FULL: tl.constexpr,
-    TILE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    PHI: tl.constexpr,
-    SHORT: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Write segment ``index`` of y, as the file's head says.
-
-    rows: of a, b, c, y, and of q or k where y is their gradient, else None; c, y and
-        these from ``column`` on.
-    way: whether it goes in reverse; whether y is the output or dV; whether it is dQ or
-        dK, whose states are stored transposed.
-    outside, present: the state that the tokens start from, None for zero, and whether
-        this y has it.
-    sums: sum_j b_j c_j^T of each segment, None where there is one segment, and where
-        SHORT: there a segment is a chunk, and what came before is summed up again from
-        b and c.
-    total, totals: where the state after all tokens goes, or None, and whether this y
-        writes it.
-    lengths: tokens, segments, and tokens of a segment.
-    WIDTH, FULL: of b and of c.
-    """
-    reverse, _, transposed = way
-    length, segments, segment = lengths
-    SIZE: tl.constexpr = WIDTH * FULL
-    if outside is not None:
-        outside += sequence * SIZE
-    if sums is not None:
-        sums += sequence * segments * SIZE
-    first = index * segment
-    low = tl.where(reverse, index + 1, 0)
-    high = tl.where(reverse, segments, index)
-    if transposed:
-        state = _states_before(
-            outside, present, sums, low, high, column, WIDTH, FULL, TILE, True
-        )
-    else:
-        state = _states_before(
-            outside, present, sums, low, high, column, WIDTH, FULL, TILE, False
-        )
-    if SHORT:
-        behind = tl.minimum(high * CHUNK, length)
-        # once at least, over no tokens: ptxas waits for each of Hopper's products
-        # where a way around the loop is another source of what they add to
-        for chunk in range(low, tl.maximum(high, low + 1)):
-            b_tile, c_tile = _load_summed(
-                rows, way, pads, chunk * CHUNK, behind, WIDTH, TILE, CHUNK, PHI
-            )
-            state = mixed_dot(tl.trans(b_tile), c_tile, state, PRECISION)
-        state = _write_chunk(
-            rows,
-            way,
-            pads,
-            first,
-            length,
-            state,
-            WIDTH=WIDTH,
-            TILE=TILE,
-            CHUNK=CHUNK,
-            PHI=PHI,
-            ADVANCE=total is not None,
-            PRECISION=PRECISION,
-        )
-    else:
-        chunks = tl.cdiv(tl.minimum(segment, length - first), CHUNK)
-        # never 0; with this the compiler knows it
-        chunks = tl.maximum(chunks, 1)
-        for chunk in range(0, chunks):
-            state = _write_chunk(
-                rows,
-                way,
-                pads,
-                first + tl.where(reverse, chunks - 1 - chunk, chunk) * CHUNK,
-                length,
-                state,
-                WIDTH=WIDTH,
-                TILE=TILE,
-                CHUNK=CHUNK,
-                PHI=PHI,
-                ADVANCE=True,
-                PRECISION=PRECISION,
-            )
-    if total is not None:
-        if totals & (index == tl.where(reverse, 0, segments - 1)):
-            offsets = state_offsets(WIDTH, TILE, FULL)
-            tl.store(total + sequence * SIZE + column + offsets, state)
-
-
-@triton.jit
-def _states_before(
-    outside,
-    present,
-    sums,
-    low,
-    high,
-    column,
-    WIDTH: tl.constexpr,
-    FULL: tl.constexpr,
-    TILE: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):
-    """outside and the sums of segments low ... high - 1: (WIDTH, TILE), float32.
-
-    TRANSPOSED: they are stored as (FULL, WIDTH). They are added up as they stand, so
-    that loads are wide.
-    """
-    if TRANSPOSED:
-        offsets = column * WIDTH + state_offsets(TILE, WIDTH, WIDTH)
-        state = tl.zeros((TILE, WIDTH), tl.float32)
-    else:
-        offsets = column + state_offsets(WIDTH, TILE, FULL)
-        state = tl.zeros((WIDTH, TILE), tl.float32)
-    if outside is not None:
-        state += tl.load(outside + offsets, mask=present, other=0.0)
-    if sums is not None:
-        # copied ahead: nothing else hides the way to the L2 cache
-        for other in tl.range(low, high, num_stages=3):
-            state += tl.load(sums + other * (WIDTH * FULL) + offsets)
-    if TRANSPOSED:
-        state = tl.trans(state)
-    return state
-
-
-@triton.jit
-def _write_chunk(
-    rows,
-    way,
-    pads,
-    start,
-    length,
-    state,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    PHI: tl.constexpr,
-    ADVANCE: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Write a chunk of y; returns the state after it (ADVANCE)."""
-    a, _, _, y, mapped = rows
-    reverse, plain, transposed = way
-    inside = inside_rows(start, length, CHUNK)
-    keep = inside
-    if pads is not None:
-        # in reverse a and y belong to keys and values
-        keep = tl.where(reverse, kept_rows(start, length, pads, CHUNK), inside)
-    a_tile = load_tile(a, start, keep, plain, CHUNK, WIDTH, PHI)
-    b_tile, c_tile = _load_summed(
-        rows, way, pads, start, length, WIDTH, TILE, CHUNK, PHI
-    )
-    index = tl.arange(0, CHUNK)
-    index = tl.where(reverse, CHUNK - 1 - index, index)
-    visible = index[:, None] >= index[None, :]
-    scores = tl.zeros((CHUNK, CHUNK), tl.float32)
-    scores = mixed_dot(a_tile, tl.trans(b_tile), scores, PRECISION)
-    scores = tl.where(visible, scores, 0.0)
-    tile = tl.zeros((CHUNK, TILE), tl.float32)
-    tile = mixed_dot(a_tile, state, tile, PRECISION)
-    tile = mixed_dot(scores, c_tile, tile, PRECISION)
-    if ADVANCE:
-        state = mixed_dot(tl.trans(b_tile), c_tile, state, PRECISION)
-    store_tile(tile, y, start, inside, keep, mapped, transposed, CHUNK, TILE, PHI)
-    return state
-
-
-@triton.jit
-def _load_summed(
-    rows,
-    way,
-    pads,
-    start,
-    length,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-    CHUNK: tl.constexpr,
-    PHI: tl.constexpr,
-):
-    """A chunk of b and c. Forwards these are keys and values, and pads are zero."""
-    _, b, c, _, _ = rows
-    reverse, plain, transposed = way
-    keep = inside_rows(start, length, CHUNK)
-    if pads is not None:
-        keep = tl.where(reverse, keep, kept_rows(start, length, pads, CHUNK))
-    b_tile = load_tile(b, start, keep, plain, CHUNK, WIDTH, PHI)
-    c_tile = load_tile(c, start, keep, transposed, CHUNK, TILE, PHI)
-    return b_tile, c_tile

@@ -44,54 +44,43 @@ RULE = Rule()
 WIDEST_TILE = 64
 
 BFLOAT16, FLOAT16, FLOAT32 = torch.bfloat16, torch.float16, torch.float32
-_NARROW = {
-    (64, BFLOAT16): (64, 4, 3),
-    (64, FLOAT16): (64, 4, 3),
-    (64, FLOAT32): (64, 4, 3),
-}
+# Tokens of a chunk, warps and stages, by kernel, width and dtype, where they are not
+# those of _usual: the largest chunk with which the values of a program stay in
+# registers and its tiles in shared memory, as compiled ahead of time (docs/kernels.md).
+# Three stages are the least with which tiles come ahead of the products that use them:
+# with two they are asked for and waited for in the same turn of the loop.
 _HOPPER = {
-    "short": _NARROW
-    | {
-        (128, BFLOAT16): (64, 8, 3),
-        (128, FLOAT16): (64, 8, 3),
-        (128, FLOAT32): (64, 8, 1),
-    },
-    "segments": _NARROW
-    | {
-        (128, BFLOAT16): (64, 8, 3),
-        (128, FLOAT16): (32, 8, 3),
-        (128, FLOAT32): (32, 8, 3),
-    },
-    "bidirectional": _NARROW
-    | {
-        (128, BFLOAT16): (64, 8, 3),
-        (128, FLOAT16): (64, 8, 3),
-        (128, FLOAT32): (64, 8, 3),
-    },
+    ("segments forward", 64, FLOAT32): (32, 4, 3),
+    ("segments forward", 128, FLOAT16): (32, 8, 3),
+    ("segments forward", 128, FLOAT32): (32, 8, 3),
+    ("segments backward", 64, FLOAT32): (32, 4, 3),
+    ("segments backward", 128, FLOAT16): (32, 8, 3),
+    ("segments backward", 128, FLOAT32): (32, 8, 3),
 }
 # Ampere and Ada; fits their smallest shared memory, 99 KB, so it serves newer ones too
 _ELSEWHERE = {
-    "short": _NARROW
-    | {
-        (128, BFLOAT16): (64, 8, 3),
-        (128, FLOAT16): (32, 8, 3),
-        (128, FLOAT32): (32, 8, 3),
-    },
-    "segments": _NARROW
-    | {
-        (64, FLOAT16): (32, 4, 3),
-        (64, FLOAT32): (32, 4, 3),
-        (128, BFLOAT16): (64, 8, 3),
-        (128, FLOAT16): (32, 8, 1),
-        (128, FLOAT32): (32, 8, 1),
-    },
-    "bidirectional": _NARROW
-    | {
-        (128, BFLOAT16): (64, 8, 3),
-        (128, FLOAT16): (64, 8, 3),
-        (128, FLOAT32): (64, 8, 1),
-    },
+    ("short forward", 128, FLOAT16): (32, 8, 3),
+    ("short forward", 128, FLOAT32): (32, 8, 3),
+    ("short backward", 128, FLOAT16): (32, 8, 3),
+    ("short backward", 128, FLOAT32): (32, 8, 3),
+    ("segments forward", 64, FLOAT16): (32, 4, 3),
+    ("segments forward", 64, FLOAT32): (32, 4, 3),
+    ("segments forward", 128, FLOAT16): (32, 8, 3),
+    ("segments forward", 128, FLOAT32): (32, 8, 3),
+    ("segments backward", 64, FLOAT16): (32, 4, 3),
+    ("segments backward", 64, FLOAT32): (32, 4, 3),
+    ("segments backward", 128, FLOAT16): (32, 8, 1),
+    ("segments backward", 128, FLOAT32): (32, 8, 1),
+    ("sums", 64, FLOAT32): (32, 4, 3),
+    ("sums", 128, BFLOAT16): (32, 8, 3),
+    ("sums", 128, FLOAT16): (32, 8, 3),
+    ("sums", 128, FLOAT32): (32, 8, 3),
+    ("bidirectional backward", 128, FLOAT32): (32, 8, 3),
 }
+
+
+def _usual(width: int) -> tuple[int, int, int]:
+    return 64, 4 if width <= 64 else 8, 3
 
 
 class Plan(NamedTuple):
@@ -218,7 +207,7 @@ def launch_options(kernel: str, query: Tensor, value: Tensor) -> dict:
     """Chunk, precision of products, warps and stages for these inputs.
 
     Args:
-        kernel: a name of the tables.
+        kernel: short, segments or bidirectional, and forward or backward; or sums.
         query, value: for widths, dtype and device.
     """
     return table_entry(
@@ -243,18 +232,19 @@ def table_entry(
 
     float16 always multiplies its float32 sums in TF32, which has its ten bits.
     """
-    form = "segments" if kernel == "sums" else kernel.split()[0]
-    table = (_HOPPER if capability[0] == 9 else _ELSEWHERE)[form]
-    narrow = width <= 64
-    # a width of 32 keeps its values with the largest chunk everywhere
-    entries = _NARROW if width == 32 else table
-    chunk, num_warps, num_stages = entries[64 if narrow else 128, dtype]
+    table = _HOPPER if capability[0] == 9 else _ELSEWHERE
+    chunk, num_warps, num_stages = table.get((kernel, width, dtype), _usual(width))
     return {
         "CHUNK": chunk,
         "PRECISION": "ieee" if dtype == FLOAT32 and not tf32 else "tf32",
         "num_warps": num_warps,
         "num_stages": num_stages,
     }
+
+
+def step_warps(tile: int) -> int:
+    """Warps of a decoding step with so many columns of the state."""
+    return 4 if tile <= WIDEST_TILE else 8
 
 
 def backward_tiles(width: int, value_width: int) -> tuple[dict, int]:

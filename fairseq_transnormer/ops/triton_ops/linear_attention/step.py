@@ -19,7 +19,7 @@ from ..launching import (
     write_back,
 )
 from ..tiles import feature_map, from_column, head_rows
-from .options import WIDEST_TILE
+from .options import WIDEST_TILE, step_warps
 
 
 @triton.jit(do_not_specialize=["heads"])
@@ -30,16 +30,21 @@ def step_kernel(
     output,
     pads,
     state,
+    vector,
     strides,
     heads,
+    eps,
     D: tl.constexpr,
     TILE: tl.constexpr,
     PHI: tl.constexpr,
 ):
     """S += phi(k) v^T, o = phi(q) S, in float32 without tensor cores.
 
-    strides: of query, key, value, output and of the state as (B, D, H, E).
-    pads: (B, 1) or None. Grid: (B * H, E / TILE).
+    vector: z of the sum normaliser, or None; then z += phi(k) and o is divided by
+    max(phi(q) . z, eps), by one program for a head, so that none reads what another
+    has written.
+    strides: of query, key, value, output, of the state as (B, D, H, E), and of the
+    vector as (B, 1, H, D) if any. pads: (B, 1) or None. Grid: (B * H, E / TILE).
     """
     sequence = tl.program_id(0).to(tl.int64)
     row, head = sequence // heads, sequence % heads
@@ -65,6 +70,13 @@ def step_kernel(
     s = tl.load(state + offsets) + k[:, None] * v[None, :]
     tl.store(state + offsets, s)
     o = tl.sum(s * q[:, None], 0)
+    if vector is not None:
+        vector, _ = head_rows(vector, strides[5], row, head)
+        z = tl.load(vector + rows) + k
+        # all threads of a number have read it before one of them writes
+        tl.debug_barrier()
+        tl.store(vector + rows, z)
+        o /= tl.maximum(tl.sum(z * q, 0), eps)
     tl.store(output + columns, o.to(output.dtype.element_ty))
 
 
@@ -74,30 +86,47 @@ def _step(
     value: Tensor,
     pads: Tensor | None,
     state: Tensor,
+    vector: Tensor | None,
     feature_map: str,
+    eps: float | None,
 ) -> tuple[Tensor]:
-    """S += k v^T in place, o = q S."""
+    """S += k v^T and z += k in place, o = q S, divided by max(q . z, eps) with eps.
+
+    vector: z, (B, H, D), with eps alone.
+    """
     batch, _, heads, width = query.shape
-    output = empty_rows(query, 1, value.shape[-1], unscaled_output_dtype(query.dtype))
-    rows = writable_rows(state)
-    tile = min(value.shape[-1], WIDEST_TILE)
+    value_width = value.shape[-1]
+    normalize = eps is not None
+    dtype = query.dtype if normalize else unscaled_output_dtype(query.dtype)
+    output = empty_rows(query, 1, value_width, dtype)
+    state_rows = writable_rows(state)
+    strided = [query, key, value, output, state_rows.transpose(1, 2)]
+    vector_rows = None
+    if normalize:
+        vector_rows = writable_rows(vector)
+        strided.append(vector_rows.unsqueeze(1))
+    tile = value_width if normalize else min(value_width, WIDEST_TILE)
     launch(
         step_kernel,
-        (batch * heads, value.shape[-1] // tile),
+        (batch * heads, value_width // tile),
         query,
         key,
         value,
         output,
         pads,
-        rows,
-        strides((query, key, value, output, rows.transpose(1, 2))),
+        state_rows,
+        vector_rows,
+        strides(strided),
         heads,
+        eps if normalize else 0.0,
         D=width,
         TILE=tile,
         PHI=feature_map,
-        num_warps=4,
+        num_warps=step_warps(tile),
     )
-    write_back(rows, state)
+    write_back(state_rows, state)
+    if normalize:
+        write_back(vector_rows, vector)
     return (output,)
 
 
@@ -105,6 +134,6 @@ linear_attention_step = in_place(
     "linear_attention_step",
     _step,
     "(Tensor query, Tensor key, Tensor value, Tensor? pads, Tensor(a!) state, "
-    "str feature_map) -> Tensor",
-    ("state",),
+    "Tensor(b!)? vector, str feature_map, float? eps) -> Tensor",
+    ("state", "vector"),
 )

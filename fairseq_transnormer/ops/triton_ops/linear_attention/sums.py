@@ -1,4 +1,4 @@
-"""sum_j phi(k_j) v_j^T over each segment of the tokens, in float32.
+"""sum_j phi(k_j) v_j^T, and sum_j phi(k_j), over each segment, in float32.
 
 Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
 """
@@ -28,6 +28,8 @@ def segment_sums_kernel(
     value,
     pads,
     sums,
+    weights,
+    vectors,
     strides,
     length,
     heads,
@@ -42,6 +44,8 @@ def segment_sums_kernel(
 ):
     """strides: of key and value. sums: (B * H, segments, D, E).
 
+    vectors: (B * H, segments, D) for the sums of phi(k), or None; weights: of each
+    token there, (B * H, N), or None for 1.
     Grid: (B * H * segments, E / TILE).
     """
     program = tl.program_id(0).to(tl.int64)
@@ -54,14 +58,27 @@ def segment_sums_kernel(
     if pads is not None:
         pads += row * length
     first = (program % segments) * segment
+    if weights is not None:
+        weights += sequence * length
     state = tl.zeros((D, TILE), tl.float32)
+    vector = tl.zeros((D,), tl.float32)
     for start in range(first, tl.minimum(first + segment, length), CHUNK):
         keep = kept_rows(start, length, pads, CHUNK)
         k = load_tile(key, start, keep, True, CHUNK, D, PHI)
         v = load_tile(value, start, keep, True, CHUNK, TILE, "identity")
         state = mixed_dot(tl.trans(k), v, state, PRECISION)
+        if vectors is not None:
+            weighted = k.to(tl.float32)
+            if weights is not None:
+                tokens = start + tl.arange(0, CHUNK)
+                weight = tl.load(weights + tokens, mask=keep, other=0.0)
+                weighted *= weight[:, None]
+            vector += tl.sum(weighted, 0)
     offsets = state_offsets(D, TILE, E)
     tl.store(sums + program * D * E + column + offsets, state)
+    if vectors is not None:
+        if column == 0:
+            tl.store(vectors + program * D + tl.arange(0, D), vector)
 
 
 def segment_sums(
@@ -70,16 +87,27 @@ def segment_sums(
     pads: Tensor | None,
     feature_map: str,
     segment: int,
-) -> Tensor:
-    """sum_j phi(k_j) v_j^T of each segment: (B * H, segments, D, E), float32."""
+    *,
+    vectors: bool,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """sum_j phi(k_j) v_j^T of each segment: (B * H, segments, D, E), float32.
+
+    Args:
+        key, value: (B, N, H, D) and (B, N, H, E).
+        pads: uint8 (B, N), not 0 where a token takes no part, or None.
+        feature_map: phi.
+        segment: tokens of a segment.
+        vectors: also return sum_j w_j phi(k_j), (B * H, segments, D).
+        weights: w, (B * H, N), float32; None for 1.
+    """
     batch, length, heads, width = key.shape
     value_width = value.shape[-1]
     segments = triton.cdiv(length, segment)
-    sums = torch.empty(
-        (batch * heads, segments, width, value_width),
-        dtype=torch.float32,
-        device=key.device,
-    )
+    options = {"dtype": torch.float32, "device": key.device}
+    shape = (batch * heads, segments, width)
+    sums = torch.empty((*shape, value_width), **options)
+    vector_sums = torch.empty(shape, **options) if vectors else None
     tile = min(value_width, WIDEST_TILE)
     launch(
         segment_sums_kernel,
@@ -88,6 +116,8 @@ def segment_sums(
         value,
         pads,
         sums,
+        weights,
+        vector_sums,
         strides((key, value)),
         length,
         heads,
@@ -99,4 +129,4 @@ def segment_sums(
         PHI=feature_map,
         **launch_options("sums", key, value),
     )
-    return sums
+    return sums, vector_sums
