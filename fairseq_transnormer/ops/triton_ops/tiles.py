@@ -48,6 +48,16 @@ def kept_rows(start, length, pads, ROWS: tl.constexpr):
 
 
 @triton.jit
+def some_chunks(first, last, length, CHUNK: tl.constexpr):
+    """Chunks of tokens first ... last - 1 of ``length``: one at least, be it empty.
+
+    A loop that the compiler knows to have a turn has no way around it: with one, what
+    Hopper's products add to has two sources, and ptxas waits for each product.
+    """
+    return tl.maximum(tl.cdiv(tl.minimum(last, length) - first, CHUNK), 1)
+
+
+@triton.jit
 def load_tile(
     rows,
     start,

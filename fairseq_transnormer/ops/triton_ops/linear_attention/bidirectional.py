@@ -335,7 +335,7 @@ def _forward(
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
     normalize = eps is not None
-    options = launch_options("bidirectional forward", query, value)
+    options = launch_options("bidirectional forward", query, value, normalize=normalize)
     segment = sums_segment(key, value)
     sums, vectors = segment_sums(
         key, value, pads, feature_map, segment, vectors=normalize
@@ -396,7 +396,9 @@ def _backward(
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
     normalize = eps is not None
-    options = launch_options("bidirectional backward", query, value)
+    options = launch_options(
+        "bidirectional backward", query, value, normalize=normalize
+    )
     grad_output = with_near_tokens(grad_output)
     score_grads = None
     if normalize:

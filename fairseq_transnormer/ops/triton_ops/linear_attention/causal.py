@@ -59,7 +59,7 @@ def _forward(
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
     normalize = eps is not None
-    plan = causal_plan("forward", query, value)
+    plan = causal_plan("forward", query, value, normalize=normalize)
     sums = vectors = None
     if plan.several:
         sums, vectors = segment_sums(
@@ -100,9 +100,9 @@ def _forward(
         PHI=feature_map,
         SHORT=plan.short,
         NORMALIZE=normalize,
-        **launch_options(f"{plan.form} forward", query, value),
+        **launch_options(f"{plan.form} forward", query, value, normalize=normalize),
     )
-    if plan != causal_plan("backward", query, value):
+    if plan != causal_plan("backward", query, value, normalize=normalize):
         # they are of no use there, and would be kept until then
         sums = vectors = None
     return output, final, final_vector, sums, vectors, score_sums
@@ -133,7 +133,7 @@ def _backward(
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
     normalize = eps is not None
-    plan = causal_plan("backward", query, value)
+    plan = causal_plan("backward", query, value, normalize=normalize)
     score_grads = None
     if grad_output is None:
         dtype = unscaled_output_dtype(query.dtype)
@@ -152,7 +152,7 @@ def _backward(
         )
     grad_sums = grad_vectors = None
     if plan.several:
-        if plan != causal_plan("forward", query, value):
+        if plan != causal_plan("forward", query, value, normalize=normalize):
             sums, vectors = segment_sums(
                 key, value, pads, feature_map, plan.segment, vectors=normalize
             )
@@ -205,7 +205,7 @@ def _backward(
         SHORT=plan.short,
         NORMALIZE=normalize,
         **tiles,
-        **launch_options(f"{plan.form} backward", query, value),
+        **launch_options(f"{plan.form} backward", query, value, normalize=normalize),
     )
     return *grads, grad_initial, grad_initial_vector
 

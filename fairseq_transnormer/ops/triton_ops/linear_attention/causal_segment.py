@@ -14,6 +14,7 @@ from ..tiles import (
     kept_rows,
     load_tile,
     mixed_dot,
+    some_chunks,
     state_offsets,
     store_tile,
 )
@@ -106,10 +107,8 @@ def write_segment(
         vector = 0.0
     if SHORT:
         behind = tl.minimum(high * CHUNK, length)
-        # once at least, over no tokens: ptxas waits for each of Hopper's products
-        # where a way around the loop is another source of what they add to
-        for chunk in range(low, tl.maximum(high, low + 1)):
-            start = chunk * CHUNK
+        for chunk in range(0, some_chunks(low * CHUNK, behind, length, CHUNK)):
+            start = (low + chunk) * CHUNK
             b_tile, c_tile = _load_summed(
                 rows, way, pads, start, behind, WIDTH, TILE, CHUNK, PHI
             )
@@ -137,9 +136,7 @@ def write_segment(
             PRECISION=PRECISION,
         )
     else:
-        chunks = tl.cdiv(tl.minimum(segment, length - first), CHUNK)
-        # never 0; with this the compiler knows it
-        chunks = tl.maximum(chunks, 1)
+        chunks = some_chunks(first, first + segment, length, CHUNK)
         for chunk in range(0, chunks):
             state, vector = _write_chunk(
                 rows,

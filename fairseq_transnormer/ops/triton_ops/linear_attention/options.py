@@ -44,6 +44,8 @@ RULE = Rule()
 WIDEST_TILE = 64
 
 BFLOAT16, FLOAT16, FLOAT32 = torch.bfloat16, torch.float16, torch.float32
+# ends the name of a kernel with the sum normaliser
+NORMALIZED = ", normalized"
 # Tokens of a chunk, warps and stages, by kernel, width and dtype, where they are not
 # those of _usual: the largest chunk with which the values of a program stay in
 # registers and its tiles in shared memory, as compiled ahead of time (docs/kernels.md).
@@ -56,6 +58,8 @@ _HOPPER = {
     ("segments backward", 64, FLOAT32): (32, 4, 3),
     ("segments backward", 128, FLOAT16): (32, 8, 3),
     ("segments backward", 128, FLOAT32): (32, 8, 3),
+    ("segments forward, normalized", 128, FLOAT32): (16, 8, 3),
+    ("segments backward, normalized", 128, FLOAT32): (16, 8, 3),
 }
 # Ampere and Ada; fits their smallest shared memory, 99 KB, so it serves newer ones too
 _ELSEWHERE = {
@@ -76,6 +80,9 @@ _ELSEWHERE = {
     ("sums", 128, FLOAT16): (32, 8, 3),
     ("sums", 128, FLOAT32): (32, 8, 3),
     ("bidirectional backward", 128, FLOAT32): (32, 8, 3),
+    ("segments forward, normalized", 64, BFLOAT16): (32, 4, 3),
+    ("segments backward, normalized", 64, BFLOAT16): (32, 4, 3),
+    ("segments backward, normalized", 64, FLOAT16): (16, 4, 3),
 }
 
 
@@ -99,7 +106,9 @@ class Plan(NamedTuple):
         return self.form == "short"
 
 
-def causal_plan(direction: str, query: Tensor, value: Tensor) -> Plan:
+def causal_plan(
+    direction: str, query: Tensor, value: Tensor, *, normalize: bool
+) -> Plan:
     """The plan of the "forward" or "backward" launch for these inputs.
 
     The two may differ: a gradient has more programs than its output.
@@ -111,8 +120,10 @@ def causal_plan(direction: str, query: Tensor, value: Tensor) -> Plan:
     if _is_busy(query, tiles):
         return Plan("segments", length, False)
     if length <= RULE.short_length:
-        chunk = launch_options(f"short {direction}", query, value)["CHUNK"]
-        return Plan("short", chunk, False)
+        options = launch_options(
+            f"short {direction}", query, value, normalize=normalize
+        )
+        return Plan("short", options["CHUNK"], False)
     segment = cut(length, batch * heads, multiprocessors(query.device))
     return Plan("segments", segment, segment < length)
 
@@ -203,15 +214,18 @@ def cut(length: int, sequences: int, processors: int) -> int:
     return segment
 
 
-def launch_options(kernel: str, query: Tensor, value: Tensor) -> dict:
+def launch_options(
+    kernel: str, query: Tensor, value: Tensor, *, normalize: bool = False
+) -> dict:
     """Chunk, precision of products, warps and stages for these inputs.
 
     Args:
         kernel: short, segments or bidirectional, and forward or backward; or sums.
         query, value: for widths, dtype and device.
+        normalize: whether the launch has the sum normaliser.
     """
     return table_entry(
-        kernel,
+        kernel + NORMALIZED if normalize else kernel,
         query.dtype,
         # an int, also where torch.compile leaves sizes open
         int(max(query.shape[-1], value.shape[-1])),
@@ -230,10 +244,13 @@ def table_entry(
 ) -> dict:
     """launch_options by numbers; width is the wider of D and E.
 
+    kernel: with NORMALIZED behind it for the sum normaliser.
+
     float16 always multiplies its float32 sums in TF32, which has its ten bits.
     """
     table = _HOPPER if capability[0] == 9 else _ELSEWHERE
-    chunk, num_warps, num_stages = table.get((kernel, width, dtype), _usual(width))
+    usual = table.get((kernel.removesuffix(NORMALIZED), width, dtype), _usual(width))
+    chunk, num_warps, num_stages = table.get((kernel, width, dtype), usual)
     return {
         "CHUNK": chunk,
         "PRECISION": "ieee" if dtype == FLOAT32 and not tf32 else "tf32",

@@ -17,6 +17,7 @@ from ..tiles import (
     kept_rows,
     load_tile,
     mixed_dot,
+    some_chunks,
     state_offsets,
 )
 from .options import WIDEST_TILE, launch_options
@@ -62,7 +63,8 @@ def segment_sums_kernel(
         weights += sequence * length
     state = tl.zeros((D, TILE), tl.float32)
     vector = tl.zeros((D,), tl.float32)
-    for start in range(first, tl.minimum(first + segment, length), CHUNK):
+    for chunk in range(0, some_chunks(first, first + segment, length, CHUNK)):
+        start = first + chunk * CHUNK
         keep = kept_rows(start, length, pads, CHUNK)
         k = load_tile(key, start, keep, True, CHUNK, D, PHI)
         v = load_tile(value, start, keep, True, CHUNK, TILE, "identity")
@@ -127,6 +129,6 @@ def segment_sums(
         E=value_width,
         TILE=tile,
         PHI=feature_map,
-        **launch_options("sums", key, value),
+        **launch_options("sums", key, value, normalize=vectors),
     )
     return sums, vector_sums
