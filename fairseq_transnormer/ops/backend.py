@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -182,9 +183,8 @@ def _are_aligned(tensors: Sequence[Tensor]) -> bool:
     """
     if torch.compiler.is_compiling():
         return True
-    return all(
-        x.storage_offset() * x.itemsize % ALIGNMENT == 0
-        and all(stride % ALIGNMENT == 0 for stride in x.stride()[:-1])
+    return not any(
+        math.gcd(x.storage_offset() * x.itemsize, *x.stride()[:-1]) % ALIGNMENT
         for x in tensors
     )
 

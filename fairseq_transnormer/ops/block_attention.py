@@ -178,7 +178,7 @@ def _kernels(
     )
 
 
-def _cases(options, device):
+def _cases(options, dtype, device):
     block, padded = options["block_size"], options.get("padded")
     widths = options["width"], options["width"], options["value_width"]
     known = {k: options[k] for k in ("block_size", "causal", "activation")}

@@ -135,7 +135,7 @@ _GRADIENTS = {"torch": _torch_gradients, "triton": _triton_gradients}
 _KERNELS = Kernels("gated_silu", products=False)
 
 
-def _cases(options, device):
+def _cases(options, dtype, device):
     # elements that do not fill the last program; more programs than run at once
     for rows in (3, 2 * programs_at_once(device) + 1):
         shape = (rows, 1365)

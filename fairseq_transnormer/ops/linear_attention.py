@@ -216,20 +216,22 @@ def _kernels(
         if not causal:
             return known | {"form": "bidirectional"}
         # imported where Triton is there
-        from .triton_ops.linear_attention.options import form_of
+        from .triton_ops.linear_attention.forms import form_of
 
+        form = "any"
         # torch.compile may leave sizes open
-        form = "any" if torch.compiler.is_compiling() else form_of(query, value)
+        if not torch.compiler.is_compiling():
+            form = form_of(query, value, normalize)
         states = {"continued": initial_state is not None, "returned": return_state}
         return known | {"form": form} | states
 
     return Kernels("linear_attention", options, widths=widths)
 
 
-def _cases(options, device):
-    from .triton_ops.linear_attention.options import FORMS, sizes_of_form
+def _cases(options, dtype, device):
+    from .triton_ops.linear_attention.forms import FORMS, HEADS, sizes_of_form
 
-    form, heads = options["form"], 4
+    form = options["form"]
     widths = options["width"], options["width"], options["value_width"]
     causal, normalize = form != "bidirectional", options["normalize"]
     continued, returned = options.get("continued"), options.get("returned")
@@ -271,8 +273,8 @@ def _cases(options, device):
         return output, *_sums(state)
 
     def case(batch, length, call, with_state, differentiable=True):
-        shapes = [(batch, length, heads, width) for width in widths]
-        state = (batch, heads, widths[0])
+        shapes = [(batch, length, HEADS, width) for width in widths]
+        state = (batch, HEADS, widths[0])
         shapes += [(*state, widths[2]), state]
         query, key, value, key_value, key_sum = draw(*shapes, device=device)
         if normalize:
@@ -289,9 +291,8 @@ def _cases(options, device):
     sizes = [(1, 200), (programs_at_once(device) // 3, 200)]
     if causal:
         forms = FORMS if form == "any" else [form]
-        sizes = [
-            each for name in forms for each in sizes_of_form(name, widths[1:], device)
-        ]
+        known_to_rule = widths[1:], dtype, device, normalize
+        sizes = [each for name in forms for each in sizes_of_form(name, *known_to_rule)]
     for batch, length in sizes:
         yield case(batch, length, call, continued)
 

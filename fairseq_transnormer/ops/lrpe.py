@@ -173,7 +173,7 @@ _IMPLEMENTATIONS = {
 }
 
 
-def _cases(options, device):
+def _cases(options, dtype, device):
     width = options["width"]
     (reflection,) = draw((width,), device=device)
     reflection /= reflection.norm()

@@ -83,7 +83,7 @@ _IMPLEMENTATIONS = {
 }
 
 
-def _cases(options, device):
+def _cases(options, dtype, device):
     # rows that do not fill the last program; more programs than run at once
     for rows in (37, 8 * programs_at_once(device) + 3):
         (x,) = draw((2, rows, options["width"]), device=device)

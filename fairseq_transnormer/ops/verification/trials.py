@@ -58,8 +58,8 @@ class Case(NamedTuple):
     differentiable: bool = True
 
 
-# (options of a configuration, device) to its cases
-Cases = Callable[[Mapping[str, Any], torch.device], Iterator[Case]]
+# (options, dtype and device of a configuration) to its cases
+Cases = Callable[[Mapping[str, Any], torch.dtype, torch.device], Iterator[Case]]
 # op -> its cases, and whether its kernels multiply matrices
 _CASES: dict[str, tuple[Cases, bool]] = {}
 
@@ -69,7 +69,7 @@ def register_cases(op: str, cases: Cases, products: bool = True) -> None:
 
     Args:
         op: its name in configurations.
-        cases: (options, device) to cases that launch the kernels which these options
+        cases: (options, dtype, device) to cases that launch the kernels which these
             stand for: one whose last tile is not full, one with more programs than the
             device can run at once.
         products: whether the kernels multiply matrices, in TF32 where not in bfloat16.
@@ -116,7 +116,7 @@ def largest_error(
     slack = LUCK[dtype]
     if products and dtype != torch.bfloat16:
         slack += TF32_CUT
-    for case in cases(options, device):
+    for case in cases(options, dtype, device):
         with _PoisonedMemory():
             computed = _results(case, "triton", dtype)
             again = _results(case, "triton", dtype)

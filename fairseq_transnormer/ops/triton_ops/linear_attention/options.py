@@ -128,44 +128,6 @@ def causal_plan(
     return Plan("segments", segment, segment < length)
 
 
-# forward and backward: what a causal call can launch
-FORMS = (
-    "short/short",
-    "segments/segments",
-    "segments/one segment",
-    "one segment/one segment",
-)
-
-
-def form_of(query: Tensor, value: Tensor) -> str:
-    """Which of FORMS a causal call of these sizes takes."""
-    plans = (causal_plan(name, query, value) for name in ("forward", "backward"))
-    return "/".join(
-        "short" if plan.short else "segments" if plan.several else "one segment"
-        for plan in plans
-    )
-
-
-def sizes_of_form(
-    form: str, widths: tuple[int, int], device: torch.device
-) -> list[tuple[int, int]]:
-    """(B, N) of the smallest and the largest call that takes a form, for 4 heads.
-
-    Lengths fill no last chunk; the largest has more programs than run at once. Only the
-    smallest for the interpreter, which runs one program after the other.
-    """
-    found = []
-    for batch in (1, 2, *range(4, 2 * multiprocessors(device) + 4, 4)):
-        for length in (200, 1100):
-            query, value = (
-                torch.empty(1, device=device).expand(batch, length, 4, width)
-                for width in widths
-            )
-            if form_of(query, value) == form:
-                found.append((batch, length))
-    return found[:1] if device.type != "cuda" else [found[0], found[-1]]
-
-
 def sums_segment(key: Tensor, value: Tensor) -> int:
     """Tokens of a segment where no causal order asks for a state in front of each."""
     batch, length, heads, _ = key.shape
