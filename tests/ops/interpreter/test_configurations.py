@@ -1,0 +1,104 @@
+"""Every model on every machine file takes a training step with whatever Triton has.
+
+The kernels are taken to have passed their trials; sizes are small, widths of heads are
+those that the kernels have.
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_transnormer import ops
+from fairseq_transnormer.launching.configurations import compose
+from fairseq_transnormer.modules.systems import KINDS, SYSTEMS
+from fairseq_transnormer.ops import backend
+from tests.binary_data import numbered_words
+from tests.paths import ROOT
+
+MACHINES = sorted(path.stem for path in (ROOT / "configs/machine").glob("*.yaml"))
+SMALL = {"embed_dim": 64, "num_heads": 2, "ffn_dim": 85, "block_size": 16}
+SMALL |= {"linformer_length": 64, "flash_key_dim": 32, "flash_chunk_size": 8}
+# the systems that the kernels are for, on the machine that most will have
+QUICK = {("alm", "t2", machine) for machine in MACHINES} | {
+    (kind, name, "a100")
+    for kind in KINDS
+    for name in ("t1", "t2", "linear", "performer", "cosformer")
+}
+
+
+def combinations():
+    for system in SYSTEMS.values():
+        for kind in system.kinds:
+            if system.from_fairseq and kind != "lra":
+                # fairseq's own modules: no op of ours
+                continue
+            for machine in MACHINES:
+                case = kind, system.name, machine
+                marks = [] if case in QUICK else [pytest.mark.slow]
+                yield pytest.param(*case, marks=marks)
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """How often Triton was taken, by op."""
+    monkeypatch.setattr(backend, "INTERPRETER_IS_A_DEVICE", True)
+    monkeypatch.delenv(ops.ENVIRONMENT_VARIABLE, raising=False)
+    counts = {}
+
+    def passed(op, *configuration):
+        counts[op] = counts.get(op, 0) + 1
+
+    monkeypatch.setattr(backend, "_why_kernels_are_avoided", passed)
+    # else float32 has row-wise kernels alone
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield counts
+    torch.set_float32_matmul_precision(before)
+
+
+def build(values):
+    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+    words = numbered_words(26)
+    task = SimpleNamespace(
+        source_dictionary=words, target_dictionary=words, dictionary=words,
+        vocabulary_size=len(words), num_classes=2, num_sequences=1,
+    )  # fmt: skip
+    name = values.pop("_name")
+    config = MODEL_DATACLASS_REGISTRY[name](**values)
+    return MODEL_REGISTRY[name].build_model(config, task)
+
+
+def step(model, kind):
+    """The loss's gradients after a forward and a backward pass over padded rows."""
+    tokens = torch.randint(4, 26, (2, 40), generator=torch.Generator().manual_seed(1))
+    lengths = torch.tensor([40, 33])
+    tokens[1, 33:] = 1
+    if kind == "lra":
+        output = model((tokens,), (lengths,))
+    else:
+        output = model(tokens, src_lengths=lengths)
+    output = output[0] if isinstance(output, tuple) else output
+    output.float().logsumexp(-1).mean().backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize(("kind", "name", "machine"), combinations())
+def test_a_step(kind, name, machine, launched):
+    values = compose(
+        Path(ROOT / "configs"), kind, {"model": f"{kind}_{name}", "+machine": machine}
+    )
+    model_values, common = values["model"], values["common"]
+    assert model_values["backend"] == "auto"
+    small = SMALL | {"attention_types": SYSTEMS[name].attention_types(2)}
+    model = build(model_values | small)
+    if common.get("fp16"):
+        model.half()
+    if common.get("bf16"):
+        model.bfloat16()
+    gradients = step(model, kind)
+    assert gradients and all(bool(grad.isfinite().all()) for grad in gradients)
+    if name in ("t1", "t2", "linear", "performer", "cosformer"):
+        assert launched["linear_attention"] > 0
