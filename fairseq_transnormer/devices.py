@@ -1,6 +1,8 @@
-"""Where a trained model runs: chosen, or refused before the model is read."""
+"""Where a model runs: chosen, or refused before anything is read."""
 
 from __future__ import annotations
+
+import re
 
 import torch
 
@@ -12,13 +14,48 @@ def usable_device(device: str | torch.device | None = None) -> torch.device:
         device: by default "cuda" if there is one, else "cpu".
 
     Raises:
-        ValueError: there is no such device.
+        ValueError: there is no such device, or torch has no kernels for it.
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return torch.empty(0, device=device).device
+        usable = torch.empty(0, device=device).device
     # torch raises AssertionError where it is built without the device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device={device}: {reason}") from error
+    check_torch_build(usable)
+    return usable
+
+
+def check_torch_build(device: torch.device) -> None:
+    """See that this build of torch has kernels for a device.
+
+    Raises:
+        ValueError: it has none, as today's default builds for V100; the message names
+            the build to install.
+    """
+    if device.type != "cuda":
+        return
+    major, minor = torch.cuda.get_device_capability(device)
+    built_for = torch.cuda.get_arch_list()
+    if any(_runs(name, major, minor) for name in built_for):
+        return
+    version = torch.__version__.partition("+")[0]
+    raise ValueError(
+        f"torch {torch.__version__} has no kernels for "
+        f"{torch.cuda.get_device_name(device)}, of compute capability {major}.{minor}, "
+        f"but for {', '.join(built_for)}: install a build for CUDA 12.6 (pip install "
+        f"torch=={version} --index-url https://download.pytorch.org/whl/cu126)"
+    )
+
+
+def _runs(architecture: str, major: int, minor: int) -> bool:
+    """Whether code for an architecture, such as sm_90a or compute_120, runs there."""
+    kind, _, number = architecture.partition("_")
+    digits = re.sub(r"\D", "", number)
+    built = int(digits[:-1]), int(digits[-1])
+    if kind == "compute":
+        # what the driver can compile
+        return built <= (major, minor)
+    return built[0] == major and built[1] <= minor

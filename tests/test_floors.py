@@ -23,8 +23,8 @@ ALLOWED = {
     "modules": {"ops"},
     "optimizers": set(),
     "fairseq_patches": {
-        *("checkpoints", "data", "launching", "missing_packages", "modules"),
-        "registration",
+        *("checkpoints", "data", "devices", "launching", "missing_packages"),
+        *("modules", "registration"),
     },
     "criterions": {"modules"},
     "tasks": {"data", "modules"},

@@ -12,10 +12,12 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import torch
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from ..devices import check_torch_build
 from ..modules.options import check_number, checked
 from .data_parallel import WORKED_OUT
 
@@ -222,6 +224,11 @@ def _fields(group: str, component: str | None) -> tuple:
 def check_settings_and_call(call_main, cfg, main, **arguments):
     """distributed/utils.py, call_main: where most commands begin."""
     check_settings(cfg)
+    if torch.cuda.is_available() and not cfg.common.cpu:
+        try:
+            check_torch_build(torch.device("cuda", 0))
+        except ValueError as error:
+            raise SystemExit(f"fairseq_transnormer: {error}") from error
     return call_main(cfg, main, **arguments)
 
 

@@ -1,0 +1,69 @@
+"""A device that this build of torch has no kernels for is refused in one sentence."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fairseq_transnormer.devices import check_torch_build, usable_device
+from tests.messages import refuses
+from tests.paths import ROOT
+
+DEFAULT = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
+CUDA_12_6 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "built_for", "runs"),
+    [
+        ((7, 0), DEFAULT, False),
+        ((7, 0), CUDA_12_6, True),
+        ((7, 5), DEFAULT, True),
+        ((8, 9), DEFAULT, True),
+        ((9, 0), ["sm_90a"], True),
+        ((12, 1), DEFAULT, True),
+        ((13, 0), DEFAULT, True),
+        ((10, 3), CUDA_12_6, False),
+        ((6, 1), CUDA_12_6, True),
+    ],
+)
+def test_builds(capability, built_for, runs, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built_for)
+    device = torch.device("cuda", 0)
+    if runs:
+        check_torch_build(device)
+    else:
+        found = f"{capability[0]}.{capability[1]}"
+        with refuses(ValueError, "Tesla V100", found, "CUDA 12.6", built_for[0]):
+            check_torch_build(device)
+
+
+def test_a_cpu_needs_no_kernels():
+    assert usable_device("cpu") == torch.device("cpu")
+
+
+TRAINING = """
+import sys, torch
+import fairseq_transnormer
+torch.cuda.is_available = lambda: True
+torch.cuda.get_device_capability = lambda device: (7, 0)
+torch.cuda.get_device_name = lambda device: "Tesla V100"
+torch.cuda.get_arch_list = lambda: ["sm_80"]
+from fairseq_cli.train import cli_main
+sys.argv = ["fairseq-train", "nowhere", "--user-dir", "fairseq_transnormer"]
+sys.argv += ["--task", "language_modeling", "--arch", "transnormer_t2_tiny"]
+sys.argv += ["--max-tokens", "64", "--optimizer", "adam", "--lr", "0.1"]
+cli_main()
+"""
+
+
+def test_training_ends_at_its_start_with_the_sentence():
+    ended = subprocess.run(
+        [sys.executable, "-c", TRAINING], capture_output=True, text=True, cwd=ROOT
+    )
+    assert ended.returncode == 1
+    last = ended.stderr.strip().splitlines()[-1]
+    assert "Tesla V100" in last and "CUDA 12.6" in last
