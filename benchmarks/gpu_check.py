@@ -2,6 +2,7 @@
 
 DIR gets, all flat,
   summary.json            device, versions, and each step with status and time
+  verify.json             verify: every kernel of T1 and T2, tried beside float64
   gpu_tests.xml           JUnit results of tests/gpu
   kernels.json            benchmarks kernels, the ops beside their peers
   generation_cost.json    benchmarks generation_cost, torch and Triton
@@ -91,7 +92,11 @@ def check_steps(out: Path, work: Path) -> list[Step]:
         text += [f"--{split}", str(work / "corpus" / f"{split}.txt")]
     prepare = [*python, "-m", "data_prep"]
     measure = [*python, "-m", "benchmarks"]
+    verify = [*python, "-m", "fairseq_transnormer", "verify", "--again", "--isolated"]
+    verify += ["--arch", "transnormer_t1", "transnormer_t2", "linear_transformer"]
+    verify += ["--dtype", "bfloat16", "float16", "float32"]
     return [
+        Step("verify", 0.3, [*verify, "--output", str(out / "verify.json")]),
         Step(
             "gpu_tests",
             0.45,
