@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from fairseq_transnormer.argument_types import number_between, positive_integer
-from fairseq_transnormer.ops.backend import why_triton_cannot_run
+from fairseq_transnormer.ops.backend import Kernels, why_triton_cannot_run
 
 from . import environment
 from .memory import METHODS
@@ -168,7 +168,8 @@ def backend_skip(
     if backend != "triton":
         return None
     sample = torch.empty(0, dtype=dtype, device=device)
-    reason = why_triton_cannot_run([sample], [head_width])
+    kernels = Kernels("attention", widths=(head_width,))
+    reason = why_triton_cannot_run([sample], kernels)
     return None if reason is None else f"Triton cannot run: {reason}"
 
 

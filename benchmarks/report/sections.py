@@ -158,8 +158,9 @@ def _rates(rows: DataFrame, work: Series | int) -> list[list[float]]:
     return (work / rows.explode("seconds").seconds).groupby(level=0).agg(list)
 
 
-# The model's training step in bfloat16 on a GPU: tokens a second, divided by those of
-# the vanilla transformer with SDPA, at a length; and less memory at every length
+# A training step of the layers, without the output layer that costs all the same, in
+# bfloat16 on a GPU: tokens a second, divided by those of the vanilla transformer with
+# SDPA, at a length; and less memory at every length
 SPEED_TARGETS = {512: 1.0, 8192: 2.0}
 
 
@@ -183,10 +184,10 @@ def training_step(run: dict) -> Parts:
         "that fairseq as shipped keeps between steps is not counted."
     )
     yield (
-        "**Targets**: the training step of T2 beside fairseq transformer_lm, SDPA, in "
-        "bfloat16 on a GPU"
+        "**Targets**: the training step of T2's layers beside those of fairseq's "
+        "transformer_lm, SDPA, in bfloat16 on a GPU"
     )
-    yield table(training_targets(rows[rows.part == MODEL], run))
+    yield table(training_targets(rows[rows.part == STACK], run))
     axis = LENGTH._replace(label=f"{LENGTH.label}, at a constant number of tokens")
     for part, title in (
         (MODEL, "Training step of the language model"),
@@ -206,7 +207,7 @@ def training_step(run: dict) -> Parts:
 def training_targets(rows: DataFrame, run: dict) -> DataFrame:
     """Target -> what was measured, and "met", "missed" or why neither.
 
-    rows: of the model's training step, with ``rate``, tokens a second.
+    rows: of a training step of the layers, with ``rate``, tokens a second.
     """
     on_gpu = "cuda" in run["environment"] and run["settings"]["dtype"] == "bfloat16"
     missing = "-", "not measured" if on_gpu else "not measured on a GPU"
@@ -251,10 +252,11 @@ def kernels(run: dict) -> Parts:
     """
     bandwidth = run["settings"]["copy_bandwidth"]["bytes_per_second"]
     yield (
-        "Time: median in milliseconds, in brackets the share of the copy bandwidth, "
-        f"{bandwidth / 1e9:.4g} GB/s read and written, that moving every input and "
-        f'output once in that time would take. Caches are cold. "{LAUNCHED}" waits for '
-        f'an idle device, so it holds Python and the launches; "{GRAPH}" does not. '
+        f"Speed: the share of the copy bandwidth, {bandwidth / 1e9:.4g} GB/s read and "
+        "written, that moving every input and output once in the time of a call would "
+        "take; in brackets that time, the median in milliseconds. Caches are cold. "
+        f'"{LAUNCHED}" waits for an idle device, so it holds Python and the launches; '
+        f'"{GRAPH}" does not. '
         "Italics: computes something else at the same shape."
     )
     rows = rows_of(run)
@@ -271,9 +273,8 @@ def kernels(run: dict) -> Parts:
             rows.contestant, rows.same, rows.wrong, strict=True
         )
     ]
-    rows["timed"] = rows.name + ", " + rows.timing
     rows["text"] = [
-        f"{plain(1e3 * time)} ({share:.0%})"
+        f"{share:.0%} ({plain(1e3 * time)})"
         for time, share in zip(rows.time, rows.share, strict=True)
     ]
     without_length = rowwise | (rows.group == "decode_step")
@@ -299,11 +300,8 @@ def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
         launched, graphs = (of_mode[of_mode.timing == t] for t in (LAUNCHED, GRAPH))
         name, beyond = mode.capitalize(), " beyond the inputs"
         if len(of_mode):
-            times, both = MILLISECONDS._replace(title="**"), concat([launched, graphs])
-            yield Table(
-                f"{name}: time", both, "time", times, axis, "timed", text="text",
-                drawn=False,
-            )  # fmt: skip
+            yield f"**{name}: share of the bandwidth (milliseconds)**"
+            yield table(_speeds(concat([launched, graphs])))
             yield Table(
                 f"{name}: peak memory", launched, "peak_bytes", MEMORY, axis, "name",
                 beyond, drawn=False,
@@ -319,6 +317,15 @@ def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
     # the same in all rows of a contestant
     errors = {row["name"]: _errors(row) for _, row in rows.iterrows()}
     yield table(DataFrame.from_dict(errors, orient="index"))
+
+
+def _speeds(rows: DataFrame) -> DataFrame:
+    """A line for each contestant, two columns for each place: launched, as a graph."""
+    cells = rows.pivot(index="name", columns=["place", "timing"], values="text")
+    order = [LAUNCHED, GRAPH]
+    columns = sorted(cells.columns, key=lambda at: (at[0], order.index(at[1])))
+    cells = cells.reindex(rows.name.unique())[columns].fillna("-").rename_axis(None)
+    return cells.set_axis([f"{place:,}, {timing}" for place, timing in columns], axis=1)
 
 
 def _errors(row: Series) -> dict[str, str]:

@@ -8,6 +8,7 @@ from . import (
     decode_step,
     linear_attention,
     norm_attention,
+    published_shapes,
     rowwise,
 )
 from .contestant import Case, Group, Setup
@@ -16,6 +17,7 @@ from .contestant import Case, Group, Setup
 MODULES = (
     norm_attention,
     linear_attention,
+    published_shapes,
     block_attention,
     bidirectional_linear_attention,
     rowwise,
@@ -24,6 +26,7 @@ MODULES = (
 NAMES = (
     "norm_attention",
     "linear_attention",
+    published_shapes.NAME,
     "block_attention",
     "bidirectional_linear_attention",
     "rms_norm",

@@ -8,7 +8,7 @@ from fairseq_transnormer.ops import linear_attention
 
 from . import equations
 from .contestant import Case, Computation, Contestant, Group, Setup, compiled, heads
-from .torch_attention import sdpa
+from .torch_attention import softmax_attentions
 
 SOFTMAX = Computation(
     "softmax attention", partial(equations.softmax_attention, causal=False)
@@ -28,7 +28,7 @@ def groups(setup: Setup, cases: list[Case], check_case: Case) -> list[Group]:
             for name in ("triton", "torch")
         ),
         Contestant("two bmm", two_products),
-        Contestant("SDPA flash", sdpa(causal=False), instead=SOFTMAX),
+        *softmax_attentions(False, SOFTMAX),
         Contestant("torch.compile of two bmm", compiled(two_products), compiled=True),
     ]
     computation = Computation(f"linear attention, phi = {phi}", two_products)

@@ -20,7 +20,7 @@ from .contestant import (
     heads,
     imported,
 )
-from .torch_attention import flex_attention, sdpa
+from .torch_attention import flex_attention, softmax_attentions
 
 FLA = "fla.ops.linear_attn"
 # over the sum of scores, features must be positive
@@ -66,7 +66,7 @@ def unscaled(setup: Setup, naive: Callable) -> list[Contestant]:
         Contestant("ours (triton)", in_triton, ours=True),
         Contestant("ours (torch)", in_torch, ours=True),
         Contestant("naive", naive, quadratic=True),
-        Contestant("SDPA flash", sdpa(causal=True), instead=SOFTMAX),
+        *softmax_attentions(True, SOFTMAX),
         Contestant(
             "FlexAttention",
             flex_attention(causal=True),

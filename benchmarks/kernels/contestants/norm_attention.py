@@ -17,7 +17,7 @@ from fairseq_transnormer.ops import linear_attention, lrpe, rms_norm
 from . import equations
 from .contestant import Case, Computation, Contestant, Group, Setup, compiled, heads
 from .linear_attention import FLA, SOFTMAX, of_fla
-from .torch_attention import sdpa
+from .torch_attention import softmax_attentions
 
 # the base with which LRPE's angles start
 BASE = 10000.0
@@ -27,16 +27,11 @@ def groups(setup: Setup, cases: list[Case], check_case: Case) -> list[Group]:
     in_torch, in_triton = (ours(backend) for backend in ("torch", "triton"))
     fla = dict(autotuned=True, needs_cuda=True, package="fla-core")
     softmax = Computation(SOFTMAX.name, lambda q, k, v, *_: SOFTMAX.equation(q, k, v))
-    attend = sdpa(causal=True)
     contestants = [
         Contestant("ours (triton)", in_triton, ours=True),
         Contestant("ours (torch)", in_torch, ours=True),
         Contestant("naive", equations.norm_attention, quadratic=True),
-        Contestant(
-            "SDPA flash",
-            lambda query, key, value, *_: attend(query, key, value),
-            instead=softmax,
-        ),
+        *softmax_attentions(True, softmax, inputs=5),
         Contestant("torch.compile of ours (torch)", compiled(in_torch), compiled=True),
         *(
             Contestant(f"fla {name}, rest in torch.compile", with_fla(name), **fla)

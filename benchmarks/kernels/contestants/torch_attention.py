@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention import flex_attention as flex
 
-from .contestant import compiled
+from .contestant import Computation, Contestant, compiled
 from .equations import in_blocks
 
 
@@ -26,6 +26,31 @@ def sdpa(causal: bool, backend: SDPBackend = SDPBackend.FLASH_ATTENTION) -> Call
         return output.transpose(1, 2)
 
     return attend
+
+
+def softmax_attentions(
+    causal: bool, computation: Computation, inputs: int = 3
+) -> list[Contestant]:
+    """What softmax costs in torch's fastest kernels, as contestants elsewhere.
+
+    inputs: of the group, of which the first three are queries, keys and values.
+    """
+
+    def on_first(attend: Callable) -> Callable:
+        return attend if inputs == 3 else lambda *tensors: attend(*tensors[:3])
+
+    return [
+        Contestant(
+            f"SDPA {name}",
+            on_first(sdpa(causal, backend)),
+            instead=computation,
+            needs_cuda=name != "flash",
+        )
+        for name, backend in (
+            ("flash", SDPBackend.FLASH_ATTENTION),
+            ("cuDNN", SDPBackend.CUDNN_ATTENTION),
+        )
+    ]
 
 
 def sdpa_on_blocks(causal: bool, block_size: int, backend: SDPBackend) -> Callable:

@@ -4,10 +4,11 @@ import pytest
 
 from benchmarks.harness.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
 from benchmarks.kernels import targets
-from benchmarks.kernels.targets import FLASH, KERNEL, TARGETS
+from benchmarks.kernels.targets import KERNEL, SMALL, SOFTMAX, TARGETS
 from benchmarks.report import charts, sections
 from benchmarks.report.tables import Table, rows_of
 
+FLASH, CUDNN = SOFTMAX
 BANDWIDTH = 1000.0
 NOTHING = {"errors": {"forward": 0.0, "gradients": 0.0}}
 NOTHING["yardstick"] = NOTHING["errors"]
@@ -17,7 +18,7 @@ def row(group, variant, mode, n, name, seconds, least=100, **more):
     fields = dict(group=group, variant=variant, mode=mode, length=n, contestant=name)
     fields |= dict(batch=1, timing=GRAPH, seconds=[seconds], least_bytes=least)
     fields |= dict(peak_bytes=7, computes="c", ours=name == KERNEL)
-    return {**fields, **NOTHING, "same": name != FLASH, "wrong": False, **more}
+    return {**fields, **NOTHING, "same": name not in SOFTMAX, "wrong": False, **more}
 
 
 def run(*rows, gpu=True):
@@ -81,14 +82,25 @@ def test_our_wrong_results_miss():
     assert cells(FASTEST, run(*rows)) == ["MISSED: wrong results (causal)"]
 
 
-def test_flash_attention_counts_from_1024_on():
+def test_the_faster_softmax_counts_from_1024_on():
     rows = [norm(512, KERNEL, 2.0), norm(512, FLASH, 1.0)]
-    rows += [norm(1024, KERNEL, 1.0), norm(1024, FLASH, 1.0)]
-    rows += [norm(8192, KERNEL, 1.0), norm(8192, FLASH, 5.0)]
-    assert cells("SDPA flash", run(*rows)) == [
-        "1.00x (causal, n = 1,024): MISSED",
-        "5.00x (causal, n = 8,192): met",
+    rows += [norm(1024, KERNEL, 1.0), norm(1024, FLASH, 9.0), norm(1024, CUDNN, 1.0)]
+    rows += [norm(8192, KERNEL, 1.0), norm(8192, FLASH, 5.0), norm(8192, CUDNN, 6.0)]
+    assert cells("softmax attention, the faster", run(*rows)) == [
+        "1.00x (causal, n = 1,024): MISSED"
     ]
+    assert cells("the same at n = 8,192", run(*rows)) == [
+        "5.00x (causal, n = 8,192): met"
+    ]
+
+
+def test_the_small_published_shape_has_a_time_under_cuda_graphs():
+    shape = "published_shapes", str(SMALL), TRAINING, 1024
+    rows = [row(*shape, KERNEL, 2e-4), row(*shape, KERNEL, 9.0, timing=LAUNCHED)]
+    assert cells(str(SMALL), run(*rows)) == [
+        "0.50x (B8 T1024 H8 D64, n = 1,024): MISSED"
+    ]
+    assert cells(str(SMALL), run(*rows), LAUNCHED) == ["no target"]
 
 
 def test_shares_of_the_bandwidth():
@@ -101,7 +113,8 @@ def test_shares_of_the_bandwidth():
         # shorter lengths are not judged
         row(*where, FORWARD, 512, KERNEL, 99.0, least=1),
     ]
-    assert cells("causal linear attention alone", run(*rows)) == [
+    assert cells("causal linear attention alone, ", run(*rows)) == [
+        "not measured",
         "70% (causal, n = 4,096): met",
         "40% (causal, n = 4,096): MISSED",
     ]
@@ -149,9 +162,9 @@ def test_report_of_a_gpu_run(tmp_path):
     ]
     made = run(*rows)
     text, panels = kernels(made)
-    assert "| ours (triton), launched | 3 (33%) |" in text
-    assert "| ours (triton), CUDA graph | 1 (100%) |" in text
-    assert "| *SDPA flash*, launched |" in text
+    assert "|  | 512, launched | 512, CUDA graph |" in text
+    assert "| ours (triton) | 33% (3) | 100% (1) |" in text
+    assert "| *SDPA flash* | 5000% (2) | - |" in text
     assert "| broken (WRONG) | 5.0e-01 (0.0e+00) | nan (0.0e+00) | WRONG |" in text
     # 8 x 512 rows
     assert "|  | 4,096 |" in text
