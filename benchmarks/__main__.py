@@ -37,6 +37,9 @@ COMMANDS = {
     "cost_model": Subcommand(
         "benchmarks.cost_model.command", "what the paper's trainings cost, worked out"
     ),
+    "layer_cost": Subcommand(
+        "benchmarks.cost_model.layer_cost", "a layer's launches and bytes, counted"
+    ),
     "report": Subcommand(
         "benchmarks.report.command", "tables and charts of measured JSON"
     ),

@@ -67,7 +67,9 @@ ALLOWED = {
         *("argument_types", "benchmarks.harness", "generation", "modules", "ops"),
     },
     "benchmarks.linear_transformers": {"argument_types", "benchmarks.harness", "ops"},
-    "benchmarks.cost_model": {"benchmarks.harness", "models", "modules"},
+    "benchmarks.cost_model": {
+        *("argument_types", "benchmarks.harness", "models", "modules", "ops"),
+    },
     "benchmarks.report": {
         *("benchmarks.generation", "benchmarks.harness", "benchmarks.kernels"),
         "benchmarks.linear_transformers",

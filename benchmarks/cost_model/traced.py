@@ -27,6 +27,7 @@ from torch.utils.flop_counter import (
 
 from fairseq_transnormer.modules import CausalLanguageModel, MaskedLanguageModel, config
 from fairseq_transnormer.modules.float32 import Float32Module
+from fairseq_transnormer.ops.triton_ops.launching import parts_of, shapes_only
 
 from ..harness.mixed_precision import FlatAdam, MasterAdam
 
@@ -34,6 +35,16 @@ MASKED = 0.15
 aten = torch.ops.aten
 # operation -> argument of which only a few places are read
 LOOKED_UP = {aten.embedding: 0, aten.nll_loss_forward: 0, aten.nll_loss_backward: 1}
+# operations that take memory and run no kernel
+ALLOCATIONS = {
+    *(aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted),
+    *(aten.new_empty, aten.new_empty_strided),
+}
+# operations that look at the shape of what they are given, and write
+FILLS = {
+    *(aten.zeros_like, aten.ones_like, aten.full_like, aten.new_zeros, aten.new_ones),
+    *(aten.new_full, aten.rand_like, aten.randn_like),
+}
 # operations that write their first argument without reading it
 OVERWRITES = {aten.bernoulli_, aten.copy_, aten.fill_, aten.zero_}
 # flash attention on the CPU, which torch's counter does not know: how it is counted,
@@ -49,10 +60,11 @@ FLASH = {
 class Trace(TorchDispatchMode):
     """Counts while it is entered.
 
-    kernels: one after the other, without views. flops: of a product of matrices, two
-    for each multiplication; else 0. bytes: of the tensors that it reads, each once, and
-    of those that it writes; of one updated in place both. single: on float32?
-    peak_bytes: the most that tensors made since held at one time.
+    kernels: one after the other, without views. name: torch's operation, or the Triton
+    kernel. flops: of a product of matrices, two for each multiplication; else 0, also
+    for Triton's kernels. bytes: of the tensors that it reads, each once, and of those
+    that it writes; of one updated in place both; of every argument of a Triton kernel.
+    single: on float32? peak_bytes: the most that tensors made since held at one time.
     """
 
     def __init__(self) -> None:
@@ -66,6 +78,11 @@ class Trace(TorchDispatchMode):
         if function is aten._local_scalar_dense.default:
             # "is anything masked?" is asked, and in which step Adam is
             return False if args[0].dtype == torch.bool else 1.0
+        parts = parts_of(function)
+        if parts is not None:
+            # what is inside is counted: launches, and operations of torch
+            with self, shapes_only(self._launched):
+                return parts(*args, **kwargs)
         result = function(*args, **kwargs)
         read, written = _tensors((args, kwargs)), _tensors(result)
         known = {x.untyped_storage()._cdata for x in read}
@@ -74,18 +91,33 @@ class Trace(TorchDispatchMode):
         if not made and not function._schema.is_mutable:
             return result
         operation = function.overloadpacket
+        if operation in ALLOCATIONS or (made and not any(x.numel() for x in made)):
+            return result
+        if operation in FILLS:
+            read = []
         moved = {_view(x): _bytes(x) for x in read}
         if operation in LOOKED_UP:
             moved[_view(args[LOOKED_UP[operation]])] = 0
         if operation in OVERWRITES:
             moved[_view(args[0])] = 0
         kernel = {
+            "name": operation.__name__,
             "flops": _flops(operation, args, kwargs, result),
             "bytes": sum(moved.values()) + sum(map(_bytes, written)),
             "single": bool(read) and read[0].dtype == torch.float32,
         }
         self.kernels.append(kernel)
         return result
+
+    def _launched(self, kernel, arguments) -> None:
+        tensors = _tensors(arguments)
+        row = {
+            "name": kernel.__name__,
+            "flops": 0.0,
+            "bytes": sum(map(_bytes, tensors)),
+            "single": tensors[0].dtype == torch.float32,
+        }
+        self.kernels.append(row)
 
     def _hold(self, made: list[Tensor]) -> None:
         # what nobody refers to any more has been given back before this was made
@@ -157,14 +189,18 @@ def build(model: Model) -> nn.Module:
     )
     kind = CausalLanguageModel if model.kind == "alm" else MaskedLanguageModel
     built = kind(options, model.vocabulary)
-    # built.to(dtype), which fake tensors do not allow; what is tied stays tied
-    dtype, cast = getattr(torch, model.dtype), {}
+    return cast(built, getattr(torch, model.dtype)).train()
+
+
+def cast(built: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """built.to(dtype), which fake tensors do not allow; what is tied stays tied."""
+    done: dict[Tensor, Tensor] = {}
     for module in built.modules():
         for name, p in module._parameters.items():
             if p is not None and not isinstance(module, Float32Module):
-                cast.setdefault(p, nn.Parameter(p.detach().to(dtype), p.requires_grad))
-                module._parameters[name] = cast[p]
-    return built.train()
+                done.setdefault(p, nn.Parameter(p.detach().to(dtype), p.requires_grad))
+                module._parameters[name] = done[p]
+    return built
 
 
 def loss(built: nn.Module, model: Model, batch: int) -> Tensor:

@@ -14,7 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..ops import encoded_projections
 from ..ops.states import State
+from .lrpe import LRPE
+from .plain_modules import all_plain
 from .registry import token_mixers
 
 
@@ -114,10 +117,10 @@ class Attention(nn.Module, ABC):
         Returns:
             (B, N, embed_dim), and the state where asked for.
         """
-        inputs = self.project(x)
         positions = torch.arange(x.shape[1], device=x.device)
         if state is not None:
             positions = state.length[:, None] + positions
+        inputs = self.inputs(x, positions)
         output, new_state = self.attend(
             *inputs, positions, key_padding_mask, state, return_state
         )
@@ -125,12 +128,37 @@ class Attention(nn.Module, ABC):
         output = self.out_proj(output.to(inputs[0].dtype))
         return (output, new_state) if return_state else output
 
-    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+    def inputs(self, x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         """What ``attend`` takes first: query, key and value, (B, N, H, D) each."""
+        return self.project(x)
+
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Query, key and value, (B, N, H, D) each."""
         return tuple(
             projection(x).unflatten(-1, (self.num_heads, self.head_dim))
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
+
+    def encoded(
+        self, x: Tensor, positions: Tensor, lrpe: LRPE, feature_map: str = "identity"
+    ) -> tuple[Tensor, ...]:
+        """``project``, with query and key encoded after their feature map."""
+        layers = self.q_proj, self.k_proj, self.v_proj
+        # the copy of the weights pays where a backward pass follows
+        if self.training and all_plain(nn.Linear, *layers) and all_plain(LRPE, lrpe):
+            return encoded_projections(
+                x,
+                tuple(layer.weight for layer in layers),
+                tuple(layer.bias for layer in layers),
+                lrpe.theta,
+                lrpe.reflection,
+                positions,
+                heads=self.num_heads,
+                feature_map=feature_map,
+                backend=lrpe.backend,
+            )
+        query, key, value = self.project(x)
+        return *lrpe(query, key, positions, feature_map), value
 
     def initialise(self, qkv_gain: float) -> None:
         """Xavier-uniform projections; zero bias of the output projection."""

@@ -89,11 +89,14 @@ class DiagAttention(Attention):
             backend=config.backend,
         )
 
+    def inputs(self, x, positions):
+        if self.lrpe is None:
+            return self.project(x)
+        return self.encoded(x, positions % self.block_size, self.lrpe)
+
     def attend(
         self, query, key, value, positions, key_padding_mask, state, return_state
     ):
-        if self.lrpe is not None:
-            query, key = self.lrpe(query, key, positions % self.block_size)
         output = block_attention(
             query,
             key,

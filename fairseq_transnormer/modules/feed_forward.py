@@ -3,8 +3,9 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..ops import gated_linear, gated_silu
+from ..ops import gated_linear, gated_linear_unit, gated_silu
 from .options import ACTIVATIONS, Activation, choice
+from .plain_modules import all_plain
 
 
 class GLU(nn.Module):
@@ -35,10 +36,16 @@ class GLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., embed_dim) -> (..., embed_dim)."""
+        silu, drops = self.activation == "silu", self.training and self.dropout > 0
+        layers = self.gate_proj, self.value_proj, self.out_proj
+        # the copy of the weights pays where a backward pass follows
+        if self.training and silu and not drops and all_plain(nn.Linear, *layers):
+            parameters = (p for layer in layers for p in (layer.weight, layer.bias))
+            return gated_linear_unit(x, *parameters, backend=self.backend)
         gate, value = self.gate_proj(x), self.value_proj(x)
-        if self.activation != "silu":
+        if not silu:
             x = ACTIVATIONS[self.activation](gate) * value
-        elif self.training and self.dropout > 0:
+        elif drops or not all_plain(nn.Linear, self.out_proj):
             x = gated_silu(gate, value, backend=self.backend)
         else:
             weight, bias = self.out_proj.weight, self.out_proj.bias

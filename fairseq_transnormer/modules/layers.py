@@ -7,11 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..ops import add_and_norm, add_dropped, norm_beside
 from ..ops.states import State
 from .attention import Attention
 from .config import LayerConfig
 from .feed_forward import FEED_FORWARDS
-from .norms import build_norm
+from .norms import SimpleRMSNorm, build_norm
+from .plain_modules import all_plain
 from .registry import ATTENTIONS, LAYERS, parse_attention_types
 
 
@@ -53,12 +55,27 @@ class TransNormerLayer(nn.Module):
         return_state: bool = False,
     ) -> Tensor | tuple[Tensor, State]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
+        norms = self.attention_norm, self.feed_forward_norm
+        if self.pre_norm and all_plain(SimpleRMSNorm, *norms):
+            return self._one_norm_a_sum(x, key_padding_mask, state, return_state)
         y = self.attention_norm(x) if self.pre_norm else x
         y = self.attention(y, key_padding_mask, state, return_state)
         y, state = y if return_state else (y, None)
         x = self._add(x, y, self.attention_norm)
         y = self.feed_forward_norm(x) if self.pre_norm else x
         x = self._add(x, self.feed_forward(y), self.feed_forward_norm)
+        return (x, state) if return_state else x
+
+    def _one_norm_a_sum(self, x, key_padding_mask, state, return_state):
+        """``forward`` of a pre-norm layer, each sum together with the norm after it."""
+        before, between = self.attention_norm, self.feed_forward_norm
+        dropout_p = self.dropout if self.training else 0.0
+        x, y = norm_beside(x, eps=before.eps, backend=before.backend)
+        y = self.attention(y, key_padding_mask, state, return_state)
+        y, state = y if return_state else (y, None)
+        options = {"dropout_p": dropout_p, "backend": between.backend}
+        x, y = add_and_norm(x, y, eps=between.eps, **options)
+        x = add_dropped(x, self.feed_forward(y), **options)
         return (x, state) if return_state else x
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:

@@ -76,13 +76,16 @@ class NormAttention(Attention):
             backend=config.backend,
         )
 
+    def inputs(self, x, positions):
+        if self.lrpe is None:
+            return self.project(x)
+        return self.encoded(x, positions, self.lrpe, self.feature_map)
+
     def attend(
         self, query, key, value, positions, key_padding_mask, state, return_state
     ):
-        feature_map = self.feature_map
-        if self.lrpe is not None:
-            query, key = self.lrpe(query, key, positions, feature_map)
-            feature_map = "identity"
+        # LRPE comes after it
+        feature_map = self.feature_map if self.lrpe is None else "identity"
         output = linear_attention(
             query,
             key,

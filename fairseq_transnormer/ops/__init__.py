@@ -3,9 +3,12 @@
 from .attention_inputs import FEATURE_MAPS
 from .backend import BACKENDS, ENVIRONMENT_VARIABLE, resolve_backend
 from .block_attention import block_attention
+from .encoded_projections import encoded_projections
+from .gated_linear_unit import gated_linear_unit
 from .gated_silu import gated_linear, gated_silu
 from .linear_attention import linear_attention
 from .lrpe import lrpe
+from .residual import add_and_norm, add_dropped, norm_beside
 from .rms_norm import rms_norm
 from .softmax_attention import softmax_attention
 from .states import (
@@ -26,12 +29,17 @@ __all__ = [
     "KeyValueState",
     "LinearAttentionState",
     "PairState",
+    "add_and_norm",
+    "add_dropped",
     "block_attention",
+    "encoded_projections",
     "gated_linear",
+    "gated_linear_unit",
     "gated_silu",
     "join_states",
     "linear_attention",
     "lrpe",
+    "norm_beside",
     "reorder_state",
     "resolve_backend",
     "rms_norm",

@@ -35,10 +35,16 @@ def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
     return select(_IMPLEMENTATIONS, backend, (gate, value), _KERNELS)(gate, value)
 
 
-def gated_silu_gradients(
+def gradients_and_product(
     gate: Tensor, value: Tensor, grad: Tensor, *, backend: str = "auto"
-) -> tuple[Tensor, Tensor]:
-    """Gradients of gate and value for the gradient ``grad`` of ``gated_silu``."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of gate and value, and ``gated_silu(gate, value)`` beside them.
+
+    Args:
+        gate, value: see ``gated_silu``.
+        grad: gradient of ``gated_silu``; its memory is used for one of the three.
+        backend: "auto", "torch" or "triton".
+    """
     return select(_GRADIENTS, backend, (gate, value), _KERNELS)(gate, value, grad)
 
 
@@ -85,18 +91,17 @@ class _GatedLinear(torch.autograd.Function):
     def backward(ctx, grad):
         gate, value, weight = ctx.saved_tensors
         grads, rows = [None] * 5, grad.reshape(-1, grad.shape[-1])
-        # the product first: it is gone before the two widest gradients are made
-        if ctx.needs_input_grad[2]:
-            product = gated_silu(gate, value, backend=ctx.backend)
-            product = product.reshape(-1, product.shape[-1]).to(grad.dtype)
-            grads[2] = (rows.t() @ product).to(weight.dtype)
-            del product
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             # under autocast the weight has another dtype than the gradient
             grad_product = (grad @ weight.to(grad.dtype)).to(gate.dtype)
-            grads[:2] = gated_silu_gradients(
+            *grads[:2], product = gradients_and_product(
                 gate, value, grad_product, backend=ctx.backend
             )
+        elif ctx.needs_input_grad[2]:
+            product = gated_silu(gate, value, backend=ctx.backend)
+        if ctx.needs_input_grad[2]:
+            product = product.reshape(-1, product.shape[-1]).to(grad.dtype)
+            grads[2] = (rows.t() @ product).to(weight.dtype)
         if ctx.needs_input_grad[3]:
             grads[3] = rows.sum(0).to(ctx.bias_dtype)
         return tuple(grads)
@@ -115,13 +120,14 @@ def _triton_gated_silu(*arguments, **keywords):
 
 def _torch_gradients(gate: Tensor, value: Tensor, grad: Tensor):
     grad_gate = torch.ops.aten.silu_backward(grad * value, gate)
-    return grad_gate, F.silu(gate).mul_(grad)
+    opened = F.silu(gate)
+    return grad_gate, grad.mul_(opened), opened.mul_(value)
 
 
 def _triton_gradients(*arguments):
-    from .triton_ops.gated_silu import gated_silu_gradients
+    from .triton_ops.gated_silu import gradients_and_product
 
-    return gated_silu_gradients(*arguments)
+    return gradients_and_product(*arguments)
 
 
 _IMPLEMENTATIONS = {

@@ -34,13 +34,21 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
             cannot run.
     """
     # an int, also where torch.compile leaves sizes open
-    width, unless = int(x.shape[-1]), None
-    if width > LARGEST_TRITON_WIDTH:
-        unless = f"width {width}; its kernel takes up to {LARGEST_TRITON_WIDTH}"
+    width = int(x.shape[-1])
     kernels = Kernels(
-        "rms_norm", lambda: {"width": width}, products=False, unless=unless
+        "rms_norm",
+        lambda: {"width": width},
+        products=False,
+        unless=why_row_is_too_wide(width),
     )
     return select(_IMPLEMENTATIONS, backend, (x,), kernels)(x, eps=eps)
+
+
+def why_row_is_too_wide(width: int) -> str | None:
+    """Why Triton's kernels cannot take rows of this width, or None."""
+    if width <= LARGEST_TRITON_WIDTH:
+        return None
+    return f"width {width}; its kernel takes up to {LARGEST_TRITON_WIDTH}"
 
 
 def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:

@@ -65,7 +65,31 @@ def gate_case(*shape):
     )
 
 
+def residual_case(*shape):
+    """A layer's three, without dropout."""
+
+    def call(backend, x, y):
+        x, z = ops.norm_beside(x, backend=backend)
+        x, z = ops.add_and_norm(x, z * y, backend=backend)
+        return ops.add_dropped(x, z, backend=backend)
+
+    return call, tuple(torch.randn(shape, device="cuda") for _ in "xy")
+
+
+def unit_case(width, inside):
+    sizes = (inside, width), (inside,), (inside, width), (inside,), (width, inside)
+    return (
+        lambda backend, *x: ops.gated_linear_unit(*x, backend=backend),
+        tuple(
+            torch.randn(size, device="cuda") / size[-1] ** 0.5
+            for size in ((3, 171, width), *sizes, (width,))
+        ),
+    )
+
+
 CASES = {
+    "residual 512": (residual_case, 3, 171, 512),
+    "gated_linear_unit 365": (unit_case, 128, 365),
     **{
         f"lrpe {phi} {width} {length}": (lrpe_case, phi, width, length)
         for phi, width, length in [
@@ -119,6 +143,23 @@ def test_a_second_run_gives_the_same_bits(case):
     tensors = in_dtype(tensors, torch.bfloat16)
     weight = torch.randn_like(call("triton", *tensors))
     assert_same_bits(*(results(call, "triton", tensors, weight) for _ in range(2)))
+
+
+@dtypes
+def test_a_dropped_part(dtype):
+    """How much, how the rest grows, and the same in the backward pass."""
+    x, y = (torch.ones(64, 100, 512, device="cuda", dtype=dtype) for _ in "xy")
+    y.requires_grad_()
+    torch.manual_seed(1)
+    total, _ = ops.add_and_norm(x, y, dropout_p=0.25, backend="triton")
+    kept = total > 1
+    assert abs(kept.double().mean().item() - 0.75) < 2e-3
+    assert ((total[kept].double() - 1 - 1 / 0.75).abs() < 1e-2).all()
+    total.sum().backward()
+    assert torch.equal(y.grad > 0, kept)
+    torch.manual_seed(1)
+    again, _ = ops.add_and_norm(x, y, dropout_p=0.25, backend="triton")
+    assert torch.equal(again, total)
 
 
 @pytest.mark.parametrize(

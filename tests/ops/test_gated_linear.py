@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from benchmarks.cost_model.traced import trace
 from fairseq_transnormer.ops import gated_linear
+from fairseq_transnormer.ops.gated_silu import gradients_and_product
 from tests.messages import refuses
 
 from .drawing import CPU_BACKENDS, gradients, relative_error
@@ -75,6 +78,28 @@ def test_the_product_is_not_kept():
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         gated_linear(*tensors, backend="torch")
     assert sorted(kept) == sorted(t.data_ptr() for t in tensors[:3])
+
+
+def test_product_beside_the_gradients():
+    gate, value, grad = (torch.randn(6, 50, dtype=torch.float64) for _ in range(3))
+    product = gate / (1 + torch.exp(-gate)) * value
+    expected = gradients(
+        lambda a, b: a / (1 + torch.exp(-a)) * b, (gate, value), grad.clone()
+    )
+    found = gradients_and_product(gate, value, grad, backend="torch")
+    for computed, wanted in zip(found, [*expected, product], strict=True):
+        torch.testing.assert_close(computed, wanted)
+
+
+def test_memory_of_the_backward_pass():
+    """Two gradients and one more of their size at a time, and small ones."""
+    with FakeTensorMode():
+        tensors = [t.requires_grad_() for t in draw(1000, 50, dtype=torch.float32)]
+        output = gated_linear(*tensors, backend="torch")
+        grad = torch.empty_like(output)
+        peak = trace(lambda: output.backward(grad)).peak_bytes
+    wide = tensors[0].nbytes
+    assert 3 * wide <= peak < 3.1 * wide
 
 
 def test_autocast_casts_the_product_with_the_weight():

@@ -5,7 +5,8 @@ Letters: B batch, N length, H heads, D head width.
 An op is made of two functions that launch kernels. Eager mode takes an
 autograd.Function of them, which costs the host least. torch.compile cannot look into a
 launch and must not trace one: there the same two functions are custom operators, which
-it calls as they are.
+it calls as they are. So they are wherever something else than the device is to see the
+op: under a dispatch mode, and for tensors without memory.
 """
 
 from __future__ import annotations
@@ -20,28 +21,34 @@ from torch.autograd.function import once_differentiable
 
 _NAMESPACE = "fairseq_transnormer"
 _thread = threading.local()
+_functions: dict[str, Callable] = {}
 # elements from a token to the next with which offsets in a tile of 64 fit 32 bits
 FARTHEST_TOKEN = 2**31 // 64
 
 
 @contextlib.contextmanager
-def shapes_only() -> Iterator[None]:
+def shapes_only(record: Callable = lambda kernel, arguments: None) -> Iterator[None]:
     """Inside, launch() launches nothing: outputs have shapes and strides, no values.
 
     torch.compile asks for these with tensors that have no memory.
+
+    Args:
+        record: is called with the kernel and its arguments instead.
     """
-    _thread.shapes_only = True
+    _thread.record = record
     try:
         yield
     finally:
-        _thread.shapes_only = False
+        _thread.record = None
 
 
 def launch(kernel, grid: tuple[int, ...], *arguments, **options) -> None:
     """Launch ``kernel`` on the device of its first tensor."""
-    if getattr(_thread, "shapes_only", False):
+    record = getattr(_thread, "record", None)
+    if record is not None:
+        record(kernel, arguments)
         return
-    tensor = arguments[0]
+    tensor = next(x for x in arguments if x is not None)
     if isinstance(tensor, tuple):
         tensor = tensor[0]
     # kernels are launched on the current device, whatever device the tensors are on
@@ -181,7 +188,7 @@ def differentiable(
     )
 
     def call(*arguments):
-        if torch.compiler.is_compiling():
+        if _is_watched(arguments):
             return _as_tuple(operator(*arguments))[:results]
         return Function.apply(*arguments)
 
@@ -195,11 +202,33 @@ def in_place(
     operator = _custom_operator(name, step, schema, mutates)
 
     def call(*arguments):
-        if torch.compiler.is_compiling():
+        if _is_watched(arguments):
             return _as_tuple(operator(*arguments))
         return step(*arguments)
 
     return call
+
+
+def parts_of(operator: torch._ops.OpOverload) -> Callable | None:
+    """The function behind one of our custom operators, None for another's.
+
+    It calls torch's operations and launch(); see ``shapes_only``.
+    """
+    return _functions.get(operator.name())
+
+
+def _is_watched(arguments: tuple) -> bool:
+    """Whether someone looks at the ops that are called: a compiler, a dispatch mode, or
+    a tensor that is more than memory, such as a FakeTensor."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or any(
+            isinstance(x, Tensor)
+            and type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__
+            for x in arguments
+        )
+    )
 
 
 def _custom_operator(
@@ -211,9 +240,10 @@ def _custom_operator(
     """
 
     def complete(*arguments):
-        outputs = [
-            arguments[0].new_empty(0) if x is None else x for x in function(*arguments)
-        ]
+        some = next(x for x in arguments if isinstance(x, Tensor))
+        outputs = [some.new_empty(0) if x is None else x for x in function(*arguments)]
+        if not outputs:
+            return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def without_launch(*arguments):
@@ -224,9 +254,12 @@ def _custom_operator(
         f"{_NAMESPACE}::{name}", complete, mutates_args=mutates, schema=schema
     )
     operator.register_fake(without_launch)
+    _functions[f"{_NAMESPACE}::{name}"] = complete
     return operator
 
 
 def _as_tuple(outputs) -> tuple[Tensor, ...]:
     """What a custom operator returns, which is no tuple where it is one tensor."""
+    if outputs is None:
+        return ()
     return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)

@@ -4,7 +4,8 @@ Letters: B batch, N length, H heads, D head width; b, n of a token.
 
 Feature map, reflection and rotation of queries and keys in one launch. A program takes
 BLOCK tokens, which are counted through the batch, and some heads, so that the angles of
-a token are computed once.
+a token are computed once. Queries, keys and values that are one tensor are encoded in
+its memory, and their gradients are written side by side.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..attention_inputs import DERIVATIVES_FROM_OUTPUT, FEATURE_MAPS
 from .launching import (
     differentiable,
     empty_with_rows_like,
+    in_place,
     launch,
     strides,
     with_contiguous_rows,
@@ -55,6 +57,43 @@ def lrpe(
     )
 
 
+def encode_packed(
+    packed: Tensor,
+    theta: Tensor,
+    reflection: Tensor,
+    positions: Tensor,
+    feature_map: str,
+) -> None:
+    """Encode queries and keys in place.
+
+    Args:
+        packed: contiguous (B, N, 3, H, D): queries, keys and values.
+        theta, reflection: contiguous.
+        positions: see ``ops.lrpe``.
+        feature_map: one of DERIVATIVES_FROM_OUTPUT.
+    """
+    _encode_in_place(packed, theta, reflection, positions, feature_map)
+
+
+def gradient_of_packed(
+    packed: Tensor,
+    theta: Tensor,
+    reflection: Tensor,
+    positions: Tensor,
+    grads_out: tuple[Tensor | None, ...],
+    feature_map: str,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of what ``encode_packed`` took, (B, N, 3, H, D), and of theta.
+
+    Args:
+        packed: what ``encode_packed`` left.
+        grads_out: gradients of queries, keys and values, (B, N, H, D), or None.
+    """
+    return _packed_gradient(
+        packed, theta, reflection, positions, *grads_out, feature_map
+    )
+
+
 def _forward(
     query: Tensor,
     key: Tensor,
@@ -84,19 +123,65 @@ def _backward(
     feature_map: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and theta."""
-    grads_out = (
-        torch.zeros_like(x) if grad is None else with_contiguous_rows(grad)
-        for x, grad in ((query_out, grad_query_out), (key_out, grad_key_out))
-    )
     grads = empty_with_rows_like(query_out), empty_with_rows_like(key_out)
-    partial_grad_theta = _launch(
-        encode_backward_kernel,
-        (query_out, key_out, *grads_out, *grads),
+    grads_out = grad_query_out, grad_key_out
+    parameters = theta, reflection, positions
+    return *grads, _launch_backward(
+        (query_out, key_out), grads_out, grads, parameters, feature_map
+    )
+
+
+def _forward_packed(
+    packed: Tensor,
+    theta: Tensor,
+    reflection: Tensor,
+    positions: Tensor,
+    feature_map: str,
+) -> tuple[()]:
+    query, key, _ = packed.unbind(2)
+    _launch(
+        encode_kernel,
+        (query, key, query, key),
         (theta, reflection, positions),
         feature_map,
+    )
+    return ()
+
+
+def _backward_packed(
+    packed: Tensor,
+    theta: Tensor,
+    reflection: Tensor,
+    positions: Tensor,
+    grad_query_out: Tensor | None,
+    grad_key_out: Tensor | None,
+    grad_value_out: Tensor | None,
+    feature_map: str,
+) -> tuple[Tensor, Tensor]:
+    grads = torch.empty_like(packed)
+    grads_out = grad_query_out, grad_key_out, grad_value_out
+    parameters = theta, reflection, positions
+    return grads, _launch_backward(
+        packed.unbind(2), grads_out, grads.unbind(2), parameters, feature_map
+    )
+
+
+def _launch_backward(outputs, grads_out, grads, parameters, feature_map) -> Tensor:
+    """Writes ``grads``, of queries, keys and perhaps values; that of theta."""
+    grads_out = tuple(
+        torch.zeros_like(x) if grad is None else with_contiguous_rows(grad)
+        for x, grad in zip(outputs, grads_out, strict=True)
+    )
+    partial_grad_theta = _launch(
+        encode_backward_kernel,
+        (*outputs[:2], *grads_out[:2], *grads[:2]),
+        parameters,
+        feature_map,
+        # what goes through as it is
+        copied=(*grads_out[2:], *grads[2:]),
         backward=True,
     )
-    return *grads, partial_grad_theta.sum(0).to(theta.dtype)
+    return partial_grad_theta.sum(0).to(parameters[0].dtype)
 
 
 def _save(ctx, arguments, outputs):
@@ -110,8 +195,11 @@ def _gradients(ctx, backward, *grads_out):
     return *grads, None, None, None
 
 
-def _launch(kernel, tensors, parameters, feature_map, *, backward=False):
-    """Run ``kernel`` on (B, N, H, D) tensors; the partial sums of d theta, if any."""
+def _launch(kernel, tensors, parameters, feature_map, *, copied=(), backward=False):
+    """Run ``kernel`` on (B, N, H, D) tensors; the partial sums of d theta, if any.
+
+    copied: a tensor and where the backward kernel copies it to, or nothing.
+    """
     query = tensors[0]
     theta, reflection, positions = parameters
     batch, length, heads, width = query.shape
@@ -125,7 +213,7 @@ def _launch(kernel, tensors, parameters, feature_map, *, backward=False):
         partial_grad_theta = torch.empty(
             grid[0] * grid[1], width // 2, dtype=torch.float32, device=query.device
         )
-        arguments = (*tensors, partial_grad_theta)
+        arguments = (*tensors, *(copied or (None, None)), partial_grad_theta)
     launch(
         kernel,
         grid,
@@ -137,7 +225,7 @@ def _launch(kernel, tensors, parameters, feature_map, *, backward=False):
         length,
         heads,
         heads_a_program,
-        strides(tensors),
+        strides((*tensors, *copied)),
         *positions.expand(batch, length).stride(),
         PHI=feature_map,
         WIDTH=width,
@@ -186,12 +274,13 @@ def encode_kernel(
     for i in range(0, heads_a_program):
         head = first + i
         mask = inside[:, None] & (head < heads)
-        x = tl.load(query_at + head * query_stride, mask=mask, other=0.0)
-        y = _encoded(x, v, cos, sin, PHI, WIDTH, BLOCK)
+        # both are on their way before the first is needed
+        q = tl.load(query_at + head * query_stride, mask=mask, other=0.0)
+        k = tl.load(key_at + head * key_stride, mask=mask, other=0.0)
+        y = _encoded(q, v, cos, sin, PHI, WIDTH, BLOCK)
         y = y.to(query_out_at.dtype.element_ty)
         tl.store(query_out_at + head * query_out_stride, y, mask=mask)
-        x = tl.load(key_at + head * key_stride, mask=mask, other=0.0)
-        y = _encoded(x, v, cos, sin, PHI, WIDTH, BLOCK)
+        y = _encoded(k, v, cos, sin, PHI, WIDTH, BLOCK)
         y = y.to(key_out_at.dtype.element_ty)
         tl.store(key_out_at + head * key_out_stride, y, mask=mask)
 
@@ -204,6 +293,8 @@ def encode_backward_kernel(
     grad_key_out,
     grad_query,
     grad_key,
+    grad_value_out,
+    grad_value,
     partial_grad_theta,
     theta,
     reflection,
@@ -219,7 +310,8 @@ def encode_backward_kernel(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """strides: of query_out ... grad_key. partial_grad_theta: (programs, D / 2)."""
+    """grad_value_out is copied into grad_value; or both are None. strides: of query_out
+    ... grad_value. partial_grad_theta: (programs, D / 2)."""
     b, n, inside = _tokens(tokens, length, BLOCK)
     position = _positions(
         positions, b, n, inside, positions_stride_b, positions_stride_n
@@ -232,6 +324,9 @@ def encode_backward_kernel(
     dy_key_at, dy_key_stride = _at(grad_key_out, strides[3], b, n, WIDTH)
     dx_query_at, dx_query_stride = _at(grad_query, strides[4], b, n, WIDTH)
     dx_key_at, dx_key_stride = _at(grad_key, strides[5], b, n, WIDTH)
+    if grad_value is not None:
+        dy_value_at, dy_value_stride = _at(grad_value_out, strides[6], b, n, WIDTH)
+        dx_value_at, dx_value_stride = _at(grad_value, strides[7], b, n, WIDTH)
     first = tl.program_id(1).to(tl.int64) * heads_a_program
     by_angle = tl.zeros((BLOCK, WIDTH // 2), tl.float32)
     for i in range(0, heads_a_program):
@@ -249,6 +344,9 @@ def encode_backward_kernel(
         by_angle += angle
         dx = dx.to(dx_key_at.dtype.element_ty)
         tl.store(dx_key_at + head * dx_key_stride, dx, mask=mask)
+        if grad_value is not None:
+            g = tl.load(dy_value_at + head * dy_value_stride, mask, other=0.0)
+            tl.store(dx_value_at + head * dx_value_stride, g, mask=mask)
     partial = tl.sum(by_angle * position[:, None], 0)
     program = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     pairs = tl.arange(0, WIDTH // 2)
@@ -334,6 +432,21 @@ def _decoded(even, odd, v, cos, sin, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     return _reflected(back, v)
 
 
+_encode_in_place = in_place(
+    "lrpe_in_place",
+    _forward_packed,
+    "(Tensor(a!) packed, Tensor theta, Tensor reflection, Tensor positions, "
+    "str feature_map) -> ()",
+    mutates=("packed",),
+)
+_packed_gradient = in_place(
+    "lrpe_packed_backward",
+    _backward_packed,
+    "(Tensor packed, Tensor theta, Tensor reflection, Tensor positions, "
+    "Tensor? grad_query_out, Tensor? grad_key_out, Tensor? grad_value_out, "
+    "str feature_map) -> (Tensor, Tensor)",
+    mutates=(),
+)
 _encode = differentiable(
     "lrpe",
     _forward,

@@ -28,7 +28,7 @@ TILE = 4096
 
 def rms_norm(x: Tensor, *, eps: float) -> Tensor:
     """``ops.rms_norm`` for widths up to ``ops.rms_norm.LARGEST_TRITON_WIDTH``."""
-    rows = _rows(x)
+    rows = rows_of(x)
     return _norm(rows, float(eps))[0].view(x.shape)
 
 
@@ -46,29 +46,38 @@ def _backward(y: Tensor, scale: Tensor, grad: Tensor) -> tuple[Tensor]:
     return (grad_x,)
 
 
-def _rows(x: Tensor) -> Tensor:
+def rows_of(x: Tensor) -> Tensor:
     """x with three dimensions, copied only where strides leave no other way."""
     x = with_contiguous_rows(x)
     return x if x.dim() == 3 else x.reshape(1, -1, x.shape[-1])
 
 
-def _launch(kernel, tensors, scale, *scalars):
-    outer, inner, width = tensors[0].shape
+def tile_options(x: Tensor) -> tuple[tuple[int], dict]:
+    """The launch grid for the rows of (outer, inner, D), and what a program takes."""
+    outer, inner, width = x.shape
     columns = max(16, triton.next_power_of_2(width))
     rows = min(64, max(1, TILE // columns))
+    return (triton.cdiv(outer * inner, rows),), {
+        "WIDTH": width,
+        "ROWS": rows,
+        "COLUMNS": columns,
+        "num_warps": 4 if columns <= TILE else 8,
+    }
+
+
+def _launch(kernel, tensors, scale, *scalars):
+    outer, inner, _ = tensors[0].shape
+    grid, options = tile_options(tensors[0])
     launch(
         kernel,
-        (triton.cdiv(outer * inner, rows),),
+        grid,
         *tensors,
         scale,
         *scalars,
         outer * inner,
         inner,
         strides(tensors),
-        WIDTH=width,
-        ROWS=rows,
-        COLUMNS=columns,
-        num_warps=4 if columns <= TILE else 8,
+        **options,
     )
 
 
@@ -86,13 +95,13 @@ def norm_kernel(
     COLUMNS: tl.constexpr,
 ):
     """strides: of x and y, outer and inner. scale: (count,)."""
-    row, i, j, column, mask = _place(count, inner, WIDTH, ROWS, COLUMNS)
-    x_at = _at(x, strides[0], i, j, column)
+    row, i, j, column, mask = place_of_tile(count, inner, WIDTH, ROWS, COLUMNS)
+    x_at = at_tile(x, strides[0], i, j, column)
     wide = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-    s = 1.0 / tl.sqrt_rn(tl.sum(wide * wide, 1) / WIDTH + eps)
+    z, s = norm_of(wide, eps, WIDTH)
     tl.store(scale + row, s, mask=row < count)
-    y_at = _at(y, strides[1], i, j, column)
-    tl.store(y_at, (wide * s[:, None]).to(y_at.dtype.element_ty), mask=mask)
+    y_at = at_tile(y, strides[1], i, j, column)
+    tl.store(y_at, z.to(y_at.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["count", "inner"])
@@ -109,20 +118,33 @@ def norm_backward_kernel(
     COLUMNS: tl.constexpr,
 ):
     """strides: of y, grad and grad_x, outer and inner. scale: (count,)."""
-    row, i, j, column, mask = _place(count, inner, WIDTH, ROWS, COLUMNS)
-    y_at = _at(y, strides[0], i, j, column)
+    row, i, j, column, mask = place_of_tile(count, inner, WIDTH, ROWS, COLUMNS)
+    y_at = at_tile(y, strides[0], i, j, column)
     wide = tl.load(y_at, mask=mask, other=0.0).to(tl.float32)
-    grad_at = _at(grad, strides[1], i, j, column)
+    grad_at = at_tile(grad, strides[1], i, j, column)
     g = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
     s = tl.load(scale + row, mask=row < count, other=0.0)
-    along = tl.sum(g * wide, 1) / WIDTH
-    dx = s[:, None] * (g - wide * along[:, None])
-    dx_at = _at(grad_x, strides[2], i, j, column)
+    dx = norm_gradient(wide, g, s, WIDTH)
+    dx_at = at_tile(grad_x, strides[2], i, j, column)
     tl.store(dx_at, dx.to(dx_at.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _place(
+def norm_of(x, eps, WIDTH: tl.constexpr):
+    """The normalised rows, and 1 / RMS of each."""
+    s = 1.0 / tl.sqrt_rn(tl.sum(x * x, 1) / WIDTH + eps)
+    return x * s[:, None], s
+
+
+@triton.jit
+def norm_gradient(y, g, s, WIDTH: tl.constexpr):
+    """Gradient of x for the gradient g of y, the norm of x, and s = 1 / RMS."""
+    along = tl.sum(g * y, 1) / WIDTH
+    return s[:, None] * (g - y * along[:, None])
+
+
+@triton.jit
+def place_of_tile(
     count, inner, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
     """Row, its two indices, columns, and the mask of the program's tile."""
@@ -134,7 +156,7 @@ def _place(
 
 
 @triton.jit
-def _at(tensor, strides, i, j, column):
+def at_tile(tensor, strides, i, j, column):
     """Pointers to the program's tile of a tensor."""
     stride_outer, stride_inner = strides
     return tensor + ((i * stride_outer + j * stride_inner)[:, None] + column)

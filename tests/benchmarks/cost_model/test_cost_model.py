@@ -52,6 +52,24 @@ def test_bytes_of_a_kernel(call, size):
     assert last["bytes"] == size and not last["single"]
 
 
+@pytest.mark.parametrize(
+    "call", [torch.empty_like, lambda x: x.new_empty(5), lambda x: torch.empty(3)]
+)
+def test_memory_is_taken_without_a_kernel(call):
+    with FakeTensorMode():
+        x = torch.empty(10)
+        made = []
+        counted = trace(lambda: made.append(call(x)))
+    assert counted.kernels == [] and counted.peak_bytes == made[0].nbytes
+
+
+def test_a_fill_does_not_read_what_it_is_shaped_like():
+    with FakeTensorMode():
+        x = torch.empty(10)
+        (kernel,) = trace(lambda: torch.zeros_like(x)).kernels
+    assert kernel["bytes"] == 40
+
+
 def test_operations_of_a_product():
     with FakeTensorMode():
         x = torch.empty(10, 20)

@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 # bytes of shared memory that one program may have
-SHARED_MEMORY = {80: 166912, 86: 101376, 90: 232448}
+SHARED_MEMORY = {70: 98304, 75: 65536, 80: 166912, 86: 101376, 90: 232448}
 # bytes of values that a thread may spill, but for a few listed launches
 STACK = 96
 # batch, token and head of a (B, N, H, D) tensor
@@ -28,6 +28,8 @@ INSTRUCTIONS = {
     "cp.async 16": r"cp\.async\.cg\.shared\.global[^;]*0x10",
     "wide loads": r"ld\.global[\w.:]*\.v4",
     "narrow loads": r"ld\.global(?![\w.:]*\.v[248])[\w.:]*",
+    "wide stores": r"st\.global[\w.:]*\.v4",
+    "narrow stores": r"st\.global(?![\w.:]*\.v[248])[\w.:]*",
 }
 
 
@@ -59,7 +61,7 @@ def compile_kernel(
             {"query": ("*bf16", "i32", "i32", "i32"), "length": "i32"}; None for a
             tensor that is left out.
         constants: the other arguments' values, by name.
-        capability: 80, 86 or 90.
+        capability: 70, 75, 80, 86 or 90.
         num_warps, num_stages: as at launch.
         aligned: tell the compiler that pointers and strides are multiples of 16, as it
             finds at run time; else it can neither vectorise nor pipeline.

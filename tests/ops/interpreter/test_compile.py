@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops.backend import capability, tf32_is_allowed
 from fairseq_transnormer.ops.triton_ops import (  # noqa: F401  registers operators
     gated_silu,
     lrpe,
+    residual,
     rms_norm,
 )
 from fairseq_transnormer.ops.triton_ops.block_attention import launch  # noqa: F401
@@ -71,7 +74,39 @@ def attend_in_blocks(state):
     return function
 
 
+def project(x, theta, *parameters):
+    return ops.encoded_projections(
+        x,
+        parameters[:3],
+        parameters[3:],
+        theta,
+        torch.ones(WIDTH) / WIDTH**0.5,
+        torch.arange(x.shape[1]),
+        heads=2,
+        feature_map="elu",
+        backend="triton",
+    )
+
+
+def draw_projections():
+    weights = [torch.randn(2 * WIDTH, 12) for _ in "qkv"]
+    return [
+        *(torch.randn(2, 9, 12), torch.rand(WIDTH // 2), *weights),
+        *(torch.randn(2 * WIDTH) for _ in "qkv"),
+    ]
+
+
+def draw_unit():
+    sizes = (2, 9, 12), (13, 12), (13,), (13, 12), (13,), (12, 13), (12,)
+    return [torch.randn(size) for size in sizes]
+
+
 CASES = {
+    "gated_linear_unit": (
+        lambda *tensors: ops.gated_linear_unit(*tensors, backend="triton"),
+        draw_unit,
+    ),
+    "encoded_projections": (project, draw_projections),
     "gated_silu": (
         lambda gate, value: ops.gated_silu(gate, value, backend="triton"),
         lambda: draw(count=2),
@@ -198,14 +233,25 @@ def operator_calls():
         torch.zeros(4, 1, WIDTH),
         torch.rand(4, 20),
     )
+    packed = torch.randn(2, 20, 3, 2, WIDTH)
     return {
         "gated_silu": (q, k),
         "gated_silu_backward": (q, k, v),
+        "gated_silu_gradients": (q, k, v),
+        "gate_of_halves": (rows.flatten(1),),
+        "gradient_of_halves": (rows.flatten(1), torch.randn(3, 80)),
         "rms_norm": (rows, 1e-8),
         "rms_norm_backward": (rows, torch.rand(3, 5), rows.clone()),
+        "residual": (rows, rows.clone(), 0.5, 2**62 + 3, 1e-8, True),
+        "residual_backward": (
+            *(rows, torch.rand(3, 5), None, rows.clone(), 0.5, 2**62 + 3),
+            *(torch.float32, torch.bfloat16),
+        ),
         "lrpe": (q, k, *parameters, "1+elu"),
         "lrpe_backward": (q, k, *parameters, v, None, "1+elu"),
         "causal_linear_attention": (q, k, v, state, vector, pads, "elu", 1e-6, True),
+        "lrpe_in_place": (packed, *parameters, "1+elu"),
+        "lrpe_packed_backward": (packed, *parameters, q, None, v, "1+elu"),
         "causal_linear_attention_backward": (
             *(q, k, v, v.clone(), None, None, state, vector, pads, v.clone()),
             *(None, None, totals, "elu", 1e-6, True),
@@ -231,7 +277,7 @@ CALLS = operator_calls()
 def test_operators_keep_torchs_rules(name):
     """Schema, aliasing and, with tensors without memory, shapes and strides."""
     operator = getattr(torch.ops.fairseq_transnormer, name).default
-    differentiable = f"{name}_backward" in CALLS
+    differentiable = f"{name}_backward" in CALLS and name != "residual"
     arguments = [
         x.clone().requires_grad_()
         if differentiable and isinstance(x, torch.Tensor) and x.is_floating_point()
@@ -260,3 +306,32 @@ def test_what_the_choice_asks_for_can_be_compiled():
         assert torch.equal(compiled(x), function(x))
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_tensors_without_memory_take_the_operators():
+    """Shapes and strides of outputs and gradients, and nothing is launched."""
+    with FakeTensorMode():
+        x = torch.empty(5, 3, WIDTH, requires_grad=True)
+    for function in (lambda x: ops.rms_norm(x, backend="triton"), gate_itself):
+        output = function(x)
+        assert isinstance(output, FakeTensor) and output.shape == x.shape
+        (gradient,) = torch.autograd.grad(output.sum(), x)
+        assert isinstance(gradient, FakeTensor) and gradient.shape == x.shape
+
+
+def test_a_dispatch_mode_sees_operators():
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    names, x = [], torch.randn(5, 3, WIDTH, requires_grad=True)
+    with Names():
+        output = gate_itself(x)
+        output.backward(torch.ones_like(output))
+    assert {"gated_silu", "gated_silu_backward"} <= set(names)
+    torch.testing.assert_close(output, x * x.sigmoid() * x)
+
+
+def gate_itself(x):
+    return ops.gated_silu(x, x, backend="triton")

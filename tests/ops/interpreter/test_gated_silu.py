@@ -4,6 +4,12 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import gated_linear, gated_silu
+from fairseq_transnormer.ops.gated_silu import gradients_and_product
+from fairseq_transnormer.ops.triton_ops.gated_silu import (
+    BLOCK,
+    gate_of_halves,
+    gradient_of_halves,
+)
 
 from ..drawing import gradients, relative_error
 from .tolerances import dtypes
@@ -90,3 +96,35 @@ def test_inside_the_glu():
     computed = gradients(lambda *t: gated_linear(*t, backend="triton"), tensors, weight)
     for gradient, want in zip(computed, wanted, strict=True):
         assert relative_error(gradient, want) < 1e-5
+
+
+@dtypes
+@pytest.mark.parametrize("count", [1, BLOCK, BLOCK + 7])
+def test_full_programs_and_the_last_one(count, dtype, tolerance):
+    check(*draw((count,), dtype), tolerance)
+
+
+@dtypes
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("width", [8, 136])
+def test_halves_of_rows(width, rows, dtype, tolerance):
+    """As gate and value of two tensors, with both gradients and the product."""
+    both = 2 * torch.randn(rows, 2 * width).to(dtype)
+    gate, value = (x.double() for x in both.chunk(2, 1))
+    product = equation(gate, value)
+    assert relative_error(gate_of_halves(both), product) < tolerance
+    grad = torch.randn(rows, width).to(dtype)
+    wanted = torch.cat(gradients(equation, (gate, value), grad.double()), 1)
+    gradient = gradient_of_halves(both, grad)
+    assert gradient.dtype == dtype and relative_error(gradient, wanted) < tolerance
+    assert relative_error(grad, product) < tolerance
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t()])
+def test_product_beside_the_gradients(view):
+    """Also where the gradient has another layout than the gate."""
+    gate, value, grad = (view(torch.randn(70, 40)) for _ in range(3))
+    wanted = gradients(equation, (gate.double(), value.double()), grad.double())
+    found = gradients_and_product(gate, value, grad.contiguous(), backend="triton")
+    for computed, expected in zip(found, [*wanted, equation(gate, value)], strict=True):
+        assert relative_error(computed, expected) < 1e-5

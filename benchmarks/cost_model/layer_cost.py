@@ -1,0 +1,154 @@
+"""Kernels that one layer launches and bytes that they move, counted without a GPU.
+
+    python -m benchmarks layer_cost
+
+A layer of T2 in training, forward and backward, on fake tensors (``traced.Trace``),
+with torch's ops and with Triton's kernels. X is the size of the layer's input. What a
+GPU does otherwise than a CPU is counted as there: dropout is one kernel, and torch's
+linear attention sums up its states by a scan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from pandas import DataFrame
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fairseq_transnormer.argument_types import positive_integer
+from fairseq_transnormer.modules import LanguageModelT2Config
+from fairseq_transnormer.modules.layers import build_layer
+from fairseq_transnormer.ops import backend as backends
+from fairseq_transnormer.ops import torch_linear_attention
+
+from ..harness import command_line, environment, results
+from .traced import cast, trace
+
+NAME = "layer_cost"
+FOLDER = results.FOLDER.parent / "cost_model"
+FORWARD, BACKWARD = "forward", "backward"
+
+
+@contextlib.contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """Fake tensors without a device, of which torch and Triton's launches think as of
+    a GPU's."""
+
+    def dropout(x, p=0.5, training=True, inplace=False):
+        return torch.native_dropout(x, p, training)[0] if training and p else x
+
+    scan = torch_linear_attention._sums_by_scan
+    with (
+        FakeTensorMode(),
+        mock.patch.object(F, "dropout", dropout),
+        mock.patch.object(torch_linear_attention, "_sums_by_addition", scan),
+        # tensors may be the CPU's; nothing is launched
+        mock.patch.object(backends, "INTERPRETED", True),
+    ):
+        yield
+
+
+def build(kind: str, backend: str, **changes) -> nn.Module:
+    """A causal layer of T2 in bfloat16, in training mode."""
+    config = LanguageModelT2Config(attention_types=kind, backend=backend, **changes)
+    layer = build_layer(kind, config, causal=True)
+    return cast(layer, torch.bfloat16).train()
+
+
+def layer_cost(
+    kind: str, backend: str, batch: int, length: int, **changes
+) -> dict[str, DataFrame]:
+    """Kernels of the forward and of the backward pass; see ``Trace``.
+
+    Args:
+        kind: of attention, "norm" or "diag".
+        backend: "torch" or "triton".
+        batch, length: of the input.
+        changes: fields of the configuration that are not T2's.
+    """
+    with as_on_a_gpu():
+        layer = build(kind, backend, **changes)
+        shape = (batch, length, layer.attention.embed_dim)
+        x = torch.empty(shape, dtype=torch.bfloat16, requires_grad=True)
+        outputs = []
+        forward = trace(lambda: outputs.append(layer(x)))
+        grad = torch.empty_like(x)
+        backward = trace(lambda: outputs[0].backward(grad))
+    return {FORWARD: DataFrame(forward.kernels), BACKWARD: DataFrame(backward.kernels)}
+
+
+def rows(kind: str, backend: str, batch: int, length: int) -> list[dict[str, object]]:
+    """A row for each pass: launches, bytes in X, and the share of each kernel."""
+    unit = batch * length * LanguageModelT2Config().embed_dim * 2
+    found = []
+    for phase, kernels in layer_cost(kind, backend, batch, length).items():
+        by_name = kernels.groupby("name").bytes.agg(["size", "sum"])
+        found.append(
+            {
+                "kind": kind,
+                "backend": backend,
+                "pass": phase,
+                "launches": len(kernels),
+                "bytes_in_x": round(kernels.bytes.sum() / unit, 1),
+                "products_in_x": round(
+                    kernels.bytes[kernels.flops > 0].sum() / unit, 1
+                ),
+                "kernels": {
+                    name: [int(row["size"]), round(row["sum"] / unit, 1)]
+                    for name, row in by_name.sort_values(
+                        "sum", ascending=False
+                    ).iterrows()
+                },
+            }
+        )
+    return found
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks {NAME}", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("--kinds", nargs="+", choices=["norm", "diag"], default=["norm", "diag"])
+    add("--backends", nargs="+", choices=["torch", "triton"])
+    add("--batch", type=positive_integer, default=8, help="sequences")
+    add("--length", type=positive_integer, default=512, help="tokens of a sequence")
+    add(
+        "--output",
+        type=results.output_file,
+        default=Path(FOLDER / "layers.json"),
+        help="JSON file",
+    )
+    options = parser.parse_args(arguments)
+    names = options.backends or ["torch", "triton"]
+    measured = [
+        row
+        for kind in options.kinds
+        for backend in names
+        for row in rows(kind, backend, options.batch, options.length)
+    ]
+    for row in measured:
+        words = (row[key] for key in ("kind", "backend", "pass"))
+        print(*words, f"{row['launches']} launches, {row['bytes_in_x']} X")
+    results.write(
+        options.output,
+        benchmark=NAME,
+        command=command_line.command(NAME, arguments),
+        environment=environment.describe(torch.device("cpu")) | environment.peers(),
+        settings={
+            "batch": options.batch,
+            "length": options.length,
+            "dtype": "bfloat16",
+            "units": "X: bytes of (batch, length, width); kernels: launches, X",
+        },
+        measurements=measured,
+    )
+    print(f"{NAME}: wrote {options.output}")

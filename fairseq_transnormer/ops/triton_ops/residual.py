@@ -1,0 +1,335 @@
+"""A layer's residual connection in one kernel; ``ops.residual`` says what is computed.
+
+Letters: B batch, N length, D width of a row. Rows are cut as in ``rms_norm``.
+
+What is dropped is not stored: forward and backward pass draw it from one seed by
+Philox, a counter-based generator, whose counters are row and column. The seed is drawn
+from torch's CPU generator, so that ``torch.manual_seed`` and activation checkpointing,
+which restores that generator, reproduce it, and the device is not waited for.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils._mode_utils import no_dispatch
+
+from .launching import (
+    empty_with_rows_like,
+    in_place,
+    launch,
+    strides,
+)
+from .rms_norm import (
+    at_tile,
+    norm_gradient,
+    norm_of,
+    place_of_tile,
+    rows_of,
+    tile_options,
+)
+
+# a probability is a number of 24 bits
+DRAWN = 2**24
+# how a seed is always as wide, and no other number is compiled for
+SEED_BIT = 2**62
+
+
+def norm_beside(x: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
+    """``ops.residual.norm_beside``."""
+    return _NormBeside.apply(x, float(eps))
+
+
+def add_dropped(x: Tensor, y: Tensor, *, dropout_p: float) -> Tensor:
+    """``ops.residual.add_dropped``."""
+    return _AddDropped.apply(x, y, float(dropout_p))
+
+
+def add_and_norm(
+    x: Tensor, y: Tensor, *, dropout_p: float, eps: float
+) -> tuple[Tensor, Tensor]:
+    """``ops.residual.add_and_norm``."""
+    return _AddAndNorm.apply(x, y, float(dropout_p), float(eps))
+
+
+def draw_seed() -> int:
+    """A seed of torch's CPU generator, also where a dispatch mode has no numbers."""
+    with no_dispatch():
+        number = torch.randint(SEED_BIT, (), dtype=torch.int64, device="cpu")
+        return SEED_BIT | int(number)
+
+
+class _NormBeside(torch.autograd.Function):
+    """The gradient of x that comes from elsewhere is added in the norm's launch."""
+
+    @staticmethod
+    def forward(ctx, x, eps):
+        _, normed, scale = _residual(rows_of(x), None, 0.0, 0, eps, True)
+        ctx.save_for_backward(normed, scale)
+        ctx.set_materialize_grads(False)
+        return x, normed.view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_x, grad_normed):
+        if grad_normed is None:
+            return grad_x, None
+        grad, _ = _launch_backward(ctx.saved_tensors, grad_x, grad_normed)
+        return grad, None
+
+
+class _AddDropped(torch.autograd.Function):
+    """The gradient of x is that of the sum."""
+
+    @staticmethod
+    def forward(ctx, x, y, dropout_p):
+        seed = draw_seed()
+        total, *_ = _residual(rows_of(x), rows_of(y), dropout_p, seed, 0.0, False)
+        ctx.dropout, ctx.dtypes = (dropout_p, seed), (x.dtype, y.dtype)
+        return total.view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        x_dtype, y_dtype = ctx.dtypes
+        _, grad_y = _launch_backward(
+            (None, None), grad, None, *ctx.dropout, x_dtype=None, y_dtype=y_dtype
+        )
+        return grad.to(x_dtype), grad_y, None
+
+
+class _AddAndNorm(torch.autograd.Function):
+    """Both gradients from those of the sum and of its norm, in one launch."""
+
+    @staticmethod
+    def forward(ctx, x, y, dropout_p, eps):
+        seed = draw_seed() if dropout_p else 0
+        total, normed, scale = _residual(
+            rows_of(x), rows_of(y), dropout_p, seed, eps, True
+        )
+        ctx.save_for_backward(normed, scale)
+        ctx.dropout, ctx.dtypes = (dropout_p, seed), (x.dtype, y.dtype)
+        ctx.set_materialize_grads(False)
+        return total.view(x.shape), normed.view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_total, grad_normed):
+        if grad_total is None and grad_normed is None:
+            return None, None, None, None
+        dropout_p, seed = ctx.dropout
+        x_dtype, y_dtype = ctx.dtypes
+        same = dropout_p == 0 and x_dtype == y_dtype
+        grad_x, grad_y = _launch_backward(
+            ctx.saved_tensors,
+            grad_total,
+            grad_normed,
+            dropout_p,
+            seed,
+            x_dtype,
+            None if same else y_dtype,
+        )
+        return grad_x, grad_x if same else grad_y, None, None
+
+
+def _launch_backward(
+    saved, grad_total, grad_normed, dropout_p=0.0, seed=0, x_dtype=..., y_dtype=None
+):
+    """Gradients of x and y, each where it has a dtype, in the shape of what arrived.
+
+    saved: the norm's output and 1 / RMS of its rows. x_dtype: ...: that of the norm.
+    """
+    some = grad_total if grad_normed is None else grad_normed
+    grads = (x if x is None else rows_of(x) for x in (grad_total, grad_normed))
+    x_dtype = some.dtype if x_dtype is ... else x_dtype
+    dtypes = x_dtype, y_dtype
+    found = _residual_backward(*saved, *grads, dropout_p, seed, *dtypes)
+    return (
+        None if dtype is None else x.view(some.shape)
+        for x, dtype in zip(found, dtypes, strict=True)
+    )
+
+
+def _forward(
+    x: Tensor, y: Tensor | None, dropout_p: float, seed: int, eps: float, norm: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """x + dropout(y), its norm and 1 / RMS of its rows; (outer, inner, D) each.
+
+    y: None: the norm of x. norm: whether there is one.
+    """
+    total = normed = scale = None
+    dtype = x.dtype
+    if y is not None:
+        dtype = torch.result_type(x, y)
+        total = empty_with_rows_like(x, dtype)
+    if norm:
+        normed = empty_with_rows_like(x, dtype)
+        scale = torch.empty(x.shape[:2], dtype=torch.float32, device=x.device)
+    _launch(residual_kernel, (x, y, total, normed), scale, dropout_p, seed, eps)
+    return total, normed, scale
+
+
+def _backward(
+    normed: Tensor | None,
+    scale: Tensor | None,
+    grad_total: Tensor | None,
+    grad_normed: Tensor | None,
+    dropout_p: float,
+    seed: int,
+    x_dtype: torch.dtype | None,
+    y_dtype: torch.dtype | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of x and y, each where a dtype is given."""
+    like = grad_total if normed is None else normed
+    grad_x, grad_y = (
+        None if dtype is None else empty_with_rows_like(like, dtype)
+        for dtype in (x_dtype, y_dtype)
+    )
+    tensors = (normed, grad_total, grad_normed, grad_x, grad_y)
+    _launch(residual_backward_kernel, tensors, scale, dropout_p, seed, 0.0)
+    return grad_x, grad_y
+
+
+def _launch(kernel, tensors, scale, dropout_p, seed, eps):
+    """tensors: (outer, inner, D), or None."""
+    some = next(x for x in tensors if x is not None)
+    outer, inner, _ = some.shape
+    grid, options = tile_options(some)
+    launch(
+        kernel,
+        grid,
+        *tensors,
+        scale,
+        eps,
+        seed,
+        round(dropout_p * DRAWN),
+        # of what is kept, if anything is
+        1 / (1 - dropout_p) if dropout_p < 1 else 0.0,
+        outer * inner,
+        inner,
+        strides(some if x is None else x for x in tensors),
+        DROPS=dropout_p > 0,
+        **options,
+    )
+
+
+# a seed must not be compiled for
+NUMBERS = ["seed", "threshold", "count", "inner"]
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def residual_kernel(
+    x,
+    y,
+    total,
+    normed,
+    scale,
+    eps,
+    seed,
+    threshold,
+    growth,
+    count,
+    inner,
+    strides,
+    DROPS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """total = x + dropout(y), or x where y is None; and its norm.
+
+    total, normed with scale: or None. threshold: of what is dropped, of DRAWN. growth:
+    of what is kept. strides: of x, y, total and normed, outer and inner.
+    """
+    row, i, j, column, mask = place_of_tile(count, inner, WIDTH, ROWS, COLUMNS)
+    wide = tl.load(at_tile(x, strides[0], i, j, column), mask=mask, other=0.0)
+    wide = wide.to(tl.float32)
+    if y is not None:
+        added = tl.load(at_tile(y, strides[1], i, j, column), mask=mask, other=0.0)
+        added = added.to(tl.float32)
+        if DROPS:
+            kept = _is_kept(row, seed, threshold, ROWS, COLUMNS)
+            added = tl.where(kept, added * growth, 0.0)
+        total_at = at_tile(total, strides[2], i, j, column)
+        rounded = (wide + added).to(total.dtype.element_ty)
+        tl.store(total_at, rounded, mask=mask)
+        # the norm of what the next layer reads
+        wide = rounded.to(tl.float32)
+    if normed is not None:
+        z, s = norm_of(wide, eps, WIDTH)
+        tl.store(scale + row, s, mask=row < count)
+        normed_at = at_tile(normed, strides[3], i, j, column)
+        tl.store(normed_at, z.to(normed.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def residual_backward_kernel(
+    normed,
+    grad_total,
+    grad_normed,
+    grad_x,
+    grad_y,
+    scale,
+    eps,
+    seed,
+    threshold,
+    growth,
+    count,
+    inner,
+    strides,
+    DROPS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Every tensor may be None. strides: of normed ... grad_y, outer and inner."""
+    row, i, j, column, mask = place_of_tile(count, inner, WIDTH, ROWS, COLUMNS)
+    dx = tl.zeros((ROWS, COLUMNS), tl.float32)
+    if grad_total is not None:
+        g = tl.load(at_tile(grad_total, strides[1], i, j, column), mask, other=0.0)
+        dx += g.to(tl.float32)
+    if grad_normed is not None:
+        z = tl.load(at_tile(normed, strides[0], i, j, column), mask, other=0.0)
+        g = tl.load(at_tile(grad_normed, strides[2], i, j, column), mask, other=0.0)
+        s = tl.load(scale + row, mask=row < count, other=0.0)
+        dx += norm_gradient(z.to(tl.float32), g.to(tl.float32), s, WIDTH)
+    if grad_x is not None:
+        dx_at = at_tile(grad_x, strides[3], i, j, column)
+        tl.store(dx_at, dx.to(grad_x.dtype.element_ty), mask=mask)
+    if grad_y is not None:
+        dy = dx
+        if DROPS:
+            kept = _is_kept(row, seed, threshold, ROWS, COLUMNS)
+            dy = tl.where(kept, dx * growth, 0.0)
+        dy_at = at_tile(grad_y, strides[4], i, j, column)
+        tl.store(dy_at, dy.to(grad_y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _is_kept(row, seed, threshold, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Philox gives four numbers at a time, for neighbours in a row."""
+    zeros = tl.zeros((ROWS, COLUMNS // 4), tl.int32)
+    fours = zeros + tl.arange(0, COLUMNS // 4)[None, :]
+    a, b, c, d = tl.philox(seed, zeros + row[:, None], fours, zeros, zeros)
+    drawn = tl.join(tl.join(a, b), tl.join(c, d)).reshape(ROWS, COLUMNS)
+    return (drawn >> 8).to(tl.int32) >= threshold
+
+
+_residual = in_place(
+    "residual",
+    _forward,
+    "(Tensor x, Tensor? y, float dropout_p, int seed, float eps, bool norm) "
+    "-> (Tensor, Tensor, Tensor)",
+    mutates=(),
+)
+_residual_backward = in_place(
+    "residual_backward",
+    _backward,
+    "(Tensor? normed, Tensor? scale, Tensor? grad_total, Tensor? grad_normed, "
+    "float dropout_p, int seed, ScalarType? x_dtype, ScalarType? y_dtype) "
+    "-> (Tensor, Tensor)",
+    mutates=(),
+)

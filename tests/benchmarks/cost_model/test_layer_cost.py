@@ -1,0 +1,94 @@
+"""Launches and bytes of a layer, by hand."""
+
+import json
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from benchmarks.cost_model import layer_cost
+from benchmarks.cost_model.layer_cost import BACKWARD, FORWARD, as_on_a_gpu
+from benchmarks.cost_model.traced import trace
+from fairseq_transnormer import ops
+
+pytest.importorskip("triton")
+
+
+def rows():
+    """(B, N, D) in bfloat16 with a gradient, 2 x 3 x 32 x 2 bytes."""
+    return torch.empty(2, 3, 32, dtype=torch.bfloat16, requires_grad=True)
+
+
+def test_launches_of_an_op_are_counted_and_not_its_operator():
+    """The norm reads x and writes y and 1 / RMS, backwards the same and grad."""
+    size, scale = 2 * 3 * 32 * 2, 2 * 3 * 4
+    with as_on_a_gpu():
+        x, outputs = rows(), []
+        forward = trace(lambda: outputs.append(ops.rms_norm(x, backend="triton")))
+        grad = torch.empty_like(x)
+        backward = trace(lambda: outputs[0].backward(grad))
+    assert [(k["name"], k["bytes"]) for k in forward.kernels] == [
+        ("norm_kernel", 2 * size + scale)
+    ]
+    assert [(k["name"], k["bytes"]) for k in backward.kernels] == [
+        ("norm_backward_kernel", 3 * size + scale)
+    ]
+
+
+def test_torchs_operations_in_an_op_are_counted_beside_the_launches():
+    """LRPE sums up its programs' gradients of theta."""
+    with as_on_a_gpu():
+        q, k = (torch.empty(2, 3, 4, 32, requires_grad=True) for _ in "qk")
+        theta = torch.empty(16, requires_grad=True)
+        others = torch.empty(32), torch.arange(3)
+        y = ops.lrpe(q, k, theta, *others, backend="triton")[0]
+        grad = torch.empty_like(y)
+        names = [k["name"] for k in trace(lambda: y.backward(grad)).kernels]
+    # the key's gradient did not arrive
+    assert names == ["zeros_like", "encode_backward_kernel", "sum"]
+
+
+def test_dropout_is_one_kernel():
+    """It reads x and writes y and a byte an element, which is read backwards."""
+    with as_on_a_gpu():
+        x, outputs = rows(), []
+        dropout = torch.nn.functional.dropout
+        forward = trace(lambda: outputs.append(dropout(x, 0.1, True)))
+        grad = torch.empty_like(x)
+        backward = trace(lambda: outputs[0].backward(grad))
+    for counted in (forward, backward):
+        assert [k["bytes"] for k in counted.kernels] == [5 * x.numel()]
+
+
+def test_without_the_mode_nothing_is_patched():
+    with FakeTensorMode(), pytest.raises(ValueError, match="CUDA"):
+        ops.rms_norm(torch.empty(2, 32), backend="triton")
+
+
+@pytest.mark.parametrize("kind", ["norm", "diag"])
+def test_products_of_a_layer(kind):
+    """Whoever computes the rest: 4 d^2 + 3 d f weights, forward and twice backward."""
+    sizes = {"embed_dim": 64, "num_heads": 2, "ffn_dim": 168}
+    weights, tokens = 4 * 64**2 + 3 * 64 * 168, 2 * 128
+    kernels = layer_cost.layer_cost(kind, "triton", 2, 128, **sizes)
+    for phase, factor in ((FORWARD, 2), (BACKWARD, 4)):
+        assert kernels[phase].flops.sum() == factor * weights * tokens
+
+
+def test_triton_launches_less_and_moves_less():
+    passes = [layer_cost.layer_cost("norm", b, 2, 128) for b in ("torch", "triton")]
+    torchs, tritons = ([len(x[p]) for p in (FORWARD, BACKWARD)] for x in passes)
+    assert all(ours < theirs / 2 for ours, theirs in zip(tritons, torchs, strict=True))
+    torchs, tritons = (sum(x[p].bytes.sum() for p in x) for x in passes)
+    assert tritons < torchs / 2
+
+
+def test_the_command_line(tmp_path, capsys):
+    path = tmp_path / "layers.json"
+    layer_cost.main(["--kinds", "norm", "--batch", "2", "--output", str(path)])
+    assert str(path) in capsys.readouterr().out
+    run = json.loads(path.read_text())
+    assert run["benchmark"] == layer_cost.NAME and "--batch 2" in run["command"]
+    for row in run["measurements"]:
+        launches = sum(launches for launches, _ in row["kernels"].values())
+        assert launches == row["launches"]

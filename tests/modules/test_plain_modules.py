@@ -1,0 +1,77 @@
+"""What hooks or replaces a layer is called, also where an op could compute several."""
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_transnormer.modules.plain_modules import all_plain
+
+from .building import draw_tokens, language_model
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+MIXER = ("gate_proj", "value_proj", "out_proj")
+LAYERS = [
+    *(f"attention.{name}" for name in PROJECTIONS),
+    *(f"feed_forward.{name}" for name in MIXER),
+    *("attention.lrpe", "attention_norm", "feed_forward_norm"),
+]
+
+
+class Wrapped(nn.Module):
+    """As LoRA and quantisation wrap a layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.calls = layer, 0
+
+    def forward(self, *arguments):
+        self.calls += 1
+        return self.layer(*arguments)
+
+
+@pytest.fixture
+def model():
+    """In training, without dropout."""
+    return language_model("t2", attention_types="norm").train()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_hook_of_a_layer_is_called(model, name):
+    calls, tokens = [], draw_tokens(2, 9)
+    expected = model(tokens)
+    layer = model.stack.layers[0].get_submodule(name)
+    layer.register_forward_hook(lambda *arguments: calls.append(1))
+    torch.testing.assert_close(model(tokens), expected)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_replaces_a_layer_is_called(model, name):
+    tokens = draw_tokens(2, 9)
+    expected = model(tokens)
+    parent, _, last = name.rpartition(".")
+    parent = model.stack.layers[0].get_submodule(parent)
+    wrapped = Wrapped(getattr(parent, last))
+    setattr(parent, last, wrapped)
+    torch.testing.assert_close(model(tokens), expected)
+    assert wrapped.calls == 1
+
+
+def test_a_hook_of_all_modules_is_called(model):
+    names, tokens = [], draw_tokens(2, 9)
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, *others: names.append(type(module).__name__)
+    )
+    try:
+        model(tokens)
+    finally:
+        handle.remove()
+    assert names.count("Linear") >= 7 and "LRPE" in names
+
+
+def test_subclasses_are_not_plain():
+    class Other(nn.Linear):
+        pass
+
+    assert all_plain(nn.Linear, nn.Linear(2, 2), nn.Linear(2, 3))
+    assert not all_plain(nn.Linear, nn.Linear(2, 2), Other(2, 2))

@@ -1,0 +1,306 @@
+"""Residual connections in one kernel: values, gradients, and what is dropped."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from benchmarks.cost_model.layer_cost import as_on_a_gpu
+from benchmarks.cost_model.traced import trace
+from fairseq_transnormer.ops import add_and_norm, add_dropped, norm_beside
+from tests.messages import refuses
+
+from .. import equations
+from ..drawing import gradients, relative_error
+from .tolerances import dtypes
+
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
+
+TRITON = {"backend": "triton"}
+
+
+def draw(shape, dtype=torch.float32):
+    """Away from zero, so that what is dropped can be told."""
+    return [
+        (torch.randn(shape).sign() * (1 + torch.rand(shape))).to(dtype) for _ in "xy"
+    ]
+
+
+def mask_of(total, x, y):
+    """1 where y was kept, by the sum alone."""
+    return ((total.double() - x.double()) / y.double()).abs() > 0.5
+
+
+def both(x, y, **options):
+    """Sum and norm, and the same as equations with the sum's own mask."""
+    return torch.stack(add_and_norm(x, y, eps=0.1, **options, **TRITON))
+
+
+def equation(mask, dropout_p):
+    def function(x, y):
+        total = x + y * mask / (1 - dropout_p)
+        return torch.stack((total, equations.rms_norm(total, eps=0.1)))
+
+    return function
+
+
+def check(x, y, tolerance, dropout_p=0.0):
+    def op(x, y):
+        torch.manual_seed(5)
+        return both(x, y, dropout_p=dropout_p)
+
+    output = op(x, y)
+    mask = mask_of(output[0], x, y)
+    expected = equation(mask, dropout_p)
+    wide = x.double(), y.double()
+    assert output.dtype == torch.result_type(x, y)
+    assert relative_error(output, expected(*wide)) < tolerance
+    weight = torch.randn(output.shape)
+    for gradient, wanted, tensor in zip(
+        gradients(op, (x, y), weight),
+        gradients(expected, wide, weight),
+        (x, y),
+        strict=True,
+    ):
+        assert gradient.dtype == tensor.dtype and gradient.shape == tensor.shape
+        assert relative_error(gradient, wanted) < tolerance
+    if dropout_p:
+        # as a test of this test
+        assert 0 < mask.double().mean() < 1
+
+
+@dtypes
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+@pytest.mark.parametrize("shape", [(1, 1, 16), (3, 17, 96), (7, 40), (2, 3, 4, 512)])
+def test_sum_norm_and_gradients(shape, dropout_p, dtype, tolerance):
+    if dropout_p and shape == (1, 1, 16):
+        shape = (5, 9, 16)
+    check(*draw(shape, dtype), tolerance, dropout_p)
+
+
+@pytest.mark.parametrize("width", [1, 1000, 4097])
+def test_widths(width):
+    check(*draw((3, width)), 1e-5, 0.5 if width > 1 else 0.0)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.transpose(0, 1),
+        lambda x: x.transpose(0, 2),
+        lambda x: x[..., 3:],
+        lambda x: x[:1].expand(5, -1, -1),
+    ],
+    ids=["T x B x C", "columns", "slice", "expanded"],
+)
+def test_layouts(view):
+    x, y = draw((6, 4, 16))
+    check(view(x), view(y).contiguous(), 1e-5, 0.5)
+    check(view(x).contiguous(), view(y), 1e-5, 0.5)
+
+
+def test_dtypes_may_differ_under_autocast():
+    x, y = draw((3, 5, 32))
+    check(x, y.bfloat16(), 2e-2, 0.5)
+    check(x, y.bfloat16(), 2e-2)
+
+
+@dtypes
+def test_norm_and_the_gradient_from_elsewhere(dtype, tolerance):
+    x, weight = torch.randn(3, 17, 96).to(dtype), torch.randn(2, 3, 17, 96)
+
+    def op(x):
+        same, z = norm_beside(x, eps=0.1, **TRITON)
+        assert same.dtype == z.dtype == dtype and torch.equal(same, x)
+        return torch.stack((same, z))
+
+    def expected(x):
+        return torch.stack((x, equations.rms_norm(x, eps=0.1)))
+
+    assert relative_error(op(x), expected(x.double())) < tolerance
+    (gradient,) = gradients(op, [x], weight)
+    (wanted,) = gradients(expected, [x.double()], weight)
+    assert gradient.dtype == dtype and relative_error(gradient, wanted) < tolerance
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_of_the_gradients_alone(which):
+    x, y = draw((3, 5, 16))
+    wide = x.double(), y.double()
+    ones = torch.ones_like(y)
+    for op, exact, tensors in (
+        (lambda x: norm_beside(x, eps=0.1, **TRITON), equation(1, 0), (x,)),
+        (lambda *t: add_and_norm(*t, eps=0.1, **TRITON), equation(1, 0), (x, y)),
+    ):
+        zero = [0 * y.double()] if len(tensors) == 1 else []
+        computed = gradients(lambda *t, op=op: op(*t)[which], tensors, ones)
+        wanted = gradients(
+            lambda *t, exact=exact, zero=zero: exact(*t, *zero)[which],
+            wide[: len(tensors)],
+            ones,
+        )
+        for gradient, expected in zip(computed, wanted, strict=True):
+            assert relative_error(gradient, expected) < 1e-5
+
+
+def masks(dropout_p, shape=(20, 50, 64), seeds=(1,)):
+    x, y = torch.zeros(shape), torch.ones(shape)
+    found = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        found.append(add_dropped(x, y, dropout_p=dropout_p, **TRITON))
+    return found
+
+
+def assert_near(tensor, expected):
+    """The mean of independent 0 and 1, within five standard deviations."""
+    deviation = (expected * (1 - expected) / tensor.numel()) ** 0.5
+    assert abs(tensor.double().mean().item() - expected) < 5 * deviation
+
+
+@pytest.mark.parametrize("dropout_p", [0.1, 0.5, 0.93])
+def test_how_much_is_dropped_and_how_the_rest_grows(dropout_p):
+    (total,) = masks(dropout_p)
+    kept = total != 0
+    assert_near(kept, 1 - dropout_p)
+    torch.testing.assert_close(
+        total[kept], torch.full_like(total[kept], 1 / (1 - dropout_p))
+    )
+    # every column and every row has its share
+    for share in (kept.double().mean((0, 1)), kept.double().mean((0, 2))):
+        assert (share - (1 - dropout_p)).abs().max() < 0.15
+
+
+@pytest.mark.parametrize(("dim", "distance"), [(2, 1), (2, 2), (2, 3), (2, 4), (1, 1)])
+def test_neighbours_are_dropped_independently(dim, distance):
+    (total,) = masks(0.5)
+    kept = total != 0
+    length = kept.shape[dim] - distance
+    one, other = kept.narrow(dim, 0, length), kept.narrow(dim, distance, length)
+    assert_near(one == other, 0.5)
+
+
+def test_seeds_decide_what_is_dropped():
+    one, again, other = (total != 0 for total in masks(0.5, seeds=(1, 1, 2)))
+    assert torch.equal(one, again)
+    assert_near(one == other, 0.5)
+    # the next call of one seed has another mask
+    torch.manual_seed(1)
+    first, second = (
+        add_dropped(0 * one.float(), one.float() + 1, dropout_p=0.5, **TRITON) != 0
+        for _ in range(2)
+    )
+    assert torch.equal(first, one)
+    assert_near(first == second, 0.5)
+
+
+def test_nothing_and_everything_is_dropped():
+    x, y = draw((3, 5, 16))
+    assert torch.equal(add_dropped(x, y, dropout_p=0.0, **TRITON), x + y)
+    for op in (add_dropped, lambda *a, **k: add_and_norm(*a, **k)[0]):
+        x, y = (t.detach().requires_grad_() for t in (x, y))
+        total = op(x, y, dropout_p=1.0, **TRITON)
+        total.sum().backward()
+        assert torch.equal(total, x)
+        assert (x.grad == 1).all() and (y.grad == 0).all()
+
+
+def test_the_backward_pass_drops_what_the_forward_pass_dropped():
+    x, y = (t.requires_grad_() for t in draw((7, 30, 96)))
+    total = add_dropped(x, y, dropout_p=0.3, **TRITON)
+    total.sum().backward()
+    mask = mask_of(total.detach(), x.detach(), y.detach())
+    torch.testing.assert_close(y.grad, mask / 0.7, check_dtype=False)
+    assert (x.grad == 1).all()
+
+
+def test_finite_differences():
+    """Along a line through both inputs, for one mask."""
+    x, y, dx, dy = (torch.randn(4, 6, 32) for _ in range(4))
+    weight = torch.randn(2, 4, 6, 32)
+
+    def loss(x, y):
+        torch.manual_seed(9)
+        return (both(x, y, dropout_p=0.4).double() * weight).sum()
+
+    step = 1e-2
+    ahead, behind = (loss(x + h * dx, y + h * dy) for h in (step, -step))
+    leaves = x.requires_grad_(), y.requires_grad_()
+    grads = torch.autograd.grad(loss(*leaves), leaves)
+    slope = sum((g.double() * d).sum() for g, d in zip(grads, (dx, dy), strict=True))
+    assert abs((ahead - behind) / (2 * step) / slope - 1) < 1e-2
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointing_draws_the_same_again(use_reentrant):
+    x, y = draw((5, 6, 32))
+
+    def function(x, y):
+        x, z = add_and_norm(x, y, dropout_p=0.3, **TRITON)
+        return add_dropped(x, z, dropout_p=0.3, **TRITON)
+
+    def again(x, y):
+        return checkpoint(function, x, y, use_reentrant=use_reentrant)
+
+    results = []
+    for op in (function, again):
+        torch.manual_seed(2)
+        results.append(gradients(op, (x, y), torch.ones_like(x)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_torch_compile_takes_torchs_ops():
+    torch._dynamo.reset()
+    x, y = draw((5, 6, 32))
+
+    def function(x, y, dropout_p=0.0):
+        x, z = norm_beside(x, **TRITON)
+        x, z = add_and_norm(x, z * y, dropout_p=dropout_p, **TRITON)
+        return add_dropped(x, z, dropout_p=dropout_p, **TRITON)
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, y), function(x, y))
+    first, second = (compiled(x, y, 0.5) for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_a_captured_graph_takes_torchs_ops(monkeypatch):
+    """A seed would be the same in each replay."""
+    x, y = draw((5, 6, 32))
+    drawn = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(
+        torch.nn.functional, "dropout", lambda y, p: drawn.append(p) or y
+    )
+    add_dropped(x, y, dropout_p=0.3, **TRITON)
+    add_and_norm(x, y, dropout_p=0.2, **TRITON)
+    assert drawn == [0.3, 0.2]
+
+
+def test_one_launch_each():
+    with as_on_a_gpu():
+        x = torch.empty(3, 5, 16).requires_grad_()
+
+        def step():
+            same, z = norm_beside(x, **TRITON)
+            same, z = add_and_norm(same, z, dropout_p=0.1, **TRITON)
+            results.append(add_dropped(same, z, dropout_p=0.1, **TRITON))
+
+        results = []
+        forward = trace(step)
+        grad = torch.empty_like(x)
+        backward = trace(lambda: results[0].backward(grad))
+    # the poison in new memory is no part of it
+    one, two = (
+        [k["name"] for k in passes.kernels if k["name"] != "fill_"]
+        for passes in (forward, backward)
+    )
+    assert one == ["residual_kernel"] * 3 and two == ["residual_backward_kernel"] * 3
+
+
+def test_rows_beyond_a_program_are_refused():
+    x = torch.ones(1, 8193)
+    for op in (norm_beside, lambda x, **k: add_and_norm(x, x, **k)):
+        with refuses(ValueError, "backend='triton'", "width 8193", "up to 8192"):
+            op(x, **TRITON)
