@@ -49,23 +49,33 @@ def _triton_linear_attention(
     pads = None
     if key_padding_mask is not None:
         pads = key_padding_mask.contiguous().view(torch.uint8)
-    divisor = eps if normalize else None
-    if not causal:
-        return kernels.bidirectional_linear_attention(
-            query, key, value, pads, feature_map, divisor
-        )[0]
     state = vector = None
     if initial_state is not None:
         state = initial_state.key_value
         if normalize:
             vector = initial_state.key_sum
-    if _is_step(query, key, value, initial_state):
+    needs_grad = _need_grad(query, key, value, state, vector)
+    divisor = eps if normalize else None
+    if not causal:
+        return kernels.bidirectional_linear_attention(
+            query, key, value, pads, feature_map, divisor, needs_grad
+        )[0]
+    if state is not None and query.shape[1] == 1 and not needs_grad:
         (output,) = kernels.linear_attention_step(
             query, key, value, pads, state, vector, feature_map, divisor
         )
     else:
         output, state, vector = kernels.causal_linear_attention(
-            query, key, value, state, vector, pads, feature_map, divisor, return_state
+            query,
+            key,
+            value,
+            state,
+            vector,
+            pads,
+            feature_map,
+            divisor,
+            return_state,
+            needs_grad,
         )
     if not return_state:
         return output
@@ -182,10 +192,12 @@ def _is_step(
     """Whether a call is one token that updates a state in place."""
     if initial_state is None or query.shape[1] != 1:
         return False
-    tensors = [query, key, value, initial_state.key_value]
-    if initial_state.key_sum is not None:
-        tensors.append(initial_state.key_sum)
-    return not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+    return not _need_grad(query, key, value, *initial_state[:2])
+
+
+def _need_grad(*tensors: Tensor | None) -> bool:
+    needed = (x is not None and x.requires_grad for x in tensors)
+    return torch.is_grad_enabled() and any(needed)
 
 
 def _kernels(

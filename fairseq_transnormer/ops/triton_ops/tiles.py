@@ -164,6 +164,18 @@ def add_states(state, states, low, high, offsets, SIZE: tl.constexpr):
 
 
 @triton.jit
+def centred(state, vector):
+    """state - m vector^T, and m, for the m that leaves the least of it.
+
+    A product with the difference has small numbers to round where the state is nearly
+    the sum of keys times the mean of the values.
+    """
+    square = tl.sum(vector * vector, 0)
+    m = tl.sum(state * vector[None, :], 1) / tl.where(square > 0, square, 1.0)
+    return state - m[:, None] * vector[None, :], m
+
+
+@triton.jit
 def feature_map(x, PHI: tl.constexpr):
     """phi(x) for x in float32; PHI is a name of ``ops.FEATURE_MAPS``."""
     if PHI == "elu":

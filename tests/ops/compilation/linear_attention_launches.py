@@ -36,12 +36,12 @@ TUPLES = {
 VECTORS = ("initial vector", "vector sums", "final vector")
 # how many tensors each kernel gets the strides of
 STRIDED = {
-    causal_kernels.causal_forward_kernel: 4,
+    causal_kernels.causal_forward_kernel: 5,
     causal_kernels.causal_backward_kernel: 7,
     segment_sums_kernel: 2,
-    bidirectional.bidirectional_forward_kernel: 2,
+    bidirectional.bidirectional_forward_kernel: 3,
     bidirectional.bidirectional_backward_kernel: 7,
-    normalizer_backward_kernel: 3,
+    normalizer_backward_kernel: 4,
     step_kernel: 6,
 }
 # of float32, where they are not left out
@@ -53,7 +53,7 @@ SUMS = {
 # of the tensors that a call may be without, those that it has
 STATES = ("pads", "initial", "final", "grad_final", "grad_initial")
 STATE_VECTORS = ("initial vector", "final vector", "grad_final vector")
-NORMALIZED = ("score_sums", "score_grads", "vectors", "grad_vectors")
+NORMALIZED = ("score_sums", "score_grads", "vectors", "grad_vectors", "rest")
 FORWARD = causal_kernels.causal_forward_kernel
 BACKWARD = causal_kernels.causal_backward_kernel
 ROWS = bidirectional.bidirectional_forward_kernel
@@ -71,18 +71,23 @@ LAUNCHES = {
     "bidirectional backward": (ROWS_BACKWARD, "bidirectional backward", (), {}),
     "step": (step_kernel, None, (), {}),
     # a model without LRPE, padded, that continues after a state
-    "segments forward, all options": (
-        FORWARD,
-        "segments forward",
-        ("state sums", *STATES),
-        {"PHI": "1+elu"},
-    ),
-    "segments backward, all options": (
-        BACKWARD,
-        "segments backward",
-        ("state sums", *STATES),
-        {"PHI": "1+elu"},
-    ),
+    **{
+        f"{name}, all options": (
+            kernel,
+            name.replace("segment ", ""),
+            STATES + (("state sums",) if "segments" in name else ()),
+            {"PHI": "1+elu", "SHORT": "short" in name},
+        )
+        for name, kernel in (
+            ("short forward", FORWARD),
+            ("short backward", BACKWARD),
+            ("segments forward", FORWARD),
+            ("segments backward", BACKWARD),
+            ("segment sums", segment_sums_kernel),
+            ("bidirectional forward", ROWS),
+            ("bidirectional backward", ROWS_BACKWARD),
+        )
+    },
     # averages
     "short forward, normalized": (
         FORWARD,
@@ -190,8 +195,16 @@ def _type(name: str, dtype: str, present: tuple, kernel) -> str | tuple | None:
         return None
     if name == "pads":
         return "*u8"
+    if name == "rest":
+        return None if dtype == "fp32" else f"*{dtype}"
     if optional or name == "sums":
         return "*fp32"
     if name == "grad_sums" and kernel is not normalizer_backward_kernel:
         return "*fp32"
-    return "*fp32" if name in OUTPUTS and dtype == "fp16" else f"*{dtype}"
+    # a sum leaves float16's range; an average, and its gradient, do not
+    average = name == "output" or (name, kernel) == (
+        "grad_output",
+        normalizer_backward_kernel,
+    )
+    wide = dtype == "fp16" and not (average and "score_sums" in present)
+    return "*fp32" if name in OUTPUTS and wide else f"*{dtype}"

@@ -249,17 +249,19 @@ def operator_calls():
         ),
         "lrpe": (q, k, *parameters, "1+elu"),
         "lrpe_backward": (q, k, *parameters, v, None, "1+elu"),
-        "causal_linear_attention": (q, k, v, state, vector, pads, "elu", 1e-6, True),
+        "causal_linear_attention": (
+            *(q, k, v, state, vector, pads, "elu", 1e-6, True, True),
+        ),
         "lrpe_in_place": (packed, *parameters, "1+elu"),
         "lrpe_packed_backward": (packed, *parameters, q, None, v, "1+elu"),
         "causal_linear_attention_backward": (
             *(q, k, v, v.clone(), None, None, state, vector, pads, v.clone()),
-            *(None, None, totals, "elu", 1e-6, True),
+            *(None, None, totals, None, "elu", 1e-6, True),
         ),
-        "bidirectional_linear_attention": (q, k, v, pads, "relu", 1e-6),
+        "bidirectional_linear_attention": (q, k, v, pads, "relu", 1e-6, True),
         "bidirectional_linear_attention_backward": (
             *(q, k, v, v.clone(), pads, v.clone(), sums, vectors, totals),
-            *("relu", 1e-6),
+            *(None, "relu", 1e-6),
         ),
         "linear_attention_step": (
             *(*token, None, state.clone(), vector.clone(), "elu", 1e-6),

@@ -33,6 +33,7 @@ from ..launching import (
 )
 from ..tiles import (
     add_states,
+    centred,
     from_column,
     head_rows,
     inside_rows,
@@ -58,6 +59,7 @@ from .sums import segment_sums
 def bidirectional_forward_kernel(
     query,
     output,
+    rest,
     score_sums,
     sums,
     vectors,
@@ -79,7 +81,8 @@ def bidirectional_forward_kernel(
     """strides: of query and output. sums: (B * H, segments, D, E).
 
     NORMALIZE: vectors, the sums of phi(k), (B * H, segments, D); score_sums, where t
-    goes, (B * H, N).
+    goes, (B * H, N); rest, where what rounding takes off the output goes, or None, with
+    its strides the last.
     parts of ``part`` queries each. Grid: (B * H * parts, E / TILE).
     """
     program = tl.program_id(0).to(tl.int64)
@@ -87,10 +90,13 @@ def bidirectional_forward_kernel(
     sequence = program // parts
     row, head = sequence // heads, sequence % heads
     first = (program % parts) * part
+    if rest is not None:
+        rest = from_column(head_rows(rest, strides[2], row, head), column)
     _write_rows(
         head_rows(query, strides[0], row, head),
         from_column(head_rows(output, strides[1], row, head), column),
         None,
+        rest,
         None,
         sums + sequence * segments * D * E,
         vectors,
@@ -177,6 +183,7 @@ def bidirectional_backward_kernel(
             from_column(head_rows(grad_query, dq_strides, row, head), column),
             from_column(head_rows(query, q_strides, row, head), column),
             None,
+            None,
             sums,
             vectors,
             score_grads,
@@ -201,6 +208,7 @@ def bidirectional_backward_kernel(
             head_rows(value, v_strides, row, head),
             from_column(head_rows(grad_key, dk_strides, row, head), column),
             from_column(head_rows(key, k_strides, row, head), column),
+            None,
             pads,
             grad_sums,
             grad_vectors,
@@ -225,6 +233,7 @@ def bidirectional_backward_kernel(
         _write_rows(
             head_rows(key, k_strides, row, head),
             from_column(head_rows(grad_value, dv_strides, row, head), column),
+            None,
             None,
             pads,
             grad_sums,
@@ -252,6 +261,7 @@ def _write_rows(
     a,
     y,
     mapped,
+    rest,
     pads,
     sums,
     vectors,
@@ -274,7 +284,8 @@ def _write_rows(
     """Write rows first ... last - 1 of y; S is the sum of sums (segments, D, E).
 
     a, y: rows; y from ``column`` on. mapped: rows of q or k where y is their gradient,
-        else None; there S is stored transposed.
+        else None; there S is stored transposed. rest: of what rounding takes off y, or
+        None.
     vectors: for NORMALIZE, their sum z is for the output as wide as a, and gives t; for
         dQ and dK it has a tile of y's columns, and is added with the weights g or 1.
     scores: t to be written, or g, or None for 1.
@@ -301,6 +312,8 @@ def _write_rows(
         vector = tl.load(vectors)
         for other in range(1, segments):
             vector += tl.load(vectors + other * SIZE)
+        if TRANSPOSED:
+            state, centre = centred(state, vector)
     for start in range(first, tl.minimum(last, length), CHUNK):
         inside = inside_rows(start, length, CHUNK)
         keep = kept_rows(start, length, pads, CHUNK)
@@ -308,14 +321,30 @@ def _write_rows(
         a_tile = load_tile(a, start, keep, not TRANSPOSED, CHUNK, WIDTH, PHI)
         tile = tl.zeros((CHUNK, TILE), tl.float32)
         if NORMALIZE and TRANSPOSED:
-            tile += vector[None, :]
+            weight = tl.sum(a_tile.to(tl.float32) * centre[None, :], 1)
             if scores is not None:
-                tile *= tl.load(scores + tokens, mask=inside, other=0.0)[:, None]
+                weight += tl.load(scores + tokens, mask=inside, other=0.0)
+            else:
+                weight += 1.0
+            tile += weight[:, None] * vector[None, :]
         tile = mixed_dot(a_tile, state, tile, PRECISION)
         if OUTPUT:
             total = tl.sum(a_tile.to(tl.float32) * vector[None, :], 1)
             tile /= tl.maximum(total, eps)[:, None]
             tl.store(scores + tokens, total, mask=inside & (column == 0))
+            if rest is not None:
+                store_tile(
+                    tile - tile.to(y[0].dtype.element_ty).to(tl.float32),
+                    rest,
+                    start,
+                    inside,
+                    keep,
+                    None,
+                    False,
+                    CHUNK,
+                    TILE,
+                    PHI,
+                )
         store_tile(tile, y, start, inside, keep, mapped, TRANSPOSED, CHUNK, TILE, PHI)
 
 
@@ -326,11 +355,13 @@ def _forward(
     pads: Tensor | None,
     feature_map: str,
     eps: float | None,
+    needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
     """The output; then what the backward pass reads.
 
     That is the segments' sums of phi(k)^T v and, with eps, the smallest divisor of the
-    sum normaliser, of phi(k), and the sums of the scores, (B * H, N); else None.
+    sum normaliser, of phi(k), the sums of the scores, (B * H, N), and, if it
+    ``needs_grad``, what rounding took off the output, as it; else None.
     """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
@@ -342,7 +373,10 @@ def _forward(
     )
     dtype = query.dtype if normalize else unscaled_output_dtype(query.dtype)
     output = empty_rows(query, length, value_width, dtype)
-    score_sums = None
+    score_sums = rest = None
+    if normalize and needs_grad and dtype != torch.float32:
+        rest = torch.empty_like(output)
+    strided = (query, output) + (() if rest is None else (rest,))
     if normalize:
         score_sums = torch.empty(
             (batch * heads, length), dtype=torch.float32, device=query.device
@@ -356,10 +390,11 @@ def _forward(
         (batch * heads * parts, tiles),
         query,
         output,
+        rest,
         score_sums,
         sums,
         vectors,
-        strides((query, output)),
+        strides(strided),
         length,
         heads,
         sums.shape[1],
@@ -373,7 +408,7 @@ def _forward(
         NORMALIZE=normalize,
         **options,
     )
-    return output, sums, vectors, score_sums
+    return output, sums, vectors, score_sums, rest
 
 
 def _backward(
@@ -386,12 +421,13 @@ def _backward(
     sums: Tensor,
     vectors: Tensor | None,
     score_sums: Tensor | None,
+    rest: Tensor | None,
     feature_map: str,
     eps: float | None,
 ) -> tuple[Tensor, ...]:
     """Gradients of query, key and value.
 
-    output, vectors, score_sums: what _forward returned, with eps alone.
+    output, vectors, score_sums, rest: what _forward returned, with eps alone.
     """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
@@ -403,7 +439,7 @@ def _backward(
     score_grads = None
     if normalize:
         grad_output, score_grads = normalizer_gradients(
-            grad_output, output, score_sums, eps
+            grad_output, output, rest, score_sums, eps
         )
     else:
         vectors = None
@@ -451,7 +487,7 @@ def _backward(
 
 
 def _save(ctx, arguments, outputs):
-    query, key, value, pads, ctx.feature_map, ctx.eps = arguments
+    query, key, value, pads, ctx.feature_map, ctx.eps, _ = arguments
     output = None if ctx.eps is None else outputs[0]
     ctx.save_for_backward(query, key, value, pads, output, *outputs[1:])
 
@@ -459,7 +495,7 @@ def _save(ctx, arguments, outputs):
 def _gradients(ctx, backward, grad_output):
     query, key, value, *saved = ctx.saved_tensors
     grads = backward(query, key, value, grad_output, *saved, ctx.feature_map, ctx.eps)
-    return *grads, None, None, None
+    return *grads, None, None, None, None
 
 
 # arguments: as of _forward, with contiguous rows; returns the output alone
@@ -467,11 +503,11 @@ bidirectional_linear_attention = differentiable(
     "bidirectional_linear_attention",
     _forward,
     "(Tensor query, Tensor key, Tensor value, Tensor? pads, str feature_map, "
-    "float? eps) -> (Tensor, Tensor, Tensor, Tensor)",
+    "float? eps, bool needs_grad) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     _backward,
     "(Tensor query, Tensor key, Tensor value, Tensor grad_output, Tensor? pads, "
     "Tensor? output, Tensor sums, Tensor? vectors, Tensor? score_sums, "
-    "str feature_map, float? eps) -> (Tensor, Tensor, Tensor)",
+    "Tensor? rest, str feature_map, float? eps) -> (Tensor, Tensor, Tensor)",
     save=_save,
     gradients=_gradients,
     results=1,

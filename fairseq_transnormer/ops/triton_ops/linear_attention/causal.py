@@ -45,16 +45,19 @@ def _forward(
     feature_map: str,
     eps: float | None,
     return_state: bool,
+    needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
     """The output; the state after the last token and, with eps, its sum of keys.
 
-    Then what the backward pass reads: the segments' sums and their vectors, and the
-    sums of the scores, (B * H, N). None for what there is not.
+    Then what the backward pass reads: the segments' sums and their vectors, the sums of
+    the scores, (B * H, N), and what rounding took off the output, as it. None for what
+    there is not.
 
     Args:
         initial, initial_vector: (B, H, D, E) and (B, H, D), float32, or None.
         pads: uint8 (B, N), not 0 at pads, or None.
         eps: smallest divisor of the sum normaliser, or None without it.
+        needs_grad: whether a backward pass may come.
     """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
@@ -75,6 +78,10 @@ def _forward(
             final_vector = torch.empty((batch, heads, width), **options)
     dtype = query.dtype if normalize else unscaled_output_dtype(query.dtype)
     output = empty_rows(query, length, value_width, dtype)
+    rest = None
+    if normalize and needs_grad and dtype != torch.float32:
+        rest = torch.empty_like(output)
+    strided = (query, key, value, output) + (() if rest is None else (rest,))
     segments = triton.cdiv(length, plan.segment)
     tile = min(value_width, WIDEST_TILE)
     launch(
@@ -84,11 +91,12 @@ def _forward(
         key,
         value,
         output,
+        rest,
         score_sums,
         pads,
         (_contiguous(initial), sums, final),
         (_contiguous(initial_vector), vectors, final_vector),
-        strides((query, key, value, output)),
+        strides(strided),
         length,
         heads,
         segments,
@@ -105,7 +113,7 @@ def _forward(
     if plan != causal_plan("backward", query, value, normalize=normalize):
         # they are of no use there, and would be kept until then
         sums = vectors = None
-    return output, final, final_vector, sums, vectors, score_sums
+    return output, final, final_vector, sums, vectors, score_sums, rest
 
 
 def _backward(
@@ -122,13 +130,14 @@ def _backward(
     sums: Tensor | None,
     vectors: Tensor | None,
     score_sums: Tensor | None,
+    rest: Tensor | None,
     feature_map: str,
     eps: float | None,
     initial_needs_grad: bool,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key and value; where needed, of initial and its vector.
 
-    output, score_sums: what _forward returned, with eps alone.
+    output, score_sums, rest: what _forward returned, with eps alone.
     """
     batch, length, heads, width = query.shape
     value_width = value.shape[-1]
@@ -143,7 +152,7 @@ def _backward(
     elif normalize:
         grad_output = with_near_tokens(grad_output)
         grad_output, score_grads = normalizer_gradients(
-            grad_output, output, score_sums, eps
+            grad_output, output, rest, score_sums, eps
         )
     grad_output = with_near_tokens(grad_output)
     if normalize:
@@ -231,7 +240,7 @@ def _both(
 
 
 def _save(ctx, arguments, outputs):
-    query, key, value, initial, vector, pads, ctx.feature_map, ctx.eps, _ = arguments
+    query, key, value, initial, vector, pads, ctx.feature_map, ctx.eps, *_ = arguments
     output = None if ctx.eps is None else outputs[0]
     ctx.save_for_backward(
         query, key, value, initial, vector, pads, output, *outputs[3:]
@@ -261,7 +270,7 @@ def _gradients(ctx, backward, grad_output, grad_final, grad_final_vector):
         grad_initial = None
     if not initial_needs_grad or ctx.eps is None:
         grad_vector = None
-    return *grads, grad_initial, grad_vector, None, None, None, None
+    return *grads, grad_initial, grad_vector, None, None, None, None, None
 
 
 # arguments: as of _forward, with contiguous rows; returns output, state and its vector
@@ -269,13 +278,13 @@ causal_linear_attention = differentiable(
     "causal_linear_attention",
     _forward,
     "(Tensor query, Tensor key, Tensor value, Tensor? initial, Tensor? initial_vector, "
-    "Tensor? pads, str feature_map, float? eps, bool return_state) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "Tensor? pads, str feature_map, float? eps, bool return_state, bool needs_grad) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _backward,
     "(Tensor query, Tensor key, Tensor value, Tensor? grad_output, Tensor? grad_final, "
     "Tensor? grad_final_vector, Tensor? initial, Tensor? initial_vector, Tensor? pads, "
     "Tensor? output, Tensor? sums, Tensor? vectors, Tensor? score_sums, "
-    "str feature_map, float? eps, bool initial_needs_grad) "
+    "Tensor? rest, str feature_map, float? eps, bool initial_needs_grad) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     save=_save,
     gradients=_gradients,

@@ -24,7 +24,9 @@ and dK become
 
     dQ      du_i . v_j + g_i          dK      v_i . du_j + g_j
 
-and the vectors beside their states are sum_j phi(k_j) and sum_j g_j phi(q_j).
+and the vectors beside their states are sum_j phi(k_j) and sum_j g_j phi(q_j). As g_i is
+-du_i . y_i, dQ is made of du . (v - y), and small where values are near their mean: y
+must not be rounded for it, nor a state before what it shares with the vector is out.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ def causal_forward_kernel(
     key,
     value,
     output,
+    rest,
     score_sums,
     pads,
     states,
@@ -67,7 +70,8 @@ def causal_forward_kernel(
 
     initial, final: (B * H, D, E) or None; sums of phi(k)^T v, (B * H, segments, D, E)
     or None. NORMALIZE: score_sums, where t goes, (B * H, N), and vectors, the sums of
-    phi(k) that belong to the states, (B * H, D) and (B * H, segments, D).
+    phi(k) that belong to the states, (B * H, D) and (B * H, segments, D); rest, where
+    what rounding takes off the output goes, or None, with its strides the last.
     Grid: (B * H * segments, E / TILE).
     """
     program = tl.program_id(0).to(tl.int64)
@@ -79,6 +83,8 @@ def causal_forward_kernel(
     initial, sums, final = states
     if NORMALIZE:
         score_sums += sequence * length
+    if rest is not None:
+        rest = from_column(head_rows(rest, strides[4], row, head), column)
     if pads is not None:
         pads += row * length
     write_segment(
@@ -88,6 +94,7 @@ def causal_forward_kernel(
             from_column(head_rows(value, strides[2], row, head), column),
             from_column(head_rows(output, strides[3], row, head), column),
             None,
+            rest,
         ),
         (False, True, False),
         pads,
@@ -322,6 +329,7 @@ def _write_gradient(
             from_column(_pick_rows(gradient, WHICH, k, q, do), column),
             from_column(_pick_rows(gradient, WHICH, dq, dk, dv), column),
             from_column(_pick_rows(gradient, WHICH, q, k, k), column),
+            None,
         ),
         (gradient > 0, gradient == 2, gradient < 2),
         pads,

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from ..tiles import (
     add_states,
+    centred,
     inside_rows,
     kept_rows,
     load_tile,
@@ -52,8 +53,8 @@ def write_segment(
 ):
     """Write segment ``index`` of y, as the file's head says.
 
-    rows: of a, b, c, y, and of q or k where y is their gradient, else None; c, y and
-        these from ``column`` on.
+    rows: of a, b, c, y, and of q or k where y is their gradient, else None; of what
+        rounding takes off y, or None. All but a and b from ``column`` on.
     way: whether it goes in reverse; whether y is the output or dV; whether it is dQ or
         dK, whose states are stored transposed.
     outside, present: the state that the tokens start from, None for zero, and whether
@@ -308,7 +309,7 @@ def _write_chunk(
     PRECISION: tl.constexpr,
 ):
     """Write a chunk of y; returns the state and the vector after it (ADVANCE)."""
-    a, _, _, y, mapped = rows
+    a, _, _, y, mapped, rest = rows
     reverse, plain, transposed = way
     inside = inside_rows(start, length, CHUNK)
     keep = inside
@@ -324,20 +325,36 @@ def _write_chunk(
     visible = index[:, None] >= index[None, :]
     scores = tl.zeros((CHUNK, CHUNK), tl.float32)
     tile = tl.zeros((CHUNK, TILE), tl.float32)
+    before = state
     if NORMALIZE:
         shift, weights = _score_shifts(mapped, way, scores_at, start, length, CHUNK)
         if mapped is not None:
             scores += shift[:, None] * weights[None, :]
+            before, centre = centred(state, vector)
+            shift += tl.sum(a_tile.to(tl.float32) * centre[None, :], 1)
             tile += shift[:, None] * vector[None, :]
     scores = mixed_dot(a_tile, tl.trans(b_tile), scores, PRECISION)
     scores = tl.where(visible, scores, 0.0)
-    tile = mixed_dot(a_tile, state, tile, PRECISION)
+    tile = mixed_dot(a_tile, before, tile, PRECISION)
     tile = mixed_dot(scores, c_tile, tile, PRECISION)
     if NORMALIZE and mapped is None:
         sums = tl.sum(scores, 1) + tl.sum(a_tile.to(tl.float32) * vector[None, :], 1)
         tile /= tl.maximum(sums, eps)[:, None]
         tokens = start + tl.arange(0, CHUNK)
         tl.store(scores_at + tokens, sums, mask=inside & writes_scores)
+        if rest is not None:
+            store_tile(
+                tile - tile.to(y[0].dtype.element_ty).to(tl.float32),
+                rest,
+                start,
+                inside,
+                keep,
+                None,
+                False,
+                CHUNK,
+                TILE,
+                PHI,
+            )
     if ADVANCE:
         state = mixed_dot(tl.trans(b_tile), c_tile, state, PRECISION)
         if NORMALIZE:
@@ -359,7 +376,7 @@ def _load_summed(
     PHI: tl.constexpr,
 ):
     """A chunk of b and c. Forwards these are keys and values, and pads are zero."""
-    _, b, c, _, _ = rows
+    _, b, c, _, _, _ = rows
     reverse, plain, transposed = way
     keep = inside_rows(start, length, CHUNK)
     if pads is not None:

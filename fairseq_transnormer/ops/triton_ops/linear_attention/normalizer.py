@@ -23,6 +23,7 @@ TILE = 4096
 def normalizer_backward_kernel(
     grad_output,
     output,
+    rest,
     score_sums,
     grad_sums,
     score_grads,
@@ -36,7 +37,9 @@ def normalizer_backward_kernel(
 ):
     """du = dy / max(t, eps), and g = -(du . y) where t is no less than eps, else 0.
 
-    strides: of grad_output, output and grad_sums (du). score_sums (t), score_grads (g):
+    y: output, and rest, what rounding took off it, unless that is None.
+    strides: of grad_output, output, grad_sums (du) and rest. score_sums (t),
+    score_grads (g):
     (B * H, N). Grid: (B * H * chunks,).
     """
     program = tl.program_id(0).to(tl.int64)
@@ -64,10 +67,22 @@ def normalizer_backward_kernel(
         E,
         "identity",
     )
+    y = y.to(tl.float32)
+    if rest is not None:
+        low = load_tile(
+            head_rows(rest, strides[3], row, head),
+            start,
+            inside,
+            True,
+            ROWS,
+            E,
+            "identity",
+        )
+        y += low.to(tl.float32)
     du = dy.to(tl.float32) / tl.maximum(total, eps)[:, None]
     # as rounded as the scores that g is added to, so that the same parts cancel
     du = du.to(grad_sums.dtype.element_ty)
-    grads = tl.sum(du.to(tl.float32) * y.to(tl.float32), 1)
+    grads = tl.sum(du.to(tl.float32) * y, 1)
     grads = tl.where(total >= eps, -grads, 0.0)
     store_tile(
         du,
@@ -85,12 +100,17 @@ def normalizer_backward_kernel(
 
 
 def normalizer_gradients(
-    grad_output: Tensor, output: Tensor, score_sums: Tensor, eps: float
+    grad_output: Tensor,
+    output: Tensor,
+    rest: Tensor | None,
+    score_sums: Tensor,
+    eps: float,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of u, (B, N, H, E), and of t, (B * H, N), float32.
 
     Args:
         grad_output, output: of y, (B, N, H, E).
+        rest: what rounding took off the output, or None.
         score_sums: t, (B * H, N), float32.
         eps: smallest divisor.
 
@@ -102,15 +122,17 @@ def normalizer_gradients(
     score_grads = torch.empty_like(score_sums)
     rows = TILE // width
     chunks = triton.cdiv(length, rows)
+    strided = (grad_output, output, grad_sums) + (() if rest is None else (rest,))
     launch(
         normalizer_backward_kernel,
         (batch * heads * chunks,),
         grad_output,
         output,
+        rest,
         score_sums,
         grad_sums,
         score_grads,
-        strides((grad_output, output, grad_sums)),
+        strides(strided),
         length,
         heads,
         chunks,
