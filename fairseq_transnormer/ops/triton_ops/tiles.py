@@ -151,6 +151,14 @@ def state_offsets(HEIGHT: tl.constexpr, TILE: tl.constexpr, WIDTH: tl.constexpr)
 
 
 @triton.jit
+def as_multiplied(x, tile):
+    """x in float32, rounded as mixed_dot rounds it beside the tile."""
+    if tile.dtype == tl.bfloat16:
+        x = x.to(tl.bfloat16).to(tl.float32)
+    return x
+
+
+@triton.jit
 def add_states(state, states, low, high, offsets, SIZE: tl.constexpr):
     """state + the tiles at ``offsets`` of states low ... high - 1, of SIZE numbers.
 
@@ -164,15 +172,17 @@ def add_states(state, states, low, high, offsets, SIZE: tl.constexpr):
 
 
 @triton.jit
-def centred(state, vector):
-    """state - m vector^T, and m, for the m that leaves the least of it.
+def centred(state, vector, AXIS: tl.constexpr):
+    """state - the outer product of vector and m, and m, for that with the least rest.
 
-    A product with the difference has small numbers to round where the state is nearly
-    the sum of keys times the mean of the values.
+    vector: along AXIS of the state; m along the other. A product with the rest has
+    small numbers to round where the state is nearly the sum of the keys times the mean
+    of the values.
     """
+    along = tl.expand_dims(vector, 1 - AXIS)
     square = tl.sum(vector * vector, 0)
-    m = tl.sum(state * vector[None, :], 1) / tl.where(square > 0, square, 1.0)
-    return state - m[:, None] * vector[None, :], m
+    m = tl.sum(state * along, AXIS) / tl.where(square > 0, square, 1.0)
+    return state - along * tl.expand_dims(m, AXIS), m
 
 
 @triton.jit

@@ -203,6 +203,13 @@ def test_float16_averages_of_sums_beyond_its_range(causal, form):
     assert computed["output"].isfinite().all()
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_averages_of_values_far_from_zero(causal):
+    """Gradients of queries come from how values differ, however large their mean is."""
+    query, key, value = draw(130, torch.bfloat16)
+    check((query, key, value + 4), causal=causal, normalize=True, feature_map="1+elu")
+
+
 @pytest.mark.parametrize("with_sum", [True, False])
 def test_a_loss_over_one_part_of_the_state(with_sum):
     leaves = [x.abs().requires_grad_() for x in draw(70)]

@@ -313,7 +313,9 @@ def _write_rows(
         for other in range(1, segments):
             vector += tl.load(vectors + other * SIZE)
         if TRANSPOSED:
-            state, centre = centred(state, vector)
+            state, centre = centred(state, vector, 1)
+        else:
+            state, centre = centred(state, vector, 0)
     for start in range(first, tl.minimum(last, length), CHUNK):
         inside = inside_rows(start, length, CHUNK)
         keep = kept_rows(start, length, pads, CHUNK)
@@ -327,9 +329,11 @@ def _write_rows(
             else:
                 weight += 1.0
             tile += weight[:, None] * vector[None, :]
-        tile = mixed_dot(a_tile, state, tile, PRECISION)
         if OUTPUT:
             total = tl.sum(a_tile.to(tl.float32) * vector[None, :], 1)
+            tile += total[:, None] * centre[None, :]
+        tile = mixed_dot(a_tile, state, tile, PRECISION)
+        if OUTPUT:
             tile /= tl.maximum(total, eps)[:, None]
             tl.store(scores + tokens, total, mask=inside & (column == 0))
             if rest is not None:

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from ..tiles import (
     add_states,
+    as_multiplied,
     centred,
     inside_rows,
     kept_rows,
@@ -328,17 +329,24 @@ def _write_chunk(
     before = state
     if NORMALIZE:
         shift, weights = _score_shifts(mapped, way, scores_at, start, length, CHUNK)
-        if mapped is not None:
+        if mapped is None:
+            before, centre = centred(state, vector, 0)
+            sums = tl.sum(a_tile.to(tl.float32) * vector[None, :], 1)
+            tile += sums[:, None] * centre[None, :]
+        else:
             scores += shift[:, None] * weights[None, :]
-            before, centre = centred(state, vector)
+            before, centre = centred(state, vector, 1)
             shift += tl.sum(a_tile.to(tl.float32) * centre[None, :], 1)
             tile += shift[:, None] * vector[None, :]
     scores = mixed_dot(a_tile, tl.trans(b_tile), scores, PRECISION)
     scores = tl.where(visible, scores, 0.0)
+    if NORMALIZE and mapped is None:
+        # the weights of an average are those that are summed up
+        scores = as_multiplied(scores, c_tile)
+        sums += tl.sum(scores, 1)
     tile = mixed_dot(a_tile, before, tile, PRECISION)
     tile = mixed_dot(scores, c_tile, tile, PRECISION)
     if NORMALIZE and mapped is None:
-        sums = tl.sum(scores, 1) + tl.sum(a_tile.to(tl.float32) * vector[None, :], 1)
         tile /= tl.maximum(sums, eps)[:, None]
         tokens = start + tl.arange(0, CHUNK)
         tl.store(scores_at + tokens, sums, mask=inside & writes_scores)

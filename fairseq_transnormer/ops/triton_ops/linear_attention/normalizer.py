@@ -38,9 +38,8 @@ def normalizer_backward_kernel(
     """du = dy / max(t, eps), and g = -(du . y) where t is no less than eps, else 0.
 
     y: output, and rest, what rounding took off it, unless that is None.
-    strides: of grad_output, output, grad_sums (du) and rest. score_sums (t),
-    score_grads (g):
-    (B * H, N). Grid: (B * H * chunks,).
+    strides: of grad_output, output, grad_sums (du) and rest. score_sums (t) and
+    score_grads (g): (B * H, N). Grid: (B * H * chunks,).
     """
     program = tl.program_id(0).to(tl.int64)
     sequence = program // chunks

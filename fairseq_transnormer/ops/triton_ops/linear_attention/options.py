@@ -58,7 +58,9 @@ _HOPPER = {
     ("segments backward", 64, FLOAT32): (32, 4, 3),
     ("segments backward", 128, FLOAT16): (32, 8, 3),
     ("segments backward", 128, FLOAT32): (32, 8, 3),
+    ("segments forward, normalized", 128, FLOAT16): (16, 8, 3),
     ("segments forward, normalized", 128, FLOAT32): (16, 8, 3),
+    ("segments backward, normalized", 64, FLOAT16): (32, 4, 3),
     ("segments backward, normalized", 128, FLOAT32): (16, 8, 3),
 }
 # Ampere and Ada; fits their smallest shared memory, 99 KB, so it serves newer ones too
@@ -85,9 +87,18 @@ _ELSEWHERE = {
     ("bidirectional forward", 128, FLOAT32): (32, 8, 3),
     ("bidirectional backward", 128, FLOAT16): (32, 8, 3),
     ("bidirectional backward", 128, FLOAT32): (32, 8, 3),
+    ("short backward, normalized", 64, FLOAT16): (32, 4, 3),
+    ("short backward, normalized", 64, FLOAT32): (32, 4, 3),
+    ("segments forward, normalized", 32, FLOAT32): (32, 4, 3),
     ("segments forward, normalized", 64, BFLOAT16): (32, 4, 3),
+    ("segments forward, normalized", 64, FLOAT32): (16, 4, 3),
+    ("segments forward, normalized", 128, BFLOAT16): (16, 8, 3),
+    ("segments forward, normalized", 128, FLOAT16): (16, 8, 3),
+    ("segments backward, normalized", 32, FLOAT32): (32, 4, 3),
     ("segments backward, normalized", 64, BFLOAT16): (32, 4, 3),
     ("segments backward, normalized", 64, FLOAT16): (16, 4, 3),
+    ("segments backward, normalized", 64, FLOAT32): (16, 4, 3),
+    ("segments backward, normalized", 128, BFLOAT16): (16, 8, 3),
 }
 
 
