@@ -128,6 +128,10 @@ CASES = {
         attend(True, True, True),
         lambda: [*draw(300), torch.randn(2, 2, WIDTH, WIDTH), torch.rand(2, 2, WIDTH)],
     ),
+    "bidirectional, averages of 16 bits": (
+        attend(False, False, True),
+        lambda: [x.half() for x in draw()],
+    ),
     "blocks": (attend_in_blocks(False), draw),
     "blocks, state": (attend_in_blocks(True), draw),
 }

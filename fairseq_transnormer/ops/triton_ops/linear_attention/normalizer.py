@@ -109,7 +109,7 @@ def normalizer_gradients(
 
     Args:
         grad_output, output: of y, (B, N, H, E).
-        rest: what rounding took off the output, or None.
+        rest: what rounding took off the output, unless that is float32.
         score_sums: t, (B * H, N), float32.
         eps: smallest divisor.
 
@@ -121,6 +121,9 @@ def normalizer_gradients(
     score_grads = torch.empty_like(score_sums)
     rows = TILE // width
     chunks = triton.cdiv(length, rows)
+    if output.dtype == torch.float32:
+        # nothing; under torch.compile an empty tensor
+        rest = None
     strided = (grad_output, output, grad_sums) + (() if rest is None else (rest,))
     launch(
         normalizer_backward_kernel,
