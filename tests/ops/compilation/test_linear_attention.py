@@ -21,7 +21,6 @@ from .linear_attention_launches import (
     LENGTHS,
     STRIDED,
     compile_launch,
-    launch_configuration,
 )
 
 # in one quick run of the tests, kernels whose others are like them
@@ -32,8 +31,8 @@ def check(name, dtype, width, capability, **widths):
     compiled = compile_launch(name, dtype, width, capability, **widths)
     assert compiled.stack <= STACK
     assert compiled.shared <= SHARED_MEMORY[capability]
-    if launch_configuration(name, dtype, width, capability)["num_stages"] > 2:
-        assert 0 not in waits(compiled)
+    # each turn of a loop leaves copies for later ones in flight
+    assert 0 not in waits(compiled)
     if LAUNCHES[name][1] and capability == 90:
         assert not transposed_accumulators(compiled)
         assert not serialized_products(compiled)
@@ -56,7 +55,7 @@ def test_the_papers_width_on_hopper(name):
     if LAUNCHES[name][1]:
         assert compiled.instructions["wgmma"] > 0
         assert compiled.instructions["cp.async 16"] > 0
-        assert any(wait >= 1 for wait in waits(compiled))
+        assert waits(compiled)
     # numbers of a token, its pad or its divisor, are narrow by nature
     if "," not in name and LAUNCHES[name][1]:
         assert compiled.instructions["narrow loads"] == 0
