@@ -50,7 +50,8 @@ NORMALIZED = ", normalized"
 # those of _usual: the largest chunk with which the values of a program stay in
 # registers and its tiles in shared memory, as compiled ahead of time (docs/kernels.md).
 # Three stages are the least with which tiles come ahead of the products that use them:
-# with two they are asked for and waited for in the same turn of the loop.
+# with two they are asked for and waited for in the same turn of the loop. One, without
+# copies, where nothing else keeps the values in registers.
 _HOPPER = {
     ("segments forward", 64, FLOAT32): (32, 4, 3),
     ("segments forward", 128, FLOAT16): (32, 8, 3),
@@ -94,11 +95,13 @@ _ELSEWHERE = {
     ("segments forward, normalized", 64, FLOAT32): (16, 4, 3),
     ("segments forward, normalized", 128, BFLOAT16): (16, 8, 3),
     ("segments forward, normalized", 128, FLOAT16): (16, 8, 3),
+    ("segments forward, normalized", 128, FLOAT32): (16, 8, 1),
     ("segments backward, normalized", 32, FLOAT32): (32, 4, 3),
     ("segments backward, normalized", 64, BFLOAT16): (32, 4, 3),
     ("segments backward, normalized", 64, FLOAT16): (16, 4, 3),
     ("segments backward, normalized", 64, FLOAT32): (16, 4, 3),
     ("segments backward, normalized", 128, BFLOAT16): (16, 8, 3),
+    ("segments backward, normalized", 128, FLOAT32): (16, 8, 1),
 }
 
 
