@@ -225,6 +225,10 @@ def _kernels(
         }
         if _is_step(query, key, value, initial_state):
             return known | {"form": "step"}
+        if normalize:
+            # what their gradients need is kept
+            sums = () if initial_state is None else initial_state[:2]
+            known["differentiable"] = _need_grad(query, key, value, *sums)
         if not causal:
             return known | {"form": "bidirectional"}
         # imported where Triton is there
@@ -306,7 +310,7 @@ def _cases(options, dtype, device):
         known_to_rule = widths[1:], dtype, device, normalize
         sizes = [each for name in forms for each in sizes_of_form(name, *known_to_rule)]
     for batch, length in sizes:
-        yield case(batch, length, call, continued)
+        yield case(batch, length, call, continued, options.get("differentiable", True))
 
 
 def _sums(state: LinearAttentionState) -> list[Tensor]:

@@ -250,7 +250,9 @@ KERNELS = {
     "block_attention_backward": block,
     "block_attention_step": lambda: after_a_state(block),
     "causal_forward_kernel": linear,
-    "causal_backward_kernel": lambda: linear(ATTENTION.abs(), normalize=True),
+    "causal_backward_kernel": lambda: linear(
+        ATTENTION.abs().requires_grad_(), normalize=True
+    ),
     "segment_sums_kernel": lambda: linear(ATTENTION.repeat(1, 8, 1, 1)[:, :, :1]),
     "bidirectional_forward_kernel": lambda: linear(causal=False),
     "bidirectional_backward_kernel": lambda: linear(causal=False),
