@@ -8,6 +8,10 @@ COMMANDS = {
     "kernels": Subcommand(
         "benchmarks.kernels.command", "the ops beside their peers, forward and backward"
     ),
+    "launch_sweep": Subcommand(
+        "benchmarks.kernels.launch_sweep",
+        "the fastest form and stages of linear attention on a GPU",
+    ),
     "training_step": Subcommand(
         "benchmarks.training.training_step", "a whole update, by its parts"
     ),

@@ -7,6 +7,7 @@ DIR gets, all flat,
   kernels.json            benchmarks kernels, the ops beside their peers
   generation_cost.json    benchmarks generation_cost, torch and Triton
   training_step.json      benchmarks training_step, T2, torch and Triton
+  launch_sweep.json       benchmarks launch_sweep, the fastest form and stages
   linear_attention_forms.json, chunk_sizes.json, sampling_layer.json
                           benchmarks of these names
   training.json           loss and tokens a second of TransNormer T1, T2 and fairseq's
@@ -90,6 +91,8 @@ def check_steps(out: Path, work: Path) -> list[Step]:
     text = ["--tokenizer", "sentencepiece", "--vocab-size", "4000"]
     for split in ("train", "valid", "test"):
         text += [f"--{split}", str(work / "corpus" / f"{split}.txt")]
+    sweep = ["--device", "cuda", "--time-limit", "100"]
+    sweep += ["--output", str(out / "launch_sweep.json")]
     prepare = [*python, "-m", "data_prep"]
     measure = [*python, "-m", "benchmarks"]
     verify = [*python, "-m", "fairseq_transnormer", "verify", "--again", "--isolated"]
@@ -123,6 +126,7 @@ def check_steps(out: Path, work: Path) -> list[Step]:
         ),
         Step("training_step", 0.12, [*measure, "training_step", *benchmark, *training]),
         *form_steps(out, measure, benchmark),
+        Step("launch_sweep", 0.2, [*measure, "launch_sweep", *sweep]),
     ]
 
 

@@ -105,8 +105,18 @@ _ELSEWHERE = {
 }
 
 
-def _usual(width: int) -> tuple[int, int, int]:
-    return 64, 4 if width <= 64 else 8, 3
+# stages where the tables say nothing, and of kernels that are not here 3
+_STAGES = {
+    "short forward": 3,
+    "short backward": 3,
+    "segments forward": 3,
+    "segments backward": 3,
+}
+
+
+def _usual(kernel: str, width: int) -> tuple[int, int, int]:
+    stages = _STAGES.get(kernel, 3)
+    return 64, 4 if width <= 64 else 8, stages
 
 
 class Plan(NamedTuple):
@@ -230,7 +240,8 @@ def table_entry(
     float16 always multiplies its float32 sums in TF32, which has its ten bits.
     """
     table = _HOPPER if capability[0] == 9 else _ELSEWHERE
-    usual = table.get((kernel.removesuffix(NORMALIZED), width, dtype), _usual(width))
+    plain = kernel.removesuffix(NORMALIZED)
+    usual = table.get((plain, width, dtype), _usual(plain, width))
     chunk, num_warps, num_stages = table.get((kernel, width, dtype), usual)
     return {
         "CHUNK": chunk,

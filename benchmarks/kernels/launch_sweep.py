@@ -1,0 +1,324 @@
+"""Which form, segment and stages of causal linear attention are fastest on this GPU.
+
+    python -m benchmarks launch_sweep --device cuda --write
+
+Every form, segment length and number of stages is timed as a CUDA graph, forward and
+backward, over numbers of sequences (B * H) and lengths; it takes minutes, most of them
+to compile. From the times follows the rule by which a call takes a form, and the stages
+of each kernel: those whose times are nearest to the best of each size. --write puts
+them into ops/triton_ops/linear_attention/options.py, where they are read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from functools import partial
+from math import exp, inf, log
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from fairseq_transnormer.ops import linear_attention
+from fairseq_transnormer.ops.backend import multiprocessors
+
+from ..harness import command_line
+from ..harness.cases import Deadline, add_time_limit, first_line
+from ..harness.cuda_graphs import captured
+from ..harness.timing import interleave
+
+NAME = "launch_sweep"
+DIRECTIONS = ("forward", "backward")
+SHORT, ONE_SEGMENT = "short", "one segment"
+SEQUENCES = (8, 32, 64, 128, 256, 512, 1024)
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 65536)
+# B * H * N, where memory and time end, and where nothing but launches is measured
+FEWEST, MOST = 2**14, 2**19
+LONGEST_SHORT = 2048
+SEGMENTS = (256, 512, 1024, 2048, 4096)
+KERNELS = [f"{kind} {name}" for kind in (SHORT, "segments") for name in DIRECTIONS]
+STAGES = (2, 3, 4)
+# what a rule is chosen from
+GRID = {
+    "short_length": (0, 256, 512, 1024, 2048),
+    "one_segment": (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
+    "enough": (1.0, 1.75, 2.0, 3.0, 4.0),
+    "smallest_segment": (256, 512, 1024),
+    "balance": (32, 128, 512),
+}
+# Frobenius norm of the difference from torch's result: wrong above
+WRONG = 0.03
+
+
+class Launch(NamedTuple):
+    """A way to launch: form or tokens of a segment, and stages."""
+
+    form: str | int
+    stages: int
+
+
+class Size(NamedTuple):
+    """B * H and N."""
+
+    sequences: int
+    length: int
+
+
+def sizes() -> list[Size]:
+    """What is measured: every pair that is neither nothing nor too much."""
+    pairs = (Size(*pair) for pair in itertools.product(SEQUENCES, LENGTHS))
+    return [x for x in pairs if FEWEST <= x.sequences * x.length <= MOST]
+
+
+def launches(size: Size) -> list[Launch]:
+    """All ways to launch a size."""
+    forms: list[str | int] = [ONE_SEGMENT]
+    if size.length <= LONGEST_SHORT:
+        forms.append(SHORT)
+    forms += [segment for segment in SEGMENTS if segment < size.length]
+    return [Launch(*pair) for pair in itertools.product(forms, STAGES)]
+
+
+@contextmanager
+def launched_as(launch: Launch) -> Iterator[None]:
+    """Inside, causal linear attention is launched like this, whatever its size."""
+    from fairseq_transnormer.ops.triton_ops.linear_attention import options
+
+    forced = {
+        SHORT: {"short_length": inf, "one_segment": inf},
+        ONE_SEGMENT: {"one_segment": 0},
+    }.get(launch.form) or {
+        "short_length": 0,
+        "one_segment": inf,
+        "enough": 0,
+        "smallest_segment": launch.form,
+        "balance": 0,
+    }
+    table_entry = options.table_entry
+
+    def entry(*arguments, **keywords):
+        return table_entry(*arguments, **keywords) | {"num_stages": launch.stages}
+
+    with (
+        mock.patch.object(options, "RULE", options.Rule(**forced)),
+        mock.patch.object(options, "table_entry", entry),
+    ):
+        yield
+
+
+class Calls:
+    """The two directions of one size, on the same inputs.
+
+    Heads are 8 where the sequences can be divided so, as in the paper's models.
+    """
+
+    def __init__(self, size: Size, width: int, device: torch.device, dtype):
+        heads = min(8, size.sequences)
+        shape = (size.sequences // heads, size.length, heads, width)
+        self.inputs = [
+            torch.randn(shape, device=device).to(dtype).requires_grad_()
+            for _ in range(3)
+        ]
+        self.grad = torch.randn(shape, device=device).to(dtype)
+
+    def run(self, direction: str, backend: str = "triton"):
+        """A call without arguments that gives a tuple of results."""
+        if direction == "forward":
+
+            def forward() -> tuple[Tensor, ...]:
+                with torch.no_grad():
+                    return (
+                        linear_attention(*self.inputs, causal=True, backend=backend),
+                    )
+
+            return forward
+        output = linear_attention(*self.inputs, causal=True, backend=backend)
+        grad = self.grad.to(output.dtype)
+        return lambda: torch.autograd.grad(output, self.inputs, grad, retain_graph=True)
+
+
+def measure(size: Size, options, deadline: Deadline) -> list[dict[str, object]]:
+    """A row for each direction and launch: seconds, or why there are none."""
+    device, dtype = options.device, getattr(torch, options.dtype)
+    calls = Calls(size, options.width, device, dtype)
+    rows = []
+    for direction in DIRECTIONS:
+        expected = calls.run(direction, "torch")()
+        timed = {}
+        for launch in launches(size):
+            row = {**size._asdict(), "direction": direction, **launch._asdict()}
+            rows.append(row)
+            reason = deadline.over()
+            if reason is not None:
+                row["skipped"] = reason
+                continue
+            try:
+                with launched_as(launch):
+                    call = calls.run(direction)
+                    row["error"] = largest_difference(call(), expected)
+                    timed[launch] = partial(_again, launch, call)
+                    if device.type == "cuda":
+                        timed[launch] = captured(call)
+            except Exception as error:  # whatever does not compile is the answer
+                row["skipped"] = f"{type(error).__name__}: {first_line(error)}"
+                continue
+            if row["error"] > WRONG:
+                del timed[launch]
+                row["skipped"] = "its results are wrong"
+        named = {str(launch): call for launch, call in timed.items()}
+        seconds = interleave(
+            named, device, command_line.repeats(options), clock=options.clock
+        )
+        for row in rows:
+            launch = str(Launch(row["form"], row["stages"]))
+            if row["direction"] == direction and "skipped" not in row:
+                row["seconds"] = seconds[launch]
+    return rows
+
+
+def _again(launch: Launch, call: Callable[[], object]) -> object:
+    with launched_as(launch):
+        return call()
+
+
+def largest_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Relative Frobenius norms; the largest."""
+    pairs = zip(found, expected, strict=True)
+    return max(
+        float((x.double() - y.double()).norm() / y.double().norm()) for x, y in pairs
+    )
+
+
+def chosen_rule(
+    rows: Sequence[dict], processors: int
+) -> tuple[dict[str, float], dict[str, int], float]:
+    """What follows from the times.
+
+    Args:
+        rows: of ``measure``.
+        processors: multiprocessors of the GPU.
+
+    Returns:
+        Fields of ``options.Rule``; kernel ("short forward" ...) to stages; the
+        geometric mean of the times that these take, over the best of each size.
+    """
+    times: dict[tuple, dict[Launch, float]] = {}
+    for row in rows:
+        if "seconds" in row:
+            place = Size(row["sequences"], row["length"]), row["direction"]
+            launch = Launch(row["form"], row["stages"])
+            times.setdefault(place, {})[launch] = statistics.median(row["seconds"])
+    best = {place: min(found.values()) for place, found in times.items()}
+
+    def lost(forms: list[str | int], stages: dict[str, int]) -> float:
+        parts = []
+        for form, (place, found) in zip(forms, times.items(), strict=True):
+            launch = Launch(form, stages[_kernel(form, place[1])])
+            # what could not be measured there is as bad as the worst
+            seconds = found.get(launch, max(found.values()))
+            parts.append(log(seconds / best[place]))
+        return sum(parts) / len(parts)
+
+    rules = [
+        dict(zip(GRID, values, strict=True))
+        for values in itertools.product(*GRID.values())
+    ]
+    forms = [[form_of(rule, *place, processors) for place in times] for rule in rules]
+    stages = dict.fromkeys(KERNELS, 3)
+    chosen = 0
+    # the two choices hardly depend on each other: in turns
+    for _ in range(2):
+        chosen = min(range(len(rules)), key=lambda i: lost(forms[i], stages))
+        for kernel in KERNELS:
+            stages[kernel] = min(
+                STAGES,
+                key=lambda n, kernel=kernel: lost(forms[chosen], stages | {kernel: n}),
+            )
+    return rules[chosen], stages, exp(lost(forms[chosen], stages))
+
+
+def form_of(
+    rule: dict[str, float], size: Size, direction: str, processors: int
+) -> str | int:
+    """The form or segment that ``options.causal_plan`` takes by a rule."""
+    from fairseq_transnormer.ops.triton_ops.linear_attention import options
+
+    # one head for all: the plan asks for their product
+    query = torch.empty(1).expand(size.sequences, size.length, 1, 64)
+    with (
+        mock.patch.object(options, "RULE", options.Rule(**rule)),
+        mock.patch.object(options, "multiprocessors", lambda device: processors),
+    ):
+        plan = options.causal_plan(direction, query, query, normalize=False)
+    if plan.short:
+        return SHORT
+    return plan.segment if plan.several else ONE_SEGMENT
+
+
+def _kernel(form: str | int, direction: str) -> str:
+    return f"{SHORT if form == SHORT else 'segments'} {direction}"
+
+
+def write_table(path: Path, rule: dict[str, float], stages: dict[str, int]) -> None:
+    """Put a rule's numbers, and stages, where the launches read them.
+
+    Raises:
+        ValueError: the file does not have one of them.
+    """
+    text = path.read_text(encoding="utf-8")
+    lines = [(rf"    {name}: \w+ = ", value, "") for name, value in rule.items()]
+    lines += [(rf'    "{kernel}": ', count, ",") for kernel, count in stages.items()]
+    for begin, value, end in lines:
+        text, found = re.subn(
+            rf"^({begin}).*{end}$", rf"\g<1>{value}{end}", text, flags=re.MULTILINE
+        )
+        if found != 1:
+            raise ValueError(f"{path} has {found} lines {begin!r}; needed: one")
+    path.write_text(text, encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
+    parser.set_defaults(least_repeats=5, seconds=0.01)
+    parser.add_argument("--dtype", choices=command_line.DTYPES, default="bfloat16")
+    parser.add_argument("--width", type=int, choices=(32, 64, 128), default=64)
+    parser.add_argument("--write", action="store_true", help="put the rule in place")
+    add_time_limit(parser, 300)
+    options = parser.parse_args(arguments)
+    if options.device.type != "cuda":
+        parser.error(f"--device {options.device}; needed: cuda")
+    from fairseq_transnormer.ops.triton_ops.linear_attention import options as shipped
+
+    command_line.prepare(options)
+    deadline = Deadline(options.time_limit)
+    settings = {
+        "dtype": options.dtype,
+        "width": options.width,
+        "multiprocessors": multiprocessors(options.device),
+        "rule": asdict(shipped.RULE),
+    }
+    record = command_line.record(NAME, options, arguments, settings)
+    rows: list[dict[str, object]] = []
+    # what the paper's models have first: the time limit may cut the others off
+    for size in sorted(sizes(), key=lambda x: abs(x.sequences * x.length - 2**18)):
+        found = measure(size, options, deadline)
+        rows += found
+        record.add(found)
+        torch.cuda.empty_cache()
+    record.finish()
+    rule, stages, ratio = chosen_rule(rows, multiprocessors(options.device))
+    for field in fields(shipped.Rule):
+        print(f"{field.name}: {rule[field.name]} (shipped: {field.default})")
+    for kernel, count in stages.items():
+        print(f"stages of {kernel}: {count}")
+    print(f"{ratio:.3f} times the best of each size, in the geometric mean")
+    if options.write:
+        write_table(Path(shipped.__file__), rule, stages)

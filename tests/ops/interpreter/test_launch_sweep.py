@@ -1,0 +1,112 @@
+"""The sweep over launches: what it launches in the interpreter, and what it chooses."""
+
+import argparse
+import shutil
+
+import pytest
+import torch
+
+from benchmarks.harness.cases import Deadline
+from benchmarks.kernels import launch_sweep
+from benchmarks.kernels.launch_sweep import (
+    ONE_SEGMENT,
+    SHORT,
+    Launch,
+    Size,
+    chosen_rule,
+    form_of,
+    measure,
+    write_table,
+)
+from fairseq_transnormer.ops.triton_ops.linear_attention import causal, options, sums
+
+PROCESSORS = 100
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """(kernel, form, stages) of every launch."""
+    seen = set()
+    for module in (causal, sums):
+
+        def watched(kernel, grid, *arguments, _launch=module.launch, **keywords):
+            seen.add((kernel.fn.__name__, keywords["num_stages"]))
+            return _launch(kernel, grid, *arguments, **keywords)
+
+        monkeypatch.setattr(module, "launch", watched)
+    return seen
+
+
+def test_every_launch_is_forced_and_judged(launched, monkeypatch):
+    monkeypatch.setattr(launch_sweep, "STAGES", (2, 4))
+    monkeypatch.setattr(launch_sweep, "SEGMENTS", (256,))
+    device = torch.device("cpu")
+    given = argparse.Namespace(
+        device=device, dtype="float32", width=32, clock="wall", least_repeats=1,
+        most_repeats=1, seconds=0.0,
+    )  # fmt: skip
+    rows = measure(Size(1, 270), given, Deadline(60))
+    assert len(rows) == 2 * 3 * 2
+    assert all(len(row["seconds"]) == 1 and row["error"] < 1e-5 for row in rows)
+    assert {row["form"] for row in rows} == {SHORT, ONE_SEGMENT, 256}
+    stages = {count for _, count in launched}
+    kernels = {name for name, _ in launched}
+    assert stages == {2, 4} and "segment_sums_kernel" in kernels
+    assert measure(Size(1, 270), given, Deadline(-1))[0]["skipped"]
+
+
+def rows_of(seconds):
+    """Rows of two sizes, by a function of size, direction and launch."""
+    rows = []
+    for size in (Size(8, 512), Size(200, 512), Size(8, 8192), Size(200, 8192)):
+        for direction in launch_sweep.DIRECTIONS:
+            for launch in launch_sweep.launches(size):
+                row = {**size._asdict(), "direction": direction, **launch._asdict()}
+                time = seconds(size, direction, launch)
+                rows.append(row | {"seconds": [9 * time, time, time]})
+    return rows
+
+
+def test_the_fastest_rule_is_chosen():
+    """Few sequences: the short form and segments of 1,024; many: one segment."""
+
+    def seconds(size, direction, launch):
+        fastest = ONE_SEGMENT
+        if size.sequences == 8:
+            fastest = SHORT if size.length == 512 else 1024
+        stages = 4 if direction == "backward" else 2
+        return (1 if launch.form == fastest else 3) * (
+            1 if launch.stages == stages else 1.5
+        )
+
+    rule, stages, ratio = chosen_rule(rows_of(seconds), PROCESSORS)
+    assert ratio == pytest.approx(1)
+    for direction in launch_sweep.DIRECTIONS:
+        assert form_of(rule, Size(8, 512), direction, PROCESSORS) == SHORT
+        assert form_of(rule, Size(8, 8192), direction, PROCESSORS) == 1024
+        for length in (512, 8192):
+            size = Size(200, length)
+            assert form_of(rule, size, direction, PROCESSORS) == ONE_SEGMENT
+    assert stages["short forward"] == stages["segments forward"] == 2
+    assert stages["short backward"] == stages["segments backward"] == 4
+
+
+def test_the_table_is_written_where_it_is_read(tmp_path):
+    file = tmp_path / "options.py"
+    shutil.copy(options.__file__, file)
+    rule = {name: values[-1] for name, values in launch_sweep.GRID.items()}
+    stages = dict.fromkeys(launch_sweep.KERNELS, 4)
+    write_table(file, rule, stages)
+    names = {"__name__": options.__name__, "__package__": options.__package__}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    assert {name: getattr(names["RULE"], name) for name in rule} == rule
+    entry = names["table_entry"]("short forward", torch.bfloat16, 64, (9, 0), True)
+    assert entry["num_stages"] == 4
+    file.write_text("")
+    with pytest.raises(ValueError, match="short_length"):
+        write_table(file, rule, stages)
+
+
+def test_launches_are_told_apart():
+    assert Launch(SHORT, 3) in launch_sweep.launches(Size(8, 2048))
+    assert Launch(SHORT, 3) not in launch_sweep.launches(Size(8, 4096))
