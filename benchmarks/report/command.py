@@ -3,7 +3,8 @@
     python -m benchmarks report
 
 Reads every JSON file of the results folder and writes a PNG for each and one README.md
-beside them. The same JSON gives the same files.
+beside them. The same JSON gives the same files. The project's README gets the tables of
+the GPUs in results/gpu.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..harness import results
-from . import linear_transformers, sections
+from ..harness.timed_steps import ROOT
+from . import gpu_runs, linear_transformers, sections
 from .charts import draw
 from .sections import Parts
 from .tables import Table
@@ -144,3 +146,5 @@ def main(arguments: list[str] | None = None) -> None:
     except ValueError as error:
         parser.error(str(error))
     print(f"report: wrote {readme}")
+    if folder == results.FOLDER:
+        gpu_runs.write(ROOT / "README.md")

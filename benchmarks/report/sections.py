@@ -259,10 +259,33 @@ def kernels(run: dict) -> Parts:
         f'"{GRAPH}" does not. '
         "Italics: computes something else at the same shape."
     )
+    rows = measured_kernels(run)
+    if rows.empty:
+        return
+    without_length = rows.group.isin([*ROWWISE, "decode_step"])
+    for (group, variant), of_group in rows.groupby(["group", "variant"], sort=False):
+        drawn = not without_length[of_group.index].any() or without_length.all()
+        yield from _group(group, variant, of_group, drawn)
+    yield (
+        "### Targets\n\nStated for an H200, bfloat16, B n = 65,536 and 8 heads of 64; "
+        "the worst value over the lengths. Peers whose results are wrong do not count. "
+        "The backward pass alone is what forward and backward take beyond the forward."
+    )
+    yield table(targets.judged(rows, on_gpu="capability" in run["environment"]))
+
+
+def measured_kernels(run: dict) -> DataFrame:
+    """Rows of ``benchmarks kernels`` that have a time.
+
+    share: of the copy bandwidth, in which each input and output is moved once. place:
+    length, or what varies instead. name: italics where something else is computed.
+    text: share and time.
+    """
     rows = rows_of(run)
     rows = rows[rows.time.notna()].copy()
     if rows.empty:
-        return
+        return rows
+    bandwidth = run["settings"]["copy_bandwidth"]["bytes_per_second"]
     rows["share"] = rows.least_bytes / rows.time / bandwidth
     rows["place"] = rows.length.where(rows.group != "decode_step", rows.batch)
     rowwise = rows.group.isin(ROWWISE)
@@ -277,16 +300,7 @@ def kernels(run: dict) -> Parts:
         f"{share:.0%} ({plain(1e3 * time)})"
         for time, share in zip(rows.time, rows.share, strict=True)
     ]
-    without_length = rowwise | (rows.group == "decode_step")
-    for (group, variant), of_group in rows.groupby(["group", "variant"], sort=False):
-        drawn = not without_length[of_group.index].any() or without_length.all()
-        yield from _group(group, variant, of_group, drawn)
-    yield (
-        "### Targets\n\nStated for an H200, bfloat16, B n = 65,536 and 8 heads of 64; "
-        "the worst value over the lengths. Peers whose results are wrong do not count. "
-        "The backward pass alone is what forward and backward take beyond the forward."
-    )
-    yield table(targets.judged(rows, on_gpu="capability" in run["environment"]))
+    return rows
 
 
 def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
@@ -301,7 +315,7 @@ def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
         name, beyond = mode.capitalize(), " beyond the inputs"
         if len(of_mode):
             yield f"**{name}: share of the bandwidth (milliseconds)**"
-            yield table(_speeds(concat([launched, graphs])))
+            yield table(speeds(concat([launched, graphs])))
             yield Table(
                 f"{name}: peak memory", launched, "peak_bytes", MEMORY, axis, "name",
                 beyond, drawn=False,
@@ -319,7 +333,7 @@ def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
     yield table(DataFrame.from_dict(errors, orient="index"))
 
 
-def _speeds(rows: DataFrame) -> DataFrame:
+def speeds(rows: DataFrame) -> DataFrame:
     """A line for each contestant, two columns for each place: launched, as a graph."""
     cells = rows.pivot(index="name", columns=["place", "timing"], values="text")
     order = [LAUNCHED, GRAPH]

@@ -28,6 +28,7 @@ WIDTHS = (32, 64, 128)
 PRODUCTS_CAPABILITY, ROWS_CAPABILITY = (8, 0), (7, 0)
 # bytes, and elements of a stride, of which Triton takes multiples to be aligned
 ALIGNMENT = 16
+TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 # Triton's interpreter runs the kernels on the CPU; read when Triton is imported
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # whether "auto" treats the interpreter as a GPU, for tests
@@ -135,7 +136,7 @@ def why_triton_cannot_run(tensors: Sequence[Tensor], kernels: Kernels) -> str | 
     """The reason why the kernels cannot take this call, or None."""
     if kernels.unless is not None:
         return kernels.unless
-    if not _triton_is_installed():
+    if not TRITON_IS_INSTALLED:
         return "the package triton is not installed"
     needed = PRODUCTS_CAPABILITY if kernels.products else ROWS_CAPABILITY
     for tensor in tensors:
@@ -202,27 +203,24 @@ def tf32_is_allowed() -> bool:
     return matmul.allow_tf32
 
 
-@functools.cache
 @constant_when_compiled
 def capability(device: torch.device) -> tuple[int, int]:
     """Compute capability of a CUDA device; (0, 0) of others, for the interpreter."""
-    if device.type != "cuda":
-        return (0, 0)
-    return torch.cuda.get_device_capability(device)
+    return _known_of(device)[0]
 
 
-@functools.cache
+@constant_when_compiled
 def multiprocessors(device: torch.device) -> int:
     """How many multiprocessors a CUDA device has; an A100's number for others."""
-    if device.type != "cuda":
-        return 108
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    return _known_of(device)[1]
 
 
 @functools.cache
-@constant_when_compiled
-def _triton_is_installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _known_of(device: torch.device) -> tuple[tuple[int, int], int]:
+    if device.type != "cuda":
+        return (0, 0), 108
+    known = torch.cuda.get_device_properties(device)
+    return (known.major, known.minor), known.multi_processor_count
 
 
 def _check(name: str, field: str) -> None:

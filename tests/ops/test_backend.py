@@ -1,5 +1,6 @@
 """Which implementation runs: the caller's word, then the environment's."""
 
+import warnings
 from functools import partial
 
 import pytest
@@ -127,3 +128,11 @@ def test_the_compiler_takes_what_a_machine_has_as_a_constant():
     with pytest.raises(Unsupported):
         compiled(found_out)
     assert torch.equal(compiled(constant_when_compiled(found_out)), X + found_out())
+
+
+@calls
+def test_tracing_an_op_warns_of_nothing(call):
+    torch.compiler.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        torch.compile(call, backend="eager")()

@@ -1,0 +1,75 @@
+"""README's tables of GPUs: from the kernels' runs that gpu_check left, one a device.
+
+A run is results/gpu/DEVICE/kernels.json, as scripts/gpu_check.sh --out
+results/gpu/DEVICE writes it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pandas import DataFrame
+
+from ..harness import results
+from ..harness.markdown import table
+from ..harness.phases import TRAINING
+from ..kernels import targets
+from .sections import measured_kernels, speeds
+
+FOLDER = results.FOLDER.parent / "gpu"
+BEGIN, END = "<!-- measured on GPUs: begin -->", "<!-- measured on GPUs: end -->"
+NOTHING = (
+    "**Nothing has been measured on a GPU yet.** `scripts/gpu_check.sh --out "
+    "results/gpu/DEVICE`\ndoes that in one command, and `python -m benchmarks report` "
+    "then puts its figures here."
+)
+# group and variant, and what the README says of them
+SHOWN = {
+    ("norm_attention", "causal"): "NormAttention (phi, LRPE, attention, norm), causal",
+    ("block_attention", "softmax causal"): "DiagAttention, softmax, causal",
+}
+
+
+def section(folder: Path = FOLDER) -> str:
+    """What stands between the marks of the README."""
+    paths = sorted(folder.glob("*/kernels.json"))
+    return "\n\n".join(map(_of_device, paths)) or NOTHING
+
+
+def write(readme: Path, folder: Path = FOLDER) -> None:
+    """Put the section into the README.
+
+    Raises:
+        ValueError: it has no marks.
+    """
+    text = readme.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"{readme} has no {BEGIN} ... {END}")
+    made = f"{before}{begin}\n{section(folder)}\n{end}{after}"
+    readme.write_text(made, encoding="utf-8")
+
+
+def _of_device(path: Path) -> str:
+    run = results.read(path)
+    environment, settings = run["environment"], run["settings"]
+    rows = measured_kernels(run)
+    parts = [
+        f"**{environment['device']}**, torch {environment['torch']}, "
+        f"{settings['dtype']}, {settings['tokens']:,} tokens, {settings['heads']} "
+        f"heads of {settings['head_width']}; `{run['command']}`. "
+        "Share of the copy bandwidth that moving every input and output once would take, forward and backward "
+        "(milliseconds), by length:"
+    ]
+    for (group, variant), title in SHOWN.items():
+        of_group = rows[(rows.group == group) & (rows.variant == variant)]
+        of_group = of_group[of_group["mode"] == TRAINING]
+        if len(of_group):
+            parts += [f"{title}:", table(speeds(of_group))]
+    return "\n\n".join([*parts, _targets(rows)])
+
+
+def _targets(rows: DataFrame) -> str:
+    judged = targets.judged(rows, on_gpu=True)
+    return f"Targets:\n\n{table(judged)}"
