@@ -59,8 +59,8 @@ def _of_device(path: Path) -> str:
         f"**{environment['device']}**, torch {environment['torch']}, "
         f"{settings['dtype']}, {settings['tokens']:,} tokens, {settings['heads']} "
         f"heads of {settings['head_width']}; `{run['command']}`. "
-        "Share of the copy bandwidth that moving every input and output once would take, forward and backward "
-        "(milliseconds), by length:"
+        "Share of the copy bandwidth that moving every input and output once would "
+        "take, forward and backward (milliseconds), by length:"
     ]
     for (group, variant), title in SHOWN.items():
         of_group = rows[(rows.group == group) & (rows.variant == variant)]
