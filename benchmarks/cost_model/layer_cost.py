@@ -3,7 +3,8 @@
     python -m benchmarks layer_cost
 
 A layer of T2 in training, forward and backward, on fake tensors (``traced.Trace``),
-with torch's ops and with Triton's kernels. X is the size of the layer's input. What a
+with torch's ops, with Triton's kernels, and as a V100 has them: Triton's that multiply
+no matrices, and torch's ops else. X is the size of the layer's input. What a
 GPU does otherwise than a CPU is counted as there: dropout is one kernel, and torch's
 linear attention sums up its states by a scan.
 """
@@ -34,6 +35,8 @@ from .traced import cast, trace
 NAME = "layer_cost"
 FOLDER = results.FOLDER.parent / "cost_model"
 FORWARD, BACKWARD = "forward", "backward"
+V100 = "auto on a V100"
+BACKENDS = ("torch", "triton", V100)
 
 
 @contextlib.contextmanager
@@ -51,12 +54,19 @@ def as_on_a_gpu() -> Iterator[None]:
         mock.patch.object(torch_linear_attention, "_sums_by_addition", scan),
         # tensors may be the CPU's; nothing is launched
         mock.patch.object(backends, "INTERPRETED", True),
+        mock.patch.object(backends, "why_auto_avoids_triton", without_products),
     ):
         yield
 
 
+def without_products(tensors, kernels: backends.Kernels) -> str | None:
+    """``backends.why_auto_avoids_triton`` as on a V100 where all trials pass."""
+    return "products of matrices" if kernels.products else kernels.unless
+
+
 def build(kind: str, backend: str, **changes) -> nn.Module:
     """A causal layer of T2 in bfloat16, in training mode."""
+    backend = "auto" if backend == V100 else backend
     config = LanguageModelT2Config(attention_types=kind, backend=backend, **changes)
     layer = build_layer(kind, config, causal=True)
     return cast(layer, torch.bfloat16).train()
@@ -69,7 +79,7 @@ def layer_cost(
 
     Args:
         kind: of attention, "norm" or "diag".
-        backend: "torch" or "triton".
+        backend: "torch", "triton" or V100.
         batch, length: of the input.
         changes: fields of the configuration that are not T2's.
     """
@@ -118,7 +128,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     add = parser.add_argument
     add("--kinds", nargs="+", choices=["norm", "diag"], default=["norm", "diag"])
-    add("--backends", nargs="+", choices=["torch", "triton"])
+    add("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     add("--batch", type=positive_integer, default=8, help="sequences")
     add("--length", type=positive_integer, default=512, help="tokens of a sequence")
     add(
@@ -128,11 +138,10 @@ def main(arguments: list[str] | None = None) -> None:
         help="JSON file",
     )
     options = parser.parse_args(arguments)
-    names = options.backends or ["torch", "triton"]
     measured = [
         row
         for kind in options.kinds
-        for backend in names
+        for backend in options.backends
         for row in rows(kind, backend, options.batch, options.length)
     ]
     for row in measured:

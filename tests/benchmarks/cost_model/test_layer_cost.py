@@ -76,11 +76,13 @@ def test_products_of_a_layer(kind):
 
 
 def test_triton_launches_less_and_moves_less():
-    passes = [layer_cost.layer_cost("norm", b, 2, 128) for b in ("torch", "triton")]
-    torchs, tritons = ([len(x[p]) for p in (FORWARD, BACKWARD)] for x in passes)
+    backends = "torch", "triton", layer_cost.V100
+    passes = [layer_cost.layer_cost("norm", b, 2, 128) for b in backends]
+    torchs, tritons, mixed = ([len(x[p]) for p in (FORWARD, BACKWARD)] for x in passes)
     assert all(ours < theirs / 2 for ours, theirs in zip(tritons, torchs, strict=True))
-    torchs, tritons = (sum(x[p].bytes.sum() for p in x) for x in passes)
-    assert tritons < torchs / 2
+    assert sum(tritons) < sum(mixed) < sum(torchs) / 2
+    torchs, tritons, mixed = (sum(x[p].bytes.sum() for p in x) for x in passes)
+    assert tritons < torchs / 2 and tritons < mixed < torchs
 
 
 def test_the_command_line(tmp_path, capsys):
