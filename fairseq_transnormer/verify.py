@@ -75,16 +75,27 @@ def main(arguments: list[str] | None = None) -> int:
         "--again", action="store_true", help="whatever verdicts there are"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON, too")
+    parser.add_argument(
+        "--amp",
+        action="store_true",
+        help="models in float32 under autocast, as fairseq's --amp has them",
+    )
     options = parser.parse_args(arguments)
+    if options.output is not None and not options.output.parent.is_dir():
+        parser.error(f"--output {options.output}; allowed: a file in a folder there is")
+    if options.output is not None and options.output.is_dir():
+        parser.error(f"--output {options.output}; allowed: a file, and it is a folder")
     try:
         device = usable_device(options.device)
     except ValueError as error:
         parser.error(f"--{error}")
+    if device.type not in ("cuda", "cpu"):
+        parser.error(f"--device {device}; allowed: cuda, cuda:1 ... (cpu: interpreted)")
     dtypes = [DTYPES_BY_NAME[name] for name in options.dtype]
     # the interpreter has been asked for by its name, TRITON_INTERPRET
     backend.INTERPRETER_IS_A_DEVICE = backend.INTERPRETED
     _allow_tf32()
-    configurations = needed(options.arch, dtypes, options.lengths, device)
+    configurations = needed(options.arch, dtypes, options.lengths, device, options.amp)
     if not configurations:
         rows = backend.Kernels("rows", products=False)
         reasons = {
@@ -96,9 +107,13 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no kernel can run on {device}: {reasons}")
     tried = _isolated if options.isolated else _in_this_process
     rows = []
-    for configuration, record in tried(configurations, options.again):
-        rows.append({"configuration": configuration.in_words(), **record._asdict()})
-        print(line(configuration, record), flush=True)
+    try:
+        for configuration, record in tried(configurations, options.again):
+            rows.append({"configuration": configuration.in_words(), **record._asdict()})
+            print(line(configuration, record), flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(rows)} of {len(configurations)}")
+        return 130
     failed = sum(row["reason"] is not None for row in rows)
     print(f"{len(rows) - failed} of {len(rows)} passed; {records.folder()}")
     if options.output is not None:
@@ -112,27 +127,61 @@ def needed(
     dtypes: Sequence[torch.dtype],
     lengths: Sequence[int],
     device: torch.device,
+    amp: bool = False,
 ) -> list[Configuration]:
-    """What the models would have tried: two layers of each, on tensors without data."""
+    """What the models would have tried: two layers of each, on tensors without data.
+
+    Which form of causal attention a batch takes depends on its size: all are added.
+
+    Args:
+        architectures: names of ARCHITECTURES.
+        dtypes: of the models, or with ``amp`` of autocast around models in float32.
+        lengths: in tokens.
+    """
     with verdicts.collected() as configurations:
         for architecture in architectures:
             for dtype in dtypes:
                 for length in lengths:
-                    _run(*ARCHITECTURES[architecture], dtype, length, device)
-    return configurations
+                    system = ARCHITECTURES[architecture]
+                    _run(*system, dtype, length, device, amp)
+    found = {}
+    for each in configurations:
+        options = dict(each.options)
+        forms = [options.get("form")]
+        if each.op == "linear_attention" and "/" in forms[0]:
+            from .ops.triton_ops.linear_attention.forms import FORMS, sizes_of_form
+
+            widths = options["width"], options["value_width"]
+            rule = widths, each.dtype, device, options["normalize"]
+            forms = [form for form in FORMS if sizes_of_form(form, *rule)]
+        for form in forms:
+            if form is not None:
+                options["form"] = form
+            found[each._replace(options=tuple(options.items()))] = None
+    return list(found)
 
 
 def _run(
-    system: System, kind: str, dtype: torch.dtype, length: int, device: torch.device
+    system: System,
+    kind: str,
+    dtype: torch.dtype,
+    length: int,
+    device: torch.device,
+    amp: bool,
 ) -> None:
     """Training, evaluation, a decoder's generation; one sequence, and many."""
+    own = torch.float32 if amp else dtype
     values = system.model_values(kind) | {"attention_types": system.attention_types(2)}
     config, causal = CONFIGS[kind](**values), kind == "alm"
-    stack = LayerStack(config, causal=causal).to(device, dtype)
-    with FakeTensorMode(allow_non_fake_inputs=True), _NoPadFirst():
+    stack = LayerStack(config, causal=causal).to(device, own)
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        _NoPadFirst(),
+        torch.autocast(device.type, dtype, enabled=amp),
+    ):
         for batch in dict.fromkeys((1, max(1, TOKENS // length))):
             shape = (batch, length, config.embed_dim)
-            x = torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
+            x = torch.zeros(shape, device=device, dtype=own, requires_grad=True)
             masks = None, torch.zeros(shape[:2], device=device).bool()
             stack.train()
             for mask in masks:

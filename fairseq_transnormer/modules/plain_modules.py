@@ -10,12 +10,15 @@ _HOOKS = (
 
 
 def all_plain(kind: type[nn.Module], *modules: nn.Module) -> bool:
-    """Whether each module is a ``kind``, no subclass of it, without hooks.
+    """Whether each module is a ``kind``, no subclass of it, with a bias, without hooks.
 
-    What wraps a layer (LoRA, quantisation) replaces the module, and fairseq's
-    quant_noise hooks it: they would be passed over.
+    What wraps a layer (LoRA, quantisation) replaces the module or its ``forward``, and
+    fairseq's quant_noise hooks it: they would be passed over.
     """
     return not torch_module._has_any_global_hook() and all(
-        type(module) is kind and not any(getattr(module, name) for name in _HOOKS)
+        type(module) is kind
+        and "forward" not in vars(module)
+        and getattr(module, "bias", True) is not None
+        and not any(getattr(module, name) for name in _HOOKS)
         for module in modules
     )

@@ -115,9 +115,10 @@ class _EncodedProjections(torch.autograd.Function):
         with autocast_disabled(x):
             zeros = zeros_between(weights[0], x.shape[-1])
             weight, bias = packed_rows(weights, biases, zeros, x.dtype)
-            rows = x.reshape(-1, x.shape[-1])
+            rows = x.flatten(0, -2)
             packed = F.linear(rows, weight, bias)
-            packed = packed.view(*x.shape[:2], 3, heads, -1)
+            width = len(weight) // (3 * heads)
+            packed = packed.view(*x.shape[:2], 3, heads, width)
             encode_packed(packed, theta, reflection, positions, feature_map)
         ctx.save_for_backward(rows, weight, packed, theta, reflection, positions)
         ctx.feature_map, ctx.dtype = feature_map, weights[0].dtype
@@ -138,7 +139,7 @@ class _EncodedProjections(torch.autograd.Function):
             grads, grad_theta = gradient_of_packed(
                 packed, *parameters, grads_out, ctx.feature_map
             )
-            grads = grads.view(-1, len(weight))
+            grads = grads.view(len(rows), len(weight))
             grad_x = (grads @ weight).view(ctx.shape) if needed[0] else None
             grad_weights = grad_biases = nothing
             if any(needed[6:9]):
@@ -160,7 +161,7 @@ def _cases(options, dtype, device):
     channels = heads * width
     (reflection,) = draw((width,), device=device)
     reflection /= reflection.norm()
-    theta = 10000.0 ** -(torch.arange(0, width, 2, device=device) / width)
+    theta = 10000.0 ** -(torch.arange(0, width, 2, device=device).float() / width)
 
     def call(inputs, backend):
         x, *parameters, theta = inputs
@@ -177,7 +178,7 @@ def _cases(options, dtype, device):
         )
 
     # tokens that do not fill the last program; more programs than run at once
-    for length in (37, 2048 // width * programs_at_once(device) + 3):
+    for length in (37, 1024 // width * programs_at_once(device) + 3):
         x, *parameters = draw(
             (2, length, channels), *3 * [(channels, channels)], *3 * [(channels,)],
             device=device,

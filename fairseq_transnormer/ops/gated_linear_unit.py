@@ -6,6 +6,8 @@ multiple of 8.
 
 from __future__ import annotations
 
+from operator import index
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -54,8 +56,8 @@ def gated_linear_unit(
         ValueError: see ``gated_silu``.
     """
     # the kernels are the gate's; products are torch's
-    padded = len(gate_weight) % 8 != 0
-    kernels = Kernels("gated_linear_unit", lambda: {"padded": padded}, products=False)
+    width = index(len(gate_weight))
+    kernels = Kernels("gated_linear_unit", lambda: {"width": width}, products=False)
     sample = x.new_empty(0, dtype=product_dtype(x))
     implementation = select(_IMPLEMENTATIONS, backend, (sample,), kernels)
     parameters = (gate_weight, gate_bias, value_weight, value_bias)
@@ -96,12 +98,12 @@ class _GatedLinearUnit(torch.autograd.Function):
             zeros = zeros_between(gate_weight, max(x.shape[-1], len(out_weight)))
             weight, bias = packed_rows(weights, biases, zeros, x.dtype)
             closing = padded_columns(out_weight, zeros, x.dtype)
-            rows = x.reshape(-1, x.shape[-1])
+            rows = x.flatten(0, -2)
             both = F.linear(rows, weight, bias)
             output = F.linear(gate_of_halves(both), closing, out_bias.to(x.dtype))
         ctx.save_for_backward(rows, both, weight, closing)
         ctx.shape, ctx.width, ctx.dtype = x.shape, len(gate_bias), gate_weight.dtype
-        return output.view(*x.shape[:-1], -1)
+        return output.view(*x.shape[:-1], len(out_weight))
 
     @staticmethod
     @once_differentiable
@@ -144,14 +146,14 @@ _IMPLEMENTATIONS = {
 
 
 def _cases(options, dtype, device):
-    width, inner = 32, 165 if options["padded"] else 168
+    width, inner = 32, options["width"]
     shapes = 2 * [(inner, width), (inner,)] + [(width, inner), (width,)]
 
     def call(inputs, backend):
         return (gated_linear_unit(*inputs, backend=backend),)
 
     # elements that do not fill the last program; more programs than run at once
-    for rows in (3, 16 * programs_at_once(device) + 1):
+    for rows in (3, 1024 * programs_at_once(device) // inner + 1):
         inputs = draw((rows, width), *shapes, device=device)
         yield Case([x / x.shape[-1] ** 0.5 for x in inputs], call)
 

@@ -136,8 +136,8 @@ _IMPLEMENTATIONS = {
     "triton": _triton_gated_silu,
 }
 _GRADIENTS = {"torch": _torch_gradients, "triton": _triton_gradients}
-# the gradients alone are asked for in a backward pass, after the forward pass has had
-# all of them tried
+# the gradients are asked for in a backward pass, after the forward pass has had all of
+# them tried
 _KERNELS = Kernels("gated_silu", products=False)
 
 
@@ -150,6 +150,12 @@ def _cases(options, dtype, device):
         ]
         yield Case(
             inputs, lambda inputs, backend: (gated_silu(*inputs, backend=backend),)
+        )
+        # its gradient takes the product with it
+        (weight,) = draw((8, 1365), device=device)
+        yield Case(
+            [*inputs, weight / 37],
+            lambda inputs, backend: (gated_linear(*inputs, backend=backend),),
         )
 
 

@@ -6,6 +6,8 @@ keys, E of values.
 
 from __future__ import annotations
 
+from operator import index
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from .states import LinearAttentionState
 from .verification.trials import (
     Case,
     draw,
+    pads_of,
     placed,
     programs_at_once,
     register_cases,
@@ -212,8 +215,8 @@ def _kernels(
     return_state: bool,
 ) -> Kernels:
     """What Triton would launch."""
-    # ints, also where torch.compile leaves sizes open
-    widths = int(query.shape[-1]), int(value.shape[-1])
+    # numbers, also where torch.compile leaves sizes open
+    widths = index(query.shape[-1]), index(value.shape[-1])
 
     def options():
         known = {
@@ -225,18 +228,15 @@ def _kernels(
         }
         if _is_step(query, key, value, initial_state):
             return known | {"form": "step"}
-        if normalize:
-            # what their gradients need is kept
-            sums = () if initial_state is None else initial_state[:2]
-            known["differentiable"] = _need_grad(query, key, value, *sums)
         if not causal:
             return known | {"form": "bidirectional"}
         # imported where Triton is there
         from .triton_ops.linear_attention.forms import form_of
 
         form = "any"
-        # torch.compile may leave sizes open
-        if not torch.compiler.is_compiling():
+        # a compiler may leave sizes open
+        sizes = (*query.shape, *value.shape)
+        if not torch.compiler.is_compiling() and all(type(x) is int for x in sizes):
             form = form_of(query, value, normalize)
         states = {"continued": initial_state is not None, "returned": return_state}
         return known | {"form": form} | states
@@ -245,7 +245,7 @@ def _kernels(
 
 
 def _cases(options, dtype, device):
-    from .triton_ops.linear_attention.forms import FORMS, HEADS, sizes_of_form
+    from .triton_ops.linear_attention.forms import FORMS, sizes_of_form
 
     form = options["form"]
     widths = options["width"], options["width"], options["value_width"]
@@ -257,64 +257,63 @@ def _cases(options, dtype, device):
         "normalize": normalize,
     }
 
-    def pads(batch, length):
-        if not options["padded"]:
-            return None
-        return torch.arange(batch * length, device=device).view(batch, -1) % 5 == 0
+    def called(inputs, backend, **keywords):
+        key = inputs[1]
+        if options["padded"]:
+            keywords["key_padding_mask"] = pads_of(*key.shape[:2], device)
+        if len(inputs) > 3:
+            length = torch.arange(len(key), device=device)
+            sums = [*(x.clone() for x in inputs[3:]), None][:2]
+            keywords["initial_state"] = LinearAttentionState(*sums, length)
+        return linear_attention(*inputs[:3], backend=backend, **known, **keywords)
 
-    def initial(key_value, key_sum=None):
-        length = torch.arange(len(key_value), device=device)
-        return LinearAttentionState(key_value, key_sum, length)
+    def output_alone(inputs, backend):
+        found = called(inputs, backend, return_state=bool(returned))
+        return (found[0] if returned else found,)
 
-    def call(inputs, backend):
-        found = linear_attention(
-            *inputs[:3],
-            key_padding_mask=pads(*inputs[0].shape[:2]),
-            initial_state=initial(*inputs[3:]) if continued else None,
-            return_state=bool(returned),
-            backend=backend,
-            **known,
+    def output_and_sums(inputs, backend):
+        output, state = called(inputs, backend, return_state=True)
+        return output, *(x for x in state[:2] if x is not None)
+
+    def drawn(batch, heads, length, key_length=None):
+        lengths = length, key_length or length, key_length or length
+        shapes = [
+            (batch, *pair) for pair in zip(lengths, [heads] * 3, widths, strict=True)
+        ]
+        state = (batch, heads, widths[0])
+        *inputs, key_value, key_sum = draw(
+            *shapes, (*state, widths[2]), state, device=device
         )
-        return (found[0], *_sums(found[1])) if returned else (found,)
-
-    def step(inputs, backend):
-        output, state = linear_attention(
-            *inputs[:3],
-            key_padding_mask=pads(len(inputs[0]), 1),
-            initial_state=initial(*(x.clone() for x in inputs[3:])),
-            return_state=True,
-            backend=backend,
-            **known,
-        )
-        return output, *_sums(state)
-
-    def case(batch, length, call, with_state, differentiable=True):
-        shapes = [(batch, length, HEADS, width) for width in widths]
-        state = (batch, HEADS, widths[0])
-        shapes += [(*state, widths[2]), state]
-        query, key, value, key_value, key_sum = draw(*shapes, device=device)
         if normalize:
             # what is divided by is far from zero, as for scores that are positive
-            query, key, key_sum = query.abs(), key.abs(), key_sum.abs()
-        inputs = [placed(x, options["aligned"]) for x in (query, key, value)]
-        wide = [key_value, key_sum] if normalize else [key_value]
-        return Case(inputs, call, wide if with_state else [], differentiable)
+            inputs = [inputs[0].abs(), inputs[1].abs(), inputs[2]]
+        inputs = [placed(x, options["aligned"]) for x in inputs]
+        return inputs, [key_value, key_sum.abs()] if normalize else [key_value]
 
+    many = max(1, programs_at_once(device) // 4)
     if form == "step":
-        for batch in (3, programs_at_once(device)):
-            yield case(batch, 1, step, True, differentiable=False)
+        for batch in (3, many):
+            inputs, sums = drawn(batch, 4, 1)
+            yield Case(inputs, output_and_sums, sums, differentiable=False)
         return
-    sizes = [(1, 200), (programs_at_once(device) // 3, 200)]
+    sizes = [(3, 2, 200), (many, 4, 128), (1, 2, 1100), (1, 2, 1100, 200)]
     if causal:
         forms = FORMS if form == "any" else [form]
-        known_to_rule = widths[1:], dtype, device, normalize
-        sizes = [each for name in forms for each in sizes_of_form(name, *known_to_rule)]
-    for batch, length in sizes:
-        yield case(batch, length, call, continued, options.get("differentiable", True))
-
-
-def _sums(state: LinearAttentionState) -> list[Tensor]:
-    return [x for x in (state.key_value, state.key_sum) if x is not None]
+        rule = widths[1:], dtype, device, normalize
+        sizes = [each for name in forms for each in sizes_of_form(name, *rule)]
+    for i, size in enumerate(sizes):
+        inputs, sums = drawn(*size)
+        sums = sums if continued else []
+        yield Case(inputs, output_and_sums if returned else output_alone, sums)
+        if i > 0:
+            continue
+        # what is differentiated decides what is compiled, too
+        if continued:
+            yield Case(inputs, output_alone, fixed=sums)
+        if returned:
+            yield Case(inputs, output_alone, sums)
+        if normalize:
+            yield Case(inputs, output_alone, sums, differentiable=False)
 
 
 register_cases("linear_attention", _cases)

@@ -13,6 +13,9 @@ are torch's operations here, too.
 
 from __future__ import annotations
 
+from functools import partial
+from operator import index
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,6 +26,7 @@ from .verification.trials import (
     Case,
     Mismatch,
     draw,
+    placed,
     programs_at_once,
     register_cases,
 )
@@ -111,7 +115,7 @@ def _fused(
     """Whether Triton's kernels may run where the call stands, and are chosen."""
     capturing = tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
     here = not torch.compiler.is_compiling() and not (dropout_p > 0 and capturing)
-    width = int(tensors[0].shape[-1])
+    width = index(tensors[0].shape[-1])
     kernels = Kernels(
         "residual",
         lambda: {
@@ -134,46 +138,81 @@ def _cases(options, dtype, device):
     call, added = options["call"], getattr(torch, options["added"].split(".")[1])
     dropout_p = 0.25 if options["dropout"] else 0.0
 
-    def seeded(function, *tensors, **keywords):
-        # the seed of what is dropped comes from this generator
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
+    def seeded(function, *tensors, seed=1, **keywords):
+        # what is dropped follows from this generator; those of GPUs stay as they are
+        generator = torch.default_generator
+        before = generator.get_state()
+        generator.manual_seed(seed)
+        try:
             return function(*tensors, **keywords)
+        finally:
+            generator.set_state(before)
 
-    def kept(shape):
-        """What the kernel multiplies elements by: it draws, torch follows."""
+    def factors(shape):
+        """What the kernel multiplies elements by: it draws, and torch follows."""
         if not dropout_p:
             return 1.0
-        ones = torch.ones(shape, device=device)
+        ones = torch.ones(shape, dtype=torch.float32, device=device)
         known = {"dropout_p": dropout_p, "backend": "triton"}
-        mask = seeded(add_dropped, torch.zeros_like(ones), ones, **known)
-        share = float((mask > 0).double().mean())
-        spread = (dropout_p * (1 - dropout_p) / mask.numel()) ** 0.5
-        if not abs(share - 1 + dropout_p) < 6 * spread:
-            raise Mismatch(f"dropout keeps {share:.3f} of {1 - dropout_p}")
-        return mask.double()
+        found, others = (
+            seeded(add_dropped, torch.zeros_like(ones), ones, seed=seed, **known)
+            for seed in (1, 2)
+        )
+        _check_factors(found, others, dropout_p)
+        return found.double()
 
-    def run(inputs, backend):
+    def run(first, last, inputs, backend):
         x = inputs[0]
         if call == "norm_beside":
             total, normed = norm_beside(x, backend=backend)
-            # as in a layer, which adds to it
-            return 2 * total, normed
+            # as in a layer, which adds to it; else its gradient comes from the norm
+            return (2 * total, normed)[first:]
         y = inputs[1] if x.dtype == torch.float64 else inputs[1].to(added)
         if backend == "triton":
             op = add_and_norm if call == "add_and_norm" else add_dropped
             results = seeded(op, x, y, dropout_p=dropout_p, backend=backend)
-            return results if isinstance(results, tuple) else (results,)
-        total = x + (y.double() * kept(y.shape)).to(y.dtype)
+            results = results if isinstance(results, tuple) else (results,)
+            return results[first:last]
+        total = x + (y.double() * factors(y.shape)).to(y.dtype)
         if call == "add_dropped":
             return (total,)
-        return total, rms_norm(total, backend=backend)
+        return (total, rms_norm(total, backend=backend))[first:last]
 
     # rows that do not fill the last program; more programs than run at once
-    for rows in (37, 8 * programs_at_once(device) + 3):
+    for rows in (37, 2048 * programs_at_once(device) // options["width"] + 3):
         shape = (2, rows, options["width"])
         x, y = draw(shape, shape, device=device)
-        yield Case([x] if call == "norm_beside" else [x, y.to(added).float()], run)
+        y = y.to(added).float()
+        inputs = [placed(each, options["aligned"]) for each in (x, y)]
+        # gradients may come from the sum, from its norm, or from both
+        parts = {"add_dropped": [(0, 1)], "norm_beside": [(0, 2), (1, 2)]}
+        for part in parts.get(call, [(0, 2), (0, 1), (1, 2)]):
+            tensors = inputs[:1] if call == "norm_beside" else inputs
+            yield Case(tensors, partial(run, *part))
+
+
+def _check_factors(found: Tensor, others: Tensor, dropout_p: float) -> None:
+    """Whether dropout is what it should be, for two seeds.
+
+    Raises:
+        Mismatch: the factors are not 0 or 1 / (1 - p), not as often as they should,
+            not drawn anew for another seed, or not independent of their neighbours.
+    """
+    kept = found > 0
+    wrong = (found[kept] * (1 - dropout_p) - 1).abs().amax()
+    if not wrong < 1e-5:
+        raise Mismatch("dropout does not multiply what it keeps by 1 / (1 - p)")
+    agreeing = dropout_p**2 + (1 - dropout_p) ** 2
+    for what, share, expected in (
+        ("keeps", kept, 1 - dropout_p),
+        ("agrees with another seed in", kept == (others > 0), agreeing),
+        ("agrees with the next column in", kept[..., 1:] == kept[..., :-1], agreeing),
+        ("agrees with the next row in", kept[:, 1:] == kept[:, :-1], agreeing),
+    ):
+        measured = float(share.double().mean())
+        spread = (expected * (1 - expected) / share.numel()) ** 0.5
+        if not abs(measured - expected) < 6 * spread:
+            raise Mismatch(f"dropout {what} {measured:.3f}, not {expected:.3f}")
 
 
 register_cases("residual", _cases, products=False)

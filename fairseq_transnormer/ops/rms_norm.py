@@ -5,6 +5,8 @@ Letters: D width of a row.
 
 from __future__ import annotations
 
+from operator import index
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -33,8 +35,8 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
         ValueError: the backend's name is not known, or backend="triton" where it
             cannot run.
     """
-    # an int, also where torch.compile leaves sizes open
-    width = int(x.shape[-1])
+    # a number, also where torch.compile leaves sizes open
+    width = index(x.shape[-1])
     kernels = Kernels(
         "rms_norm",
         lambda: {"width": width},
@@ -93,7 +95,7 @@ _IMPLEMENTATIONS = {
 
 def _cases(options, dtype, device):
     # rows that do not fill the last program; more programs than run at once
-    for rows in (37, 8 * programs_at_once(device) + 3):
+    for rows in (37, 2048 * programs_at_once(device) // options["width"] + 3):
         (x,) = draw((2, rows, options["width"]), device=device)
         yield Case(
             [placed(x, options["aligned"])],

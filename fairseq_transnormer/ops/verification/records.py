@@ -43,7 +43,10 @@ def folder() -> Path:
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         return Path(named) / "kernel_trials"
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if cache.startswith("~"):
+        # a user without a home: nothing can be kept here
+        cache = os.devnull
     return Path(cache) / "fairseq_transnormer" / "kernel_trials"
 
 
@@ -64,7 +67,7 @@ def read(path: Path) -> Record | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         record = Record(*(found[field] for field in Record._fields))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     known = isinstance(record.reason, str | None) and isinstance(
         record.seconds, int | float
@@ -91,8 +94,7 @@ def write(path: Path, record: Record, configuration: str, device: torch.device) 
 @contextmanager
 def marked(path: Path) -> Iterator[None]:
     """Inside, a marker beside the file tells that this process is at the trial."""
-    name = f"{path.name}.{socket.gethostname()}.{uuid.uuid4().hex}.running"
-    marker = path.with_name(name)
+    marker = path.with_name(f"{path.name}.{_here()}.{uuid.uuid4().hex}.running")
     this = json.dumps({"pid": os.getpid(), "started": _start(os.getpid())})
     try:
         marker.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +113,7 @@ def process_was_lost(path: Path) -> bool:
     Its marker is removed.
     """
     lost = False
-    for marker in path.parent.glob(f"{path.name}.{socket.gethostname()}.*.running"):
+    for marker in path.parent.glob(f"{path.name}.{_here()}.*.running"):
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
             is_running = found["started"] == _start(found["pid"])
@@ -152,6 +154,15 @@ def _digest_of_sources() -> str:
     for file in sorted(_OPS.rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
+
+
+def _here() -> str:
+    """What tells where a process number is one: machine, and namespace in it."""
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    return f"{socket.gethostname()}-{namespace}"
 
 
 def _start(pid: int) -> str | None:

@@ -5,11 +5,13 @@ FakeTensorMode, hooks on saved tensors, tracing and the current stream belong to
 thread, so a new one has none of the caller's. Its numbers come from generators of its
 own, and of TF32 and seeds nothing is changed.
 
-A trial that runs out of memory gives no verdict. Torch then serves this process.
+A trial that runs out of memory, or finds no compiler, gives no verdict: torch then
+serves this process.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import warnings
@@ -23,8 +25,12 @@ from . import records, trials
 from .records import Record
 
 PREFIX = "fairseq_transnormer"
-OUT_OF_MEMORY = "out of memory in its trial, which gives no verdict"
-LOST = "its last trial ended the process, or the process was killed in it"
+LOST = (
+    "its last trial ended the process, or the process was killed in it (verify --again "
+    "tries once more)"
+)
+# errors that say nothing of a kernel: of memory, of a machine without a compiler
+PASSING = ("out of memory", "ALLOC_FAILED", "C compiler")
 
 
 class Configuration(NamedTuple):
@@ -52,6 +58,15 @@ class Configuration(NamedTuple):
 _reasons: dict[Configuration, str | None] = {}
 _lock = threading.Lock()
 _collected: list[Configuration] | None = None
+
+
+def _renew_lock() -> None:
+    """In the child of a fork, in which the thread that has the lock is not."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def why_kernels_are_avoided(
@@ -110,9 +125,9 @@ def verdict(configuration: Configuration, again: bool = False) -> Record:
             return known
     begin = time.monotonic()
     with records.marked(path):
-        reason, error = _in_a_new_thread(lambda: _try(configuration), device)
+        reason, error, lasting = _in_a_new_thread(lambda: _try(configuration), device)
     record = Record(reason, error, round(time.monotonic() - begin, 3))
-    if reason != OUT_OF_MEMORY:
+    if lasting:
         records.write(path, record, words, device)
     if reason is not None and device.type == "cuda":
         _check_context(configuration, reason)
@@ -144,18 +159,23 @@ def forget() -> None:
     _reasons.clear()
 
 
-def _try(configuration: Configuration) -> tuple[str | None, float | None]:
-    """The reason against the kernels, and their error as a multiple of torch's."""
+def _try(configuration: Configuration) -> tuple[str | None, float | None, bool]:
+    """The reason against the kernels, their error as a multiple of torch's, and whether
+    the next process would find the same."""
     op, dtype, device, options = configuration
     try:
-        return None, trials.largest_error(op, dtype, device, dict(options))
-    except (torch.OutOfMemoryError, MemoryError):
-        return OUT_OF_MEMORY, None
+        return None, trials.largest_error(op, dtype, device, dict(options)), True
+    except trials.Mismatch as error:
+        return str(error), None, True
+    except (torch.OutOfMemoryError, MemoryError, OSError) as error:
+        return _told(error), None, False
     except Exception as error:
-        line = " ".join(str(error).split())[:300]
-        return line if isinstance(error, trials.Mismatch) else (
-            f"{type(error).__name__}: {line}"
-        ), None
+        told = _told(error)
+        return told, None, not any(words in told for words in PASSING)
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _in_a_new_thread(function: Callable[[], Any], device: torch.device) -> Any:
@@ -163,13 +183,26 @@ def _in_a_new_thread(function: Callable[[], Any], device: torch.device) -> Any:
     box: list[Any] = []
 
     def body() -> None:
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        box.append(function())
+        try:
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+            box.append(function())
+        finally:
+            ended.set()
 
+    ended = threading.Event()
     thread = threading.Thread(target=body, name=f"{PREFIX} trial")
     thread.start()
+    interrupts = []
+    while not ended.is_set():
+        try:
+            ended.wait()
+        except KeyboardInterrupt as interrupt:
+            # comes after the trial, which would go on without its lock
+            interrupts.append(interrupt)
     thread.join()
+    if interrupts:
+        raise interrupts[0]
     if not box:
         raise RuntimeError("the trial of a kernel ended without a result")
     return box[0]

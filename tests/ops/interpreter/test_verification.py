@@ -65,6 +65,8 @@ class Launches(list):
     def __init__(self, monkeypatch):
         super().__init__()
         self.change = None
+        # names with what the kernels were compiled for
+        self.compiled = set()
         for module in LAUNCHING:
             monkeypatch.setattr(module, "launch", self._instead_of(module.launch))
 
@@ -72,6 +74,11 @@ class Launches(list):
         def watched(kernel, grid, *arguments, **keywords):
             name = kernel.fn.__name__
             self.append(name)
+            constants = {k: str(v) for k, v in keywords.items()}
+            types = tuple(
+                str(getattr(x, "dtype", type(x).__name__)) for x in flat(arguments)
+            )
+            self.compiled.add((name, types, tuple(sorted(constants.items()))))
             if self.change is None:
                 return launch(kernel, grid, *arguments, **keywords)
             tensors = [x for x in flat(arguments) if isinstance(x, torch.Tensor)]
@@ -293,6 +300,155 @@ def test_all_kernels_pass(launches):
             assert told(call)[1] == [], kernel
 
 
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name not in SLOW])
+def test_what_is_launched_has_been_tried(kernel, launches, monkeypatch):
+    """Constants, dtypes, and which tensors are left out."""
+    call = KERNELS[kernel]
+    told(call)
+    tried = set(launches.compiled)
+    launches.compiled.clear()
+    monkeypatch.setattr(backend, "_why_kernels_are_avoided", lambda *arguments: None)
+    result = call()
+    if result.requires_grad:
+        result.sum().backward()
+    assert launches.compiled and launches.compiled <= tried
+
+
+def test_gradients_of_a_kernel_that_is_left_to_torch_by_dtype(launches):
+    """Averages are divided by float32 sums also where inputs are float16."""
+    x = ATTENTION.abs().half().requires_grad_()
+    result, warned = told(lambda: linear(x, normalize=True))
+    assert warned == []
+    tried = set(launches.compiled)
+    launches.compiled.clear()
+    result.float().sum().backward()
+    assert launches.compiled <= tried
+
+
+def from_token_256_on(name, x):
+    if name == "bidirectional_forward_kernel" and x.dim() == 4 and x.shape[1] > 256:
+        x[:, 256:].mul_(1.5)
+
+
+def rows_without_a_token(name, x):
+    if name == "block_attention_forward":
+        # a query that sees no key gives zeros
+        x[(x == 0).all(-1)] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        (from_token_256_on, lambda: linear(causal=False)),
+        (
+            rows_without_a_token,
+            lambda: block(key_padding_mask=torch.arange(70)[None] > 60),
+        ),
+    ],
+)
+def test_faults_that_small_inputs_do_not_have(change, call, launches):
+    launches.change = change
+    assert len(told(call)[1]) == 1
+
+
+@pytest.mark.parametrize("broken", ["scale", "seed", "neighbours"])
+def test_dropout_that_is_none(broken, launches, monkeypatch):
+    """Wrong factors, one mask for all seeds, four columns dropped together."""
+    draw_seed = residual.draw_seed
+
+    def change(name, x):
+        # the factors themselves: 0 and 1 / (1 - p)
+        if name != "residual_kernel" or x.dim() != 3 or len(x.unique()) != 2:
+            return
+        if broken == "scale":
+            x.mul_(1.1)
+        if broken == "neighbours":
+            x.copy_(x[..., ::4].repeat_interleave(4, -1))
+
+    launches.change = change
+    if broken == "seed":
+        monkeypatch.setattr(residual, "draw_seed", lambda: draw_seed() * 0 + 2**62)
+    assert len(told(added)[1]) == 1
+
+
+def test_generators_stay_as_they_are(launches, monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    torch.manual_seed(3)
+    before, seeded[:] = torch.get_rng_state(), []
+    ops.add_and_norm(X, X)
+    assert seeded == [] and torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_default_dtype_is_the_users(launches):
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert told(added)[1] == [] and told(encoded)[1] == []
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("Failed to find C compiler"),
+        OSError("no space left on device"),
+    ],
+)
+def test_what_says_nothing_of_a_kernel_is_no_verdict(error, launches):
+    def change(name, x):
+        raise error
+
+    launches.change = change
+    assert len(told(norm)[1]) == 1 and verdict_files() == []
+
+
+def test_a_user_without_a_home(launches, monkeypatch, tmp_path):
+    monkeypatch.delenv(records.FOLDER_VARIABLE)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.chdir(tmp_path)
+    assert told(norm)[1] == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_while_another_thread_tries(launches):
+    with verdicts._lock:
+        child = os.fork()
+        if child == 0:
+            norm()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert status == 0
+
+
+INTERRUPTED = """
+import os, signal, threading, time, torch
+from fairseq_transnormer import ops
+from fairseq_transnormer.ops import backend
+from fairseq_transnormer.ops.triton_ops import rms_norm
+backend.INTERPRETER_IS_A_DEVICE = True
+launch = rms_norm.launch
+def slow(*arguments, **keywords):
+    if threading.current_thread() is not threading.main_thread():
+        # an impatient user
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.02)
+    launch(*arguments, **keywords)
+rms_norm.launch = slow
+try:
+    ops.rms_norm(torch.ones(3, 5, 48))
+except KeyboardInterrupt:
+    print("interrupted", threading.active_count())
+"""
+
+
+def test_an_interrupt_waits_for_the_trial():
+    ended = run_python(INTERRUPTED)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "interrupted 1\n"
+
+
 def out_of_memory(name, x):
     raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -368,7 +524,7 @@ def test_a_folder_that_cannot_be_written(folder, launches, monkeypatch, tmp_path
     assert launches == ["norm_kernel"]
 
 
-@pytest.mark.parametrize("content", ["", '{"rea', "[]", '{"reason": 3}'])
+@pytest.mark.parametrize("content", ["", '{"rea', "[]", '{"reason": 3}', "[" * 100_000])
 def test_a_damaged_verdict_is_found_out_again(content, launches):
     norm()
     verdict_files()[0].write_text(content)
@@ -420,11 +576,12 @@ def test_deterministic_algorithms_stay_as_the_user_has_them(launches):
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("change", [None, one_percent])
-def test_a_first_use_while_torch_compiles(change, launches):
+def test_a_first_use_while_torch_compiles(change, dynamic, launches):
     launches.change = change
     torch._dynamo.reset()
-    compiled = torch.compile(norm, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(norm, backend="aot_eager", fullgraph=True, dynamic=dynamic)
     x = X.clone().requires_grad_()
     result, warned = told(lambda: compiled(x))
     assert len(warned) == (change is not None)
