@@ -11,3 +11,7 @@ from .poison import poisoned_memory  # noqa: F401
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     collect_ignore_glob = ["test_*.py"]
+else:
+    from .patching import patch_once_a_launch
+
+    patch_once_a_launch()
