@@ -118,7 +118,7 @@ CASES = {
     "lrpe": (encode, lambda: [*draw(count=2), torch.rand(WIDTH // 2)]),
     "bidirectional": (attend(False, False), draw),
     "causal": (attend(True, False), draw),
-    "causal, segments": (attend(True, False), lambda: draw(300)),
+    "causal, segments": (attend(True, False), lambda: draw(100)),
     "causal, state": (
         attend(True, True),
         lambda: [*draw(), torch.randn(2, 2, WIDTH, WIDTH)],
@@ -126,7 +126,7 @@ CASES = {
     "bidirectional, averages": (attend(False, False, True), draw),
     "causal, averages": (
         attend(True, True, True),
-        lambda: [*draw(300), torch.randn(2, 2, WIDTH, WIDTH), torch.rand(2, 2, WIDTH)],
+        lambda: [*draw(100), torch.randn(2, 2, WIDTH, WIDTH), torch.rand(2, 2, WIDTH)],
     ),
     "bidirectional, averages of 16 bits": (
         attend(False, False, True),
@@ -154,7 +154,8 @@ def fresh_compiler():
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_compiled_graph_is_whole_and_gives_the_same_bits(case, monkeypatch):
     function, build = case
-    monkeypatch.setattr(options, "RULE", options.Rule(short_length=200))
+    rule = options.Rule(short_length=48, smallest_segment=64)
+    monkeypatch.setattr(options, "RULE", rule)
     tensors = build()
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     for one, other in zip(
