@@ -52,14 +52,15 @@ tests() {
 }
 # the interpreter has to be chosen before Triton is imported: a process of its own
 interpreter() {
-    local processes=${NUMPROCESSES:-$(((cores + 1) / 2))}
+    local processes=${NUMPROCESSES:-$cores}
     TRITON_INTERPRET=1 tests tests/ops/interpreter
 }
 rows() {
     .venv/bin/python -m fairseq_transnormer reproduce run "${tables[@]}" \
         --preset smoke --gpus none --jobs "$cores" --fork --runs-dir "$scratch/runs"
 }
-# Both at once: data and plans of the rows leave cores to the interpreter.
+# Both at once: data and plans of the rows leave cores to the interpreter, which has all
+# of them when the rows have ended.
 interpreter_and_rows() {
     scratch=$(mktemp -d)
     set -m # a process group of its own, to be ended whole

@@ -27,6 +27,9 @@ FIRST = (
     "tests/test_frozen_configurations.py",
     "tests/modules/token_mixers",
     "tests/benchmarks",
+    "tests/ops/interpreter/test_linear_attention.py",
+    "tests/ops/interpreter/test_verification.py",
+    "tests/ops/interpreter/test_compile.py",
 )
 
 

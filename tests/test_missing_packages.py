@@ -27,10 +27,15 @@ sys.meta_path.insert(0, Without())
     "command",
     [
         "fairseq_transnormer generate --path x.pt --prompt y",
-        "fairseq_transnormer classify --path x.pt --text y",
+        pytest.param(
+            "fairseq_transnormer classify --path x.pt --text y", marks=pytest.mark.slow
+        ),
         "fairseq_transnormer export x.pt --dest y",
-        "fairseq_transnormer analyse context_use x.pt --data y",
-        "fairseq_transnormer analyse systems",
+        pytest.param(
+            "fairseq_transnormer analyse context_use x.pt --data y",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("fairseq_transnormer analyse systems", marks=pytest.mark.slow),
         "fairseq_transnormer analyse images --data y --checkpoint a=x.pt --output z",
     ],
 )

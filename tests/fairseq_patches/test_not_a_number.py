@@ -9,9 +9,8 @@ from .trainings import line_with
     ("workers", "precision"),
     [
         (1, "fp32"),
-        (1, "bf16"),
         (2, "fp32"),
-        pytest.param(2, "bf16", marks=pytest.mark.slow),
+        *(pytest.param(n, "bf16", marks=pytest.mark.slow) for n in (1, 2)),
     ],
 )
 def test_a_loss_that_is_nan_ends_the_run(training, goes_on, tell, precision, workers):

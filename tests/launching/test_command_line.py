@@ -381,9 +381,7 @@ def test_more_gpus_than_there_are_is_an_error(data, tmp_path, capsys):
     ("words", "parts"),
     [
         (["image"], ["TASK", "SYSTEM", "--help"]),
-        (["images", "t1"], ["images", "image", "listops", "text"]),
         (["text", "t3"], ["lra_t3", "lra_t2"]),
-        (["text", "t1", "--gpus", "3"], ["3 workers", "16 sequences", 2, 4]),
     ],
 )
 def test_the_arenas_script_refuses_with_the_reason(sequences, words, parts):
@@ -391,6 +389,21 @@ def test_the_arenas_script_refuses_with_the_reason(sequences, words, parts):
     done = script("lra", *words, *data, "--dry-run")
     assert done.returncode == 2 and done.stdout == ""
     assert_names(done.stderr, *parts)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["lra=images", "model=lra_t1"], ["images", "image", "listops", "text"]),
+        (
+            ["lra=text", "model=lra_t1", "--gpus", "3"],
+            ["3 workers", "16 sequences", 2, 4],
+        ),
+    ],
+)
+def test_the_arenas_command_refuses_with_the_reason(sequences, words, parts, capsys):
+    arguments = ["lra", *words, "--data", str(sequences), "--dry-run"]
+    command_refuses(command_line.main, arguments, capsys, *parts)
 
 
 @pytest.mark.slow  # torchrun as with one node, which is started all the same

@@ -13,13 +13,20 @@ from fairseq_transnormer.reproduce.metrics import METRICS
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.tables import load_table, load_tables
 from tests.messages import refuses
-from tests.paths import CONFIGS
+from tests.paths import CONFIGS, SCRIPTS
 from tests.tiny_data import write_tiny_data
 
 TABLES = {table.name: table for table in load_tables(CONFIGS, ["all"])}
+
+
+def run_of(cell) -> tuple:
+    """What trains: the configuration and what is changed in it."""
+    return cell.config, *map(str, cell.overrides.items())
+
+
 # one of each: what is shared among tables is built once
 RUNS = {
-    (cell.config, *map(str, cell.overrides.items())): cell
+    run_of(cell): cell
     for table in TABLES.values()
     for cell in table.cells
     if cell.job == "hydra_train"
@@ -49,7 +56,16 @@ def test_the_papers_tables_are_all_there():
     assert set(TABLES) >= {f"table{n}" for n in range(1, 13)} | {"figure1", "figure2"}
 
 
-@pytest.mark.parametrize("cell", RUNS.values(), ids=lambda c: f"{c.config}-{c.row}")
+def runs():
+    """Those that scripts/test.sh trains compose and build there, too."""
+    line = re.search(r"^tables=\((.+)\)", (SCRIPTS / "test.sh").read_text(), re.M)
+    trained = {run_of(cell) for name in line[1].split() for cell in TABLES[name].cells}
+    for run, cell in RUNS.items():
+        marks = [pytest.mark.slow] * (run in trained)
+        yield pytest.param(cell, marks=marks, id=f"{cell.config}-{cell.row}")
+
+
+@pytest.mark.parametrize("cell", list(runs()))
 def test_every_row_composes_and_builds(cell, data):
     plan = job_of(cell).plan(cell, conditions(data))
     assert plan.configuration["model"]["_name"]
