@@ -2,15 +2,17 @@
 
 The sequence is cut into chunks of C tokens. Inside a chunk the scores are computed as
 they stand, C x C; what came before enters through the running sum S = sum_j k_j v_j^T.
-A segment of chunks is one batch of matrix products, so that the working memory does not
-grow with the length; only one S a segment is kept for the backward pass, which
-recomputes the rest.
+What is computed at one time is a tile of some rows and chunks (chunks.py), so that the
+working memory does not grow with the length; only one S a segment of chunks is kept for
+the backward pass, which recomputes the rest.
 
-Letters: B batch, H heads, N length, G chunks of a segment, C chunk size, D head width
-of queries and keys, E of values.
+Letters: B batch, R rows of a tile, H heads, N length, G chunks of a tile, C chunk size,
+D head width of queries and keys, E of values.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from .attention_inputs import FEATURE_MAPS, real_lengths, zero_pads
 from .backend import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .chunks import CHUNK_SIZE, ChunkedTarget, Tiling, in_chunks, matrices
 from .states import LinearAttentionState
-
-CHUNK_SIZE = 64
-CHUNKS_PER_SEGMENT = 16
 
 
 def linear_attention(
@@ -103,52 +103,79 @@ class _CausalLinearAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, state, chunk_size):
+        tiling = Tiling.of(query, value, chunk_size)
+        output = state.new_empty((*query.shape[:3], value.shape[-1]))
+        starts = []
         with autocast_disabled(query):
-            output = state.new_empty((*query.shape[:3], value.shape[-1]))
-            starts = []
-            for window in _segments(query.shape[1], chunk_size):
+            for segment in tiling.segments():
                 starts.append(state)
-                q, k, v = (
-                    _chunks(x[:, window], chunk_size, state.dtype)
-                    for x in (query, key, value)
-                )
-                before, state = _states_before(k, v, state)
-                scores = (q @ k.transpose(-1, -2)).tril_()
-                _write(output[:, window], q @ before + scores @ v)
+                state = torch.empty_like(state)
+                for rows in tiling.rows():
+                    inputs = [
+                        in_chunks(x[rows, segment], tiling.chunk_size)
+                        for x in (query, key, value)
+                    ]
+                    target = ChunkedTarget(output[rows, segment], tiling.chunk_size)
+                    after = starts[-1][rows].flatten(0, 1)
+                    for tile in tiling.tiles(segment):
+                        q, k, v = (matrices(x[tile], after.dtype) for x in inputs)
+                        before, after = _states_before(k, v, after)
+                        scores = torch.bmm(q, k.mT).tril_()
+                        target.write(tile, torch.bmm(q, before).baddbmm_(scores, v))
+                    target.finish()
+                    state[rows] = after.view(state[rows].shape)
         ctx.save_for_backward(query, key, value, *starts)
-        ctx.chunk_size = chunk_size
+        ctx.tiling = tiling
         return output, state
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_output, grad_state):
         query, key, value, *starts = ctx.saved_tensors
-        size, dtype = ctx.chunk_size, grad_state.dtype
+        tiling, dtype = ctx.tiling, grad_state.dtype
         grads = [torch.empty_like(x) for x in (query, key, value)]
-        segments = list(zip(_segments(query.shape[1], size), starts, strict=True))
+        segments = list(zip(tiling.segments(), starts, strict=True))
         with autocast_disabled(query):
             # mirrors the forward pass: R = sum_i q_i do_i^T runs from the end
-            after = grad_state
-            for window, start in reversed(segments):
-                q, k, v, do = (
-                    _chunks(x[:, window], size, dtype)
-                    for x in (query, key, value, grad_output)
-                )
-                before, _ = _states_before(k, v, start)
-                later, after = _states_before(q, do, after, reverse=True)
-                scores = (q @ k.transpose(-1, -2)).tril_()
-                grad_scores = (do @ v.transpose(-1, -2)).tril_()
-                for grad, chunks in zip(
-                    grads,
-                    (
-                        do @ before.transpose(-1, -2) + grad_scores @ k,
-                        v @ later.transpose(-1, -2) + grad_scores.transpose(-1, -2) @ q,
-                        k @ later + scores.transpose(-1, -2) @ do,
-                    ),
-                    strict=True,
-                ):
-                    _write(grad[:, window], chunks)
-        return *grads, after, None
+            for segment, start in reversed(segments):
+                grad_after, grad_state = grad_state, torch.empty_like(grad_state)
+                tiles = tiling.tiles(segment)
+                for rows in tiling.rows():
+                    inputs = [
+                        in_chunks(x[rows, segment], tiling.chunk_size)
+                        for x in (query, key, value, grad_output)
+                    ]
+                    targets = [
+                        ChunkedTarget(x[rows, segment], tiling.chunk_size)
+                        for x in grads
+                    ]
+                    before, state = [], start[rows].flatten(0, 1)
+                    for tile in tiles:
+                        k, v = (matrices(x[tile], dtype) for x in inputs[1:3])
+                        states, state = _states_before(k, v, state)
+                        before.append(states)
+                    after = grad_after[rows].flatten(0, 1)
+                    for tile in reversed(tiles):
+                        q, k, v, do = (matrices(x[tile], dtype) for x in inputs)
+                        later, after = _states_before(q, do, after, reverse=True)
+                        gradients = _gradients(q, k, v, do, before.pop(), later)
+                        for target, gradient in zip(targets, gradients, strict=True):
+                            target.write(tile, gradient)
+                    for target in targets:
+                        target.finish()
+                    grad_state[rows] = after.view(grad_state[rows].shape)
+        return *grads, grad_state, None
+
+
+def _gradients(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, before: Tensor, later: Tensor
+) -> Iterator[Tensor]:
+    """Of q, k and v, one after the other: (GRH, C, D or E)."""
+    grad_scores = torch.bmm(do, v.mT).tril_()
+    yield torch.bmm(do, before.mT).baddbmm_(grad_scores, k)
+    yield torch.bmm(v, later.mT).baddbmm_(grad_scores.mT, q)
+    scores = torch.bmm(q, k.mT).tril_()
+    yield torch.bmm(k, later).baddbmm_(scores.mT, do)
 
 
 class _LinearAttention(torch.autograd.Function):
@@ -178,62 +205,53 @@ class _LinearAttention(torch.autograd.Function):
             return tuple(g.transpose(1, 2).to(query.dtype).contiguous() for g in grads)
 
 
-def _segments(length: int, chunk_size: int) -> list[slice]:
-    size = chunk_size * CHUNKS_PER_SEGMENT
-    return [slice(i, min(i + size, length)) for i in range(0, length, size)]
-
-
 def _heads_first(x: Tensor) -> Tensor:
     return x.transpose(1, 2).to(accumulation_dtype(x.dtype))
-
-
-def _chunks(x: Tensor, chunk_size: int, dtype: torch.dtype) -> Tensor:
-    """(B, N, H, D) -> (B, H, G, C, D) with a tail of zeros, which adds nothing."""
-    batch, length, heads, width = x.shape
-    count = -(-length // chunk_size)
-    chunks = x.new_empty((batch, heads, count * chunk_size, width), dtype=dtype)
-    chunks[:, :, :length] = x.transpose(1, 2)
-    chunks[:, :, length:] = 0
-    return chunks.view(batch, heads, count, chunk_size, width)
-
-
-def _write(target: Tensor, chunks: Tensor) -> None:
-    """Copy (B, H, G, C, D) into (B, N, H, D), dropping the tail."""
-    target.copy_(chunks.flatten(2, 3)[:, :, : target.shape[1]].transpose(1, 2))
 
 
 def _states_before(
     k: Tensor, v: Tensor, start: Tensor, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """States (B, H, G, D, E) in front of each chunk, and the one after the last.
+    """States (GRH, D, E) in front of each chunk, and the one after all, (RH, D, E).
 
-    reverse: run from the last chunk to the first.
+    k: (GRH, C, D); v: (GRH, C, E). reverse: run from the last chunk to the first.
     """
-    updates = k.transpose(-1, -2) @ v
-    # on a CPU a cumsum over anything but the last dimension costs as much as the
-    # products; on a GPU an addition for each chunk costs more in launches
-    sums = _sums_by_addition if updates.device.type == "cpu" else _sums_by_scan
-    return sums(updates, start, reverse)
+    if k.shape[0] == start.shape[0]:
+        return start, torch.baddbmm(start, k.mT, v)
+    # on a CPU a cumsum costs as much as the products; on a GPU an addition for each
+    # chunk costs more in launches, but its cumsum is not deterministic
+    by_addition = k.device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
+    sums = _sums_by_addition if by_addition else _sums_by_scan
+    by_chunk = (-1, start.shape[0])
+    before, after = sums(
+        k.mT.unflatten(0, by_chunk), v.unflatten(0, by_chunk), start, reverse
+    )
+    return before.flatten(0, 1), after
 
 
 def _sums_by_addition(
-    updates: Tensor, start: Tensor, reverse: bool
+    k: Tensor, v: Tensor, start: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """start + what stands in front of each of updates, into updates; the whole sum."""
-    chunks = updates.unbind(2)
-    for chunk in reversed(chunks) if reverse else chunks:
-        after = start + chunk
-        chunk.copy_(start)
-        start = after
-    return updates, start
+    """start + the products k v in front of each chunk, (G, RH, D, E); the whole sum.
+
+    k: (G, RH, D, C); v: (G, RH, C, E).
+    """
+    sums = start.new_empty((k.shape[0] + 1, *start.shape))
+    chunks = [*zip(k.unbind(), v.unbind(), strict=True)]
+    states = sums.unbind()
+    if reverse:
+        chunks, states = chunks[::-1], states[::-1]
+    states[0].copy_(start)
+    for i, (k, v) in enumerate(chunks):
+        torch.baddbmm(states[i], k, v, out=states[i + 1])
+    return sums[1:] if reverse else sums[:-1], states[-1]
 
 
 def _sums_by_scan(
-    updates: Tensor, start: Tensor, reverse: bool
+    k: Tensor, v: Tensor, start: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor]:
-    """The same in few launches, into new memory."""
-    updates = updates.flip(2) if reverse else updates
-    sums = torch.cat((start.unsqueeze(2), updates), dim=2).cumsum(2)
-    before = sums[:, :, :-1].flip(2) if reverse else sums[:, :, :-1]
-    # a clone, since a view would keep the sums of all chunks alive
-    return before, sums[:, :, -1].clone()
+    """The same in few launches."""
+    updates = k @ v
+    updates = updates.flip(0) if reverse else updates
+    sums = torch.cat((start.unsqueeze(0), updates)).cumsum(0)
+    return sums[:-1].flip(0) if reverse else sums[:-1], sums[-1]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import linear_attention, torch_linear_attention
+from fairseq_transnormer.ops import chunks, linear_attention, torch_linear_attention
 
 from . import equations
 from .drawing import CPU_BACKENDS, draw_mask, draw_qkv, gradients, relative_error
@@ -190,7 +190,7 @@ def test_gradcheck(causal, normalize, backend):
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("length", [1, 4, 11, 12])
 def test_gradcheck_over_chunks_segments_and_states(length, normalize, monkeypatch):
-    monkeypatch.setattr(torch_linear_attention, "CHUNKS_PER_SEGMENT", 2)
+    monkeypatch.setattr(chunks, "CHUNKS_PER_SEGMENT", 2)
     qkv = draw_qkv(length, batch=1, heads=1, width=2, value_width=2)
     before = draw_qkv(3, batch=1, heads=1, width=2, value_width=2)
     _, state = linear_attention(
@@ -214,6 +214,35 @@ def test_gradcheck_over_chunks_segments_and_states(length, normalize, monkeypatc
         return output, *(x for x in after[:-1] if x is not None)
 
     assert torch.autograd.gradcheck(function, tensors)
+
+
+@pytest.mark.parametrize("elements", [1, 64 * 4 * 2 * 2, 2**30])
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("length", [64, 200, 1100])
+def test_tiles_of_any_size(length, scan, elements, monkeypatch):
+    """One chunk of one row at a time; two rows; all rows and chunks as on a GPU."""
+    monkeypatch.setattr(chunks, "TILE_ELEMENTS", elements)
+    if scan:
+        scanned = torch_linear_attention._sums_by_scan
+        monkeypatch.setattr(torch_linear_attention, "_sums_by_addition", scanned)
+    qkv = draw_qkv(length, batch=3)
+    before = draw_qkv(9, batch=3)
+    _, state = linear_attention(*before, causal=True, return_state=True)
+    together = [torch.cat(pair, 1) for pair in zip(before, qkv, strict=True)]
+    output, after = linear_attention(
+        *qkv, causal=True, initial_state=state, return_state=True
+    )
+    expected = equations.linear_attention(*together, causal=True)[:, 9:]
+    assert relative_error(output, expected) < 1e-13
+    key_value = torch.einsum("bnhd,bnhe->bhde", *together[1:])
+    assert relative_error(after.key_value, key_value) < 1e-13
+    weight = torch.randn_like(expected)
+    computed, wanted = (
+        gradients(lambda *t, f=f: f(*t, causal=True), qkv, weight)
+        for f in (linear_attention, equations.linear_attention)
+    )
+    for gradient, value in zip(computed, wanted, strict=True):
+        torch.testing.assert_close(gradient, value, rtol=1e-10, atol=1e-10)
 
 
 @backends
