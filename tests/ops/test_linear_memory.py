@@ -7,7 +7,7 @@ operation makes. Both are shown to fail on the quadratic reference.
 import pytest
 import torch
 
-from fairseq_transnormer.ops import block_attention, linear_attention
+from fairseq_transnormer.ops import block_attention, chunks, linear_attention
 from tests.largest_tensor import LargestTensor
 
 from .drawing import CPU_BACKENDS, draw_qkv
@@ -85,8 +85,13 @@ def test_no_tensor_is_quadratic_or_a_state_a_token(op, backend):
 
 
 @linear_backends
-def test_working_memory_is_a_segments(backend):
-    """At this width the states of all chunks would be twice as large as the inputs."""
+@pytest.mark.parametrize("elements", [chunks.TILE_ELEMENTS, 2**30])
+def test_working_memory_is_a_segments(elements, backend, monkeypatch):
+    """At this width the states of all chunks would be twice as large as the inputs.
+
+    Tiles as a CPU takes them, and those of a whole segment, as on a GPU.
+    """
+    monkeypatch.setattr(chunks, "TILE_ELEMENTS", elements)
     largest = largest_tensor(OPS["linear"], 4096, width=128, backend=backend)
     assert largest == 4096 * 128
 
