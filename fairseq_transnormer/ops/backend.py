@@ -12,6 +12,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -118,9 +119,20 @@ def unscaled_output_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.float16 else dtype
 
 
-def autocast_disabled(tensor: Tensor) -> torch.autocast:
+def autocast_disabled(tensor: Tensor) -> AbstractContextManager:
     """Context in which autocast leaves the float32 sums alone."""
-    return torch.autocast(device_type=tensor.device.type, enabled=False)
+    device_type = tensor.device.type
+    if not torch.is_autocast_enabled(device_type):
+        # entering and leaving costs as much as the smallest of the sums
+        return nullcontext()
+    return torch.autocast(device_type=device_type, enabled=False)
+
+
+def needs_gradient(*tensors: Tensor | None) -> bool:
+    """Whether autograd records what is made of these tensors."""
+    return torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in tensors
+    )
 
 
 def constant_when_compiled(function: Callable) -> Callable:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import Kernels, select
+from .backend import Kernels, needs_gradient, select
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
@@ -74,7 +74,7 @@ def gated_linear(
     Raises:
         ValueError: see ``gated_silu``.
     """
-    if backend == "reference":
+    if backend == "reference" or not needs_gradient(gate, value, weight, bias):
         return F.linear(gated_silu(gate, value, backend=backend), weight, bias)
     return _GatedLinear.apply(gate, value, weight, bias, backend)
 

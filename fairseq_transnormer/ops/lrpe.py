@@ -17,7 +17,13 @@ from .attention_inputs import (
     FEATURE_MAPS,
     check_feature_map,
 )
-from .backend import Kernels, accumulation_dtype, autocast_disabled, select
+from .backend import (
+    Kernels,
+    accumulation_dtype,
+    autocast_disabled,
+    needs_gradient,
+    select,
+)
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
@@ -97,6 +103,11 @@ def _torch_lrpe(
     if feature_map not in DERIVATIVES_FROM_OUTPUT:
         query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
         feature_map = "identity"
+    if query.shape[1] == 1 and not needs_gradient(query, key, theta):
+        # so short, each operation costs more than its numbers
+        both = torch.cat((query, key), 2)
+        both = _encoded(both, theta, reflection, positions, feature_map)
+        return both.chunk(2, 2)
     return (
         _LRPE.apply(query, theta, reflection, positions, feature_map),
         _LRPE.apply(key, theta, reflection, positions, feature_map),
@@ -109,11 +120,7 @@ class _LRPE(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, theta, reflection, positions, feature_map):
         ctx.feature_map = feature_map
-        with autocast_disabled(x):
-            dtype = accumulation_dtype(x.dtype)
-            turns = _turns(theta, positions, dtype)
-            mapped = FEATURE_MAPS[feature_map](x.to(dtype))
-            y = _turned(_reflect(mapped, reflection), turns).to(x.dtype)
+        y = _encoded(x, theta, reflection, positions, feature_map)
         ctx.save_for_backward(y, theta, reflection, positions)
         return y
 
@@ -139,6 +146,16 @@ class _LRPE(torch.autograd.Function):
                 by_position = by_angle * positions.to(dtype)[..., None]
                 grad_theta = by_position.flatten(0, 1).sum(0).to(theta.dtype)
         return grad_x, grad_theta, None, None, None
+
+
+def _encoded(
+    x: Tensor, theta: Tensor, reflection: Tensor, positions: Tensor, feature_map: str
+) -> Tensor:
+    with autocast_disabled(x):
+        dtype = accumulation_dtype(x.dtype)
+        turns = _turns(theta, positions, dtype)
+        mapped = FEATURE_MAPS[feature_map](x.to(dtype))
+        return _turned(_reflect(mapped, reflection), turns).to(x.dtype)
 
 
 def _turns(theta: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,7 +12,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import Kernels, accumulation_dtype, autocast_disabled, select
+from .backend import (
+    Kernels,
+    accumulation_dtype,
+    autocast_disabled,
+    needs_gradient,
+    select,
+)
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 # one program of the Triton kernel holds a whole row
@@ -54,7 +60,17 @@ def why_row_is_too_wide(width: int) -> str | None:
 
 
 def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:
+    if not needs_gradient(x):
+        return _normalised(x, eps)[0]
     return _RMSNorm.apply(x, eps)
+
+
+def _normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The output, and 1 / RMS."""
+    with autocast_disabled(x):
+        wide = x.to(accumulation_dtype(x.dtype))
+        scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+        return (wide * scale).to(x.dtype), scale
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -62,10 +78,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, eps):
-        with autocast_disabled(x):
-            wide = x.to(accumulation_dtype(x.dtype))
-            scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
-            y = (wide * scale).to(x.dtype)
+        y, scale = _normalised(x, eps)
         ctx.save_for_backward(y, scale)
         return y
 

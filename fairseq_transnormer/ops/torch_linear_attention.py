@@ -20,7 +20,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .attention_inputs import FEATURE_MAPS, real_lengths, zero_pads
-from .backend import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .backend import (
+    accumulation_dtype,
+    autocast_disabled,
+    needs_gradient,
+    unscaled_output_dtype,
+)
 from .chunks import CHUNK_SIZE, ChunkedTarget, Tiling, in_chunks, matrices
 from .states import LinearAttentionState
 
@@ -48,10 +53,11 @@ def linear_attention(
         value = F.pad(value, (0, 1), value=1.0)
     if causal:
         state = None if initial_state is None else _joined(initial_state, normalize)
-        needs_grad = torch.is_grad_enabled() and any(
-            x is not None and x.requires_grad for x in (query, key, value, state)
-        )
-        if state is not None and query.shape[1] == 1 and not needs_grad:
+        if (
+            state is not None
+            and query.shape[1] == 1
+            and not needs_gradient(query, key, value, state)
+        ):
             output = _step(query, key, value, state)
         else:
             if state is None:
@@ -91,7 +97,7 @@ def _step(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> Tensor:
     """One token: S += k v^T in place, o = q S. (B, 1, H, E), the state's dtype."""
     with autocast_disabled(query):
         q, k, v = (x[:, 0].to(state.dtype) for x in (query, key, value))
-        state += k.unsqueeze(-1) * v.unsqueeze(-2)
+        state.addcmul_(k.unsqueeze(-1), v.unsqueeze(-2))
         return (q.unsqueeze(-2) @ state).transpose(1, 2)
 
 
