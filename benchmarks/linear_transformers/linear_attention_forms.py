@@ -118,6 +118,8 @@ def measure_group(
     rows, calls = {}, {}
     dtype = getattr(torch, options.dtype)
     for form_name, form in entered(options.chunk_size, options.backends).items():
+        if options.forms and form_name not in options.forms:
+            continue
         row = rows[form_name] = {
             "sweep": name,
             "contestant": form_name,
@@ -198,8 +200,13 @@ def main(arguments: list[str] | None = None) -> None:
         default=["torch"],
         help="of our op",
     )
+    add("--forms", nargs="+", metavar="NAME", help="only these; all by default")
     add("--dtype", choices=list(TOLERANCES), default="float32", help="of q, k, v")
     options = parser.parse_args(arguments)
+    names = entered(options.chunk_size, options.backends)
+    for name in options.forms or ():
+        if name not in names:
+            parser.error(f"--forms {name!r}; allowed: {', '.join(names)}")
     options.lengths, options.widths = sorted(options.lengths), sorted(options.widths)
     command_line.run(
         NAME,

@@ -19,7 +19,7 @@ CHUNK_SIZE = 64
 CHUNKS_PER_SEGMENT = 16
 # elements of one operand of a tile on a CPU: all of a tile's fit a cache of 1 to 2 MiB,
 # and its products outweigh what calling them costs
-TILE_ELEMENTS = 2**16
+TILE_ELEMENTS = 2**15
 
 
 class Tiling(NamedTuple):

@@ -12,7 +12,7 @@ D head width of queries and keys, E of values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -124,10 +124,8 @@ class _CausalLinearAttention(torch.autograd.Function):
                     target = ChunkedTarget(output[rows, segment], tiling.chunk_size)
                     after = starts[-1][rows].flatten(0, 1)
                     for tile in tiling.tiles(segment):
-                        q, k, v = (matrices(x[tile], after.dtype) for x in inputs)
-                        before, after = _states_before(k, v, after)
-                        scores = torch.bmm(q, k.mT).tril_()
-                        target.write(tile, torch.bmm(q, before).baddbmm_(scores, v))
+                        chunks, after = _output(*(x[tile] for x in inputs), after)
+                        target.write(tile, chunks)
                     target.finish()
                     state[rows] = after.view(state[rows].shape)
         ctx.save_for_backward(query, key, value, *starts)
@@ -160,28 +158,47 @@ class _CausalLinearAttention(torch.autograd.Function):
                         k, v = (matrices(x[tile], dtype) for x in inputs[1:3])
                         states, state = _states_before(k, v, state)
                         before.append(states)
+                    del k, v
                     after = grad_after[rows].flatten(0, 1)
                     for tile in reversed(tiles):
-                        q, k, v, do = (matrices(x[tile], dtype) for x in inputs)
-                        later, after = _states_before(q, do, after, reverse=True)
-                        gradients = _gradients(q, k, v, do, before.pop(), later)
-                        for target, gradient in zip(targets, gradients, strict=True):
-                            target.write(tile, gradient)
+                        parts = (x[tile] for x in inputs)
+                        after = _backward(*parts, before.pop(), after, tile, targets)
                     for target in targets:
                         target.finish()
                     grad_state[rows] = after.view(grad_state[rows].shape)
         return *grads, grad_state, None
 
 
-def _gradients(
-    q: Tensor, k: Tensor, v: Tensor, do: Tensor, before: Tensor, later: Tensor
-) -> Iterator[Tensor]:
-    """Of q, k and v, one after the other: (GRH, C, D or E)."""
-    grad_scores = torch.bmm(do, v.mT).tril_()
-    yield torch.bmm(do, before.mT).baddbmm_(grad_scores, k)
-    yield torch.bmm(v, later.mT).baddbmm_(grad_scores.mT, q)
+# Functions, so that what a tile needed is gone when the next one begins.
+
+
+def _output(q: Tensor, k: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a tile, (GRH, C, E), and the state after it; q, k, v: (G, R, H, C, D or E)."""
+    q, k, v = (matrices(x, state.dtype) for x in (q, k, v))
+    before, state = _states_before(k, v, state)
     scores = torch.bmm(q, k.mT).tril_()
-    yield torch.bmm(k, later).baddbmm_(scores.mT, do)
+    return torch.bmm(q, before).baddbmm_(scores, v), state
+
+
+def _backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    do: Tensor,
+    before: Tensor,
+    after: Tensor,
+    tile: slice,
+    targets: Sequence[ChunkedTarget],
+) -> Tensor:
+    """Write a tile's gradients of q, k and v; the gradient of the state before it."""
+    q, k, v, do = (matrices(x, after.dtype) for x in (q, k, v, do))
+    later, after = _states_before(q, do, after, reverse=True)
+    scores = torch.bmm(do, v.mT).tril_()
+    targets[0].write(tile, torch.bmm(do, before.mT).baddbmm_(scores, k))
+    targets[1].write(tile, torch.bmm(v, later.mT).baddbmm_(scores.mT, q))
+    scores = torch.bmm(q, k.mT, out=scores).tril_()
+    targets[2].write(tile, torch.bmm(k, later).baddbmm_(scores.mT, do))
+    return after
 
 
 class _LinearAttention(torch.autograd.Function):

@@ -183,6 +183,18 @@ def test_linear_attention_forms(tmp_path):
     assert all(row["error"] < 1e-5 for row in rows if "skipped" not in row)
 
 
+def test_some_linear_attention_forms(tmp_path, capsys):
+    names = ["state loop", "linear_attention (torch)"]
+    flags = f"{QUICK} --lengths 4 --tokens 1 --widths 4 --width-length 4".split()
+    output = ["--output", str(tmp_path / "f.json")]
+    linear_attention_forms.main([*flags, *output, "--forms", *names])
+    rows = json.loads((tmp_path / "f.json").read_text())["measurements"]
+    assert {row["contestant"] for row in rows} == set(names)
+    with pytest.raises(SystemExit):
+        linear_attention_forms.main([*flags, *output, "--forms", "stateloop"])
+    assert_names(capsys.readouterr().err, "--forms 'stateloop'", *names)
+
+
 def test_limits_of_time(tmp_path):
     flags = f"{QUICK} --lengths 4 8 --widths 4 --width-length 4 --tokens 4"
     for limit, reason in (("call", "after"), ("time", "was over")):

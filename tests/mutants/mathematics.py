@@ -12,14 +12,14 @@ MATHEMATICS = (
     Mutant(
         "ops/linear-future-hidden-too-far",
         _OPS + "torch_linear_attention.py",
-        "scores = torch.bmm(q, k.mT).tril_()\n                        target",
-        "scores = torch.bmm(q, k.mT).tril_(-1)\n                        target",
+        "scores = torch.bmm(q, k.mT).tril_()\n    return",
+        "scores = torch.bmm(q, k.mT).tril_(-1)\n    return",
         _LINEAR,
     ),
     Mutant(
         "ops/linear-gradient-of-keys",
         _OPS + "torch_linear_attention.py",
-        "later.mT).baddbmm_(grad_scores.mT, q)",
+        "later.mT).baddbmm_(scores.mT, q)",
         "later.mT)",
         _LINEAR,
     ),
