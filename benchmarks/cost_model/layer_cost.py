@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -27,7 +28,7 @@ from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.modules import LanguageModelT2Config
 from fairseq_transnormer.modules.layers import build_layer
 from fairseq_transnormer.ops import backend as backends
-from fairseq_transnormer.ops import torch_linear_attention
+from fairseq_transnormer.ops import chunks, torch_linear_attention
 
 from ..harness import command_line, environment, results
 from .traced import cast, trace
@@ -52,6 +53,8 @@ def as_on_a_gpu() -> Iterator[None]:
         FakeTensorMode(),
         mock.patch.object(F, "dropout", dropout),
         mock.patch.object(torch_linear_attention, "_sums_by_addition", scan),
+        # a tile is a segment there
+        mock.patch.object(chunks, "TILE_ELEMENTS", sys.maxsize),
         # tensors may be the CPU's; nothing is launched
         mock.patch.object(backends, "INTERPRETED", True),
         mock.patch.object(backends, "why_auto_avoids_triton", without_products),
