@@ -7,6 +7,7 @@ from .encoded_projections import encoded_projections
 from .gated_linear_unit import gated_linear_unit
 from .gated_silu import gated_linear, gated_silu
 from .linear_attention import linear_attention
+from .linear_cross_entropy import linear_cross_entropy
 from .lrpe import lrpe
 from .residual import add_and_norm, add_dropped, norm_beside
 from .rms_norm import rms_norm
@@ -38,6 +39,7 @@ __all__ = [
     "gated_silu",
     "join_states",
     "linear_attention",
+    "linear_cross_entropy",
     "lrpe",
     "norm_beside",
     "reorder_state",

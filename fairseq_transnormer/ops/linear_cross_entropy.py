@@ -1,0 +1,188 @@
+"""The output layer and its loss at once, without the logits of all tokens.
+
+Letters: N tokens, C width of the features, V vocabulary.
+
+Logits are made for some rows at a time, and so are the gradients, in the forward pass:
+they need the softmax, and the logits are gone afterwards. What is kept for the backward
+pass has the sizes of the features and of the weight, never N x V.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .backend import accumulation_dtype, autocast_disabled
+from .packed_weights import product_dtype
+
+# bytes of logits at a time, and the rows that this makes at the least and at the most
+CHUNK_BYTES = 2**28
+FEWEST_ROWS, MOST_ROWS = 64, 2048
+# probabilities over a large vocabulary are below float16's normal numbers
+FLOAT16_SCALE = 128.0
+
+
+def linear_cross_entropy(
+    features: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    bias: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+) -> tuple[Tensor, Tensor]:
+    """The sum of -log softmax(W x + b)[target] over the tokens, and each of them.
+
+    Products are in the dtype of the features, or autocast's; softmax, loss and the sum
+    of the weight's gradient in float32 (float64 for float64). The gradients are
+    multiplied by that of the sum in float32 and rounded after it, so that with a loss
+    scale that is too large they overflow where the scaler looks. The same inputs give
+    the same bits.
+
+    Args:
+        features: (..., C), any floating-point dtype.
+        weight: (V, C), in the dtype of the features but for autocast.
+        targets: int64 (...), in 0 ... V - 1 or ``ignore_index``.
+        bias: (V,) or None.
+        ignore_index: of targets that do not count.
+
+    Returns:
+        The sum, which can be differentiated once; and (...,) the losses of the tokens,
+        0 where a target does not count, which cannot. Both float32 (float64).
+
+    Raises:
+        ValueError: shapes do not fit.
+    """
+    if features.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"targets have shape {tuple(targets.shape)} beside features "
+            f"{tuple(features.shape)}; allowed: {tuple(features.shape[:-1])}"
+        )
+    if weight.dim() != 2 or weight.shape[1] != features.shape[-1]:
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)} beside features "
+            f"{tuple(features.shape)}; allowed: (vocabulary, {features.shape[-1]})"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"bias has shape {tuple(bias.shape)}; allowed: {tuple(weight.shape[:1])}"
+        )
+    # autograd.Function does not tell that gradients are switched off
+    wanted = [
+        torch.is_grad_enabled() and x is not None and x.requires_grad
+        for x in (features, weight, bias)
+    ]
+    total, losses = _LinearCrossEntropy.apply(
+        features, weight, bias, targets, ignore_index, wanted
+    )
+    return total, losses.view(targets.shape)
+
+
+def rows_at_a_time(vocabulary: int, itemsize: int) -> int:
+    """Rows of a chunk: CHUNK_BYTES of logits, within bounds."""
+    return max(FEWEST_ROWS, min(MOST_ROWS, CHUNK_BYTES // (vocabulary * itemsize)))
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Saves the gradients of the sum; the backward pass multiplies and uses them up."""
+
+    @staticmethod
+    def forward(ctx, features, weight, bias, targets, ignore_index, wanted):
+        dtype = product_dtype(features)
+        wide = accumulation_dtype(dtype)
+        grads = [
+            torch.zeros(x.shape, dtype=wide, device=x.device) if needed else None
+            for x, needed in zip((features, weight, bias), wanted, strict=True)
+        ]
+        with autocast_disabled(features):
+            x = features.reshape(-1, features.shape[-1]).to(dtype)
+            chunked = _Chunks(
+                x, weight.to(dtype), None if bias is None else bias.to(dtype), wide
+            )
+            losses = chunked.run(targets.reshape(-1), ignore_index, grads)
+        ctx.save_for_backward(*grads)
+        ctx.dtypes = [x if x is None else x.dtype for x in (features, weight, bias)]
+        ctx.used_up = False
+        ctx.mark_non_differentiable(losses)
+        ctx.set_materialize_grads(False)
+        return losses.sum(), losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, _):
+        if grad is None:
+            return (None,) * 6
+        if ctx.used_up:
+            raise RuntimeError(
+                "linear_cross_entropy: its gradients are used up by the first backward "
+                "pass; run the forward pass again"
+            )
+        ctx.used_up = True
+        saved = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        grads = (x if x is None else x.mul_(grad).to(dtype) for x, dtype in saved)
+        return *grads, None, None, None
+
+
+class _Chunks:
+    """Losses and gradients, some rows at a time.
+
+    Args:
+        x: (N, C); weight: (V, C); bias: (V,) or None; in the dtype of products.
+        wide: the dtype of sums.
+    """
+
+    def __init__(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, wide: torch.dtype
+    ):
+        self.x, self.weight, self.bias, self.wide = x, weight, bias, wide
+        self.scale = FLOAT16_SCALE if x.dtype == torch.float16 else 1.0
+
+    def run(
+        self, targets: Tensor, ignore_index: int, grads: list[Tensor | None]
+    ) -> Tensor:
+        """Losses (N,); gradients of their sum are added to ``grads``."""
+        losses = self.x.new_empty(len(targets), dtype=self.wide)
+        counts = targets != ignore_index
+        targets = targets.masked_fill(~counts, 0)
+        rows = rows_at_a_time(len(self.weight), self.x.itemsize)
+        differentiated = any(x is not None for x in grads)
+        for first in range(0, len(targets), rows):
+            part = slice(first, first + rows)
+            x, index, counted = self.x[part], targets[part, None], counts[part, None]
+            logits = F.linear(x, self.weight, self.bias).to(self.wide)
+            normalizer = logits.logsumexp(1, keepdim=True)
+            loss = normalizer - logits.gather(1, index)
+            losses[part] = loss.masked_fill_(~counted, 0).squeeze(1)
+            if differentiated:
+                # softmax less 1 at the target, in place
+                grad = logits.sub_(normalizer).exp_()
+                grad.scatter_(1, index, grad.gather(1, index) - 1)
+                grad.masked_fill_(~counted, 0)
+                self._add(grad, x, part, grads)
+        return losses
+
+    def _add(
+        self, grad: Tensor, x: Tensor, part: slice, grads: list[Tensor | None]
+    ) -> None:
+        """Gradients that follow from those of a chunk of logits (rows, V)."""
+        grad_x, grad_weight, grad_bias = grads
+        if grad_bias is not None:
+            grad_bias += grad.sum(0)
+        grad = (grad * self.scale if self.scale != 1 else grad).to(x.dtype)
+        if grad_x is not None:
+            rows = grad_x.view(-1, grad_x.shape[-1])
+            rows[part] = _product(grad, self.weight, self.wide) / self.scale
+        if grad_weight is not None:
+            found = _product(grad.t(), x, self.wide)
+            grad_weight.add_(found, alpha=1 / self.scale)
+
+
+def _product(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
+    """a b with sums that stay wide: half precision would overflow, or round each."""
+    if a.dtype == wide:
+        return a @ b
+    # from torch 2.8 on
+    if a.is_cuda and hasattr(torch.ops.aten.mm, "dtype"):
+        return torch.mm(a, b, out_dtype=wide)
+    return a.to(wide) @ b.to(wide)
