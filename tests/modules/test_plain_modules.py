@@ -57,6 +57,23 @@ def test_what_replaces_a_layer_is_called(model, name):
     assert wrapped.calls == 1
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_another_forward_of_a_layer_is_called(model, name):
+    """As accelerate and some adapters set it, on the instance."""
+    calls, tokens = [], draw_tokens(2, 9)
+    expected = model(tokens)
+    layer = model.stack.layers[0].get_submodule(name)
+    forward = layer.forward
+
+    def counted(*arguments, **keywords):
+        calls.append(1)
+        return forward(*arguments, **keywords)
+
+    layer.forward = counted
+    torch.testing.assert_close(model(tokens), expected)
+    assert calls == [1]
+
+
 def test_a_hook_of_all_modules_is_called(model):
     names, tokens = [], draw_tokens(2, 9)
     handle = nn.modules.module.register_module_forward_hook(
@@ -75,3 +92,4 @@ def test_subclasses_are_not_plain():
 
     assert all_plain(nn.Linear, nn.Linear(2, 2), nn.Linear(2, 3))
     assert not all_plain(nn.Linear, nn.Linear(2, 2), Other(2, 2))
+    assert not all_plain(nn.Linear, nn.Linear(2, 2), nn.Linear(2, 2, bias=False))

@@ -125,3 +125,16 @@ def test_under_autocast():
     ):
         assert gradient.dtype == torch.float32
         assert relative_error(gradient, wanted) < 5e-2
+
+
+def test_no_rows():
+    """As the last rank of a training has, where the data do not go round."""
+    x = torch.randn(0, 3, 64, requires_grad=True)
+    weights, biases = (torch.randn(64, 64),) * 3, (torch.randn(64),) * 3
+    results = encoded_projections(
+        x, weights, biases, torch.ones(16), torch.eye(32)[0], torch.arange(3),
+        heads=2, backend="triton",
+    )  # fmt: skip
+    sum(result.sum() for result in results).backward()
+    assert all(result.shape == (0, 3, 2, 32) for result in results)
+    assert x.grad.shape == x.shape

@@ -74,3 +74,12 @@ def test_it_is_differentiated_once():
     (grad,) = torch.autograd.grad(output.square().sum(), tensors[0], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         grad.sum().backward()
+
+
+def test_no_rows():
+    """As the last rank of a training has, where the data do not go round."""
+    x = torch.randn(0, 3, 8, requires_grad=True)
+    parameters = [torch.randn(shape) for shape in ((5, 8), 5, (5, 8), 5, (8, 5), 8)]
+    output = gated_linear_unit(x, *parameters, backend="triton")
+    output.sum().backward()
+    assert output.shape == x.grad.shape == (0, 3, 8)
