@@ -98,7 +98,7 @@ class _GatedLinearUnit(torch.autograd.Function):
             zeros = zeros_between(gate_weight, max(x.shape[-1], len(out_weight)))
             weight, bias = packed_rows(weights, biases, zeros, x.dtype)
             closing = padded_columns(out_weight, zeros, x.dtype)
-            rows = x.flatten(0, -2)
+            rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
             both = F.linear(rows, weight, bias)
             output = F.linear(gate_of_halves(both), closing, out_bias.to(x.dtype))
         ctx.save_for_backward(rows, both, weight, closing)
