@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 _NAMESPACE = "fairseq_transnormer"
 _thread = threading.local()
@@ -217,12 +218,20 @@ def parts_of(operator: torch._ops.OpOverload) -> Callable | None:
     return _functions.get(operator.name())
 
 
+def _is_seen_by_a_mode() -> bool:
+    """Whether a dispatch mode is to see the ops, and not what they are made of."""
+    return torch._C._len_torch_dispatch_stack() > 0 and not all(
+        getattr(mode, "sees_into_ops", False)
+        for mode in _get_current_dispatch_mode_stack()
+    )
+
+
 def _is_watched(arguments: tuple) -> bool:
     """Whether someone looks at the ops that are called: a compiler, a dispatch mode, or
     a tensor that is more than memory, such as a FakeTensor."""
     return (
         torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
+        or _is_seen_by_a_mode()
         or any(
             isinstance(x, Tensor)
             and type(x).__torch_dispatch__ is not Tensor.__torch_dispatch__
