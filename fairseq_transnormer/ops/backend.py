@@ -119,6 +119,14 @@ def unscaled_output_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.float16 else dtype
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """In which dtype ``F.linear`` multiplies x: autocast's, where it is on."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
 def autocast_disabled(tensor: Tensor) -> AbstractContextManager:
     """Context in which autocast leaves the float32 sums alone."""
     device_type = tensor.device.type

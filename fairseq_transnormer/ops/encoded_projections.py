@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .attention_inputs import DERIVATIVES_FROM_OUTPUT
-from .backend import Kernels, autocast_disabled, select
+from .backend import Kernels, autocast_disabled, product_dtype, select
 from .lrpe import lrpe
-from .packed_weights import packed_rows, product_dtype, zeros_between
+from .packed_weights import packed_rows, zeros_between
 from .verification.trials import Case, draw, programs_at_once, register_cases
 
 

@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .backend import Kernels, autocast_disabled, select
+from .backend import Kernels, autocast_disabled, product_dtype, select
 from .gated_silu import gated_linear
 from .packed_weights import (
     packed_rows,
     padded_columns,
-    product_dtype,
     zeros_between,
 )
 from .verification.trials import Case, draw, programs_at_once, register_cases

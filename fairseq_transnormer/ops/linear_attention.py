@@ -18,7 +18,7 @@ from .attention_inputs import (
     check_state_tensor,
     real_lengths,
 )
-from .backend import Kernels, select
+from .backend import Kernels, needs_gradient, select
 from .states import LinearAttentionState
 from .verification.trials import (
     Case,
@@ -57,7 +57,7 @@ def _triton_linear_attention(
         state = initial_state.key_value
         if normalize:
             vector = initial_state.key_sum
-    needs_grad = _need_grad(query, key, value, state, vector)
+    needs_grad = needs_gradient(query, key, value, state, vector)
     divisor = eps if normalize else None
     if not causal:
         return kernels.bidirectional_linear_attention(
@@ -195,12 +195,7 @@ def _is_step(
     """Whether a call is one token that updates a state in place."""
     if initial_state is None or query.shape[1] != 1:
         return False
-    return not _need_grad(query, key, value, *initial_state[:2])
-
-
-def _need_grad(*tensors: Tensor | None) -> bool:
-    needed = (x is not None and x.requires_grad for x in tensors)
-    return torch.is_grad_enabled() and any(needed)
+    return not needs_gradient(query, key, value, *initial_state[:2])
 
 
 def _kernels(

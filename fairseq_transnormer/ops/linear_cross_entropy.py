@@ -14,8 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .backend import accumulation_dtype, autocast_disabled
-from .packed_weights import product_dtype
+from .backend import (
+    accumulation_dtype,
+    autocast_disabled,
+    needs_gradient,
+    product_dtype,
+)
 
 # bytes of logits at a time, and the rows that this makes at the least and at the most
 CHUNK_BYTES = 2**28
@@ -69,10 +73,7 @@ def linear_cross_entropy(
             f"bias has shape {tuple(bias.shape)}; allowed: {tuple(weight.shape[:1])}"
         )
     # autograd.Function does not tell that gradients are switched off
-    wanted = [
-        torch.is_grad_enabled() and x is not None and x.requires_grad
-        for x in (features, weight, bias)
-    ]
+    wanted = [needs_gradient(x) for x in (features, weight, bias)]
     total, losses = _LinearCrossEntropy.apply(
         features, weight, bias, targets, ignore_index, wanted
     )

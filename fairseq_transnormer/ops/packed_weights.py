@@ -68,11 +68,3 @@ def padded_columns(weight: Tensor, zeros: Tensor, dtype: torch.dtype) -> Tensor:
         gap = zeros[: outputs * missing].view(outputs, missing)
         weight = torch.cat((weight, gap), 1)
     return weight.to(dtype)
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """In which dtype ``F.linear`` multiplies x: autocast's, where it is on."""
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(kind)
-    return x.dtype

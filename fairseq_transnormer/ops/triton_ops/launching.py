@@ -211,7 +211,7 @@ def in_place(
 
 
 def parts_of(operator: torch._ops.OpOverload) -> Callable | None:
-    """The function behind one of our custom operators, None for another's.
+    """The function that is one of our custom operators, None for another's.
 
     It calls torch's operations and launch(); see ``shapes_only``.
     """

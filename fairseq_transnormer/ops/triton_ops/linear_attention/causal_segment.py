@@ -108,15 +108,15 @@ def write_segment(
     else:
         vector = 0.0
     if SHORT:
-        behind = tl.minimum(high * CHUNK, length)
-        for chunk in range(0, some_chunks(low * CHUNK, behind, length, CHUNK)):
+        stop = tl.minimum(high * CHUNK, length)
+        for chunk in range(0, some_chunks(low * CHUNK, stop, length, CHUNK)):
             start = (low + chunk) * CHUNK
             b_tile, c_tile = _load_summed(
-                rows, way, pads, start, behind, WIDTH, TILE, CHUNK, PHI
+                rows, way, pads, start, stop, WIDTH, TILE, CHUNK, PHI
             )
             state = mixed_dot(tl.trans(b_tile), c_tile, state, PRECISION)
             if NORMALIZE:
-                shifts = _score_shifts(rows[4], way, scores_at, start, behind, CHUNK)
+                shifts = _score_shifts(rows[4], way, scores_at, start, stop, CHUNK)
                 vector += _weighted_sum(rows[4], b_tile, c_tile, shifts[1])
         state, vector = _write_chunk(
             rows,

@@ -235,7 +235,7 @@ def table_entry(
 ) -> dict:
     """launch_options by numbers; width is the wider of D and E.
 
-    kernel: with NORMALIZED behind it for the sum normaliser.
+    kernel: with NORMALIZED after it for the sum normaliser.
 
     float16 always multiplies its float32 sums in TF32, which has its ten bits.
     """
