@@ -9,8 +9,9 @@ pass has the sizes of the features and of the weight, never N x V.
 
 from __future__ import annotations
 
+import functools
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -20,10 +21,13 @@ from .backend import (
     needs_gradient,
     product_dtype,
 )
+from .cross_entropy import cross_entropy_in_place
 
 # bytes of logits at a time, and the rows that this makes at the least and at the most
 CHUNK_BYTES = 2**28
 FEWEST_ROWS, MOST_ROWS = 64, 2048
+# rows of logits begin at multiples of so many elements, for wide loads
+ALIGNED_ELEMENTS = 64
 # probabilities over a large vocabulary are below float16's normal numbers
 FLOAT16_SCALE = 128.0
 
@@ -35,6 +39,7 @@ def linear_cross_entropy(
     bias: Tensor | None = None,
     *,
     ignore_index: int = -100,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """The sum of -log softmax(W x + b)[target] over the tokens, and each of them.
 
@@ -50,13 +55,15 @@ def linear_cross_entropy(
         targets: int64 (...), in 0 ... V - 1 or ``ignore_index``.
         bias: (V,) or None.
         ignore_index: of targets that do not count.
+        backend: of the softmax, "auto", "torch" or "triton".
 
     Returns:
         The sum, which can be differentiated once; and (...,) the losses of the tokens,
         0 where a target does not count, which cannot. Both float32 (float64).
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: shapes do not fit; the backend's name is not known, or
+            backend="triton" where it cannot run.
     """
     if features.shape[:-1] != targets.shape:
         raise ValueError(
@@ -75,7 +82,7 @@ def linear_cross_entropy(
     # autograd.Function does not tell that gradients are switched off
     wanted = [needs_gradient(x) for x in (features, weight, bias)]
     total, losses = _LinearCrossEntropy.apply(
-        features, weight, bias, targets, ignore_index, wanted
+        features, weight, bias, targets, ignore_index, wanted, backend
     )
     return total, losses.view(targets.shape)
 
@@ -89,7 +96,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """Saves the gradients of the sum; the backward pass multiplies and uses them up."""
 
     @staticmethod
-    def forward(ctx, features, weight, bias, targets, ignore_index, wanted):
+    def forward(ctx, features, weight, bias, targets, ignore_index, wanted, backend):
         dtype = product_dtype(features)
         wide = accumulation_dtype(dtype)
         grads = [
@@ -98,9 +105,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         ]
         with autocast_disabled(features):
             x = features.reshape(-1, features.shape[-1]).to(dtype)
-            chunked = _Chunks(
-                x, weight.to(dtype), None if bias is None else bias.to(dtype), wide
-            )
+            bias_of_product = None if bias is None else bias.to(dtype)
+            chunked = _Chunks(x, weight.to(dtype), bias_of_product, wide, backend)
             losses = chunked.run(targets.reshape(-1), ignore_index, grads)
         ctx.save_for_backward(*grads)
         ctx.dtypes = [x if x is None else x.dtype for x in (features, weight, bias)]
@@ -113,7 +119,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad, _):
         if grad is None:
-            return (None,) * 6
+            return (None,) * 7
         if ctx.used_up:
             raise RuntimeError(
                 "linear_cross_entropy: its gradients are used up by the first backward "
@@ -122,7 +128,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         ctx.used_up = True
         saved = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         grads = (x if x is None else x.mul_(grad).to(dtype) for x, dtype in saved)
-        return *grads, None, None, None
+        return *grads, None, None, None, None
 
 
 class _Chunks:
@@ -131,59 +137,89 @@ class _Chunks:
     Args:
         x: (N, C); weight: (V, C); bias: (V,) or None; in the dtype of products.
         wide: the dtype of sums.
+        backend: of the softmax.
     """
 
     def __init__(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, wide: torch.dtype
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        wide: torch.dtype,
+        backend: str,
     ):
         self.x, self.weight, self.bias, self.wide = x, weight, bias, wide
         self.scale = FLOAT16_SCALE if x.dtype == torch.float16 else 1.0
+        self.backend = backend
 
     def run(
         self, targets: Tensor, ignore_index: int, grads: list[Tensor | None]
     ) -> Tensor:
         """Losses (N,); gradients of their sum are added to ``grads``."""
         losses = self.x.new_empty(len(targets), dtype=self.wide)
-        counts = targets != ignore_index
-        targets = targets.masked_fill(~counts, 0)
-        rows = rows_at_a_time(len(self.weight), self.x.itemsize)
-        differentiated = any(x is not None for x in grads)
-        for first in range(0, len(targets), rows):
+        vocabulary = len(self.weight)
+        rows = min(rows_at_a_time(vocabulary, self.x.itemsize), len(targets))
+        width = -(-vocabulary // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
+        room = self.x.new_empty(rows, width)[:, :vocabulary]
+        for first in range(0, len(targets), max(rows, 1)):
             part = slice(first, first + rows)
-            x, index, counted = self.x[part], targets[part, None], counts[part, None]
-            logits = F.linear(x, self.weight, self.bias).to(self.wide)
-            normalizer = logits.logsumexp(1, keepdim=True)
-            loss = normalizer - logits.gather(1, index)
-            losses[part] = loss.masked_fill_(~counted, 0).squeeze(1)
-            if differentiated:
-                # softmax less 1 at the target, in place
-                grad = logits.sub_(normalizer).exp_()
-                grad.scatter_(1, index, grad.gather(1, index) - 1)
-                grad.masked_fill_(~counted, 0)
-                self._add(grad, x, part, grads)
+            x = self.x[part]
+            logits = room[: len(x)]
+            if self.bias is None:
+                torch.mm(x, self.weight.t(), out=logits)
+            else:
+                torch.addmm(self.bias, x, self.weight.t(), out=logits)
+            losses[part] = cross_entropy_in_place(
+                logits,
+                targets[part],
+                ignore_index=ignore_index,
+                scale=self.scale,
+                with_gradient=any(grad is not None for grad in grads),
+                backend=self.backend,
+            )
+            self._add_gradients(logits, x, part, grads)
+        for grad in grads:
+            if grad is not None and self.scale != 1:
+                grad /= self.scale
         return losses
 
-    def _add(
+    def _add_gradients(
         self, grad: Tensor, x: Tensor, part: slice, grads: list[Tensor | None]
     ) -> None:
-        """Gradients that follow from those of a chunk of logits (rows, V)."""
+        """Add what follows from the gradient of a chunk of logits (rows, V)."""
         grad_x, grad_weight, grad_bias = grads
-        if grad_bias is not None:
-            grad_bias += grad.sum(0)
-        grad = (grad * self.scale if self.scale != 1 else grad).to(x.dtype)
         if grad_x is not None:
-            rows = grad_x.view(-1, grad_x.shape[-1])
-            rows[part] = _product(grad, self.weight, self.wide) / self.scale
+            _add_product(grad_x.view(-1, grad_x.shape[-1])[part], grad, self.weight)
         if grad_weight is not None:
-            found = _product(grad.t(), x, self.wide)
-            grad_weight.add_(found, alpha=1 / self.scale)
+            _add_product(grad_weight, grad.t(), x)
+        if grad_bias is not None:
+            grad_bias += grad.sum(0, dtype=self.wide)
 
 
-def _product(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
-    """a b with sums that stay wide: half precision would overflow, or round each."""
-    if a.dtype == wide:
-        return a @ b
-    # from torch 2.8 on
-    if a.is_cuda and hasattr(torch.ops.aten.mm, "dtype"):
-        return torch.mm(a, b, out_dtype=wide)
-    return a.to(wide) @ b.to(wide)
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a b, with sums that stay wide: half precision would round each."""
+    if a.dtype == total.dtype:
+        torch.addmm(total, a, b, out=total)
+    elif not a.is_cuda:
+        total += a.to(total.dtype) @ b.to(total.dtype)
+    elif _adds_to_wide_sums(a.device, a.dtype):
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    elif hasattr(torch.ops.aten.mm, "dtype"):  # from torch 2.8 on
+        total += torch.mm(a, b, out_dtype=total.dtype)
+    else:
+        total += a.to(total.dtype) @ b.to(total.dtype)
+
+
+@functools.cache
+def _adds_to_wide_sums(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this torch adds products of half precision to a float32 matrix in place.
+
+    Its first versions with ``out_dtype`` want the matrix in half precision.
+    """
+    a = torch.zeros(16, 16, dtype=dtype, device=device)
+    total = a.float()
+    try:
+        torch.addmm(total, a, a, out_dtype=torch.float32, out=total)
+    except (RuntimeError, TypeError):
+        return False
+    return True

@@ -9,6 +9,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 pytest.importorskip("triton")
 
 from fairseq_transnormer.ops.triton_ops import (  # noqa: E402
+    cross_entropy,
     gated_silu,
     lrpe,
     residual,
@@ -177,3 +178,23 @@ def test_volta_and_turing(name, dtype, capability):
     result = compiled(kernel, constants, dtype, capability, strides=strides)
     check(result, capability, registers=168, stack=64)
     assert result.instructions["wide loads"] > 0
+
+
+@pytest.mark.parametrize(("capability",), others_are_slow([(90,), (80,), (70,)]))
+def test_cross_entropy(capability):
+    """Whole tiles 16 bytes at a time, what is left one by one."""
+    tile, warps = cross_entropy.TILE, cross_entropy.WARPS
+    types = {"logits": "*fp16", "targets": "*i64", "losses": "*fp32", "scale": "fp32"}
+    integers = dict.fromkeys(["vocabulary", "row_stride", "ignore_index"], "i32")
+    result = compile_kernel(
+        cross_entropy.cross_entropy_kernel,
+        types | integers,
+        {"TILE": tile, "WITH_GRADIENT": True},
+        capability=capability,
+        num_warps=warps,
+        num_stages=3,
+    )
+    check(result, capability, registers=64)
+    elements = tile // (32 * warps)
+    assert result.instructions["wide loads"] == 2 * elements // 8
+    assert result.instructions["wide stores"] == elements // 8

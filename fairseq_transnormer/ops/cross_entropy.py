@@ -1,0 +1,113 @@
+"""Softmax, its cross entropy and the gradient of the logits, in the logits' memory.
+
+Letters: N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .backend import Kernels, accumulation_dtype, select
+from .verification.trials import Case, draw, placed, programs_at_once, register_cases
+
+
+def cross_entropy_in_place(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    ignore_index: int = -100,
+    scale: float = 1.0,
+    with_gradient: bool = True,
+    backend: str = "auto",
+) -> Tensor:
+    """-log softmax(logits)[target] of each row; the logits become its gradient.
+
+    Softmax and losses are in float32 (float64 for float64).
+
+    Args:
+        logits: (N, V), any floating-point dtype. Becomes
+            scale * (softmax(logits) - onehot(target)), zero where the target does not
+            count; without ``with_gradient`` what is left there has no meaning.
+        targets: int64 (N,), in 0 ... V - 1 or ``ignore_index``.
+        ignore_index: of targets that do not count.
+        scale: factor of the gradient.
+        with_gradient: whether it is wanted.
+        backend: "auto", "torch" or "triton".
+
+    Returns:
+        (N,), float32 (float64), 0 where the target does not count. Autograd does not
+        see it.
+
+    Raises:
+        ValueError: the backend's name is not known, or backend="triton" where it
+            cannot run.
+    """
+    implementation = select(_IMPLEMENTATIONS, backend, (logits,), _KERNELS)
+    return implementation(logits, targets, ignore_index, scale, with_gradient)
+
+
+def _torch_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    ignore_index: int,
+    scale: float,
+    with_gradient: bool,
+) -> Tensor:
+    wide = accumulation_dtype(logits.dtype)
+    counts = (targets != ignore_index)[:, None]
+    index = targets[:, None].masked_fill(~counts, 0)
+    # no second tensor of this size where the logits are wide themselves
+    x = logits.to(wide)
+    x -= x.amax(1, keepdim=True)
+    of_target = x.gather(1, index)
+    total = x.exp_().sum(1, keepdim=True)
+    losses = (total.log() - of_target).masked_fill_(~counts, 0).squeeze(1)
+    if with_gradient:
+        x *= (counts * scale) / total
+        of_target = x.gather(1, index) - counts * scale
+        x.scatter_(1, index, of_target)
+        if x is not logits:
+            logits.copy_(x)
+    return losses
+
+
+def _triton_cross_entropy(*arguments):
+    # imported when it is first called: Triton need not be installed
+    from .triton_ops.cross_entropy import cross_entropy_in_place
+
+    return cross_entropy_in_place(*arguments)
+
+
+_IMPLEMENTATIONS = {"torch": _torch_cross_entropy, "triton": _triton_cross_entropy}
+_KERNELS = Kernels("cross_entropy", products=False)
+
+
+def _cases(options, dtype, device):
+    # several tiles of a row, the last one not full; more programs than run at once
+    for rows, vocabulary in (3, 20_011), (2 * programs_at_once(device) + 1, 301):
+        (logits,) = draw((rows, vocabulary), device=device)
+        targets = torch.arange(rows, device=device) * 7 % vocabulary
+        targets[1::5] = -100
+        targets[0] = vocabulary - 1
+
+        def call(inputs, backend, targets=targets):
+            # read twice, and overwritten
+            losses, x = [], inputs[0]
+            for with_gradient in (False, True):
+                x = placed(inputs[0].clone(), options["aligned"])
+                losses.append(
+                    cross_entropy_in_place(
+                        x,
+                        targets,
+                        scale=3.0,
+                        with_gradient=with_gradient,
+                        backend=backend,
+                    )
+                )
+            return *losses, x
+
+        yield Case([4 * logits], call, differentiable=False)
+
+
+register_cases("cross_entropy", _cases, products=False)
