@@ -24,7 +24,7 @@ ALLOWED = {
     "optimizers": set(),
     "fairseq_patches": {
         *("checkpoints", "data", "devices", "launching", "missing_packages"),
-        *("modules", "registration"),
+        *("modules", "ops", "registration"),
     },
     "criterions": {"modules"},
     "tasks": {"data", "modules"},

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..checkpoints import safe_loading
 from . import (
+    batches,
     binary_data,
     compatibility,
     data_parallel,
@@ -21,6 +22,7 @@ from . import (
     loading,
     mixed_precision,
     model_archives,
+    output_loss,
     saving,
     setting_changes,
     setting_limits,
@@ -147,6 +149,17 @@ AT_IMPORT = (
         stopping.start_loaders,
         "data workers take the signal that their trainer waits for",
     ),
+    # models
+    Patch(
+        "fairseq.models.fairseq_model.FairseqLanguageModel", "forward",
+        output_loss.forward_language_model,
+        "the loss is made of all logits, outside of the model",
+    ),
+    Patch(
+        "fairseq.models.roberta.model.RobertaModel", "forward",
+        output_loss.forward_roberta,
+        "the loss is made of all logits, outside of the model",
+    ),
     # checkpoints
     Patch(
         CHECKPOINTS, "load_checkpoint_to_cpu", loading.check_and_load,
@@ -217,6 +230,10 @@ AT_TRAINING_START = (
     Patch(
         TRAINER, "load_checkpoint", setting_changes.check_and_load,
         "another model, other settings or a missing file pass, or fail late",
+    ),
+    Patch(
+        TRAINER, "_prepare_sample", batches.look_and_prepare,
+        "a look at a batch on the GPU, or its copy there, waits for the GPU",
     ),
     Patch(
         TRAINER, "train_step", mixed_precision.skip_overflows_on_cpu,

@@ -59,6 +59,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         features_only=False,
         return_all_hiddens=False,
         src_lengths=None,
+        padding=None,
     ):
         """Logits of the next token.
 
@@ -72,6 +73,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
             return_all_hiddens: put each layer's output, (N, B, embed_dim), into the
                 second result as "inner_states".
             src_lengths: unused.
+            padding: where pads stand, if it is known (``modules.padding``).
 
         Returns:
             (B, N, vocabulary), where N counts the unseen tokens if decoding
@@ -81,6 +83,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
             prev_output_tokens,
             incremental_state=incremental_state,
             return_all_hiddens=return_all_hiddens,
+            padding=padding,
         )
         return (x if features_only else self.output_layer(x)), extra
 
@@ -90,12 +93,15 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         encoder_out=None,
         incremental_state=None,
         return_all_hiddens=False,
+        padding=None,
         **unused,
     ):
         """``forward`` without the output layer: (B, N, embed_dim) and a dict."""
         hidden_states = [] if return_all_hiddens else None
         if incremental_state is None:
-            x = self.model.features(prev_output_tokens, hidden_states=hidden_states)
+            x = self.model.features(
+                prev_output_tokens, hidden_states=hidden_states, padding=padding
+            )
         else:
             cached = self.get_incremental_state(incremental_state, "cached")
             seen, states = (0, None) if cached is None else cached
@@ -113,6 +119,10 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
     def output_layer(self, features, **unused):
         """(..., embed_dim) -> logits (..., vocabulary)."""
         return self.model.output(features)
+
+    def output_loss(self, features, targets):
+        """The cross entropy of ``output_layer``: its sum, and that of each target."""
+        return self.model.output_loss(features, targets)
 
     def reorder_incremental_state(self, incremental_state, new_order):
         """Follow beam search: row i continues row ``new_order[i]``."""

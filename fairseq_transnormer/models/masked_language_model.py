@@ -12,6 +12,7 @@ from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.roberta.model import RobertaClassificationHead
 from torch import Tensor, nn
 
+from ..fairseq_patches.output_loss import encoder_loss
 from ..modules.config import EncoderConfig
 from ..modules.masked_language_model import MaskedLanguageModel
 from ..modules.options import choice, described, probability
@@ -62,6 +63,7 @@ class TransNormerEncoder(FairseqEncoder):
         features_only=False,
         return_all_hiddens=False,
         masked_tokens=None,
+        padding=None,
         **unused,
     ):
         """Encode tokens and predict them.
@@ -72,17 +74,22 @@ class TransNormerEncoder(FairseqEncoder):
             return_all_hiddens: put each layer's output, (N, B, embed_dim), into the
                 second result as "inner_states".
             masked_tokens: bool (B, N); where given, only these are predicted.
+            padding: where pads stand, if it is known (``modules.padding``).
 
         Returns:
             features (B, N, embed_dim), or logits (B, N, vocabulary) or (masked,
             vocabulary); and a dict.
         """
         hidden_states = [] if return_all_hiddens else None
-        x = self.model.features(src_tokens, hidden_states)
+        x = self.model.features(src_tokens, hidden_states, padding)
         if not features_only:
             x = self.model.lm_head(x if masked_tokens is None else x[masked_tokens])
         inner_states = [h.transpose(0, 1) for h in hidden_states or ()]
         return x, {"inner_states": inner_states if return_all_hiddens else None}
+
+    def output_loss(self, features, targets, positions=None):
+        """The cross entropy of the targets that count: its sum, and that of each."""
+        return self.model.output_loss(features, targets, positions)
 
     def max_positions(self):
         """Longest input."""
@@ -124,16 +131,22 @@ class TransNormerEncoderModel(FairseqEncoderModel):
         features_only=False,
         return_all_hiddens=False,
         classification_head_name=None,
+        targets=None,
+        target_positions=None,
         **kwargs,
     ):
-        """The encoder's results, or those of a classification head on its features."""
+        """The encoder's results, those of a classification head on its features, or
+        the loss of ``targets`` at ``target_positions``; see ``MaskedLanguageModel``."""
+        has_head = classification_head_name is not None
         x, extra = self.encoder(
             src_tokens,
-            features_only or classification_head_name is not None,
+            features_only or has_head or targets is not None,
             return_all_hiddens,
             **kwargs,
         )
-        if classification_head_name is not None:
+        if targets is not None:
+            return encoder_loss(self.encoder, x, targets, target_positions), extra
+        if has_head:
             if self.pooling == "mean":
                 real = src_tokens.ne(self.encoder.dictionary.pad())
                 x = mean_over_tokens(x, real)

@@ -43,9 +43,9 @@ class SequenceClassifierModel(BaseFairseqModel):
         """Build the model of a configuration for a task."""
         return cls(as_dataclass(ClassifierConfig, cfg), task)
 
-    def forward(self, tokens, lengths):
+    def forward(self, tokens, lengths, padding=None):
         """Logits (B, classes); see ``SequenceClassifier``."""
-        return self.model(tokens, lengths)
+        return self.model(tokens, lengths, padding)
 
     def max_positions(self):
         """Longest input, or None."""

@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..ops import linear_cross_entropy
 from ..ops.states import State
 from .config import LanguageModelConfig
 from .embeddings import SinusoidalPositions, token_positions
 from .layers import LayerStack
+from .padding import mask_of_pads
 
 
 class CausalLanguageModel(nn.Module):
@@ -64,8 +66,11 @@ class CausalLanguageModel(nn.Module):
         tokens: Tensor,
         states: tuple[State, ...] | None = None,
         return_states: bool = False,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
-        """Logits of the next token at each position.
+        *,
+        targets: Tensor | None = None,
+        padding: str | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Logits of the next token at each position, or their loss.
 
         Args:
             tokens: int64 (B, N); ``padding_idx`` may stand anywhere, but a single
@@ -74,11 +79,18 @@ class CausalLanguageModel(nn.Module):
                 then continue those rows. Consumed: clone to keep.
             return_states: also return the states, whose size does not depend on how
                 many tokens they have seen if each layer's ``constant_state`` says so.
+            targets: int64 (B, N), the next tokens, ``padding_idx`` where none counts;
+                not together with states.
+            padding: where pads stand, if it is known ("none", "right", "anywhere");
+                without, the tokens are looked at, and Python waits for their device.
 
         Returns:
-            (B, N, vocab_size), and the states where asked for.
+            (B, N, vocab_size), and the states where asked for; with ``targets`` what
+            ``output_loss`` returns.
         """
-        x = self.features(tokens, states, return_states)
+        x = self.features(tokens, states, return_states, padding=padding)
+        if targets is not None:
+            return self.output_loss(x, targets)
         if return_states:
             x, states = x
             return self.output(x), states
@@ -90,6 +102,7 @@ class CausalLanguageModel(nn.Module):
         states: tuple[State, ...] | None = None,
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
     ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
         """``forward`` without the output layer: (B, N, embed_dim).
 
@@ -98,8 +111,7 @@ class CausalLanguageModel(nn.Module):
         mask = None
         # a decoding step has one real token a row: no look at the values, no wait
         if states is None or tokens.shape[1] > 1:
-            mask = tokens.eq(self.padding_idx)
-            mask = mask if mask.any() else None
+            mask = mask_of_pads(tokens.eq(self.padding_idx), padding)
         x = self.embed_scale * self.embed_tokens(tokens)
         if self.embed_positions is not None:
             positions = token_positions(mask, tokens)
@@ -107,10 +119,28 @@ class CausalLanguageModel(nn.Module):
                 positions = states[0].length[:, None] + positions
             x = x + self.embed_positions(positions).to(x.dtype)
         x = F.dropout(x, self.dropout, self.training)
-        return self.stack(x, mask, states, return_states, hidden_states)
+        return self.stack(x, mask, states, return_states, hidden_states, padding)
 
     def output(self, features: Tensor) -> Tensor:
         """(..., embed_dim) -> logits (..., vocab_size)."""
+        return F.linear(features, *self._output_parameters())
+
+    def output_loss(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The cross entropy of ``output``, some rows of logits at a time.
+
+        Args:
+            features: (..., embed_dim).
+            targets: int64 (...), ``padding_idx`` where none counts.
+
+        Returns:
+            its sum, and (...) of each target; see ``ops.linear_cross_entropy``.
+        """
+        weight, bias = self._output_parameters()
+        return linear_cross_entropy(
+            features, weight, targets, bias, ignore_index=self.padding_idx
+        )
+
+    def _output_parameters(self) -> tuple[Tensor, Tensor | None]:
         if self.output_projection is not None:
-            return self.output_projection(features)
-        return F.linear(features, self.embed_tokens.weight, self.output_bias)
+            return self.output_projection.weight, self.output_projection.bias
+        return self.embed_tokens.weight, self.output_bias

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -13,6 +12,7 @@ from .attention import Attention
 from .config import LayerConfig
 from .feed_forward import FEED_FORWARDS
 from .norms import SimpleRMSNorm, build_norm
+from .padding import tokens_first
 from .plain_modules import all_plain
 from .registry import ATTENTIONS, LAYERS, parse_attention_types
 
@@ -131,6 +131,7 @@ class LayerStack(nn.Module):
         states: tuple[State, ...] | None = None,
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
     ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
         """Run all layers.
 
@@ -140,18 +141,17 @@ class LayerStack(nn.Module):
             states: what an earlier call returned, one a layer (causal only); consumed.
             return_states: also return the states after the last token (causal only).
             hidden_states: a list to which x and each layer's output are appended.
+            padding: where pads stand, if the caller knows ("right", "anywhere");
+                without, the mask is looked at, and Python waits for its device.
 
         Returns:
             (B, N, embed_dim), and the states where asked for. Values at pads carry no
             meaning.
         """
-        order = None
-        if key_padding_mask is not None:
-            pad_first = key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]
-            if pad_first.any():
-                order = key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
-                key_padding_mask = key_padding_mask.gather(1, order)
-                x = _rows(x, order)
+        order = tokens_first(key_padding_mask, padding)
+        if order is not None:
+            key_padding_mask = key_padding_mask.gather(1, order)
+            x = _rows(x, order)
         back = None if order is None else order.argsort(dim=1)
 
         def record(x: Tensor) -> None:

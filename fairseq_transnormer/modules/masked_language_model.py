@@ -6,9 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..ops import linear_cross_entropy
 from .config import EncoderConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
 from .layers import LayerStack
+from .padding import mask_of_pads
 
 
 class MaskedLanguageModelHead(nn.Module):
@@ -28,8 +30,28 @@ class MaskedLanguageModelHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(..., embed_dim) -> logits (..., vocab_size)."""
-        x = self.layer_norm(F.gelu(self.dense(features)))
-        return F.linear(x, self.weight, self.bias)
+        return F.linear(self._transformed(features), self.weight, self.bias)
+
+    def loss(
+        self, features: Tensor, targets: Tensor, ignore_index: int
+    ) -> tuple[Tensor, Tensor]:
+        """The cross entropy of the logits, some rows of them at a time.
+
+        Args:
+            features: (..., embed_dim).
+            targets: int64 (...).
+            ignore_index: of targets that do not count.
+
+        Returns:
+            its sum, and (...) of each target; see ``ops.linear_cross_entropy``.
+        """
+        x = self._transformed(features)
+        return linear_cross_entropy(
+            x, self.weight, targets, self.bias, ignore_index=ignore_index
+        )
+
+    def _transformed(self, features: Tensor) -> Tensor:
+        return self.layer_norm(F.gelu(self.dense(features)))
 
 
 class MaskedLanguageModel(nn.Module):
@@ -78,7 +100,10 @@ class MaskedLanguageModel(nn.Module):
             nn.init.zeros_(module.weight[module.padding_idx])
 
     def features(
-        self, tokens: Tensor, hidden_states: list[Tensor] | None = None
+        self,
+        tokens: Tensor,
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
     ) -> Tensor:
         """Encode tokens.
 
@@ -86,6 +111,8 @@ class MaskedLanguageModel(nn.Module):
             tokens: int64 (B, N); ``padding_idx`` may stand anywhere.
             hidden_states: a list to which the embedding and each layer's output are
                 appended.
+            padding: where pads stand, if it is known ("none", "right", "anywhere");
+                without, the tokens are looked at, and Python waits for their device.
 
         Returns:
             (B, N, embed_dim); values at pads carry no meaning.
@@ -93,18 +120,73 @@ class MaskedLanguageModel(nn.Module):
         Raises:
             ValueError: with learned positions, N is above max_positions.
         """
-        mask = tokens.eq(self.padding_idx)
-        mask = mask if mask.any() else None
+        mask = mask_of_pads(tokens.eq(self.padding_idx), padding)
         x = self.embed_tokens(tokens)
         if self.embed_positions is not None:
             x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
         x = F.dropout(self.embed_norm(x), self.dropout, self.training)
         if mask is not None:
             x = x.masked_fill(mask.unsqueeze(-1), 0)
-        return self.stack(x, mask, hidden_states=hidden_states)
+        return self.stack(x, mask, hidden_states=hidden_states, padding=padding)
 
-    def forward(self, tokens: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
-        """Logits (B, N, vocab_size), or (K, vocab_size) at the K True entries of
-        ``masked_tokens``, bool (B, N)."""
-        x = self.features(tokens)
+    def forward(
+        self,
+        tokens: Tensor,
+        masked_tokens: Tensor | None = None,
+        *,
+        targets: Tensor | None = None,
+        positions: Tensor | None = None,
+        padding: str | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Logits, or their loss.
+
+        Args:
+            tokens: int64 (B, N).
+            masked_tokens: bool (B, N): where logits are wanted; everywhere by default.
+            targets: int64 (B, N), ``padding_idx`` where none counts.
+            positions: see ``output_loss``.
+            padding: see ``features``.
+
+        Returns:
+            (B, N, vocab_size), or (K, vocab_size) of the K True entries of
+            ``masked_tokens``; with ``targets`` what ``output_loss`` returns.
+        """
+        x = self.features(tokens, padding=padding)
+        if targets is not None:
+            return self.output_loss(x, targets, positions)
         return self.lm_head(x if masked_tokens is None else x[masked_tokens])
+
+    def output_loss(
+        self, features: Tensor, targets: Tensor, positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The cross entropy of the targets that count.
+
+        Args:
+            features: (B, N, embed_dim).
+            targets: int64 (B, N), ``padding_idx`` where none counts.
+            positions: int64 (K,), the targets that count, among all B N; without, they
+                are looked for, and Python waits for the device.
+
+        Returns:
+            its sum, and (K,) of each; see ``ops.linear_cross_entropy``.
+        """
+        x, targets = at_targets(features, targets, positions, self.padding_idx)
+        return self.lm_head.loss(x, targets, self.padding_idx)
+
+
+def at_targets(
+    features: Tensor, targets: Tensor, positions: Tensor | None, padding_idx: int
+) -> tuple[Tensor, Tensor]:
+    """Features (K, C) and targets (K,) of the K targets that count.
+
+    Args: see ``MaskedLanguageModel.output_loss``.
+    """
+    if positions is None:
+        positions = target_positions(targets, padding_idx)
+    rows = features.reshape(-1, features.shape[-1])
+    return rows.index_select(0, positions), targets.reshape(-1)[positions]
+
+
+def target_positions(targets: Tensor, padding_idx: int) -> Tensor:
+    """int64 (K,): the targets that count, among all. Waits for their device."""
+    return targets.reshape(-1).ne(padding_idx).nonzero().squeeze(1)

@@ -10,6 +10,7 @@ from ..ops.backend import accumulation_dtype
 from .config import ClassifierConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
 from .layers import LayerStack
+from .padding import mask_of_pads
 
 EMBEDDING_STD = 0.02
 
@@ -62,12 +63,16 @@ class SequenceClassifier(nn.Module):
             nn.Linear(config.classifier_dim, classes),
         )
 
-    def features(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def features(
+        self, tokens: Tensor, lengths: Tensor, padding: str | None = None
+    ) -> Tensor:
         """The mean of a sequence's real tokens after all layers.
 
         Args:
             tokens: int64 (B, N); what stands after a row's end does not matter.
             lengths: int64 (B,), the real tokens of each row, 1 or more.
+            padding: "none" or "right", if it is known whether a row is shorter than N;
+                without, the lengths are looked at, and Python waits for their device.
 
         Returns:
             (B, embed_dim).
@@ -77,29 +82,37 @@ class SequenceClassifier(nn.Module):
         """
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         pads = positions >= lengths[:, None]
-        mask = pads if pads.any() else None
+        mask = mask_of_pads(pads, padding)
         x = self.embed_tokens(tokens)
         if self.embed_positions is not None:
             x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
         x = F.dropout(x, self.dropout, self.training)
-        x = self.stack(x, mask)
+        x = self.stack(x, mask, padding="right")
         # a sum over thousands of tokens: not in half precision
         total = x.masked_fill(pads[..., None], 0).sum(
             1, dtype=accumulation_dtype(x.dtype)
         )
         return (total / lengths[:, None]).to(x.dtype)
 
-    def forward(self, tokens: tuple[Tensor, ...], lengths: tuple[Tensor, ...]):
+    def forward(
+        self,
+        tokens: tuple[Tensor, ...],
+        lengths: tuple[Tensor, ...],
+        padding: tuple[str | None, ...] | None = None,
+    ):
         """Logits.
 
         Args:
             tokens: int64 (B, N), for each of an example's sequences.
             lengths: int64 (B,), likewise.
+            padding: see ``features``, likewise.
 
         Returns:
             (B, classes).
         """
-        pooled = [self.features(*each) for each in zip(tokens, lengths, strict=True)]
+        padding = padding or (None,) * len(tokens)
+        inputs = zip(tokens, lengths, padding, strict=True)
+        pooled = [self.features(*each) for each in inputs]
         if self.sequences == 2:
             a, b = pooled
             pooled = [torch.cat((a, b, a * b, a - b), dim=-1)]

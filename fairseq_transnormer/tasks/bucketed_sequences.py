@@ -36,7 +36,8 @@ class BucketedSequences(FairseqDataset):
         """A batch; empty for a worker that has none left.
 
         ``net_input`` has ``tokens``, int64 (B, N), and ``lengths``, int64 (B,), a tuple
-        with one for each of an example's sequences; ``target`` is int64 (B,).
+        with one for each of an example's sequences, and ``padding``, which says
+        whether there are pads in them; ``target`` is int64 (B,).
         """
         if not samples:
             return {}
@@ -44,7 +45,14 @@ class BucketedSequences(FairseqDataset):
         batch = collate(examples)
         return {
             "id": np.array(ids),
-            "net_input": {"tokens": batch.tokens, "lengths": batch.lengths},
+            "net_input": {
+                "tokens": batch.tokens,
+                "lengths": batch.lengths,
+                "padding": tuple(
+                    "none" if lengths.min() == tokens.shape[1] else "right"
+                    for tokens, lengths in zip(batch.tokens, batch.lengths, strict=True)
+                ),
+            },
             "target": batch.labels,
             "ntokens": int(sum(lengths.sum() for lengths in batch.lengths)),
             "nsentences": len(ids),

@@ -1,0 +1,112 @@
+"""``chunked_cross_entropy`` and ``chunked_masked_lm``: fairseq's losses in less memory.
+
+The losses are those of fairseq's ``cross_entropy`` and ``masked_lm``, and so is what is
+logged. The model makes them itself, some rows of logits at a time, where it would have
+made all logits: over a vocabulary of hundreds of thousands these are most of a step's
+memory, and of its traffic.
+"""
+
+from __future__ import annotations
+
+from fairseq.criterions import register_criterion
+from fairseq.criterions.cross_entropy import (
+    CrossEntropyCriterion,
+    CrossEntropyCriterionConfig,
+)
+from fairseq.criterions.masked_lm import MaskedLmLoss
+from fairseq.dataclass import FairseqDataclass
+
+from ..modules.masked_language_model import target_positions
+from ..modules.padding import find_padding
+
+
+def padding_of(sample: dict, padding_idx: int) -> str:
+    """Where the pads of a batch's ``src_tokens`` stand, see ``modules.padding``."""
+    return find_padding(sample["net_input"]["src_tokens"].eq(padding_idx))
+
+
+@register_criterion("chunked_cross_entropy", dataclass=CrossEntropyCriterionConfig)
+class ChunkedCrossEntropy(CrossEntropyCriterion):
+    """Cross entropy of the next tokens; ``cross_entropy`` for language models.
+
+    Raises:
+        ValueError: the model's output layer is not one matrix.
+    """
+
+    def look_at_batch(self, sample: dict) -> dict:
+        """What a step needs to know of a batch, found while it is on the host."""
+        return {"padding": padding_of(sample, self.padding_idx)}
+
+    def forward(self, model, sample, reduce=True):
+        """Loss of a batch.
+
+        Args:
+            model: a language model, see ``fairseq_patches.output_loss``.
+            sample: of the task ``language_modeling``.
+            reduce: sum over the tokens; without, autograd does not see the losses.
+
+        Returns:
+            the summed loss, the number of tokens or, with ``sentence_avg``, of
+            sentences, and what is logged.
+        """
+        targets = model.get_targets(sample, None)
+        (total, losses), _ = model(
+            **sample["net_input"], targets=targets, padding=sample.get("padding")
+        )
+        loss = total if reduce else losses.view(-1)
+        ntokens, nsentences = sample["ntokens"], targets.size(0)
+        sample_size = nsentences if self.sentence_avg else ntokens
+        return loss, sample_size, _logged(loss, ntokens, nsentences, sample_size)
+
+
+@register_criterion("chunked_masked_lm", dataclass=FairseqDataclass)
+class ChunkedMaskedLm(MaskedLmLoss):
+    """Cross entropy of the masked tokens; ``masked_lm`` for RoBERTa's kind.
+
+    Raises:
+        ValueError: the model is of another kind.
+    """
+
+    def __init__(self, cfg: FairseqDataclass, task):
+        # not that of masked_lm, which asks whether there is a TPU
+        super(MaskedLmLoss, self).__init__(task)
+
+    def look_at_batch(self, sample: dict) -> dict:
+        """What a step needs to know of a batch, found while it is on the host."""
+        return {
+            "padding": padding_of(sample, self.padding_idx),
+            "target_positions": target_positions(sample["target"], self.padding_idx),
+        }
+
+    def forward(self, model, sample, reduce=True):
+        """Loss of a batch.
+
+        Args:
+            model: an encoder, see ``fairseq_patches.output_loss``.
+            sample: of the task ``masked_lm``.
+            reduce: sum over the tokens; without, autograd does not see the losses.
+
+        Returns:
+            the summed loss, the number of masked tokens, and what is logged.
+        """
+        positions = sample.get("target_positions")
+        if positions is None:
+            positions = target_positions(sample["target"], self.padding_idx)
+        (total, losses), _ = model(
+            **sample["net_input"],
+            targets=sample["target"],
+            target_positions=positions,
+            padding=sample.get("padding"),
+        )
+        loss = total if reduce else losses
+        size = positions.numel()
+        return loss, size, _logged(loss, sample["ntokens"], sample["nsentences"], size)
+
+
+def _logged(loss, ntokens: int, nsentences: int, sample_size: int) -> dict:
+    return {
+        "loss": loss.data,
+        "ntokens": ntokens,
+        "nsentences": nsentences,
+        "sample_size": sample_size,
+    }

@@ -1,0 +1,105 @@
+"""A model's loss inside its forward pass: ``model(tokens, targets=...)``.
+
+A criterion that took the output layer's weight would use it outside of the module that
+DDP, FSDP and hooks know. So fairseq's models take targets, as this package's do, and
+return, instead of logits, the sum of the losses and that of each target.
+"""
+
+from __future__ import annotations
+
+from fairseq.models import FairseqLanguageModel
+from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
+from fairseq.models.transformer import TransformerDecoderBase
+from torch import Tensor, nn
+
+from ..modules.masked_language_model import at_targets
+from ..ops import linear_cross_entropy
+
+
+def forward_language_model(
+    forward,
+    model: FairseqLanguageModel,
+    src_tokens: Tensor,
+    *arguments,
+    targets: Tensor | None = None,
+    padding: str | None = None,
+    **keywords,
+):
+    """Around ``FairseqLanguageModel.forward``.
+
+    Args:
+        targets: int64 (B, N), ``padding_idx`` where none counts.
+        padding: where pads stand; for the models that ask for it.
+
+    Raises:
+        ValueError: ``targets`` for a model whose output layer is not one matrix.
+    """
+    own = hasattr(model.decoder, "output_loss")
+    if own and padding is not None:
+        keywords["padding"] = padding
+    if targets is None:
+        return forward(model, src_tokens, *arguments, **keywords)
+    layer = None if own else _output_projection(model)
+    features, extra = forward(
+        model, src_tokens, *arguments, features_only=True, **keywords
+    )
+    if own:
+        return model.decoder.output_loss(features, targets), extra
+    found = linear_cross_entropy(
+        features,
+        layer.weight,
+        targets,
+        layer.bias,
+        ignore_index=model.decoder.dictionary.pad(),
+    )
+    return found, extra
+
+
+def _output_projection(model: FairseqLanguageModel) -> nn.Linear:
+    decoder = model.decoder
+    layer = getattr(decoder, "output_projection", None)
+    if (
+        not isinstance(decoder, TransformerDecoderBase)
+        or decoder.adaptive_softmax is not None
+        or type(layer) is not nn.Linear
+    ):
+        raise ValueError(
+            f"{type(model).__name__}: its output layer is not one matrix; allowed with "
+            "chunked criterions: this package's models, fairseq's transformer_lm "
+            "without an adaptive softmax (with it: criterion adaptive_loss; others: "
+            "cross_entropy)"
+        )
+    return layer
+
+
+def forward_roberta(
+    forward,
+    model: RobertaModel,
+    src_tokens: Tensor,
+    *arguments,
+    targets: Tensor | None = None,
+    target_positions: Tensor | None = None,
+    **keywords,
+):
+    """Around ``RobertaModel.forward``; see ``encoder_loss``."""
+    if targets is None:
+        return forward(model, src_tokens, *arguments, **keywords)
+    features, extra = forward(
+        model, src_tokens, *arguments, features_only=True, **keywords
+    )
+    return encoder_loss(model.encoder, features, targets, target_positions), extra
+
+
+def encoder_loss(
+    encoder, features: Tensor, targets: Tensor, positions: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """What ``MaskedLanguageModel.output_loss`` is, of an encoder's features.
+
+    encoder: this package's, or fairseq's RoBERTa.
+    """
+    if not isinstance(encoder, RobertaEncoder):
+        return encoder.output_loss(features, targets, positions)
+    pad, head = encoder.dictionary.pad(), encoder.lm_head
+    x, targets = at_targets(features, targets, positions, pad)
+    x = head.layer_norm(head.activation_fn(head.dense(x)))
+    return linear_cross_entropy(x, head.weight, targets, head.bias, ignore_index=pad)

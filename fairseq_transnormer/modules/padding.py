@@ -1,0 +1,70 @@
+"""Where the pads of a batch stand, if someone has looked before.
+
+To look at a mask on a GPU, Python waits until the GPU has done all that came before. A
+batch is best looked at on the host; a compiled model does not look at all.
+
+Letters: B batch, N length.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# "right": rows may end with pads
+PADDINGS = ("none", "right", "anywhere")
+
+
+def find_padding(key_padding_mask: Tensor) -> str:
+    """One of PADDINGS, for a mask, bool (B, N), True at pads.
+
+    Waits for its device.
+    """
+    if not key_padding_mask.any():
+        return "none"
+    return "anywhere" if _has_pad_before_token(key_padding_mask) else "right"
+
+
+def mask_of_pads(pads: Tensor, padding: str | None) -> Tensor | None:
+    """``pads`` or, where there are none, None, which attentions take for no pads.
+
+    Args:
+        pads: bool (B, N), True at pads.
+        padding: where they stand, as far as it is known; None: look, but in a model
+            that is being compiled.
+
+    Raises:
+        ValueError: it is none of PADDINGS.
+    """
+    if padding is not None and padding not in PADDINGS:
+        raise ValueError(f"padding={padding!r}; allowed: {', '.join(PADDINGS)}")
+    if padding is None:
+        if torch.compiler.is_compiling():
+            return pads
+        return pads if pads.any() else None
+    return None if padding == "none" else pads
+
+
+def tokens_first(key_padding_mask: Tensor | None, padding: str | None) -> Tensor | None:
+    """int64 (B, N): the tokens of each row in their order, then its pads.
+
+    Args:
+        key_padding_mask: bool (B, N), True at pads, or None.
+        padding: see ``mask_of_pads``.
+
+    Returns:
+        None where that is the order that they have.
+    """
+    if key_padding_mask is None:
+        return None
+    if padding is None and not torch.compiler.is_compiling():
+        moves = bool(_has_pad_before_token(key_padding_mask))
+    else:
+        moves = padding != "right"
+    if not moves:
+        return None
+    return key_padding_mask.to(torch.uint8).argsort(dim=1, stable=True)
+
+
+def _has_pad_before_token(key_padding_mask: Tensor) -> Tensor:
+    return (key_padding_mask[:, :-1] & ~key_padding_mask[:, 1:]).any()
