@@ -103,6 +103,12 @@ class ChunkedMaskedLm(MaskedLmLoss):
         return loss, size, _logged(loss, sample["ntokens"], sample["nsentences"], size)
 
 
+# fairseq notes it in checkpoints and resumes from those alone that have the same one;
+# these are the same losses
+ChunkedCrossEntropy.__name__ = CrossEntropyCriterion.__name__
+ChunkedMaskedLm.__name__ = MaskedLmLoss.__name__
+
+
 def _logged(loss, ntokens: int, nsentences: int, sample_size: int) -> dict:
     return {
         "loss": loss.data,

@@ -8,12 +8,15 @@ import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed import ModuleProxyWrapper
 from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
 from fairseq.models.roberta.model import RobertaModel
 from fairseq.models.transformer_lm import (
     TransformerLanguageModel,
     TransformerLanguageModelConfig,
 )
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_transnormer.criterions import ChunkedCrossEntropy, ChunkedMaskedLm
 from tests.messages import refuses
@@ -207,6 +210,46 @@ def test_batches_are_looked_at_on_the_host():
     chosen = torch.zeros(36, dtype=torch.bool)
     chosen[seen] = True
     assert torch.equal(chosen.view(3, 12), sample["target"] != PAD)
+
+
+@pytest.fixture
+def one_worker(tmp_path):
+    """A process group of this process alone."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1
+    )
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("find_unused_parameters", [True, False])
+@pytest.mark.parametrize(
+    ("name", "untied"),
+    [
+        ("transnormer_t1_tiny", False),
+        ("transnormer_t1_tiny", True),
+        ("vanilla_transformer_tiny", True),
+        ("roberta_transnormer_t2_tiny", True),
+    ],
+)
+def test_ddp_knows_every_weight_of_the_loss(
+    name, untied, find_unused_parameters, one_worker
+):
+    """A weight used outside of its forward pass is unused, or comes too late."""
+    encodes = name.startswith("roberta")
+    ours = (masked_criterions if encodes else causal_criterions)()[1]
+    sample = masked_sample() if encodes else causal_sample()
+    sample |= ours.look_at_batch(sample)
+    model = build(name, untie_output_embedding=untied)
+    alone = results(model, ours, sample)
+    wrapped = DistributedDataParallel(
+        model, find_unused_parameters=find_unused_parameters
+    )
+    for _ in range(2):
+        found = results(ModuleProxyWrapper(wrapped), ours, sample)
+        assert found[3].keys() == {f"module.module.{key}" for key in alone[3]}
+        for key, gradient in alone[3].items():
+            torch.testing.assert_close(found[3][f"module.module.{key}"], gradient)
 
 
 @pytest.mark.parametrize(
