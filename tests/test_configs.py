@@ -41,7 +41,7 @@ RUNS = sorted(path.stem for path in (CONFIGS / "run").glob("*.yaml"))
 # its vocabulary size implies (ALM by words, not BPE).
 TABLE_13 = [
     ("task._name", "language_modeling", "masked_lm"),
-    ("criterion._name", "cross_entropy", "masked_lm"),
+    ("criterion._name", "chunked_cross_entropy", "chunked_masked_lm"),
     ("model.embed_dim", 512, 768),
     ("model.num_heads", 8, 12),
     ("model.ffn_type", "glu", "glu"),
