@@ -15,6 +15,13 @@ COMMANDS = {
     "training_step": Subcommand(
         "benchmarks.training.training_step", "a whole update, by its parts"
     ),
+    "update_cost": Subcommand(
+        "benchmarks.training.update_cost",
+        "an update of the paper's model, as fairseq trains it and as we do",
+    ),
+    "output_loss": Subcommand(
+        "benchmarks.training.output_loss", "the output layer and its loss"
+    ),
     "compare_models": Subcommand(
         "benchmarks.training.compare_models", "the paper's systems, trained alike"
     ),

@@ -1,0 +1,239 @@
+"""An update of the paper's language model, as fairseq trains it and as we do.
+
+    python -m benchmarks update_cost
+
+The paper's sizes and vocabulary; random tokens. fairseq's way: criterion cross_entropy,
+optimizer adam. Ours, the configurations': chunked_cross_entropy and fused_adam. Both by
+fairseq's own classes: forward, loss, backward, gradients divided by the tokens, Adam.
+The models are TransNormer T1 and T2, linear attention with 1+elu, and fairseq's
+transformer as shipped and with its attention through torch's fused kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from fairseq_transnormer.argument_types import positive_integer
+
+from ..harness import command_line
+from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
+from ..harness.memory import available_bytes, peak_bytes
+from ..harness.phases import AS_SHIPPED, FAIRSEQS, OURS, WITH_SDPA
+
+NAME = "update_cost"
+MODELS = {
+    "TransNormer T2": "transnormer_t2",
+    "TransNormer T1": "transnormer_t1",
+    "1+elu": "linear_transformer",
+    WITH_SDPA: "vanilla_transformer",
+    AS_SHIPPED: "vanilla_transformer",
+}
+# way -> criterion, optimizer
+WAYS = {
+    FAIRSEQS: ("cross_entropy", "adam"),
+    OURS: ("chunked_cross_entropy", "fused_adam"),
+}
+# logits in the dtype of the weights and in float32, log-softmax and its gradient
+LOGITS_HELD = 3.5
+
+
+class Case(NamedTuple):
+    """tokens: of a batch; length: of its sequences."""
+
+    tokens: int
+    length: int
+
+
+def task_of(vocabulary: int) -> SimpleNamespace:
+    """What models and criterions ask of a task."""
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    while len(dictionary) < vocabulary:
+        dictionary.add_symbol(str(len(dictionary)))
+    return SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+
+
+def build(name: str, task, options) -> nn.Module:
+    """One of MODELS as fairseq builds it, in training mode."""
+    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+
+    from .sdpa_transformer import with_sdpa
+
+    torch.manual_seed(0)
+    cfg = MODEL_DATACLASS_REGISTRY[MODELS[name]]()
+    model = MODEL_REGISTRY[MODELS[name]].build_model(cfg, task)
+    if name == WITH_SDPA:
+        model = with_sdpa(model)
+    dtype = getattr(torch, options.dtype)
+    return model.to(options.device, dtype).train()
+
+
+class Update:
+    """A call that is one update; it returns the loss.
+
+    Args:
+        model: its weights are updated.
+        way: one of WAYS.
+        task: see ``task_of``.
+        dtype: of the weights; half precision has float32 copies, as --bf16 and --fp16.
+    """
+
+    def __init__(self, model: nn.Module, way: str, task, dtype: str):
+        from fairseq.criterions import CRITERION_REGISTRY
+        from fairseq.dataclass.configs import FairseqConfig
+        from fairseq.optim import OPTIMIZER_REGISTRY
+        from fairseq.optim.fp16_optimizer import FP16Optimizer
+        from fairseq.registry import REGISTRIES
+        from omegaconf import OmegaConf
+
+        criterion, optimizer = WAYS[way]
+        self.model = model
+        self.criterion = CRITERION_REGISTRY[criterion](task, sentence_avg=False)
+        dataclasses = REGISTRIES["optimizer"]["dataclass_registry"]
+        cfg = OmegaConf.structured(FairseqConfig())
+        OmegaConf.set_struct(cfg, False)
+        cfg.common.bf16, cfg.common.fp16 = dtype == "bfloat16", dtype == "float16"
+        cfg.optimization.lr = [1e-5]
+        cfg.optimizer = OmegaConf.structured(dataclasses[optimizer])
+        settings = cfg.optimizer
+        settings._name, settings.adam_betas = optimizer, "(0.9,0.98)"
+        settings.weight_decay = 0.01
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        if dtype == "float32":
+            self.optimizer = OPTIMIZER_REGISTRY[optimizer](settings, parameters)
+        else:
+            self.optimizer = FP16Optimizer.build_optimizer(cfg, parameters)
+
+    def _forget_gradients(self) -> None:
+        # of the weights, and of their float32 copies where there are some
+        self.optimizer.zero_grad()
+        for p in self.model.parameters():
+            p.grad = None
+
+    def __call__(self, sample: dict) -> torch.Tensor:
+        look = getattr(self.criterion, "look_at_batch", lambda sample: {})
+        loss, size, _ = self.criterion(self.model, {**sample, **look(sample)})
+        self.optimizer.backward(loss)
+        self.optimizer.multiply_grads(1 / size)
+        self.optimizer.clip_grad_norm(0.0)
+        self.optimizer.step()
+        self._forget_gradients()
+        return loss.detach()
+
+
+def sample_of(case: Case, vocabulary: int, device: torch.device) -> dict:
+    """A batch without pads, as the task language_modeling makes it."""
+    shape = (case.tokens // case.length, case.length)
+    tokens = torch.randint(4, vocabulary, (2, *shape), device=device)
+    lengths = torch.full(shape[:1], case.length, device=device)
+    return {
+        "net_input": {"src_tokens": tokens[0], "src_lengths": lengths},
+        "target": tokens[1],
+        "ntokens": case.tokens,
+        "nsentences": shape[0],
+    }
+
+
+def measure(options) -> Iterator[list[dict[str, object]]]:
+    """The rows of one case after the other: all models in both ways."""
+    deadline = Deadline(options.time_limit)
+    task = task_of(options.vocabulary)
+    for case in options.cases:
+        rows, sample = [], sample_of(case, options.vocabulary, options.device)
+        # one model after the other: with Adam's sums each holds gigabytes
+        for name in options.models:
+            found = _rows(name, case, sample, task, options, deadline)
+            rows += found
+            print(f"{NAME}: {case}, {name}", flush=True)
+        yield rows
+
+
+def _rows(name: str, case: Case, sample: dict, task, options, deadline) -> list[dict]:
+    """Of one model: both ways take turns."""
+    rows, calls = {}, {}
+    for way in options.ways:
+        rows[way] = row = {
+            "model": name,
+            "way": way,
+            "tokens": case.tokens,
+            "length": case.length,
+        }
+        reason = deadline.over() or _too_large(way, case, options)
+        if reason:
+            row["skipped"] = reason
+            continue
+        update = Update(build(name, task, options), way, task, options.dtype)
+        call = functools.partial(update, sample)
+        try:
+            # the first makes Adam's sums
+            row["loss"] = float(call()) / case.tokens
+            row["peak_bytes"] = peak_bytes(call, options.device)
+        except torch.cuda.OutOfMemoryError as error:
+            row["skipped"] = f"out of memory: {first_line(error)}"
+            row.pop("loss", None)
+        else:
+            calls[way] = call
+    time_in_turns(rows, calls, options)
+    return list(rows.values())
+
+
+def _too_large(way: str, case: Case, options) -> str | None:
+    """Why the logits of fairseq's criterion would not fit this host, if so."""
+    if options.device.type != "cpu" or way != FAIRSEQS:
+        return None
+    needed = LOGITS_HELD * case.tokens * options.vocabulary * 4
+    if needed <= available_bytes():
+        return None
+    return f"{needed / 2**30:.0f} GiB of logits; {available_bytes() / 2**30:.0f} free"
+
+
+def parse(arguments: list[str] | None):
+    """The options."""
+    parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--dtype", choices=command_line.DTYPES, default="float32", help="of weights")
+    add("--models", nargs="+", choices=MODELS, default=list(MODELS), help="to measure")
+    add("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="to train")
+    add(
+        "--batches",
+        nargs="+",
+        default=["1024x512", "2048x512", "4096x512", "4096x2048"],
+        metavar="TOKENSxLENGTH",
+        help="tokens of a batch and of a sequence",
+    )
+    add("--vocabulary", type=positive_integer, default=267744, help="words")
+    add_time_limit(parser, 7200)
+    options = parser.parse_args(arguments)
+    options.cases = []
+    for batch in options.batches:
+        numbers = batch.split("x")
+        if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
+            parser.error(f"--batches {batch}; allowed: TOKENSxLENGTH, such as 4096x512")
+        case = Case(*map(int, numbers))
+        if case.tokens % case.length:
+            parser.error(f"--batches {batch}; allowed: multiples of the length")
+        options.cases.append(case)
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    import fairseq.models  # noqa: F401 (its registries, before ours are filled)
+
+    import fairseq_transnormer.plugin  # noqa: F401
+
+    options = parse(arguments)
+    command_line.run(
+        NAME,
+        options,
+        arguments,
+        {"vocabulary": options.vocabulary, "ways": WAYS},
+        measure(options),
+    )
