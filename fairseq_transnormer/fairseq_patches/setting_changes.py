@@ -51,6 +51,8 @@ IGNORED = {
     *("ignore_unused_valid_subsets", "debug_param_names", "use_plasma_view"),
     *("plasma_path", "tpu"),
 }
+# optimizers that go on from each other's state
+ONE_OPTIMIZER = {"adam", "fused_adam"}
 # of classification heads, which upgrade_state_dict_named fits to the model
 HEADS = "classification_heads."
 
@@ -185,8 +187,21 @@ def _compare(
     for change in computing:
         logger.warning("%s is of another model: %s", filename, change)
     if not resets_optimizer:
+        _check_optimizer(filename, before, now)
         for change in (*training, *training_changes(before, now)):
             logger.info("resuming with other settings: %s", change)
+
+
+def _check_optimizer(filename: str, before: dict, now: dict) -> None:
+    """fairseq does so in single precision alone, by names of its classes."""
+    old, new = (plain(each.get("optimizer")).get("_name") for each in (before, now))
+    if None in (old, new) or old == new or {old, new} <= ONE_OPTIMIZER:
+        return
+    raise ValueError(
+        f"{filename} has the state of optimizer._name={old}, and optimizer._name={new} "
+        f"computes with another one; allowed: {old}, or --reset-optimizer with another "
+        "--save-dir"
+    )
 
 
 def plain(settings: Any) -> dict[str, Any]:

@@ -4,8 +4,6 @@ fairseq's own does so in seven kernels, for each parameter. The update, the fiel
 the checkpoints are the same, so that a run may change from the one to the other.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field

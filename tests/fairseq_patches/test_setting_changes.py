@@ -122,6 +122,15 @@ def test_what_only_trains_otherwise_is_said(resumed):
     assert not [line for line in lines if any(f"{name}=" in line for name in copies)]
 
 
+@pytest.mark.parametrize("flags", [(), ("--bf16",)])
+def test_another_optimizers_state_is_refused(resumed, data, flags):
+    """RAdam's has the same names; in half precision fairseq would take it."""
+    changed = ("--optimizer", "radam", "--max-update", 3)
+    with refuses(ValueError, resumed.last, "optimizer._name=adam", "radam"):
+        train(data, resumed.save_dir, ARCH, *changed, *flags)
+    assert updates_of(resumed.save_dir) == 2
+
+
 ELSEWHERE = {
     "finetune": lambda path: {"checkpoint.finetune_from_model": path},
     "restore": lambda path: {

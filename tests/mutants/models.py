@@ -273,6 +273,6 @@ MODELS = (
         "fairseq_transnormer/optimizers/fused_adam.py",
         "FairseqFusedAdam.__name__ = FairseqAdam.__name__",
         "",
-        "tests/optimizers/test_changed_optimizer.py",
+        "tests/fairseq_patches/test_changed_optimizer.py",
     ),
 )

@@ -1,0 +1,50 @@
+"""A run of fairseq's Adam goes on with the fused one, and the other way round."""
+
+import pytest
+import torch
+
+from tests.messages import lines_naming
+
+HALF = 12
+PRECISIONS = {
+    "fp32": (),
+    "bf16": ("--bf16",),
+    "fp16": ("--fp16",),
+    "memory-efficient": ("--fp16", "--memory-efficient-fp16"),
+}
+# of weights: a rate of at most 0.003 has moved them
+TOLERANCE = {"fp32": 1e-5, "bf16": 2**-8, "fp16": 2**-11, "memory-efficient": 2**-11}
+
+
+@pytest.mark.parametrize(
+    ("precision", "first", "second"),
+    [
+        ("fp32", "adam", "fused_adam"),
+        ("fp32", "fused_adam", "adam"),
+        *(
+            pytest.param(each, "adam", "fused_adam", marks=pytest.mark.slow)
+            for each in ("bf16", "fp16", "memory-efficient")
+        ),
+    ],
+)
+def test_a_run_goes_on_with_the_other_optimizer(
+    training, undisturbed, precision, first, second
+):
+    flags = PRECISIONS[precision]
+    whole = undisturbed(1, flags)
+    run = training(1, flags, **{"optimizer": first, "max-update": HALF})
+    assert run.run() == [0], run.text()
+    losses = run.losses()
+    run.options |= {"optimizer": second, "max-update": max(whole.losses())}
+    assert run.run() == [0], run.text()
+    assert run.went_on_at() == HALF
+    assert lines_naming(run.text(), f"optimizer._name='{second}'", f"'{first}'")
+    losses |= run.losses()
+    assert list(losses) == list(whole.losses())
+    for update, expected in whole.losses().items():
+        found, wanted = ([*map(float, each)] for each in (losses[update], expected))
+        assert found == pytest.approx(wanted, rel=2e-3), update
+    weights, expected = run.state()["model"], whole.state()["model"]
+    for name, tensor in expected.items():
+        limit = {"rtol": 0, "atol": TOLERANCE[precision]}
+        torch.testing.assert_close(weights[name], tensor, **limit)
