@@ -53,7 +53,7 @@ TABLE_13 = [
     ("lr_scheduler.warmup_updates", 8000, 3000),
     ("optimization.lr", [5e-4], [5e-4]),
     ("lr_scheduler.lr", [5e-4], [5e-4]),
-    ("optimizer._name", "adam", "adam"),
+    ("optimizer._name", "fused_adam", "fused_adam"),
     ("optimizer.adam_eps", 1e-8, 1e-6),
     ("optimizer.adam_betas", "(0.9,0.98)", "(0.9,0.98)"),
     ("optimizer.weight_decay", 0.01, 0.01),

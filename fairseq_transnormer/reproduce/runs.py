@@ -104,15 +104,24 @@ class Plan:
     chosen: tuple[str, ...] = ()
 
 
+# what fused_adam is, to rounding
+FAIRSEQS_ADAM = {
+    "optimizer._name": "adam",
+    "optimizer.use_old_adam": False,
+    "optimizer.fp16_adam_stats": False,
+    "optimizer.tpu": False,
+}
+
+
 def differences(
     there: Configuration, now: Configuration, chosen: Iterable[str] = ()
 ) -> list[str]:
     """A phrase for each key of ``there``, or of ``chosen``, whose value has changed.
 
     Other keys that only ``now`` has are fields of newer code, whose default means what
-    the older did.
+    the older did. Which kernel updates the weights does not count.
     """
-    old, new = flattened(there), flattened(now)
+    old, new = _with_fairseqs_adam(there), _with_fairseqs_adam(now)
     return [
         f"{key}: {value!r} there, {new.get(key)!r} now"
         for key, value in old.items()
@@ -121,6 +130,12 @@ def differences(
         f"{key}: not set there, {new[key]!r} now"
         for key in sorted({*chosen} & (new.keys() - old.keys()))
     ]
+
+
+def _with_fairseqs_adam(configuration: Configuration) -> dict[str, Any]:
+    values = flattened(configuration)
+    is_fused = values.get("optimizer._name") == "fused_adam"
+    return values | FAIRSEQS_ADAM if is_fused else values
 
 
 class RunFolder:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.runs import Step, merged
+from fairseq_transnormer.reproduce.runs import RunFolder, Step, merged
 from tests.messages import refuses
 
 from .stand_in import plan, prepared
@@ -49,6 +49,31 @@ def test_fields_that_newer_code_adds_are_no_difference(folder):
     newer = plan("run")
     newer.configuration["model"]["new_field"] = 1
     folder.check(newer)
+
+
+def test_a_run_of_fairseqs_adam_goes_on_with_the_fused_one(tmp_path):
+    """And the other way round; with other values, or another optimizer, none does."""
+    common = {"adam_betas": "(0.9,0.98)", "weight_decay": 0.01, "lr": [0.1]}
+    fused = {"_name": "fused_adam"} | common
+    fields = {"use_old_adam": False, "fp16_adam_stats": False, "tpu": False}
+    fairseqs = {"_name": "adam"} | common | fields
+
+    def with_optimizer(settings):
+        made = plan("run")
+        made.configuration = {"optimizer": settings}
+        return made
+
+    for name, there in (("fused", fused), ("fairseqs", fairseqs)):
+        folder = RunFolder(tmp_path / name)
+        folder.prepare(with_optimizer(there))
+        folder.checkpoints.mkdir()
+        (folder.checkpoints / "checkpoint_last.pt").touch()
+        folder.check(with_optimizer(fused))
+        folder.check(with_optimizer(fairseqs))
+        with refuses(ReproduceError, "optimizer.weight_decay", 0.01, 0.0):
+            folder.check(with_optimizer(fused | {"weight_decay": 0.0}))
+        with refuses(ReproduceError, "optimizer._name", "radam"):
+            folder.check(with_optimizer({"_name": "radam"} | common))
 
 
 def test_the_layout_may_change_once_the_training_is_done(folder):
