@@ -22,6 +22,9 @@ COMMANDS = {
     "output_loss": Subcommand(
         "benchmarks.training.output_loss", "the output layer and its loss"
     ),
+    "optimizer_step": Subcommand(
+        "benchmarks.training.optimizer_step", "Adam's step, fused and as fairseq has it"
+    ),
     "compare_models": Subcommand(
         "benchmarks.training.compare_models", "the paper's systems, trained alike"
     ),

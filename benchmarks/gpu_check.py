@@ -169,7 +169,7 @@ def training_steps(out: Path, work: Path) -> list[Step]:
     shared += ["--task", "language_modeling", "--tokens-per-sample", "512"]
     shared += ["--sample-break-mode", "none", "--batch-size", "16", "--bf16"]
     shared += ["--required-batch-size-multiple", "1", "--max-update", str(UPDATES)]
-    shared += ["--optimizer", "adam", "--adam-betas", "(0.9,0.98)"]
+    shared += ["--optimizer", "fused_adam", "--adam-betas", "(0.9,0.98)"]
     shared += ["--weight-decay", "0.01", "--clip-norm", "1.0", "--lr", "0.001"]
     shared += ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", "50"]
     shared += ["--warmup-init-lr", "1e-7", "--seed", "1", "--no-save"]

@@ -61,7 +61,7 @@ ALLOWED = {
     "benchmarks.kernels": {"argument_types", "benchmarks.harness", "ops"},
     "benchmarks.training": {
         *("analysis", "argument_types", "benchmarks.harness", "modules"),
-        "subcommands",
+        *("optimizers", "subcommands"),
     },
     "benchmarks.generation": {
         *("argument_types", "benchmarks.harness", "generation", "modules", "ops"),

@@ -52,6 +52,7 @@ SECTIONS = {
     "lra_speed": Section(
         "Long-Range Arena: speed and memory over the length", sections.lra_speed
     ),
+    "optimizer_step": Section("Adam's step", sections.optimizer_step),
     "sampling_layer": Section(
         "Sampling: one attention layer, one token, over the context",
         linear_transformers.sampling_layer,

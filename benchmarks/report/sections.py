@@ -204,6 +204,22 @@ def training_step(run: dict) -> Parts:
         yield Ratios(beside, of_part, ["rate", "peak_bytes"], axis, WITH_SDPA)
 
 
+def optimizer_step(run: dict) -> Parts:
+    """Time and memory of both kinds of Adam."""
+    rows = rows_of(run)
+    weights = Axis("weights", "{:,} weights", "float32 weights in one tensor")
+    yield (
+        "A step must read weights, gradient and both sums and write all but the "
+        "gradient: 28 bytes a weight, which fused_adam's kernel does."
+    )
+    yield Table("Time of a step", rows, "time", MILLISECONDS, weights)
+    yield Table(
+        "Peak memory of a step", rows, "peak_bytes", MEMORY, weights,
+        note=" beyond weights, gradient and sums", drawn=False,
+    )  # fmt: skip
+    yield Ratios("**Time divided by that of adam**", rows, ["time"], weights, "adam")
+
+
 def training_targets(rows: DataFrame, run: dict) -> DataFrame:
     """Target -> what was measured, and "met", "missed" or why neither.
 
