@@ -147,7 +147,8 @@ def fused_update(
         step: t, from 1.
     """
     correction = math.sqrt(1 - betas[1] ** step) / (1 - betas[0] ** step)
-    infinite = torch.full((), math.inf, device=rows[0][0].device)
+    device = rows[0][0].device
+    infinite = torch.full((), math.inf, dtype=torch.float32, device=device)
     weights, gradients, first, second = ([*each] for each in zip(*rows, strict=True))
     adamw(
         *(weights, gradients, first, second, [], [infinite] * len(rows)),

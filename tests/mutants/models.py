@@ -250,8 +250,8 @@ MODELS = (
     Mutant(
         "optimizers/adam-corrected-twice",
         "fairseq_transnormer/optimizers/fused_adam.py",
-        "math.inf, device",
-        "step, device",
+        "math.inf, dtype",
+        "step, dtype",
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
