@@ -26,7 +26,7 @@ from .argument_types import positive_integer
 from .devices import usable_device
 from .modules.layers import LayerStack
 from .modules.systems import CONFIGS, SYSTEMS, System
-from .ops import backend
+from .ops import backend, linear_cross_entropy
 from .ops.backend import DTYPES
 from .ops.verification import records, verdicts
 from .ops.verification.records import Record
@@ -40,8 +40,8 @@ ARCHITECTURES = {
     for kind in system.kinds
     if not system.from_fairseq
 }
-# tokens of a batch
-TOKENS = 4096
+# tokens of a batch; the kernel of the loss is the same for any vocabulary
+TOKENS, VOCABULARY = 4096, 64
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -186,6 +186,10 @@ def _run(
             stack.train()
             for mask in masks:
                 stack(x, mask).sum().backward()
+            if kind != "lra":
+                weight = torch.zeros(VOCABULARY, shape[-1], device=device, dtype=own)
+                targets = torch.zeros(shape[:2], device=device, dtype=torch.int64)
+                linear_cross_entropy(x, weight, targets)
             stack.eval()
             with torch.no_grad():
                 for mask in masks:

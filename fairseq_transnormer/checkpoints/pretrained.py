@@ -23,6 +23,7 @@ FREE_FIELDS = {
     "peak_tflops",
     "load_checkpoint_heads",
     "checkpoint_activations",
+    "compile_layers",
     "backend",
     "gradient_statistics",
     "lrpe_base",

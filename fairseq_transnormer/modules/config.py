@@ -85,6 +85,12 @@ class LayerConfig(*OPTIONS.values()):
         "recompute each layer in the backward pass to save memory",
         training_only=True,
     )
+    compile_layers: bool = described(
+        False,
+        "torch.compile each kind of layer in training: fewer kernels, after a minute "
+        "or more of compilation",
+        training_only=True,
+    )
     backend: Backend = described(
         Backend("auto"), "implementation of the ops", training_only=True
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -115,6 +119,7 @@ class LayerStack(nn.Module):
                 config.norm_type, config.embed_dim, config.norm_eps, config.backend
             )
         self.checkpoint_activations = config.checkpoint_activations
+        self.compile_layers = config.compile_layers
 
     @property
     def longest_input(self) -> int | None:
@@ -159,11 +164,15 @@ class LayerStack(nn.Module):
                 hidden_states.append(x if back is None else _rows(x, back))
 
         record(x)
+        call = _call
+        if self.compile_layers and self.training:
+            call = compiled_call()
         new_states = []
         for i, layer in enumerate(self.layers):
             state = None if states is None else states[i]
             if self.checkpoint_activations and self.training:
                 x = checkpoint(
+                    call,
                     layer,
                     x,
                     key_padding_mask,
@@ -172,7 +181,7 @@ class LayerStack(nn.Module):
                     use_reentrant=False,
                 )
             else:
-                x = layer(x, key_padding_mask, state, return_states)
+                x = call(layer, x, key_padding_mask, state, return_states)
             if return_states:
                 x, state = x
                 new_states.append(state)
@@ -182,6 +191,19 @@ class LayerStack(nn.Module):
         if back is not None:
             x = _rows(x, back)
         return (x, tuple(new_states)) if return_states else x
+
+
+def _call(layer: nn.Module, *arguments):
+    return layer(*arguments)
+
+
+@functools.cache
+def compiled_call() -> Callable:
+    """``_call`` by torch.compile, in one for all: layers of a kind share their code.
+
+    A second length of the input makes code for any length.
+    """
+    return torch.compile(_call)
 
 
 def _rows(x: Tensor, order: Tensor) -> Tensor:

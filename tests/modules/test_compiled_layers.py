@@ -1,0 +1,114 @@
+"""Models whose layers, or all of them, go through torch.compile."""
+
+import functools
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from fairseq_transnormer.modules import (
+    CausalLanguageModel,
+    EncoderT1Config,
+    EncoderT2Config,
+    LanguageModelT1Config,
+    LanguageModelT2Config,
+    MaskedLanguageModel,
+    layers,
+)
+
+SMALL = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 50, "dropout": 0.0}
+SMALL |= {"attention_dropout": 0.0, "attention_types": "diag,norm"}
+PAD = 1
+MODELS = {
+    "ALM T1": (CausalLanguageModel, LanguageModelT1Config),
+    "ALM T2": (CausalLanguageModel, LanguageModelT2Config),
+    "BLM T1": (MaskedLanguageModel, EncoderT1Config),
+    "BLM T2": (MaskedLanguageModel, EncoderT2Config),
+}
+
+
+def build(name, **changes):
+    torch.manual_seed(0)
+    kind, config = MODELS[name]
+    return kind(config(**SMALL | changes), 40)
+
+
+def draw(length, padded):
+    tokens = torch.randint(4, 40, (3, length))
+    if padded:
+        tokens[0, -3:] = tokens[2, :2] = PAD
+    return tokens
+
+
+@pytest.fixture
+def without_generated_code(monkeypatch):
+    """All of torch.compile but the compiler; how often the layers were compiled."""
+    torch._dynamo.reset()
+    counters.clear()
+    call = functools.cache(lambda: torch.compile(layers._call, backend="aot_eager"))
+    monkeypatch.setattr(layers, "compiled_call", call)
+    yield lambda: counters["stats"]["unique_graphs"]
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ALM T2", {"attention_types": "norm*3"}),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("BLM T1", {"attention_types": "diag*3"}),
+                ("ALM T1", {"checkpoint_activations": True}),
+                ("BLM T2", {}),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_compiled_layers_train_the_same(name, changes, without_generated_code):
+    """Layers of a kind share their code, which is made anew for a second length."""
+    compiled = build(name, compile_layers=True, **changes).train()
+    eager = build(name, **changes).train()
+    made = []
+    for length in (12, 17):
+        tokens, targets = draw(length, padded=True), draw(length, padded=True)
+        for model in (compiled, eager):
+            model.zero_grad()
+            model(tokens, targets=targets)[0].backward()
+        for one, other in zip(compiled.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5)
+        made.append(without_generated_code())
+    # a layer's code may know of its input that it needs no gradient
+    assert 0 < made[0] <= 3 and made[1] <= 2 * made[0]
+
+
+def test_evaluation_compiles_nothing(without_generated_code):
+    model = build("ALM T2", compile_layers=True).eval()
+    with torch.no_grad():
+        model(draw(9, padded=False))
+    assert not without_generated_code()
+
+
+@pytest.mark.parametrize(
+    ("name", "padded"),
+    [
+        ("ALM T2", True),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                *(("ALM T2", False), ("BLM T1", True), ("BLM T1", False)),
+                *(("ALM T1", True), ("BLM T2", True)),
+            )
+        ),
+    ],
+)
+def test_a_whole_model_is_one_graph(name, padded):
+    model, tokens = build(name).eval(), draw(11, padded)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    real = tokens != PAD
+    expected = model(tokens)[real]
+    torch.testing.assert_close(compiled(tokens)[real], expected, rtol=1e-5, atol=1e-5)
+    exported = torch.export.export(model, (tokens,)).module()
+    torch.testing.assert_close(exported(tokens)[real], expected, rtol=1e-5, atol=1e-5)
