@@ -12,4 +12,4 @@ INFERENCE, TRAINING_STEP = "inference", "training"
 # training_step: the peers of TransNormer
 AS_SHIPPED, WITH_SDPA = "fairseq transformer_lm", "fairseq transformer_lm, SDPA"
 # update_cost: how a language model is trained
-FAIRSEQS, OURS = "fairseq's", "ours"
+FAIRSEQS, OURS, COMPILED = "fairseq's", "ours", "ours, compiled layers"

@@ -3,8 +3,9 @@
     python -m benchmarks update_cost
 
 The paper's sizes and vocabulary; random tokens. fairseq's way: criterion cross_entropy,
-optimizer adam. Ours, the configurations': chunked_cross_entropy and fused_adam. Both by
-fairseq's own classes: forward, loss, backward, gradients divided by the tokens, Adam.
+optimizer adam. Ours, the configurations': chunked_cross_entropy and fused_adam, on
+request with compile_layers. All by fairseq's own classes: forward, loss, backward,
+gradients divided by the tokens, Adam.
 The models are TransNormer T1 and T2, linear attention with 1+elu, and fairseq's
 transformer as shipped and with its attention through torch's fused kernels.
 """
@@ -24,7 +25,7 @@ from fairseq_transnormer.argument_types import positive_integer
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
 from ..harness.memory import available_bytes, peak_bytes
-from ..harness.phases import AS_SHIPPED, FAIRSEQS, OURS, WITH_SDPA
+from ..harness.phases import AS_SHIPPED, COMPILED, FAIRSEQS, OURS, WITH_SDPA
 
 NAME = "update_cost"
 MODELS = {
@@ -38,6 +39,7 @@ MODELS = {
 WAYS = {
     FAIRSEQS: ("cross_entropy", "adam"),
     OURS: ("chunked_cross_entropy", "fused_adam"),
+    COMPILED: ("chunked_cross_entropy", "fused_adam"),
 }
 # logits in the dtype of the weights and in float32, log-softmax and its gradient
 LOGITS_HELD = 3.5
@@ -60,14 +62,15 @@ def task_of(vocabulary: int) -> SimpleNamespace:
     return SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
 
 
-def build(name: str, task, options) -> nn.Module:
+def build(name: str, way: str, task, options) -> nn.Module:
     """One of MODELS as fairseq builds it, in training mode."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
     from .sdpa_transformer import with_sdpa
 
     torch.manual_seed(0)
-    cfg = MODEL_DATACLASS_REGISTRY[MODELS[name]]()
+    changes = {"compile_layers": True} if way == COMPILED else {}
+    cfg = MODEL_DATACLASS_REGISTRY[MODELS[name]](**changes)
     model = MODEL_REGISTRY[MODELS[name]].build_model(cfg, task)
     if name == WITH_SDPA:
         model = with_sdpa(model)
@@ -165,11 +168,11 @@ def _rows(name: str, case: Case, sample: dict, task, options, deadline) -> list[
             "tokens": case.tokens,
             "length": case.length,
         }
-        reason = deadline.over() or _too_large(way, case, options)
+        reason = deadline.over() or _skipped(name, way, case, options)
         if reason:
             row["skipped"] = reason
             continue
-        update = Update(build(name, task, options), way, task, options.dtype)
+        update = Update(build(name, way, task, options), way, task, options.dtype)
         call = functools.partial(update, sample)
         try:
             # the first makes Adam's sums
@@ -184,8 +187,11 @@ def _rows(name: str, case: Case, sample: dict, task, options, deadline) -> list[
     return list(rows.values())
 
 
-def _too_large(way: str, case: Case, options) -> str | None:
-    """Why the logits of fairseq's criterion would not fit this host, if so."""
+def _skipped(name: str, way: str, case: Case, options) -> str | None:
+    """Why a case is left out: fairseq's layers are not compiled, and the logits of its
+    criterion may not fit this host."""
+    if way == COMPILED and name in (AS_SHIPPED, WITH_SDPA):
+        return "compile_layers is of this package's layers"
     if options.device.type != "cpu" or way != FAIRSEQS:
         return None
     needed = LOGITS_HELD * case.tokens * options.vocabulary * 4
@@ -200,7 +206,7 @@ def parse(arguments: list[str] | None):
     add = parser.add_argument
     add("--dtype", choices=command_line.DTYPES, default="float32", help="of weights")
     add("--models", nargs="+", choices=MODELS, default=list(MODELS), help="to measure")
-    add("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="to train")
+    add("--ways", nargs="+", choices=WAYS, default=[FAIRSEQS, OURS], help="to train")
     add(
         "--batches",
         nargs="+",
