@@ -7,6 +7,8 @@ DIR gets, all flat,
   kernels.json            benchmarks kernels, the ops beside their peers
   generation_cost.json    benchmarks generation_cost, torch and Triton
   training_step.json      benchmarks training_step, T2, torch and Triton
+  update_cost.json        benchmarks update_cost, the paper's vocabulary
+  output_loss.json        benchmarks output_loss, beside libraries
   launch_sweep.json       benchmarks launch_sweep, the fastest form and stages
   linear_attention_forms.json, chunk_sizes.json, sampling_layer.json
                           benchmarks of these names
@@ -125,8 +127,26 @@ def check_steps(out: Path, work: Path) -> list[Step]:
             [*measure, "generation_cost", *benchmark, *generation],
         ),
         Step("training_step", 0.12, [*measure, "training_step", *benchmark, *training]),
+        *update_steps(out, measure, benchmark),
         *form_steps(out, measure, benchmark),
         Step("launch_sweep", 0.2, [*measure, "launch_sweep", *sweep]),
+    ]
+
+
+def update_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step]:
+    """What the vocabulary costs: a whole update, and the loss alone."""
+    flags = {
+        "update_cost": ["--batches", "8192x512", "16384x2048", "--time-limit", "35"],
+        "output_loss": ["--tokens", "4096", "16384", "--time-limit", "15"],
+    }
+    return [
+        Step(
+            name,
+            share,
+            [*measure, name, *own, *benchmark, "--dtype", "bfloat16"]
+            + ["--output", str(out / f"{name}.json")],
+        )
+        for (name, own), share in zip(flags.items(), (0.08, 0.04), strict=True)
     ]
 
 

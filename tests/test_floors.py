@@ -60,7 +60,7 @@ ALLOWED = {
     "benchmarks.harness": {"__init__", "argument_types", "data", "modules", "ops"},
     "benchmarks.kernels": {"argument_types", "benchmarks.harness", "ops"},
     "benchmarks.training": {
-        *("analysis", "argument_types", "benchmarks.harness", "modules"),
+        *("analysis", "argument_types", "benchmarks.harness", "modules", "ops"),
         *("optimizers", "subcommands"),
     },
     "benchmarks.generation": {

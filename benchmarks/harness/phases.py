@@ -11,5 +11,7 @@ LAYER, STACK, MODEL = "layer", "stack", "model"
 INFERENCE, TRAINING_STEP = "inference", "training"
 # training_step: the peers of TransNormer
 AS_SHIPPED, WITH_SDPA = "fairseq transformer_lm", "fairseq transformer_lm, SDPA"
+# output_loss: the peer
+ALL_LOGITS = "fairseq's cross_entropy"
 # update_cost: how a language model is trained
 FAIRSEQS, OURS, COMPILED = "fairseq's", "ours", "ours, compiled layers"

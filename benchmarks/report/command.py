@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..harness import results
 from ..harness.timed_steps import ROOT
-from . import gpu_runs, linear_transformers, sections
+from . import gpu_runs, linear_transformers, sections, training
 from .charts import draw
 from .sections import Parts
 from .tables import Table
@@ -52,16 +52,18 @@ SECTIONS = {
     "lra_speed": Section(
         "Long-Range Arena: speed and memory over the length", sections.lra_speed
     ),
-    "optimizer_step": Section("Adam's step", sections.optimizer_step),
+    "optimizer_step": Section("Adam's step", training.optimizer_step),
+    "output_loss": Section("The output layer and its loss", training.output_loss),
     "sampling_layer": Section(
         "Sampling: one attention layer, one token, over the context",
         linear_transformers.sampling_layer,
     ),
-    "training_step": Section("Training step over the length", sections.training_step),
+    "training_step": Section("Training step over the length", training.training_step),
+    "update_cost": Section("An update of the paper's model", training.update_cost),
 }
 # what says which case a row is, in the order of its fields
-CASE = ("part", "group", "variant", "sweep", "contestant", "batch", "length", "width")
-CASE += ("context", "chunk_size", "mode", "phase", "timing")
+CASE = ("part", "model", "way", "group", "variant", "sweep", "contestant", "tokens")
+CASE += ("batch", "length", "width", "context", "chunk_size", "mode", "phase", "timing")
 
 
 def section(run: dict, image: Path) -> str:

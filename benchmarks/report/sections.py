@@ -17,14 +17,10 @@ from ..harness.phases import (
     GRAPH,
     INFERENCE,
     LAUNCHED,
-    LAYER,
-    MODEL,
     PREFILL,
-    STACK,
     STEP,
     TRAINING,
     TRAINING_STEP,
-    WITH_SDPA,
 )
 from ..kernels import targets
 from .tables import (
@@ -34,16 +30,16 @@ from .tables import (
     MILLISECONDS,
     PERPLEXITY,
     STEPS_A_SECOND,
-    TOKENS_A_SECOND,
     Axis,
     Ratios,
     Table,
     add_quartiles,
-    pivot,
     rows_of,
 )
 
 Parts = Iterator[str | Table | Ratios]
+
+ROWWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
 
 LENGTH = Axis("length", "n = {}", "length n (tokens)")
 CONTEXT = Axis("context", "context {}", "context (tokens)")
@@ -156,107 +152,6 @@ def lra_speed(run: dict) -> Parts:
 def _rates(rows: DataFrame, work: Series | int) -> list[list[float]]:
     """Of each sample: work a second."""
     return (work / rows.explode("seconds").seconds).groupby(level=0).agg(list)
-
-
-# A training step of the layers, without the output layer that costs all the same, in
-# bfloat16 on a GPU: tokens a second, divided by those of the vanilla transformer with
-# SDPA, at a length; and less memory at every length
-SPEED_TARGETS = {512: 1.0, 8192: 2.0}
-
-
-def training_step(run: dict) -> Parts:
-    """The targets; speed, memory and their ratios of each part."""
-    rows, settings = rows_of(run), run["settings"]
-    tokens = rows.batch * rows.length
-    rows["rate"] = tokens / rows.time
-    rows["rate_lower"], rows["rate_upper"] = (
-        tokens / rows.time_upper,
-        tokens / rows.time_lower,
-    )
-    yield (
-        f"Each step has {settings['tokens']:,} tokens in sequences of n. The output "
-        f"layer over {settings['vocabulary']:,} entries costs all models the same; "
-        f"without it the layers are seen alone. Weights are in {settings['dtype']} and "
-        "Adam in float32, as fairseq trains. The loss is fairseq's cross entropy in "
-        "float32; without the output layer, the squared error of the features. SDPA: "
-        "fairseq's model with its attention through torch's "
-        "scaled_dot_product_attention, same weights and same output. The n x n mask "
-        "that fairseq as shipped keeps between steps is not counted."
-    )
-    yield (
-        "**Targets**: the training step of T2's layers beside those of fairseq's "
-        "transformer_lm, SDPA, in bfloat16 on a GPU"
-    )
-    yield table(training_targets(rows[rows.part == STACK], run))
-    axis = LENGTH._replace(label=f"{LENGTH.label}, at a constant number of tokens")
-    for part, title in (
-        (MODEL, "Training step of the language model"),
-        (STACK, "Training step of the layers, without the output layer"),
-        (LAYER, "One layer, forward and backward"),
-    ):
-        of_part = rows[rows.part == part]
-        if of_part.time.isna().all():
-            continue
-        memory, beyond = f"{title}: peak memory", " beyond weights and Adam's sums"
-        yield Table(title, of_part, "rate", TOKENS_A_SECOND, axis)
-        yield Table(memory, of_part, "peak_bytes", MEMORY, axis, note=beyond)
-        beside = f"**{title}: beside {WITH_SDPA}**, tokens a second {DIVIDED}"
-        yield Ratios(beside, of_part, ["rate", "peak_bytes"], axis, WITH_SDPA)
-
-
-def optimizer_step(run: dict) -> Parts:
-    """Time and memory of both kinds of Adam."""
-    rows = rows_of(run)
-    weights = Axis("weights", "{:,} weights", "float32 weights in one tensor")
-    yield (
-        "A step must read weights, gradient and both sums and write all but the "
-        "gradient: 28 bytes a weight, which fused_adam's kernel does."
-    )
-    yield Table("Time of a step", rows, "time", MILLISECONDS, weights)
-    yield Table(
-        "Peak memory of a step", rows, "peak_bytes", MEMORY, weights,
-        note=" beyond weights, gradient and sums", drawn=False,
-    )  # fmt: skip
-    yield Ratios("**Time divided by that of adam**", rows, ["time"], weights, "adam")
-
-
-def training_targets(rows: DataFrame, run: dict) -> DataFrame:
-    """Target -> what was measured, and "met", "missed" or why neither.
-
-    rows: of a training step of the layers, with ``rate``, tokens a second.
-    """
-    on_gpu = "cuda" in run["environment"] and run["settings"]["dtype"] == "bfloat16"
-    missing = "-", "not measured" if on_gpu else "not measured on a GPU"
-    names = ["TransNormer T2 (triton)", "TransNormer T2 (torch)"]
-    measured = {*rows[rows.time.notna()].contestant}
-    ours = next((name for name in names if name in measured), names[0])
-    faster, smaller = (
-        lines.loc[ours].div(lines.loc[WITH_SDPA]).dropna()
-        if on_gpu
-        else Series(dtype=float)
-        for value in ("rate", "peak_bytes")
-        for lines in [
-            pivot(rows, "contestant", LENGTH, value).reindex([ours, WITH_SDPA])
-        ]
-    )
-
-    def judged(measured: str, met: bool) -> tuple[str, str]:
-        return f"{measured}, {ours}", "met" if met else "missed"
-
-    lines = {}
-    for length, wanted in SPEED_TARGETS.items():
-        reached = faster.get(length)
-        lines[f"at least {wanted:g}x the tokens a second at n = {length}"] = (
-            judged(f"{reached:.3g}x", reached >= wanted) if reached else missing
-        )
-    shown = ", ".join(f"{share:.3g}x at {n}" for n, share in smaller.items())
-    lines["less memory at every n"] = (
-        judged(shown, smaller.max() < 1) if shown else missing
-    )
-    return DataFrame.from_dict(lines, orient="index", columns=["measured", "verdict"])
-
-
-ROWWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
 
 
 def kernels(run: dict) -> Parts:

@@ -231,9 +231,7 @@ def parse(arguments: list[str] | None):
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
-    import fairseq.models  # noqa: F401 (its registries, before ours are filled)
-
-    import fairseq_transnormer.plugin  # noqa: F401
+    import fairseq.models  # noqa: F401 (its registries, and with them ours)
 
     options = parse(arguments)
     command_line.run(

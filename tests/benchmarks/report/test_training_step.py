@@ -5,8 +5,8 @@ import pytest
 from benchmarks.harness import results
 from benchmarks.harness.phases import AS_SHIPPED, LAYER, MODEL, WITH_SDPA
 from benchmarks.report import command as report
-from benchmarks.report.sections import training_targets
 from benchmarks.report.tables import rows_of
+from benchmarks.report.training import training_targets
 from tests.messages import assert_names, lines_naming
 
 TRITON, TORCH = "TransNormer T2 (triton)", "TransNormer T2 (torch)"
