@@ -19,6 +19,7 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from . import metrics as glue_metrics
+from .chunked_cross_entropy import padding_of
 
 
 @dataclass
@@ -68,6 +69,10 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
                     f"positive_class={self.positive_class}; allowed: 0 to {classes - 1}"
                 )
 
+    def look_at_batch(self, sample: dict) -> dict:
+        """What a step needs to know of a batch, found while it is on the host."""
+        return {"padding": padding_of(sample, self.task.source_dictionary.pad())}
+
     def forward(self, model, sample, reduce=True):
         """Loss of a batch.
 
@@ -78,10 +83,14 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
         Returns:
             the summed loss, the number of sentences, and what is logged.
         """
+        # other packages' encoders do not ask for it
+        takes = "padding" in sample and getattr(model, "takes_padding", False)
+        known = {"padding": sample["padding"]} if takes else {}
         logits, _ = model(
             **sample["net_input"],
             features_only=True,
             classification_head_name=self.head,
+            **known,
         )
         targets = sample["target"].view(-1)
         count = targets.numel()

@@ -112,7 +112,13 @@ def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:
 
 
 class TransNormerEncoderModel(FairseqEncoderModel):
-    """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model."""
+    """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model.
+
+    Attributes:
+        takes_padding: whether ``forward`` takes ``padding`` (``modules.padding``).
+    """
+
+    takes_padding = True
 
     def __init__(self, cfg, encoder: FairseqEncoder):
         super().__init__(encoder)
