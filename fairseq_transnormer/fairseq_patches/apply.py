@@ -16,6 +16,7 @@ from ..checkpoints import safe_loading
 from . import (
     batches,
     binary_data,
+    command_help,
     compatibility,
     data_parallel,
     literal_values,
@@ -70,6 +71,10 @@ AT_IMPORT = (
     Patch(
         "fairseq.options", "parse_args_and_arch", compatibility.train_bf16_without_tpu,
         "--bf16 asks for torch_xla on every machine",
+    ),
+    Patch(
+        "fairseq.options", "parse_args_and_arch", command_help.parse_or_show_all,
+        "--help ends before the options of model, task and criterion are there",
     ),
     Patch(
         "hydra._internal.config_repository.CachingConfigRepository", "__init__",

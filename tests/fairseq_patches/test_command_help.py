@@ -1,0 +1,53 @@
+"""``--help`` of fairseq's commands shows what the words before it bring."""
+
+import dataclasses
+import re
+from enum import Enum
+
+import pytest
+from fairseq import options
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+
+from tests.paths import USER_DIR
+
+
+def help_of(arch, capsys, *words):
+    chosen = ["--user-dir", str(USER_DIR), "--arch", arch, *words, "--help"]
+    with pytest.raises(SystemExit) as ended:
+        options.parse_args_and_arch(options.get_training_parser(), chosen)
+    assert ended.value.code == 0
+    return re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arch", "task"),
+    [
+        ("transnormer_t2", "language_modeling"),
+        ("roberta_transnormer_t1", "masked_lm"),
+        ("lra_transnormer_t2", "long_range_arena"),
+    ],
+)
+def test_every_field_of_a_model_is_shown(arch, task, capsys):
+    shown = help_of(arch, capsys, "--task", task)
+    # what fairseq interpolates from other groups has their defaults
+    for each in dataclasses.fields(MODEL_DATACLASS_REGISTRY[arch]):
+        option = f"--{each.name.replace('_', '-')}"
+        entry = re.search(rf" {option} (?!\[)(.*?)\(default: (.*?)\)", shown)
+        if each.name.startswith("_") or each.metadata.get("help") is None:
+            continue
+        assert entry, option
+        default = each.default
+        if isinstance(default, Enum):
+            assert all(member.value in shown for member in type(default))
+            default = default.value
+        if not str(default).startswith("${"):
+            assert str(default) in entry[0], option
+        if each.type in (int, "int"):
+            assert f"{option} INT" in shown
+
+
+def test_criterion_and_optimizer_are_shown(capsys):
+    words = "--criterion chunked_cross_entropy --optimizer fused_adam".split()
+    shown = help_of("transnormer_t1", capsys, "--task", "language_modeling", *words)
+    for option in ("--sentence-avg", "--adam-betas", "--weight-decay FLOAT"):
+        assert option in shown
