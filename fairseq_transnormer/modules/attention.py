@@ -117,9 +117,7 @@ class Attention(nn.Module, ABC):
         Returns:
             (B, N, embed_dim), and the state where asked for.
         """
-        positions = torch.arange(x.shape[1], device=x.device)
-        if state is not None:
-            positions = state.length[:, None] + positions
+        positions = positions_after(state, x)
         inputs = self.inputs(x, positions)
         output, new_state = self.attend(
             *inputs, positions, key_padding_mask, state, return_state
@@ -166,6 +164,16 @@ class Attention(nn.Module, ABC):
             nn.init.xavier_uniform_(projection.weight, gain=qkv_gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
+
+
+def positions_after(state: State | None, x: Tensor) -> Tensor:
+    """Positions of x (B, N, ...): int64 (N,), or (B, N) after a state."""
+    if state is None:
+        return torch.arange(x.shape[1], device=x.device)
+    start = state.length[:, None]
+    if x.shape[1] == 1:
+        return start
+    return start + torch.arange(x.shape[1], device=x.device)
 
 
 QKV_GAIN_OF_FAIRSEQ = 1 / math.sqrt(2)

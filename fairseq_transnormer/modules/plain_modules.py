@@ -3,11 +3,6 @@
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-_HOOKS = (
-    *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"),
-    "_backward_pre_hooks",
-)
-
 
 def all_plain(kind: type[nn.Module], *modules: nn.Module) -> bool:
     """Whether each module is a ``kind``, no subclass of it, with a bias, without hooks.
@@ -18,7 +13,8 @@ def all_plain(kind: type[nn.Module], *modules: nn.Module) -> bool:
     return not torch_module._has_any_global_hook() and all(
         type(module) is kind
         and "forward" not in vars(module)
-        and getattr(module, "bias", True) is not None
-        and not any(getattr(module, name) for name in _HOOKS)
+        and module._parameters.get("bias", True) is not None
+        and not (module._forward_hooks or module._forward_pre_hooks)
+        and not (module._backward_hooks or module._backward_pre_hooks)
         for module in modules
     )

@@ -116,9 +116,22 @@ def zero_pads(
     return key.masked_fill(pads, 0), value.masked_fill(pads, 0)
 
 
-def real_lengths(tensor: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """(B,) int64: how many tokens of each row are no pads; tensor is (B, N, ...)."""
-    if key_padding_mask is None:
-        batch, length = tensor.shape[:2]
+def real_lengths(
+    tensor: Tensor, key_padding_mask: Tensor | None, before: Tensor | None = None
+) -> Tensor:
+    """How many tokens of each row are no pads, besides those ``before``.
+
+    Args:
+        tensor: (B, N, ...).
+        key_padding_mask: bool (B, N), True at pads, or None.
+        before: int64 (B,), or None for none.
+
+    Returns:
+        int64 (B,).
+    """
+    batch, length = tensor.shape[:2]
+    if key_padding_mask is not None:
+        length = (~key_padding_mask).sum(1)
+    elif before is None:
         return torch.full((batch,), length, dtype=torch.int64, device=tensor.device)
-    return (~key_padding_mask).sum(1)
+    return length if before is None else before + length

@@ -65,8 +65,8 @@ def resolve_backend(backend: str) -> str:
         ValueError: the name, or the environment variable's value, is not known.
     """
     _check(backend, "backend")
-    if backend == "auto":
-        backend = os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
+    if backend == "auto" and (asked_for := os.environ.get(ENVIRONMENT_VARIABLE)):
+        backend = asked_for
         _check(backend, f"environment variable {ENVIRONMENT_VARIABLE}")
     return str(backend)
 
@@ -75,7 +75,7 @@ def select(
     implementations: Mapping[str, Callable],
     backend: str,
     tensors: Sequence[Tensor],
-    kernels: Kernels,
+    kernels: Callable[[], Kernels],
 ) -> Callable:
     """The implementation of an op that ``backend`` stands for.
 
@@ -87,7 +87,7 @@ def select(
         implementations: the op's, by name.
         backend: what the caller passed.
         tensors: inputs, for device, dtype and alignment.
-        kernels: what Triton would launch.
+        kernels: tells what Triton would launch; asked where it might.
 
     Raises:
         ValueError: a name is not known, or ``"triton"`` is asked for where it cannot
@@ -95,12 +95,15 @@ def select(
     """
     name = resolve_backend(backend)
     if name == "triton":
-        reason = why_triton_cannot_run(tensors, kernels)
+        reason = why_triton_cannot_run(tensors, kernels())
         if reason is not None:
             raise ValueError(f"backend='triton': {reason}")
     elif name == "auto":
-        reason = why_auto_avoids_triton(tensors, kernels)
-        name = "triton" if reason is None else "torch"
+        name = "torch"
+        if is_for_triton(tensors[0]) and (
+            why_auto_avoids_triton(tensors, kernels()) is None
+        ):
+            name = "triton"
     return implementations[name]
 
 
@@ -152,6 +155,11 @@ def constant_when_compiled(function: Callable) -> Callable:
     return function
 
 
+def is_for_triton(tensor: Tensor) -> bool:
+    """Whether its device is one that Triton's kernels run on."""
+    return tensor.is_cuda or INTERPRETED
+
+
 def why_triton_cannot_run(tensors: Sequence[Tensor], kernels: Kernels) -> str | None:
     """The reason why the kernels cannot take this call, or None."""
     if kernels.unless is not None:
@@ -164,7 +172,7 @@ def why_triton_cannot_run(tensors: Sequence[Tensor], kernels: Kernels) -> str | 
             return f"{tensor.dtype}; its kernels take {', '.join(map(str, DTYPES))}"
         if INTERPRETED:
             continue
-        if tensor.device.type != "cuda":
+        if not tensor.is_cuda:
             return f"a tensor on {tensor.device}; its kernels take CUDA tensors"
         found = capability(tensor.device)
         if found < needed:

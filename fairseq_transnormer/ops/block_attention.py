@@ -117,7 +117,7 @@ def block_attention(
         _IMPLEMENTATIONS,
         backend,
         (query, key, value),
-        _kernels(
+        lambda: _kernels(
             query,
             key,
             value,

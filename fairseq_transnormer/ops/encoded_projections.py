@@ -49,14 +49,17 @@ def encoded_projections(
         ValueError: see ``lrpe``.
     """
     sample = x.new_empty(0, dtype=product_dtype(x))
-    width = len(weights[0]) // heads
-    # the kernels are LRPE's; products are torch's
-    kernels = Kernels(
-        "encoded_projections",
-        lambda: {"width": width, "feature_map": feature_map},
-        widths=(width,),
-        products=False,
-    )
+
+    def kernels() -> Kernels:
+        # LRPE's; products are torch's
+        width = len(weights[0]) // heads
+        return Kernels(
+            "encoded_projections",
+            lambda: {"width": width, "feature_map": feature_map},
+            widths=(width,),
+            products=False,
+        )
+
     implementation = select(_IMPLEMENTATIONS, backend, (sample,), kernels)
     return implementation(
         x, weights, biases, theta, reflection, positions, heads, feature_map

@@ -54,9 +54,12 @@ def gated_linear_unit(
     Raises:
         ValueError: see ``gated_silu``.
     """
-    # the kernels are the gate's; products are torch's
-    width = index(len(gate_weight))
-    kernels = Kernels("gated_linear_unit", lambda: {"width": width}, products=False)
+
+    def kernels() -> Kernels:
+        # the gate's; products are torch's
+        width = index(len(gate_weight))
+        return Kernels("gated_linear_unit", lambda: {"width": width}, products=False)
+
     sample = x.new_empty(0, dtype=product_dtype(x))
     implementation = select(_IMPLEMENTATIONS, backend, (sample,), kernels)
     parameters = (gate_weight, gate_bias, value_weight, value_bias)

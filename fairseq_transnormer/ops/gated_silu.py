@@ -32,7 +32,7 @@ def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
             f"value is {value.dtype} {tuple(value.shape)} beside gate {gate.dtype} "
             f"{tuple(gate.shape)}; they must agree"
         )
-    return select(_IMPLEMENTATIONS, backend, (gate, value), _KERNELS)(gate, value)
+    return select(_IMPLEMENTATIONS, backend, (gate, value), _kernels)(gate, value)
 
 
 def gradients_and_product(
@@ -45,7 +45,7 @@ def gradients_and_product(
         grad: gradient of ``gated_silu``; its memory is used for one of the three.
         backend: "auto", "torch" or "triton".
     """
-    return select(_GRADIENTS, backend, (gate, value), _KERNELS)(gate, value, grad)
+    return select(_GRADIENTS, backend, (gate, value), _kernels)(gate, value, grad)
 
 
 def gated_linear(
@@ -136,9 +136,12 @@ _IMPLEMENTATIONS = {
     "triton": _triton_gated_silu,
 }
 _GRADIENTS = {"torch": _torch_gradients, "triton": _triton_gradients}
-# the gradients are asked for in a backward pass, after the forward pass has had all of
-# them tried
-_KERNELS = Kernels("gated_silu", products=False)
+
+
+def _kernels() -> Kernels:
+    # the gradients are asked for in a backward pass, after the forward pass has had all
+    # of them tried
+    return Kernels("gated_silu", products=False)
 
 
 def _cases(options, dtype, device):

@@ -82,9 +82,8 @@ def _triton_linear_attention(
         )
     if not return_state:
         return output
-    length = real_lengths(key, key_padding_mask)
-    if initial_state is not None:
-        length = initial_state.length + length
+    start = None if initial_state is None else initial_state.length
+    length = real_lengths(key, key_padding_mask, start)
     return output, LinearAttentionState(state, vector if normalize else None, length)
 
 
@@ -160,7 +159,7 @@ def linear_attention(
         _IMPLEMENTATIONS,
         backend,
         (query, key, value),
-        _kernels(
+        lambda: _kernels(
             query,
             key,
             value,

@@ -77,14 +77,12 @@ def lrpe(
             f"{tuple(reflection.shape)}; allowed for head width {width}: "
             f"({width // 2},) and ({width},)"
         )
-    # a number, also where torch.compile leaves sizes open
-    width = index(width)
-    kernels = Kernels(
-        "lrpe",
-        lambda: {"width": width, "feature_map": feature_map},
-        widths=(width,),
-        products=False,
-    )
+
+    def kernels() -> Kernels:
+        # a number, also where torch.compile leaves sizes open
+        known = {"width": index(width), "feature_map": feature_map}
+        return Kernels("lrpe", lambda: known, widths=(known["width"],), products=False)
+
     implementation = select(_IMPLEMENTATIONS, backend, (query, key), kernels)
     return implementation(
         query, key, theta, reflection, positions, feature_map=feature_map
@@ -160,14 +158,14 @@ def _encoded(
 
 def _turns(theta: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
     """exp(i position theta): (N, 1, D / 2), or (B, N, 1, D / 2) for (B, N)."""
-    angles = (positions.to(dtype)[..., None] * theta.to(dtype)).unsqueeze(-2)
+    angles = positions[..., None, None] * theta.to(dtype)
     return torch.complex(angles.cos(), angles.sin())
 
 
 def _turned(x: Tensor, turns: Tensor) -> Tensor:
     """x with each pair, read as a complex number, times its turn."""
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * turns).flatten(-2)
+    pairs = x.contiguous().view(*x.shape[:-1], x.shape[-1] // 2, 2)
+    return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2)
 
 
 def _reflect(x: Tensor, direction: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .backend import Kernels, select
+from .backend import Kernels, is_for_triton, resolve_backend, select
 from .rms_norm import rms_norm, why_row_is_too_wide
 from .verification.trials import (
     Case,
@@ -71,7 +71,7 @@ def add_dropped(
         from .triton_ops import residual
 
         return residual.add_dropped(x, y, dropout_p=dropout_p)
-    return x + F.dropout(y, dropout_p)
+    return _sum(x, y, dropout_p)
 
 
 def add_and_norm(
@@ -96,8 +96,12 @@ def add_and_norm(
         from .triton_ops import residual
 
         return residual.add_and_norm(x, y, dropout_p=dropout_p, eps=eps)
-    x = x + F.dropout(y, dropout_p)
+    x = _sum(x, y, dropout_p)
     return x, rms_norm(x, eps=eps, backend=backend)
+
+
+def _sum(x: Tensor, y: Tensor, dropout_p: float) -> Tensor:
+    return x + F.dropout(y, dropout_p) if dropout_p > 0 else x + y
 
 
 def _check(x: Tensor, y: Tensor, dropout_p: float) -> None:
@@ -113,20 +117,25 @@ def _fused(
     call: str, backend: str, tensors: tuple[Tensor, ...], dropout_p: float = 0.0
 ) -> bool:
     """Whether Triton's kernels may run where the call stands, and are chosen."""
+    if not is_for_triton(tensors[0]) and resolve_backend(backend) == "auto":
+        return False
     capturing = tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
     here = not torch.compiler.is_compiling() and not (dropout_p > 0 and capturing)
-    width = index(tensors[0].shape[-1])
-    kernels = Kernels(
-        "residual",
-        lambda: {
-            "call": call,
-            "width": width,
-            "added": str(tensors[-1].dtype),
-            "dropout": dropout_p > 0,
-        },
-        products=False,
-        unless=why_row_is_too_wide(width),
-    )
+
+    def kernels() -> Kernels:
+        width = index(tensors[0].shape[-1])
+        return Kernels(
+            "residual",
+            lambda: {
+                "call": call,
+                "width": width,
+                "added": str(tensors[-1].dtype),
+                "dropout": dropout_p > 0,
+            },
+            products=False,
+            unless=why_row_is_too_wide(width),
+        )
+
     # a name that is not known, or cannot run, is an error everywhere
     chosen = {"triton": True, "torch": False, "reference": False}
     if not here and backend == "auto":

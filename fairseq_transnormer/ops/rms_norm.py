@@ -41,14 +41,17 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
         ValueError: the backend's name is not known, or backend="triton" where it
             cannot run.
     """
-    # a number, also where torch.compile leaves sizes open
-    width = index(x.shape[-1])
-    kernels = Kernels(
-        "rms_norm",
-        lambda: {"width": width},
-        products=False,
-        unless=why_row_is_too_wide(width),
-    )
+
+    def kernels() -> Kernels:
+        # a number, also where torch.compile leaves sizes open
+        width = index(x.shape[-1])
+        return Kernels(
+            "rms_norm",
+            lambda: {"width": width},
+            products=False,
+            unless=why_row_is_too_wide(width),
+        )
+
     return select(_IMPLEMENTATIONS, backend, (x,), kernels)(x, eps=eps)
 
 
@@ -68,9 +71,10 @@ def _torch_rms_norm(x: Tensor, *, eps: float) -> Tensor:
 def _normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The output, and 1 / RMS."""
     with autocast_disabled(x):
-        wide = x.to(accumulation_dtype(x.dtype))
-        scale = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
-        return (wide * scale).to(x.dtype), scale
+        dtype = accumulation_dtype(x.dtype)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
+        scale = length.square_().mul_(1 / x.shape[-1]).add_(eps).rsqrt_()
+        return (x * scale).to(x.dtype), scale
 
 
 class _RMSNorm(torch.autograd.Function):

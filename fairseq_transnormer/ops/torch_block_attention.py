@@ -59,15 +59,21 @@ def _attend(
     activation: str,
     scale: float,
     dropout_p: float,
+    all_see: bool = False,
 ) -> Tensor:
     """P v with P = activation(scale * q k^T), (..., H, W, E), summed in float32.
 
     hidden: bool, True where P must be 0, besides what is hidden by ``causal``.
+    all_see: whether no query has all keys hidden, by ``hidden`` alone.
     """
-    if activation == "softmax" and hidden is None and dropout_p == 0 and scale > 0:
+    averages = activation == "softmax" and dropout_p == 0 and scale > 0
+    if averages and (hidden is None or all_see):
         # keeps no scores for the backward pass, and sums in float32 itself; its kernel
         # for the CPU hides the future before it multiplies by the scale
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+        seen = None if hidden is None else ~hidden
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen, is_causal=causal, scale=scale
+        )
     dtype = accumulation_dtype(q.dtype)
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if causal:
@@ -134,17 +140,17 @@ def _step(
     """One token: into its slot in place, then attention over the slots up to it."""
     block_size = state.key.shape[1]
     slot = state.length % block_size
-    index = slot[:, None, None, None]
-    state.key.scatter_(1, index.expand_as(key), key.to(state.key.dtype))
-    state.value.scatter_(1, index.expand_as(value), value.to(state.value.dtype))
-    slots = torch.arange(block_size, device=key.device)
-    hidden = (slots > slot[:, None])[:, None, None, :]
+    slot = slot[:, None, None, None]
+    state.key.scatter_(1, slot.expand_as(key), key.to(state.key.dtype))
+    state.value.scatter_(1, slot.expand_as(value), value.to(state.value.dtype))
+    hidden = torch.arange(block_size, device=key.device) > slot
     output = _attend(
         query.transpose(1, 2),
         state.key.transpose(1, 2),
         state.value.transpose(1, 2),
         hidden,
         causal=False,
+        all_see=True,
         **options,
     ).transpose(1, 2)
     output = output.to(output_dtype(value.dtype, options["activation"]))

@@ -75,9 +75,8 @@ def linear_attention(
     output = output.to(output_dtype)
     if not return_state:
         return output
-    length = real_lengths(key, key_padding_mask)
-    if initial_state is not None:
-        length = length + initial_state.length
+    start = None if initial_state is None else initial_state.length
+    length = real_lengths(key, key_padding_mask, start)
     return output, _split(state, normalize, length)
 
 
@@ -96,9 +95,12 @@ def _split(state: Tensor, normalize: bool, length: Tensor) -> LinearAttentionSta
 def _step(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> Tensor:
     """One token: S += k v^T in place, o = q S. (B, 1, H, E), the state's dtype."""
     with autocast_disabled(query):
-        q, k, v = (x[:, 0].to(state.dtype) for x in (query, key, value))
-        state.addcmul_(k.unsqueeze(-1), v.unsqueeze(-2))
-        return (q.unsqueeze(-2) @ state).transpose(1, 2)
+        # a matrix a head of each row: the fewest calls, of which each costs more than
+        # its numbers
+        sums = state.view(-1, *state.shape[2:])
+        q, k, v = (x.to(state.dtype) for x in (query, key, value))
+        sums.baddbmm_(k.reshape(*sums.shape[:2], 1), v.reshape(len(sums), 1, -1))
+        return torch.bmm(q.reshape(len(sums), 1, -1), sums).view(*query.shape[:3], -1)
 
 
 class _CausalLinearAttention(torch.autograd.Function):

@@ -26,8 +26,8 @@ MATHEMATICS = (
     Mutant(
         "ops/linear-state-forgets-its-length",
         _OPS + "torch_linear_attention.py",
-        "length = length + initial_state.length",
-        "length = initial_state.length",
+        "length = real_lengths(key, key_padding_mask, start)",
+        "length = real_lengths(key, key_padding_mask)",
         "tests/ops/test_linear_attention_state.py",
     ),
     Mutant(
@@ -82,8 +82,8 @@ MATHEMATICS = (
     Mutant(
         "ops/environment-is-not-asked",
         _OPS + "backend.py",
-        'backend = os.environ.get(ENVIRONMENT_VARIABLE) or "auto"',
-        'backend = "auto"',
+        "asked_for := os.environ.get(ENVIRONMENT_VARIABLE)",
+        "asked_for := None",
         "tests/ops/test_backend.py",
     ),
     Mutant(
@@ -110,8 +110,8 @@ MATHEMATICS = (
     Mutant(
         "ops/block-step-hides-the-token-itself",
         _OPS + "torch_block_attention.py",
-        "hidden = (slots > slot[:, None])",
-        "hidden = (slots >= slot[:, None])",
+        "device=key.device) > slot",
+        "device=key.device) >= slot",
         "tests/ops/test_block_attention_state.py",
     ),
     Mutant(
@@ -152,8 +152,8 @@ MATHEMATICS = (
     Mutant(
         "ops/norm-without-eps",
         _OPS + "rms_norm.py",
-        "(wide.square().mean(-1, keepdim=True) + eps).rsqrt()",
-        "wide.square().mean(-1, keepdim=True).rsqrt()",
+        ".add_(eps).rsqrt_()",
+        ".rsqrt_()",
         "tests/ops/test_rms_norm.py",
     ),
     Mutant(
@@ -265,7 +265,7 @@ MATHEMATICS = (
     Mutant(
         "modules/hooked-layers-are-passed-over",
         _MODULES + "plain_modules.py",
-        "not any(getattr(module, name) for name in _HOOKS)",
+        "not (module._forward_hooks or module._forward_pre_hooks)",
         "True",
         "tests/modules/test_plain_modules.py",
     ),

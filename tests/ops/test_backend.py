@@ -83,7 +83,10 @@ def test_every_op_asks_for_its_backend(call, monkeypatch):
 def test_what_is_selected_is_what_runs(monkeypatch):
     implementations = {"torch": lambda: "torch", "reference": lambda: "reference"}
     select = partial(
-        backend.select, implementations, tensors=[X], kernels=backend.Kernels("op")
+        backend.select,
+        implementations,
+        tensors=[X],
+        kernels=lambda: backend.Kernels("op"),
     )
     assert select("auto")() == "torch"
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "reference")
@@ -99,7 +102,7 @@ def test_triton_says_why_it_cannot_run(call):
 
 def test_triton_names_what_its_kernels_lack():
     lacks = partial(refuses, ValueError, "backend='triton'")
-    kernels = backend.Kernels("op")
+    kernels = partial(backend.Kernels, "op")
     with lacks("torch.float64", "torch.bfloat16"):
         backend.select({}, "triton", [X.double()], kernels)
     with lacks("cpu", "CUDA"):
