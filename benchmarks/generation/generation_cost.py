@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 
 from fairseq_transnormer.argument_types import integer_between, positive_integer
+from fairseq_transnormer.modules.cpu_decoding import lay_out_for_decoding
 
 from ..harness import command_line
 from ..harness.cases import first_line, time_in_turns
@@ -51,6 +52,11 @@ def measure(options) -> tuple[list[dict[str, object]], dict[str, int]]:
         or build_transnormer(*size, backend=backend).to(options.device, dtype)
         for backend in options.backends
     }
+    if options.device.type == "cpu":
+        # as ``generation`` does with a checkpoint
+        for model in ours.values():
+            if not isinstance(model, str):
+                lay_out_for_decoding(model)
     transformer = build_transformer(*size, longest).to(options.device, dtype)
     models = [("TransNormer T2", model) for model in ours.values()]
     parameters = {

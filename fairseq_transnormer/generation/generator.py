@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..data.subword_files import check_text
 from ..devices import usable_device
+from ..modules.cpu_decoding import lay_out_for_decoding
 from .checkpoint import load_language_model
 from .errors import GenerationError
 from .passages import Passage, join_rows, take_row
@@ -97,7 +98,10 @@ class TextGenerator:
             device = usable_device(device)
         except ValueError as error:
             raise GenerationError(str(error)) from error
-        return cls(load_language_model(path, data, sentencepiece_model).to(device))
+        hub = load_language_model(path, data, sentencepiece_model).to(device)
+        if device.type == "cpu":
+            lay_out_for_decoding(hub)
+        return cls(hub)
 
     @property
     def device(self) -> torch.device:

@@ -19,6 +19,7 @@ from ..ops.states import State
 from .lrpe import LRPE
 from .plain_modules import all_plain
 from .registry import token_mixers
+from .side_by_side import SideBySide
 
 
 class Attention(nn.Module, ABC):
@@ -59,6 +60,8 @@ class Attention(nn.Module, ABC):
         self.k_proj = nn.Linear(embed_dim, embed_dim)
         self.v_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
+        # the first three as one, after ``merge_products``
+        self.merged: SideBySide | None = None
 
     @classmethod
     @abstractmethod
@@ -132,10 +135,20 @@ class Attention(nn.Module, ABC):
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Query, key and value, (B, N, H, D) each."""
+        heads = (*x.shape[:2], self.num_heads, self.head_dim)
+        if self.merged is not None:
+            return tuple(each.view(heads) for each in self.merged(x))
         return tuple(
-            projection(x).unflatten(-1, (self.num_heads, self.head_dim))
+            projection(x).view(heads)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
+
+    def merge_products(self) -> None:
+        """Make the three projections one product; see ``cpu_decoding``."""
+        layers = self.q_proj, self.k_proj, self.v_proj
+        if all_plain(nn.Linear, *layers):
+            self.merged = SideBySide(*layers)
+            self.q_proj = self.k_proj = self.v_proj = None
 
     def encoded(
         self, x: Tensor, positions: Tensor, lrpe: LRPE, feature_map: str = "identity"

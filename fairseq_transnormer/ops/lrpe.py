@@ -103,9 +103,8 @@ def _torch_lrpe(
         feature_map = "identity"
     if query.shape[1] == 1 and not needs_gradient(query, key, theta):
         # so short, each operation costs more than its numbers
-        both = torch.cat((query, key), 2)
-        both = _encoded(both, theta, reflection, positions, feature_map)
-        return both.chunk(2, 2)
+        both = torch.stack((query, key))
+        return _encoded(both, theta, reflection, positions, feature_map).unbind()
     return (
         _LRPE.apply(query, theta, reflection, positions, feature_map),
         _LRPE.apply(key, theta, reflection, positions, feature_map),

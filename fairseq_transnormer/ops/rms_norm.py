@@ -73,7 +73,8 @@ def _normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     with autocast_disabled(x):
         dtype = accumulation_dtype(x.dtype)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
-        scale = length.square_().mul_(1 / x.shape[-1]).add_(eps).rsqrt_()
+        eps = length.new_full((), eps)
+        scale = torch.addcmul(eps, length, length, value=1 / x.shape[-1]).rsqrt_()
         return (x * scale).to(x.dtype), scale
 
 

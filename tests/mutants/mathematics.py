@@ -152,8 +152,8 @@ MATHEMATICS = (
     Mutant(
         "ops/norm-without-eps",
         _OPS + "rms_norm.py",
-        ".add_(eps).rsqrt_()",
-        ".rsqrt_()",
+        "torch.addcmul(eps, length, length, value=1 / x.shape[-1])",
+        "(length * length / x.shape[-1])",
         "tests/ops/test_rms_norm.py",
     ),
     Mutant(
