@@ -53,11 +53,8 @@ def linear_attention(
         value = F.pad(value, (0, 1), value=1.0)
     if causal:
         state = None if initial_state is None else _joined(initial_state, normalize)
-        if (
-            state is not None
-            and query.shape[1] == 1
-            and not needs_gradient(query, key, value, state)
-        ):
+        differentiated = needs_gradient(query, key, value, state)
+        if state is not None and query.shape[1] == 1 and not differentiated:
             output = _step(query, key, value, state)
         else:
             if state is None:
@@ -65,9 +62,16 @@ def linear_attention(
                     (query.shape[0], *key.shape[2:], value.shape[-1]),
                     dtype=accumulation_dtype(query.dtype),
                 )
-            output, state = _CausalLinearAttention.apply(
-                query, key, value, state, chunk_size
-            )
+            elif not differentiated:
+                # it is written into
+                state = state.clone(memory_format=torch.contiguous_format)
+            if differentiated:
+                output, state = _CausalLinearAttention.apply(
+                    query, key, value, state, chunk_size
+                )
+            else:
+                tiling = Tiling.of(query, value, chunk_size)
+                output = _causal(query, key, value, state, tiling)
     else:
         output = _LinearAttention.apply(query, key, value)
     if normalize:
@@ -112,24 +116,9 @@ class _CausalLinearAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, key, value, state, chunk_size):
         tiling = Tiling.of(query, value, chunk_size)
-        output = state.new_empty((*query.shape[:3], value.shape[-1]))
         starts = []
-        with autocast_disabled(query):
-            for segment in tiling.segments():
-                starts.append(state)
-                state = torch.empty_like(state)
-                for rows in tiling.rows():
-                    inputs = [
-                        in_chunks(x[rows, segment], tiling.chunk_size)
-                        for x in (query, key, value)
-                    ]
-                    target = ChunkedTarget(output[rows, segment], tiling.chunk_size)
-                    after = starts[-1][rows].flatten(0, 1)
-                    for tile in tiling.tiles(segment):
-                        chunks, after = _output(*(x[tile] for x in inputs), after)
-                        target.write(tile, chunks)
-                    target.finish()
-                    state[rows] = after.view(state[rows].shape)
+        state = state.clone(memory_format=torch.contiguous_format)
+        output = _causal(query, key, value, state, tiling, starts)
         ctx.save_for_backward(query, key, value, *starts)
         ctx.tiling = tiling
         return output, state
@@ -171,15 +160,59 @@ class _CausalLinearAttention(torch.autograd.Function):
         return *grads, grad_state, None
 
 
+def _causal(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    state: Tensor,
+    tiling: Tiling,
+    starts: list[Tensor] | None = None,
+) -> Tensor:
+    """The output, in the state's dtype.
+
+    state: contiguous; becomes the one after the last token.
+    starts: a list that is given a copy of the state in front of each segment.
+    """
+    output = state.new_empty((*query.shape[:3], value.shape[-1]))
+    with autocast_disabled(query):
+        for segment in tiling.segments():
+            if starts is not None:
+                starts.append(state.clone())
+            for rows in tiling.rows():
+                inputs = [
+                    in_chunks(x[rows, segment], tiling.chunk_size)
+                    for x in (query, key, value)
+                ]
+                target = ChunkedTarget(output[rows, segment], tiling.chunk_size)
+                sums = state[rows].view(-1, *state.shape[2:])
+                for tile in tiling.tiles(segment):
+                    target.write(tile, _output(*(x[tile] for x in inputs), sums))
+                target.finish()
+    return output
+
+
 # Functions, so that what a tile needed is gone when the next one begins.
 
 
-def _output(q: Tensor, k: Tensor, v: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a tile, (GRH, C, E), and the state after it; q, k, v: (G, R, H, C, D or E)."""
-    q, k, v = (matrices(x, state.dtype) for x in (q, k, v))
-    before, state = _states_before(k, v, state)
-    scores = torch.bmm(q, k.mT).tril_()
-    return torch.bmm(q, before).baddbmm_(scores, v), state
+def _output(q: Tensor, k: Tensor, v: Tensor, state: Tensor) -> Tensor:
+    """Of a tile, (GRH, C, E); q, k, v: (G, R, H, C, D or E).
+
+    state: (RH, D, E), in front of the tile; becomes the one after it.
+    """
+    dtype = state.dtype
+    k = matrices(k, dtype)
+    if len(k) == len(state):
+        # one chunk: what a step no longer needs makes room for the next one's
+        q = matrices(q, dtype)
+        scores, output = torch.bmm(q, k.mT).tril_(), torch.bmm(q, state)
+        del q
+        v = matrices(v, dtype)
+        state.baddbmm_(k.mT, v)
+        return output.baddbmm_(scores, v)
+    q, v = matrices(q, dtype), matrices(v, dtype)
+    before, after = _states_before(k, v, state)
+    state.copy_(after)
+    return torch.bmm(q, before).baddbmm_(torch.bmm(q, k.mT).tril_(), v)
 
 
 def _backward(

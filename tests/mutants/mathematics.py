@@ -12,8 +12,8 @@ MATHEMATICS = (
     Mutant(
         "ops/linear-future-hidden-too-far",
         _OPS + "torch_linear_attention.py",
-        "scores = torch.bmm(q, k.mT).tril_()\n    return",
-        "scores = torch.bmm(q, k.mT).tril_(-1)\n    return",
+        "scores, output = torch.bmm(q, k.mT).tril_(),",
+        "scores, output = torch.bmm(q, k.mT).tril_(-1),",
         _LINEAR,
     ),
     Mutant(

@@ -160,6 +160,15 @@ def test_a_state_with_gradients_is_not_written_to():
 
 
 @torch.no_grad()
+@torch.no_grad()
+def test_many_tokens_leave_the_state_that_they_continue():
+    inputs = draw_qkv(70, dtype=torch.float32)
+    _, state = linear_attention(*inputs, causal=True, return_state=True)
+    kept = state.key_value.clone()
+    linear_attention(*inputs, causal=True, initial_state=state)
+    assert torch.equal(state.key_value, kept)
+
+
 def test_a_state_that_the_caller_may_keep_is_no_view_of_all_chunks():
     qkv = draw_qkv(1024, batch=1, heads=1)
     _, state = run_parts([qkv], False)

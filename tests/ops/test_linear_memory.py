@@ -4,9 +4,13 @@ Two measures: the bytes kept for the backward pass, and the largest tensor that 
 operation makes. Both are shown to fail on the quadratic reference.
 """
 
+from functools import partial
+
 import pytest
 import torch
+import torch.nn.functional as F
 
+from benchmarks.harness.memory import peak_bytes
 from fairseq_transnormer.ops import block_attention, chunks, linear_attention
 from tests.largest_tensor import LargestTensor
 
@@ -120,3 +124,17 @@ def test_the_backward_pass_keeps_one_state_a_segment(normalize, backend):
         linear_attention(*qkv, causal=True, normalize=normalize, backend=backend)
     state = WIDTH * (WIDTH + normalize) * 4
     assert kept <= (length // 1024) * state
+
+
+def test_a_forward_pass_alone_holds_little_beside_its_output():
+    """The paper's length and heads: at most 1.5 times what softmax attention holds."""
+    qkv = draw_qkv(512, batch=1, heads=8, width=64, dtype=torch.float32)
+    softmax = partial(F.scaled_dot_product_attention, is_causal=True)
+    ours, theirs = (
+        peak_bytes(partial(call, *inputs), torch.device("cpu"))
+        for call, inputs in (
+            (OPS["linear"], qkv),
+            (softmax, [x.transpose(1, 2).contiguous() for x in qkv]),
+        )
+    )
+    assert 512 * 8 * 64 * 4 < ours < 1.5 * theirs
