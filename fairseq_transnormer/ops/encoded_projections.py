@@ -139,7 +139,7 @@ class _EncodedProjections(torch.autograd.Function):
         if all(grad is None for grad in grads_out):
             return (None,) * len(needed)
         with autocast_disabled(packed):
-            grads, grad_theta = gradient_of_packed(
+            grads, grad_bias, grad_theta = gradient_of_packed(
                 packed, *parameters, grads_out, ctx.feature_map
             )
             grads = grads.view(len(rows), len(weight))
@@ -148,7 +148,7 @@ class _EncodedProjections(torch.autograd.Function):
             if any(needed[6:9]):
                 grad_weights = (grads.t() @ rows).to(ctx.dtype).chunk(3)
             if any(needed[9:]):
-                grad_biases = grads.sum(0).to(ctx.dtype).chunk(3)
+                grad_biases = grad_bias.to(ctx.dtype).chunk(3)
         return grad_x, grad_theta, None, *nothing, *grad_weights, *grad_biases
 
 

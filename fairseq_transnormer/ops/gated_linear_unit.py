@@ -119,7 +119,7 @@ class _GatedLinearUnit(torch.autograd.Function):
             grad = grad.reshape(-1, grad.shape[-1])
             product = grad @ closing
             # the gradient of the product becomes the product
-            grad_both = gradient_of_halves(both, product)
+            grad_both, grad_bias = gradient_of_halves(both, product)
             if needed[5]:
                 grads[5] = (grad.t() @ product)[:, :width]
             if needed[6]:
@@ -127,16 +127,11 @@ class _GatedLinearUnit(torch.autograd.Function):
             del product
             if needed[0]:
                 grads[0] = (grad_both @ weight).view(ctx.shape)
+            values = slice(len(grad_bias) // 2, len(grad_bias) // 2 + width)
             if needed[1] or needed[3]:
                 grad_weight = grad_both.t() @ rows
-                first_value = len(grad_weight) // 2
-                grads[1] = grad_weight[:width]
-                grads[3] = grad_weight[first_value : first_value + width]
-            if needed[2] or needed[4]:
-                grad_bias = grad_both.sum(0)
-                first_value = len(grad_bias) // 2
-                grads[2] = grad_bias[:width]
-                grads[4] = grad_bias[first_value : first_value + width]
+                grads[1], grads[3] = grad_weight[:width], grad_weight[values]
+            grads[2], grads[4] = grad_bias[:width], grad_bias[values]
         return grads[0], *(x if x is None else x.to(ctx.dtype) for x in grads[1:])
 
 

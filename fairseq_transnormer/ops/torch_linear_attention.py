@@ -71,7 +71,7 @@ def linear_attention(
                 )
             else:
                 tiling = Tiling.of(query, value, chunk_size)
-                output = _causal(query, key, value, state, tiling)
+                output, state = _causal(query, key, value, state, tiling)
     else:
         output = _LinearAttention.apply(query, key, value)
     if normalize:
@@ -117,8 +117,7 @@ class _CausalLinearAttention(torch.autograd.Function):
     def forward(ctx, query, key, value, state, chunk_size):
         tiling = Tiling.of(query, value, chunk_size)
         starts = []
-        state = state.clone(memory_format=torch.contiguous_format)
-        output = _causal(query, key, value, state, tiling, starts)
+        output, state = _causal(query, key, value, state, tiling, starts)
         ctx.save_for_backward(query, key, value, *starts)
         ctx.tiling = tiling
         return output, state
@@ -167,17 +166,18 @@ def _causal(
     state: Tensor,
     tiling: Tiling,
     starts: list[Tensor] | None = None,
-) -> Tensor:
-    """The output, in the state's dtype.
+) -> tuple[Tensor, Tensor]:
+    """The output, in the state's dtype, and the state after the last token.
 
-    state: contiguous; becomes the one after the last token.
-    starts: a list that is given a copy of the state in front of each segment.
+    starts: a list that is given the state in front of each segment. Without one there
+        is only one state: the given one, contiguous, is written into.
     """
     output = state.new_empty((*query.shape[:3], value.shape[-1]))
     with autocast_disabled(query):
         for segment in tiling.segments():
             if starts is not None:
-                starts.append(state.clone())
+                starts.append(state)
+                state = state.clone(memory_format=torch.contiguous_format)
             for rows in tiling.rows():
                 inputs = [
                     in_chunks(x[rows, segment], tiling.chunk_size)
@@ -188,7 +188,7 @@ def _causal(
                 for tile in tiling.tiles(segment):
                     target.write(tile, _output(*(x[tile] for x in inputs), sums))
                 target.finish()
-    return output
+    return output, state
 
 
 # Functions, so that what a tile needed is gone when the next one begins.

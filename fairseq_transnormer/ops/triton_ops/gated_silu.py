@@ -2,7 +2,8 @@
 
 Elementwise, in the order of memory: the tensors have to agree in their strides only, or
 gate and value are the halves of one tensor's rows. Programs that are full have no mask,
-so that they load and store 16 bytes at a time whatever the number of elements.
+so that they load and store 16 bytes at a time whatever the number of elements. The
+gradient of halves goes by rows and columns, and sums up its columns for the biases.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import triton.language as tl
 from torch import Tensor
 
 from .launching import differentiable, in_place, launch
+from .partial_sums import totals
 
 BLOCK = 2048
 NUM_WARPS = 4
 # elements that lie next to each other in a row: 16 bytes of half precision
 PIECE = tl.constexpr(8)
+# a tile of halves, of a program that walks through some rows
+ROWS, COLUMNS, ROWS_A_PROGRAM = 16, 128, 64
 
 
 def gated_silu(gate: Tensor, value: Tensor) -> Tensor:
@@ -37,20 +41,24 @@ def gate_of_halves(both: Tensor) -> Tensor:
     return _gate_halves(both)[0]
 
 
-def gradient_of_halves(both: Tensor, grad: Tensor) -> Tensor:
+def gradient_of_halves(both: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of both halves, side by side; grad becomes silu(gate) * value.
 
     Args:
         both: see ``gate_of_halves``.
-        grad: contiguous (rows, I), of that dtype.
+        grad: contiguous (rows, I), of that dtype, I a multiple of 8.
+
+    Returns:
+        (rows, 2 I) in their dtype, and its sum over the rows, (2 I,), likewise.
     """
-    return _gradient_halves(both, grad)[0]
+    return _gradient_halves(both, grad)
 
 
 def _forward(gate: Tensor, value: Tensor) -> tuple[Tensor]:
     gate = _dense(gate)
     output = torch.empty_like(gate)
-    _launch(gate_kernel, (gate, _in_layout_of(gate, value), output))
+    tensors = gate, _in_layout_of(gate, value), output
+    _launch(gate_kernel, tensors, WIDTH=None, STRIDE=None)
     return (output,)
 
 
@@ -79,15 +87,32 @@ def _backward_with_product(
 def _forward_of_halves(both: Tensor) -> tuple[Tensor]:
     gate, value = both.chunk(2, -1)
     output = torch.empty_like(gate, memory_format=torch.contiguous_format)
-    _launch(gate_kernel, (gate, value, output), both.shape[1])
+    rows = {"WIDTH": gate.shape[1], "STRIDE": both.shape[1]}
+    _launch(gate_kernel, (gate, value, output), **rows)
     return (output,)
 
 
-def _backward_of_halves(both: Tensor, grad: Tensor) -> tuple[Tensor]:
+def _backward_of_halves(both: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    rows, width = grad.shape
     grads = torch.empty_like(both)
-    tensors = (*both.chunk(2, -1), grad, *grads.chunk(2, -1), grad)
-    _launch(gate_backward_kernel, tensors, both.shape[1])
-    return (grads,)
+    programs = triton.cdiv(rows, ROWS_A_PROGRAM)
+    partial_sums = grads.new_empty((programs, 2 * width), dtype=torch.float32)
+    launch(
+        halves_backward_kernel,
+        (triton.cdiv(width, COLUMNS), programs),
+        both,
+        grad,
+        grads,
+        grad,
+        partial_sums,
+        rows,
+        WIDTH=width,
+        ROWS=ROWS,
+        COLUMNS=COLUMNS,
+        ROWS_A_PROGRAM=ROWS_A_PROGRAM,
+        num_warps=NUM_WARPS,
+    )
+    return grads, totals(partial_sums, grads.dtype)[0]
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -107,19 +132,11 @@ def _in_layout_of(gate: Tensor, x: Tensor) -> Tensor:
     return torch.empty_like(gate).copy_(x)
 
 
-def _launch(kernel, tensors, stride=None):
-    """stride: between rows of gate and value and of their gradients, where they are
-    halves of other tensors' rows."""
+def _launch(kernel, tensors, **constants):
     count = tensors[0].numel()
+    programs = (triton.cdiv(count, BLOCK),)
     launch(
-        kernel,
-        (triton.cdiv(count, BLOCK),),
-        *tensors,
-        count,
-        WIDTH=None if stride is None else tensors[0].shape[-1],
-        STRIDE=stride,
-        BLOCK=BLOCK,
-        num_warps=NUM_WARPS,
+        kernel, programs, *tensors, count, BLOCK=BLOCK, num_warps=NUM_WARPS, **constants
     )
 
 
@@ -152,18 +169,54 @@ def gate_backward_kernel(
     grad_value,
     product,
     count,
-    WIDTH: tl.constexpr,
-    STRIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """product: the gate's output, which may take the place of grad, or None."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
-    index, at = _places(first, WIDTH, STRIDE, BLOCK)
+    index, _ = _places(first, None, None, BLOCK)
     tensors = (gate, value, grad, grad_gate, grad_value, product)
     if first + BLOCK <= count:
-        _backward_block(tensors, index, at, None)
+        _backward_block(tensors, index, None)
     else:
-        _backward_block(tensors, index, at, index < count)
+        _backward_block(tensors, index, index < count)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def halves_backward_kernel(
+    both,
+    grad,
+    grad_both,
+    product,
+    partial_sums,
+    rows,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS_A_PROGRAM: tl.constexpr,
+):
+    """both, grad_both: (rows, 2 WIDTH); grad, product: (rows, WIDTH), which may be one;
+    partial_sums: (programs by rows, 2 WIDTH)."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.program_id(1).to(tl.int64) * ROWS_A_PROGRAM
+    sum_a = tl.zeros((ROWS, COLUMNS), tl.float32)
+    sum_b = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for i in range(0, ROWS_A_PROGRAM, ROWS):
+        row = first + i + tl.arange(0, ROWS)
+        mask = (row < rows)[:, None] & (column < WIDTH)[None, :]
+        at = row[:, None] * (2 * WIDTH) + column[None, :]
+        product_at = row[:, None] * WIDTH + column[None, :]
+        a = tl.load(both + at, mask=mask, other=0.0).to(tl.float32)
+        b = tl.load(both + WIDTH + at, mask=mask, other=0.0).to(tl.float32)
+        g = tl.load(grad + product_at, mask=mask, other=0.0).to(tl.float32)
+        da, db, y = _gradients_and_product(a, b, g)
+        tl.store(grad_both + at, da.to(grad_both.dtype.element_ty), mask=mask)
+        tl.store(grad_both + WIDTH + at, db.to(grad_both.dtype.element_ty), mask=mask)
+        tl.store(product + product_at, y.to(product.dtype.element_ty), mask=mask)
+        sum_a += da
+        sum_b += db
+    sums = partial_sums + tl.program_id(1).to(tl.int64) * (2 * WIDTH) + column
+    tl.store(sums, tl.sum(sum_a, 0), mask=column < WIDTH)
+    tl.store(sums + WIDTH, tl.sum(sum_b, 0), mask=column < WIDTH)
 
 
 @triton.jit
@@ -175,20 +228,24 @@ def _gate_block(gate, value, output, index, at, mask):
 
 
 @triton.jit
-def _backward_block(tensors, index, at, mask):
+def _backward_block(tensors, index, mask):
     gate, value, grad, grad_gate, grad_value, product = tensors
-    a = tl.load(gate + at, mask=mask).to(tl.float32)
-    b = tl.load(value + at, mask=mask).to(tl.float32)
+    a = tl.load(gate + index, mask=mask).to(tl.float32)
+    b = tl.load(value + index, mask=mask).to(tl.float32)
     g = tl.load(grad + index, mask=mask).to(tl.float32)
+    da, db, y = _gradients_and_product(a, b, g)
+    tl.store(grad_gate + index, da.to(grad_gate.dtype.element_ty), mask=mask)
+    tl.store(grad_value + index, db.to(grad_value.dtype.element_ty), mask=mask)
+    if product is not None:
+        tl.store(product + index, y.to(product.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _gradients_and_product(a, b, g):
+    """Of silu(a) * b, g its gradient."""
     s = tl.sigmoid(a)
     # silu'(a) = s (1 + a (1 - s))
-    da = g * b * s * (1.0 + a * (1.0 - s))
-    db = g * a * s
-    tl.store(grad_gate + at, da.to(grad_gate.dtype.element_ty), mask=mask)
-    tl.store(grad_value + at, db.to(grad_value.dtype.element_ty), mask=mask)
-    if product is not None:
-        y = a * s * b
-        tl.store(product + index, y.to(product.dtype.element_ty), mask=mask)
+    return g * b * s * (1.0 + a * (1.0 - s)), g * a * s, a * s * b
 
 
 @triton.jit
@@ -240,6 +297,6 @@ _gate_halves = in_place(
 _gradient_halves = in_place(
     "gradient_of_halves",
     _backward_of_halves,
-    "(Tensor both, Tensor(a!) grad) -> Tensor",
+    "(Tensor both, Tensor(a!) grad) -> (Tensor, Tensor)",
     mutates=("grad",),
 )

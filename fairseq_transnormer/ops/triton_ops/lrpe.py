@@ -24,6 +24,7 @@ from .launching import (
     strides,
     with_contiguous_rows,
 )
+from .partial_sums import totals
 from .tiles import feature_map, feature_map_derivative_from_output
 
 # elements of a program's tile: 16 for each thread of 4 warps
@@ -82,8 +83,9 @@ def gradient_of_packed(
     positions: Tensor,
     grads_out: tuple[Tensor | None, ...],
     feature_map: str,
-) -> tuple[Tensor, Tensor]:
-    """Gradients of what ``encode_packed`` took, (B, N, 3, H, D), and of theta.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of what ``encode_packed`` took, (B, N, 3, H, D); its sum over the
+    tokens, (3 H D,); that of theta.
 
     Args:
         packed: what ``encode_packed`` left.
@@ -126,9 +128,10 @@ def _backward(
     grads = empty_with_rows_like(query_out), empty_with_rows_like(key_out)
     grads_out = grad_query_out, grad_key_out
     parameters = theta, reflection, positions
-    return *grads, _launch_backward(
+    _, grad_theta = _launch_backward(
         (query_out, key_out), grads_out, grads, parameters, feature_map
     )
+    return *grads, grad_theta
 
 
 def _forward_packed(
@@ -157,22 +160,23 @@ def _backward_packed(
     grad_key_out: Tensor | None,
     grad_value_out: Tensor | None,
     feature_map: str,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     grads = torch.empty_like(packed)
     grads_out = grad_query_out, grad_key_out, grad_value_out
     parameters = theta, reflection, positions
-    return grads, _launch_backward(
+    return grads, *_launch_backward(
         packed.unbind(2), grads_out, grads.unbind(2), parameters, feature_map
     )
 
 
-def _launch_backward(outputs, grads_out, grads, parameters, feature_map) -> Tensor:
-    """Writes ``grads``, of queries, keys and perhaps values; that of theta."""
+def _launch_backward(outputs, grads_out, grads, parameters, feature_map):
+    """Writes ``grads``, of queries, keys and perhaps values; with values their sum over
+    the tokens, and that of theta."""
     grads_out = tuple(
         torch.zeros_like(x) if grad is None else with_contiguous_rows(grad)
         for x, grad in zip(outputs, grads_out, strict=True)
     )
-    partial_grad_theta = _launch(
+    partial_sums, partial_grad_theta = _launch(
         encode_backward_kernel,
         (*outputs[:2], *grads_out[:2], *grads[:2]),
         parameters,
@@ -181,7 +185,11 @@ def _launch_backward(outputs, grads_out, grads, parameters, feature_map) -> Tens
         copied=(*grads_out[2:], *grads[2:]),
         backward=True,
     )
-    return partial_grad_theta.sum(0).to(parameters[0].dtype)
+    if partial_sums is None:
+        sums, grad_theta = None, partial_grad_theta.sum(0)
+    else:
+        sums, grad_theta = totals(partial_sums, grads[0].dtype, partial_grad_theta)
+    return sums, grad_theta.to(parameters[0].dtype)
 
 
 def _save(ctx, arguments, outputs):
@@ -196,7 +204,8 @@ def _gradients(ctx, backward, *grads_out):
 
 
 def _launch(kernel, tensors, parameters, feature_map, *, copied=(), backward=False):
-    """Run ``kernel`` on (B, N, H, D) tensors; the partial sums of d theta, if any.
+    """Run ``kernel`` on (B, N, H, D) tensors; the backward kernel's partial sums, of
+    the gradients where some are copied, and of theta's.
 
     copied: a tensor and where the backward kernel copies it to, or nothing.
     """
@@ -207,13 +216,15 @@ def _launch(kernel, tensors, parameters, feature_map, *, copied=(), backward=Fal
     blocks = triton.cdiv(batch * length, block)
     heads_a_program = 1 if blocks < FEW_PROGRAMS else heads
     grid = blocks, triton.cdiv(heads, heads_a_program)
-    partial_grad_theta = None
+    partial_sums = partial_grad_theta = None
     arguments = tensors
     if backward:
-        partial_grad_theta = torch.empty(
-            grid[0] * grid[1], width // 2, dtype=torch.float32, device=query.device
-        )
-        arguments = (*tensors, *(copied or (None, None)), partial_grad_theta)
+        room = {"dtype": torch.float32, "device": query.device}
+        partial_grad_theta = torch.empty(grid[0] * grid[1], width // 2, **room)
+        if copied:
+            partial_sums = torch.empty(grid[0], 3 * heads * width, **room)
+        copied_or_none = copied or (None, None)
+        arguments = (*tensors, *copied_or_none, partial_sums, partial_grad_theta)
     launch(
         kernel,
         grid,
@@ -232,7 +243,7 @@ def _launch(kernel, tensors, parameters, feature_map, *, copied=(), backward=Fal
         BLOCK=block,
         num_warps=NUM_WARPS,
     )
-    return partial_grad_theta
+    return partial_sums, partial_grad_theta
 
 
 # they change from call to call, and a kernel for each kind of number gains nothing
@@ -295,6 +306,7 @@ def encode_backward_kernel(
     grad_key,
     grad_value_out,
     grad_value,
+    partial_sums,
     partial_grad_theta,
     theta,
     reflection,
@@ -310,8 +322,9 @@ def encode_backward_kernel(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """grad_value_out is copied into grad_value; or both are None. strides: of query_out
-    ... grad_value. partial_grad_theta: (programs, D / 2)."""
+    """grad_value_out is copied into grad_value, and partial_sums, (programs by tokens,
+    3 H D), are those of all gradients; or the three are None. strides: of query_out ...
+    grad_value. partial_grad_theta: (programs, D / 2)."""
     b, n, inside = _tokens(tokens, length, BLOCK)
     position = _positions(
         positions, b, n, inside, positions_stride_b, positions_stride_n
@@ -327,6 +340,8 @@ def encode_backward_kernel(
     if grad_value is not None:
         dy_value_at, dy_value_stride = _at(grad_value_out, strides[6], b, n, WIDTH)
         dx_value_at, dx_value_stride = _at(grad_value, strides[7], b, n, WIDTH)
+        sums = partial_sums + tl.program_id(0).to(tl.int64) * (3 * heads * WIDTH)
+        sums += tl.arange(0, WIDTH)
     first = tl.program_id(1).to(tl.int64) * heads_a_program
     by_angle = tl.zeros((BLOCK, WIDTH // 2), tl.float32)
     for i in range(0, heads_a_program):
@@ -336,17 +351,29 @@ def encode_backward_kernel(
         g = tl.load(dy_query_at + head * dy_query_stride, mask, other=0.0)
         dx, angle = _encoded_backward(y, g, v, cos, sin, PHI, WIDTH, BLOCK)
         by_angle += angle
-        dx = dx.to(dx_query_at.dtype.element_ty)
-        tl.store(dx_query_at + head * dx_query_stride, dx, mask=mask)
+        tl.store(
+            dx_query_at + head * dx_query_stride,
+            dx.to(dx_query_at.dtype.element_ty),
+            mask=mask,
+        )
+        if grad_value is not None:
+            tl.store(sums + head * WIDTH, tl.sum(dx, 0), mask=head < heads)
         y = tl.load(key_out_at + head * key_out_stride, mask=mask, other=0.0)
         g = tl.load(dy_key_at + head * dy_key_stride, mask, other=0.0)
         dx, angle = _encoded_backward(y, g, v, cos, sin, PHI, WIDTH, BLOCK)
         by_angle += angle
-        dx = dx.to(dx_key_at.dtype.element_ty)
-        tl.store(dx_key_at + head * dx_key_stride, dx, mask=mask)
+        tl.store(
+            dx_key_at + head * dx_key_stride,
+            dx.to(dx_key_at.dtype.element_ty),
+            mask=mask,
+        )
         if grad_value is not None:
+            sum_at = sums + (heads + head) * WIDTH
+            tl.store(sum_at, tl.sum(dx, 0), mask=head < heads)
             g = tl.load(dy_value_at + head * dy_value_stride, mask, other=0.0)
             tl.store(dx_value_at + head * dx_value_stride, g, mask=mask)
+            sum_at = sums + (2 * heads + head) * WIDTH
+            tl.store(sum_at, tl.sum(g.to(tl.float32), 0), mask=head < heads)
     partial = tl.sum(by_angle * position[:, None], 0)
     program = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     pairs = tl.arange(0, WIDTH // 2)
@@ -444,7 +471,7 @@ _packed_gradient = in_place(
     _backward_packed,
     "(Tensor packed, Tensor theta, Tensor reflection, Tensor positions, "
     "Tensor? grad_query_out, Tensor? grad_key_out, Tensor? grad_value_out, "
-    "str feature_map) -> (Tensor, Tensor)",
+    "str feature_map) -> (Tensor, Tensor, Tensor)",
     mutates=(),
 )
 _encode = differentiable(

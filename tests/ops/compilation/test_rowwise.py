@@ -12,6 +12,7 @@ from fairseq_transnormer.ops.triton_ops import (  # noqa: E402
     cross_entropy,
     gated_silu,
     lrpe,
+    partial_sums,
     residual,
     rms_norm,
 )
@@ -22,6 +23,7 @@ INTEGERS = {
     **dict.fromkeys(["tokens", "length", "heads", "heads_a_program"], "i32"),
     **dict.fromkeys(["positions_stride_b", "positions_stride_n"], "i32"),
     **dict.fromkeys(["count", "inner", "threshold"], "i32"),
+    **dict.fromkeys(["rows", "other_rows", "stride", "other_stride"], "i32"),
     "seed": "i64",
 }
 FLOATS = {
@@ -29,7 +31,11 @@ FLOATS = {
     "growth": "fp32",
     **dict.fromkeys(["theta", "reflection"], "*fp32"),
 }
-POINTERS = {"positions": "*i64", "scale": "*fp32", "partial_grad_theta": "*fp32"}
+POINTERS = {
+    "positions": "*i64",
+    **dict.fromkeys(["scale", "partial", "other", "other_total"], "*fp32"),
+    **dict.fromkeys(["partial_sums", "partial_grad_theta"], "*fp32"),
+}
 
 
 def compiled(kernel, constants, dtype, capability, num_warps=4, strides=()):
@@ -119,16 +125,24 @@ def test_residual(width, rows, columns, num_warps, capability, kernel):
 
 
 @pytest.mark.parametrize(
-    ("capability", "width", "stride"),
-    others_are_slow([(90, 1368, 2736), (90, None, None), (80, None, None)]),
+    ("kernel", "capability", "width", "stride"),
+    others_are_slow(
+        [
+            ("gate_kernel", 90, 1368, 2736),
+            ("gate_kernel", 90, None, None),
+            ("gate_kernel", 80, None, None),
+            ("gate_backward_kernel", 90, None, None),
+            ("gate_backward_kernel", 80, None, None),
+        ]
+    ),
 )
-@pytest.mark.parametrize("kernel", ["gate_kernel", "gate_backward_kernel"])
 def test_gated_silu(kernel, capability, width, stride):
     """A program is compiled twice: full, 16 bytes at a time, and masked."""
-    constants = {"BLOCK": gated_silu.BLOCK, "WIDTH": width, "STRIDE": stride}
-    loads, stores = 2, 1
-    if kernel == "gate_backward_kernel":
-        loads, stores = 3, 3
+    constants = {"BLOCK": gated_silu.BLOCK}
+    loads, stores = 3, 3
+    if kernel == "gate_kernel":
+        constants |= {"WIDTH": width, "STRIDE": stride}
+        loads, stores = 2, 1
     result = compiled(getattr(gated_silu, kernel), constants, "bf16", capability)
     check(result, capability, registers=104)
     elements = gated_silu.BLOCK // (32 * gated_silu.NUM_WARPS)
@@ -139,13 +153,38 @@ def test_gated_silu(kernel, capability, width, stride):
     assert result.instructions["narrow stores"] == stores * elements
 
 
+@pytest.mark.parametrize("capability", [90, pytest.param(80, marks=pytest.mark.slow)])
+def test_gradient_of_halves(capability):
+    """The last columns are masked by whole pieces of 16 bytes."""
+    result = compiled(gated_silu.halves_backward_kernel, HALVES, "bf16", capability)
+    check(result, capability, registers=128)
+    elements = gated_silu.ROWS * gated_silu.COLUMNS // (32 * gated_silu.NUM_WARPS)
+    assert result.instructions["wide loads"] == 3 * elements // 8
+    assert result.instructions["wide stores"] == 3 * elements // 8
+    assert result.instructions["narrow loads"] == 0
+
+
 ROWS = {"WIDTH": 512, "ROWS": 8, "COLUMNS": 512}
 LRPE = {"PHI": "1+elu", "WIDTH": 64, "BLOCK": lrpe.TILE // 64}
 GATE = {"WIDTH": 1368, "STRIDE": 2736, "BLOCK": gated_silu.BLOCK}
+HALVES = {
+    "WIDTH": 1368,
+    "ROWS": gated_silu.ROWS,
+    "COLUMNS": gated_silu.COLUMNS,
+    "ROWS_A_PROGRAM": gated_silu.ROWS_A_PROGRAM,
+}
+TOTAL = {"ROWS": partial_sums.ROWS, "COLUMNS": partial_sums.COLUMNS}
 # kernel, constants, and how many tensors have strides, of how many dimensions
 ALL = {
     "gate": (gated_silu.gate_kernel, GATE, 0, 0),
-    "gate backward": (gated_silu.gate_backward_kernel, GATE, 0, 0),
+    "gate backward": (
+        gated_silu.gate_backward_kernel,
+        {"BLOCK": gated_silu.BLOCK},
+        0,
+        0,
+    ),
+    "gate of halves backward": (gated_silu.halves_backward_kernel, HALVES, 0, 0),
+    "total": (partial_sums.total_kernel, TOTAL, 0, 0),
     "norm": (rms_norm.norm_kernel, ROWS, 2, 2),
     "norm backward": (rms_norm.norm_backward_kernel, ROWS, 3, 2),
     "residual": (residual.residual_kernel, ROWS | {"DROPS": True}, 4, 2),
@@ -176,7 +215,9 @@ def test_volta_and_turing(name, dtype, capability):
     kernel, constants, tensors, dimensions = ALL[name]
     strides = (STRIDES[:dimensions],) * tensors
     result = compiled(kernel, constants, dtype, capability, strides=strides)
-    check(result, capability, registers=168, stack=64)
+    # the sums of float32 take what there is: two programs fit on a multiprocessor
+    registers = 255 if (name, dtype) == ("lrpe backward", "fp32") else 168
+    check(result, capability, registers, stack=64)
     assert result.instructions["wide loads"] > 0
 
 

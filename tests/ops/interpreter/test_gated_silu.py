@@ -105,7 +105,7 @@ def test_full_programs_and_the_last_one(count, dtype, tolerance):
 
 
 @dtypes
-@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("rows", [1, 3, 70])
 @pytest.mark.parametrize("width", [8, 136])
 def test_halves_of_rows(width, rows, dtype, tolerance):
     """As gate and value of two tensors, with both gradients and the product."""
@@ -115,8 +115,9 @@ def test_halves_of_rows(width, rows, dtype, tolerance):
     assert relative_error(gate_of_halves(both), product) < tolerance
     grad = torch.randn(rows, width).to(dtype)
     wanted = torch.cat(gradients(equation, (gate, value), grad.double()), 1)
-    gradient = gradient_of_halves(both, grad)
+    gradient, total = gradient_of_halves(both, grad)
     assert gradient.dtype == dtype and relative_error(gradient, wanted) < tolerance
+    assert total.dtype == dtype and relative_error(total, wanted.sum(0)) < tolerance
     assert relative_error(grad, product) < tolerance
 
 

@@ -17,7 +17,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_transnormer import ops, verify
 from fairseq_transnormer.ops import backend
-from fairseq_transnormer.ops.triton_ops import gated_silu, lrpe, residual, rms_norm
+from fairseq_transnormer.ops.triton_ops import (
+    gated_silu,
+    lrpe,
+    partial_sums,
+    residual,
+    rms_norm,
+)
 from fairseq_transnormer.ops.triton_ops.block_attention import launch as block_attention
 from fairseq_transnormer.ops.triton_ops.linear_attention import (
     bidirectional,
@@ -30,7 +36,7 @@ from fairseq_transnormer.ops.triton_ops.linear_attention import (
 from fairseq_transnormer.ops.verification import records, verdicts
 from tests.paths import ROOT
 
-LAUNCHING = (gated_silu, lrpe, residual, rms_norm, block_attention)
+LAUNCHING = (gated_silu, lrpe, partial_sums, residual, rms_norm, block_attention)
 LAUNCHING += (bidirectional, causal, step, sums)
 
 
@@ -268,7 +274,9 @@ KERNELS = {
     "residual_kernel": added,
     "residual_backward_kernel": added,
     "gate_kernel of halves": glu,
-    "gate_backward_kernel of halves": glu,
+    "halves_backward_kernel": glu,
+    "total_kernel": glu,
+    "total_kernel of two": projected,
     "encode_kernel in place": projected,
     "encode_backward_kernel in place": projected,
     "encode_kernel": encoded,
