@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from ..ops import encoded_projections
 from ..ops.states import State
+from .cpu_decoding import SideBySide
 from .lrpe import LRPE
 from .plain_modules import all_plain
 from .registry import token_mixers
-from .side_by_side import SideBySide
 
 
 class Attention(nn.Module, ABC):

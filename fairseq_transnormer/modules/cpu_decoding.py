@@ -6,9 +6,8 @@ several weights of one input faster as one.
 """
 
 import torch
-from torch import nn
-
-from .side_by_side import SideBySide
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 
 def lay_out_for_decoding(model: nn.Module) -> None:
@@ -30,3 +29,23 @@ def lay_out_for_decoding(model: nn.Module) -> None:
             outputs, inputs = weight.shape
             if weight.dtype == torch.float32 and outputs >= inputs:
                 weight.data = weight.data.t().contiguous().t()
+
+
+class SideBySide(nn.Module):
+    """Linear layers of one input as one product, for evaluation.
+
+    Args:
+        layers: with biases and one number of inputs; their weights are copied.
+    """
+
+    def __init__(self, *layers: nn.Linear):
+        super().__init__()
+        self.widths = [layer.out_features for layer in layers]
+        self.weight, self.bias = (
+            nn.Parameter(torch.cat(parameters).detach(), requires_grad=False)
+            for parameters in zip(*((x.weight, x.bias) for x in layers), strict=True)
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(..., I) -> (..., O) for each layer, views of one tensor."""
+        return F.linear(x, self.weight, self.bias).split_with_sizes(self.widths, -1)

@@ -4,9 +4,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import gated_linear, gated_linear_unit, gated_silu
+from .cpu_decoding import SideBySide
 from .options import ACTIVATIONS, Activation, choice
 from .plain_modules import all_plain
-from .side_by_side import SideBySide
 
 
 class GLU(nn.Module):
