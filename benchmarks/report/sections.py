@@ -250,7 +250,9 @@ def speeds(rows: DataFrame) -> DataFrame:
     order = [LAUNCHED, GRAPH]
     columns = sorted(cells.columns, key=lambda at: (at[0], order.index(at[1])))
     cells = cells.reindex(rows.name.unique())[columns].fillna("-").rename_axis(None)
-    return cells.set_axis([f"{place:,}, {timing}" for place, timing in columns], axis=1)
+    # a place is a float where other groups have none
+    names = [f"{int(place):,}, {timing}" for place, timing in columns]
+    return cells.set_axis(names, axis=1)
 
 
 def _errors(row: Series) -> dict[str, str]:
