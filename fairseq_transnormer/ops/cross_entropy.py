@@ -43,7 +43,7 @@ def cross_entropy_in_place(
         ValueError: the backend's name is not known, or backend="triton" where it
             cannot run.
     """
-    implementation = select(_IMPLEMENTATIONS, backend, (logits,), _KERNELS)
+    implementation = select(_IMPLEMENTATIONS, backend, (logits,), lambda: _KERNELS)
     return implementation(logits, targets, ignore_index, scale, with_gradient)
 
 
