@@ -4,34 +4,26 @@
 
 A layer of T2 in training, forward and backward, on fake tensors (``traced.Trace``),
 with torch's ops, with Triton's kernels, and as a V100 has them: Triton's that multiply
-no matrices, and torch's ops else. X is the size of the layer's input. What a
-GPU does otherwise than a CPU is counted as there: dropout is one kernel, and torch's
-linear attention sums up its states by a scan.
+no matrices, and torch's ops else. X is the size of the layer's input.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from pandas import DataFrame
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.modules import LanguageModelT2Config
 from fairseq_transnormer.modules.layers import build_layer
-from fairseq_transnormer.ops import backend as backends
-from fairseq_transnormer.ops import chunks, torch_linear_attention
 
 from ..harness import command_line, environment, results
-from .traced import cast, trace
+from .on_a_gpu import as_on_a_gpu
+from .training_step import cast
+from .traced import trace
 
 NAME = "layer_cost"
 FOLDER = results.FOLDER.parent / "cost_model"
@@ -40,37 +32,10 @@ V100 = "auto on a V100"
 BACKENDS = ("torch", "triton", V100)
 
 
-@contextlib.contextmanager
-def as_on_a_gpu() -> Iterator[None]:
-    """Fake tensors without a device, of which torch and Triton's launches think as of
-    a GPU's."""
-
-    def dropout(x, p=0.5, training=True, inplace=False):
-        return torch.native_dropout(x, p, training)[0] if training and p else x
-
-    scan = torch_linear_attention._sums_by_scan
-    with (
-        FakeTensorMode(),
-        mock.patch.object(F, "dropout", dropout),
-        mock.patch.object(torch_linear_attention, "_sums_by_addition", scan),
-        # a tile is a segment there
-        mock.patch.object(chunks, "TILE_ELEMENTS", sys.maxsize),
-        # tensors may be the CPU's; nothing is launched
-        mock.patch.object(backends, "INTERPRETED", True),
-        mock.patch.object(backends, "why_auto_avoids_triton", without_products),
-    ):
-        yield
-
-
-def without_products(tensors, kernels: backends.Kernels) -> str | None:
-    """``backends.why_auto_avoids_triton`` as on a V100 where all trials pass."""
-    return "products of matrices" if kernels.products else kernels.unless
-
-
 def build(kind: str, backend: str, **changes) -> nn.Module:
     """A causal layer of T2 in bfloat16, in training mode."""
-    backend = "auto" if backend == V100 else backend
-    config = LanguageModelT2Config(attention_types=kind, backend=backend, **changes)
+    asked = "auto" if backend == V100 else backend
+    config = LanguageModelT2Config(attention_types=kind, backend=asked, **changes)
     layer = build_layer(kind, config, causal=True)
     return cast(layer, torch.bfloat16).train()
 
@@ -86,7 +51,7 @@ def layer_cost(
         batch, length: of the input.
         changes: fields of the configuration that are not T2's.
     """
-    with as_on_a_gpu():
+    with as_on_a_gpu(products=backend != V100):
         layer = build(kind, backend, **changes)
         shape = (batch, length, layer.attention.embed_dim)
         x = torch.empty(shape, dtype=torch.bfloat16, requires_grad=True)
