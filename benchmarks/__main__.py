@@ -51,6 +51,9 @@ COMMANDS = {
     "cost_model": Subcommand(
         "benchmarks.cost_model.command", "what the paper's trainings cost, worked out"
     ),
+    "cost_check": Subcommand(
+        "benchmarks.cost_model.cpu_check", "steps on a CPU core beside the cost model"
+    ),
     "layer_cost": Subcommand(
         "benchmarks.cost_model.layer_cost", "a layer's launches and bytes, counted"
     ),

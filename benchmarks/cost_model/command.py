@@ -16,60 +16,10 @@ from pandas import DataFrame, Series
 
 from ..harness import results
 from ..harness.markdown import table
-from .traced import Cost, Model, traced
+from .machines import DTYPES, GOOD, GPUS, POOR, RATES, machine_of, update_takes
+from .training_step import AFTER, BEFORE, Cost, Model, Way, traced
 
 FOLDER = results.FOLDER.parent / "cost_model"
-GPUS = 8
-
-
-class Machine(NamedTuple):
-    """What a run gets a second: operations of products in half precision and in float32
-    (no TF32), bytes of memory and of the links between GPUs; seconds of a launch; the
-    share of the exchange of gradients that the backward pass hides."""
-
-    flops: float
-    single_flops: float
-    memory: float
-    launch: float
-    link: float = 1.0
-    hidden: float = 0.0
-
-
-# shares of products, memory and links; 3 us: kernels queue up; 10: they wait for Python
-GOOD = {"flops": 0.7, "memory": 0.85, "link": 0.8, "launch": 3e-6, "hidden": 0.9}
-POOR = {"flops": 0.4, "memory": 0.6, "link": 0.5, "launch": 10e-6, "hidden": 0.0}
-# GB/s of memory and of NVLink, each way, by the data sheets of the SXM versions
-RATES = {"V100": (900, 150), "A100": (2039, 300), "H100": (3350, 450)}
-
-
-def machine_of(name: str, assumed: dict[str, float]) -> Machine:
-    """One of ``RATES``, as far as ``GOOD`` or ``POOR`` give it to a run."""
-    from fairseq_transnormer.models.utilisation import PEAK_TFLOPS
-
-    half, _, single = (1e12 * assumed["flops"] * each for each in PEAK_TFLOPS[name])
-    memory, link = (1e9 * each for each in RATES[name])
-    memory, link = memory * assumed["memory"], link * assumed["link"]
-    return Machine(half, single, memory, assumed["launch"], link, assumed["hidden"])
-
-
-def kernels_take(kernels: DataFrame, machine: Machine) -> Series:
-    """Seconds by what is waited for: a kernel takes the longest of its three."""
-    rates = kernels.single.map({True: machine.single_flops, False: machine.flops})
-    each = DataFrame({"products": kernels.flops / rates})
-    each["memory"] = kernels.bytes / machine.memory
-    each["launches"] = machine.launch
-    waited = each.max(axis=1).groupby(each.idxmax(axis=1)).sum()
-    return waited.reindex([*each.columns, "exchange"], fill_value=0.0)
-
-
-def update_takes(cost: Cost, update_freq: int, machine: Machine) -> Series:
-    """Seconds of one update, by what they wait for."""
-    seconds = update_freq * kernels_take(cost.micro, machine)
-    seconds += kernels_take(cost.optimizer, machine)
-    # a ring's all-reduce, once an update
-    exchange = 2 * (GPUS - 1) / GPUS * cost.gradient_bytes / machine.link
-    seconds["exchange"] = exchange * (1 - machine.hidden)
-    return seconds
 
 
 class Run(NamedTuple):
@@ -86,13 +36,20 @@ class Run(NamedTuple):
         batch = min(self.most, self.sequences // GPUS)
         return batch, self.sequences // GPUS // batch
 
+    def cost(self, machine: str, way: Way) -> Cost:
+        """Of a pass and an update, in the precision of that machine."""
+        model = self.model._replace(dtype=DTYPES[machine])
+        return traced(model, self.layout()[0], way._replace(device=_kind_of(machine)))
 
-ALM = Model("alm", dtype="bfloat16")
-BLM = Model("blm", "T2", 768, 12, 12, 50265, dtype="bfloat16")
+
+ALM = Model("alm")
+BLM = Model("blm", "T2", 768, 12, 12, 50265)
 PAPER = [Run(f"ALM {v}", ALM._replace(variant=v)) for v in ("T1", "T2", "softmax")]
 PAPER += [
     Run(f"BLM {v}", BLM._replace(variant=v), 512, 32, 50_000) for v in ("T1", "T2")
 ]
+# the same updates, nothing accumulated
+AT_ONCE = [Run("ALM T2", ALM, most=16), Run("BLM T2", BLM, 512, 64, 50_000)]
 # with a vocabulary that leaves something to see of the layers
 LONG = {
     f"{kind}, length {n}, 32,768 words": ALM._replace(
@@ -108,35 +65,114 @@ WIDE = {
 GROWTH = [Run(k, m, 65536 // m.length, 8192 // m.length) for k, m in LONG.items()]
 GROWTH += [Run(name, model) for name, model in WIDE.items()]
 GROWTH += [Run("T2, 12 layers", ALM._replace(layers=12))]
+# what an update takes with one of the parts alone, and with all
+PARTS = {
+    "before": BEFORE,
+    "Triton's kernels alone": BEFORE._replace(backend=AFTER.backend),
+    "chunked criterion alone": BEFORE._replace(chunked=True),
+    "fused Adam alone": BEFORE._replace(optimizer=AFTER.optimizer),
+    "after": AFTER,
+}
+# how many sequences fit is worked out for the variant that needs more memory
+NEEDY = {"ALM": (ALM._replace(variant="T1"), 8), "BLM": (BLM._replace(variant="T1"), 32)}
+PRECISIONS = {"float32": "V100", "float16": "V100", "bfloat16": "A100"}
 
 
-def modelled(runs: Iterable[Run], names: Iterable[str]) -> DataFrame:
+def _kind_of(machine: str) -> str:
+    return "V100" if machine == "V100" else "A100"
+
+
+def _waits(run: Run, machine: str, way: Way) -> list[Series]:
+    """Seconds of an update by what is waited for, by good and by poor assumptions."""
+    cost, (_, update_freq) = run.cost(machine, way), run.layout()
+    rates = (machine_of(machine, each) for each in (GOOD, POOR))
+    return [update_takes(cost, update_freq, each) for each in rates]
+
+
+def modelled(runs: Iterable[Run], machines: Iterable[str]) -> DataFrame:
     """A row for each run on each machine; "a - b": with good and poor assumptions."""
     rows = []
-    for run, name in [(run, name) for run in runs for name in names]:
+    for run, name in [(run, name) for run in runs for name in machines]:
         batch, update_freq = run.layout()
-        cost = traced(run.model, batch)
-        waits = [
-            update_takes(cost, update_freq, machine_of(name, each))
-            for each in (GOOD, POOR)
-        ]
-        both = Series([each.sum() for each in waits])
-        held = cost.pass_bytes + cost.held_bytes + cost.gradient_bytes
+        costs = [run.cost(name, way) for way in (BEFORE, AFTER)]
+        waits = [_waits(run, name, way) for way in (BEFORE, AFTER)]
+        before, after = (Series([each.sum() for each in both]) for both in waits)
         row = {
             "run": run.name,
             "devices": f"{GPUS} x {name}",
             "batch x accumulated": f"{batch} x {update_freq}",
-            "million parameters": f"{cost.parameters / 1e6:.0f}",
-            "GiB a device": f"{held / 2**30:.1f}",
-            "ms an update": _span(1e3 * both),
-            "1,000 tokens/s": _span(run.sequences * run.model.length / both / 1e3),
-            "hours": _span(both * run.updates / 3600),
+            "million parameters": f"{costs[0].parameters / 1e6:.0f}",
         }
-        for seconds, column in zip(waits, ("waits for (good)", "(poor)"), strict=True):
+        gib = [f"{cost.peak_bytes(update_freq) / 2**30:.1f}" for cost in costs]
+        tokens = run.sequences * run.model.length / 1e3
+        row |= _pair("GiB", *gib)
+        row |= _pair("ms", *(_span(1e3 * each) for each in (before, after)))
+        row |= _pair("1,000 tokens/s", *(_span(tokens / x) for x in (before, after)))
+        row |= _pair("hours", *(_span(x * run.updates / 3600) for x in (before, after)))
+        row["times as fast"] = _span(before / after)
+        for seconds, column in zip(
+            waits[1], ("waits for (good)", "(poor)"), strict=True
+        ):
             share = seconds.max() / seconds.sum()
             row[column] = f"{seconds.idxmax()} {share:.0%}"
         rows.append(row)
     return DataFrame(rows).set_index("run")
+
+
+def parts(runs: Iterable[Run], machines: Iterable[str]) -> DataFrame:
+    """ms of an update with each of ``PARTS``, and how many times as fast that is."""
+    rows = []
+    for run in runs:
+        for name, way in PARTS.items():
+            row = {"run": run.name, "computed": name}
+            for machine in machines:
+                now, before = (
+                    Series([each.sum() for each in _waits(run, machine, each_way)])
+                    for each_way in (way, BEFORE)
+                )
+                row[f"{machine}, ms"] = _span(1e3 * now)
+                row[f"{machine}, times as fast"] = _span(before / now)
+            rows.append(row)
+    return DataFrame(rows).set_index("run")
+
+
+class Need(NamedTuple):
+    """GB on a GPU among several: of the model, and of each sequence of a batch."""
+
+    model: float
+    sequence: float
+
+
+def need(model: Model, batch: int, dtype: str) -> Need:
+    """What batches of up to twice ``batch`` take at the most, as a line."""
+    way = AFTER._replace(device=PRECISIONS[dtype])
+    model = model._replace(dtype=dtype)
+    one, some, more = (
+        traced(model, size, way).peak_bytes(2) / 1e9 for size in (1, batch, 2 * batch)
+    )
+    sequence = (more - some) / batch
+    return Need(max(one - sequence, some - batch * sequence), sequence)
+
+
+def needs() -> DataFrame:
+    """A row for each of the paper's models and precisions."""
+    rows = []
+    for name, (model, batch) in NEEDY.items():
+        for dtype in PRECISIONS:
+            found = need(model, batch, dtype)
+            rows.append(
+                {
+                    "model": name,
+                    "dtype": dtype,
+                    "GB of the model": f"{found.model:.2f}",
+                    "GB a sequence": f"{found.sequence:.3f}",
+                }
+            )
+    return DataFrame(rows).set_index("model")
+
+
+def _pair(column: str, before: str, after: str) -> dict[str, str]:
+    return {f"{column} before": before, f"{column} after": after}
 
 
 def _span(values: Series) -> str:
@@ -148,17 +184,22 @@ HEAD = """# What training costs
 
 Made by `python -m benchmarks cost_model`; [docs/cost.md](../../docs/cost.md) explains
 it. All of this is worked out: **nothing was measured on a GPU.** The ends of "a - b"
-come from good and poor assumptions, which docs/cost.md gives."""
+come from good and poor assumptions, which docs/cost.md gives. Before: torch's ops,
+fairseq's criterion and Adam. After: what the configurations do, on each machine; for
+that is said what it waits for."""
 
 
 def page() -> str:
     """All tables."""
-    parts = {
+    sections = {
         "The paper's runs": modelled(PAPER, RATES),
+        "What each part brings": parts((PAPER[1], PAPER[4]), RATES),
+        "Nothing accumulated": modelled(AT_ONCE, RATES),
+        "Memory of a GPU": needs(),
         "Growth with length, width and layers": modelled(GROWTH, ["A100"]),
     }
-    sections = (f"## {title}\n\n{table(rows)}" for title, rows in parts.items())
-    return "\n\n".join((HEAD, *sections)) + "\n"
+    texts = (f"## {title}\n\n{table(rows)}" for title, rows in sections.items())
+    return "\n\n".join((HEAD, *texts)) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> None:
