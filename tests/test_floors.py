@@ -69,6 +69,7 @@ ALLOWED = {
     "benchmarks.linear_transformers": {"argument_types", "benchmarks.harness", "ops"},
     "benchmarks.cost_model": {
         *("argument_types", "benchmarks.harness", "models", "modules", "ops"),
+        "optimizers",
     },
     "benchmarks.report": {
         *("benchmarks.generation", "benchmarks.harness", "benchmarks.kernels"),

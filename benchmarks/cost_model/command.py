@@ -74,7 +74,10 @@ PARTS = {
     "after": AFTER,
 }
 # how many sequences fit is worked out for the variant that needs more memory
-NEEDY = {"ALM": (ALM._replace(variant="T1"), 8), "BLM": (BLM._replace(variant="T1"), 32)}
+NEEDY = {
+    "ALM": (ALM._replace(variant="T1"), 8),
+    "BLM": (BLM._replace(variant="T1"), 32),
+}
 PRECISIONS = {"float32": "V100", "float16": "V100", "bfloat16": "A100"}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from ..harness.memory import peak_bytes
 from ..harness.roofline import copy_bandwidth
 from ..harness.timing import seconds_of
 from .command import FOLDER
-from .fairseq_update import Update
 from .machines import Machine, update_takes
 from .training_step import AFTER, Model, build, loss, traced
 
@@ -82,6 +80,8 @@ def compared(rows: list[dict], tokens: int) -> list[Compared]:
 
 def _step(model: Model) -> dict[str, object]:
     """Processor seconds of training steps, and the most bytes that a pass holds."""
+    from .fairseq_update import Update
+
     torch.manual_seed(0)
     built = build(model, WAY)
     weights = [p for p in built.parameters() if p.requires_grad]

@@ -37,9 +37,7 @@ class Update:
         if self.is_half:
             # the flat copy is made for the current GPU; without one, for None
             with mock.patch.object(torch.cuda, "current_device", lambda: None):
-                self.optimizer = FP16Optimizer.build_optimizer(
-                    settings, self.weights
-                )
+                self.optimizer = FP16Optimizer.build_optimizer(settings, self.weights)
         else:
             self.optimizer = build_optimizer(settings.optimizer, self.weights)
         # Adam makes its sums in its first step: by gradients that are zero
@@ -61,7 +59,7 @@ class Update:
         self.optimizer.zero_grad()
 
     def held(self) -> list[Tensor]:
-        """Weights, Adam's sums, and the copies of half precision with their gradients."""
+        """Weights, Adam's sums, and copies of half precision with their gradients."""
         inner = self.optimizer
         tensors = [*self.weights]
         if self.is_half:

@@ -22,8 +22,8 @@ from fairseq_transnormer.modules.layers import build_layer
 
 from ..harness import command_line, environment, results
 from .on_a_gpu import as_on_a_gpu
-from .training_step import cast
 from .traced import trace
+from .training_step import cast
 
 NAME = "layer_cost"
 FOLDER = results.FOLDER.parent / "cost_model"

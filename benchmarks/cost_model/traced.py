@@ -66,7 +66,8 @@ class Trace(TorchDispatchMode):
     kernel. flops: of a product of matrices, two for each multiplication; else 0, also
     for Triton's kernels. bytes: of the tensors that it reads, each once, and of those
     that it writes; of one updated in place both; of every argument of a Triton kernel,
-    see MOVED_BY_TRITON. single: are products those of float32? peak_bytes: the most that tensors made since held at one time.
+    see MOVED_BY_TRITON. single: are products those of float32? peak_bytes: the most
+    that tensors made since held at one time.
     """
 
     def __init__(self) -> None:
@@ -194,5 +195,3 @@ def _view(x: Tensor) -> tuple:
 def _bytes(x: Tensor) -> int:
     # what is expanded is read from fewer places than it has elements
     return min(x.nbytes, x.untyped_storage().nbytes())
-
-

@@ -15,7 +15,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fairseq_transnormer.modules import CausalLanguageModel, MaskedLanguageModel, config
 from fairseq_transnormer.modules.float32 import Float32Module
 
-from .fairseq_update import Update
 from .on_a_gpu import as_on_a_gpu
 from .traced import Trace
 
@@ -41,7 +40,8 @@ class Way(NamedTuple):
     backend: of the model, "torch" or "auto". chunked: the loss inside the model, or
     from all logits as fairseq's criterions do. optimizer: "adam" or "fused_adam".
     device: "A100" stands for all later GPUs too, whose Triton multiplies matrices, and
-    "V100" for those without that; or "CPU".
+    "V100" for those without that; or "CPU". A GPU's cross entropy in chunks is Triton's
+    with either backend.
     """
 
     backend: str
@@ -135,6 +135,8 @@ class Cost(NamedTuple):
 @cache
 def traced(model: Model, batch: int, way: Way) -> Cost:
     """Trace passes over ``batch`` sequences, and an update."""
+    from .fairseq_update import Update
+
     with _mode(way):
         built = build(model, way)
         weights = [p for p in built.parameters() if p.requires_grad]

@@ -49,34 +49,3 @@ class MasterAdam:
         self.adam.step()
         if self.halves:
             torch._foreach_copy_(self.halves, self.copies)
-
-
-class FlatAdam:
-    """torch's Adam where fairseq's --bf16 and --fp16 run it: on one flat float32 copy.
-
-    With the gradient's norm and its scaling, which fairseq computes in each update.
-
-    Args:
-        parameters: those without ``requires_grad`` are left out.
-    """
-
-    def __init__(self, parameters: Iterable[Tensor]):
-        self.weights = [p for p in parameters if p.requires_grad]
-        self.sizes = [p.numel() for p in self.weights]
-        copy = torch.nn.Parameter(torch.zeros(sum(self.sizes)))
-        copy.grad = torch.zeros_like(copy)
-        self.copies = [copy.detach(), copy.grad]
-        self.adam = torch.optim.Adam([copy])
-        self.adam.step()  # makes its sums
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Update the weights by their gradients."""
-        copy, gradient = self.copies
-        for p, part in zip(self.weights, gradient.split(self.sizes), strict=True):
-            part.copy_(p.grad.view(-1))
-        gradient.norm()
-        gradient.mul_(1.0)
-        self.adam.step()
-        for p, part in zip(self.weights, copy.split(self.sizes), strict=True):
-            p.copy_(part.view_as(p))

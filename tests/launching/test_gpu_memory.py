@@ -20,14 +20,17 @@ ALM, BLM = "language_modeling", "masked_lm"
 @pytest.mark.parametrize(
     ("task", "half", "most", "batches"),
     [
-        # 2.5 + 4 * 1.8 = 9.7 GB fit in 14.4 (16), 2.5 + 8 * 1.8 = 16.9 do not
-        (ALM, False, 8, {8: 2, 16: 4, 24: 8, 32: 8, 80: 8}),
-        # 3.1 + 8 * 1.7 = 16.7
-        (ALM, True, 8, {8: 2, 16: 4, 24: 8, 32: 8, 80: 8}),
-        # 2.0 + 16 * 0.44 = 9.0, 2.0 + 32 * 0.44 = 16.1
-        (BLM, False, 32, {8: 8, 16: 16, 24: 32, 32: 32, 80: 32}),
-        # 2.5 + 32 * 0.23 = 9.9
-        (BLM, True, 32, {8: 16, 16: 32, 32: 32, 80: 32}),
+        # 4.7 + 8 * 0.08 = 5.3 GB fit in 5.4 (6), 4.7 does not in 4.5
+        (ALM, False, 8, {5: 1, 6: 8, 16: 8, 80: 8}),
+        # 4.3 + 2 * 0.06 = 4.42 fit in 4.5, 4.54 do not
+        (ALM, True, 8, {5: 2, 6: 8, 16: 8, 80: 8}),
+        # 2.9 + 8 * 0.29 = 5.2, 2.9 + 16 * 0.29 = 7.5, 2.9 + 32 * 0.29 = 12.2
+        (BLM, False, 32, {8: 8, 12: 16, 16: 32, 80: 32}),
+        # 3.2 + 16 * 0.2 = 6.4, 3.2 + 32 * 0.2 = 9.6, 3.2 + 64 * 0.2 = 16
+        (BLM, True, 32, {8: 16, 11: 32, 16: 32, 80: 32}),
+        # more than the configurations take at once
+        (BLM, True, 64, {16: 32, 24: 64}),
+        (ALM, False, 128, {16: 64, 24: 128, 32: 128}),
     ],
 )
 def test_the_batch_follows_the_memory(task, half, most, batches):
@@ -54,7 +57,7 @@ def test_without_a_gpu_nothing_changes():
 
 
 def test_the_reason_is_told(monkeypatch):
-    monkeypatch.setattr(gpu_memory, "least_memory", lambda gpus: 16.0)
-    batch, why = described_batch(NEEDS[ALM, False], 8, most=8)
-    assert batch == 4
-    assert_names(why, "16 GB", "1.8 GB", 8)
+    monkeypatch.setattr(gpu_memory, "least_memory", lambda gpus: 12.0)
+    batch, why = described_batch(NEEDS[BLM, False], 8, most=32)
+    assert batch == 16
+    assert_names(why, "12 GB", "0.29 GB", 32)

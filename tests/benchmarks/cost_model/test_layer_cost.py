@@ -7,9 +7,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.cost_model import layer_cost
-from benchmarks.cost_model.layer_cost import BACKWARD, FORWARD, as_on_a_gpu
+from benchmarks.cost_model.layer_cost import BACKWARD, FORWARD
+from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
 from benchmarks.cost_model.traced import trace
 from fairseq_transnormer import ops
+from fairseq_transnormer.ops import backend
+from fairseq_transnormer.ops.cross_entropy import cross_entropy_in_place
 
 pytest.importorskip("triton")
 
@@ -58,6 +61,37 @@ def test_dropout_is_one_kernel():
         backward = trace(lambda: outputs[0].backward(grad))
     for counted in (forward, backward):
         assert [k["bytes"] for k in counted.kernels] == [5 * x.numel()]
+
+
+def test_logits_are_moved_three_times():
+    """Read for the sum and for the gradient, which is written over them."""
+    with as_on_a_gpu():
+        logits = torch.empty(3, 50, dtype=torch.bfloat16)
+        targets = torch.zeros(3, dtype=torch.long)
+        (kernel,) = trace(
+            lambda: cross_entropy_in_place(logits, targets, backend="auto")
+        ).kernels
+    assert kernel["name"] == "cross_entropy_kernel"
+    assert kernel["bytes"] == 3 * logits.nbytes + targets.nbytes + 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "products", "taken"),
+    [
+        (torch.bfloat16, True, {True: True, False: True}),
+        (torch.float16, False, {True: False, False: True}),
+        # no TF32
+        (torch.float32, True, {True: False, False: True}),
+    ],
+)
+def test_what_auto_takes(dtype, products, taken):
+    with as_on_a_gpu(products):
+        x = (torch.empty(2, dtype=dtype),)
+        for multiplies, expected in taken.items():
+            kernels = backend.Kernels("op", products=multiplies)
+            assert (backend.why_auto_avoids_triton(x, kernels) is None) == expected
+        wide = backend.Kernels("op", widths=(48,), products=False)
+        assert backend.why_auto_avoids_triton(x, wide)
 
 
 def test_without_the_mode_nothing_is_patched():

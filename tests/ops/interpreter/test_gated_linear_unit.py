@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchmarks.cost_model.layer_cost import as_on_a_gpu
+from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
 from benchmarks.cost_model.traced import trace
 from fairseq_transnormer.ops import gated_linear_unit
 

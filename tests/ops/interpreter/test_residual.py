@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.cost_model.layer_cost import as_on_a_gpu
+from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
 from benchmarks.cost_model.traced import trace
 from fairseq_transnormer.ops import add_and_norm, add_dropped, norm_beside
 from tests.messages import refuses
