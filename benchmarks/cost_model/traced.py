@@ -168,6 +168,8 @@ def _tensors(values) -> list[Tensor]:
 def _changed(function, args, kwargs) -> tuple[list[Tensor], list[Tensor]]:
     """Arguments that an operation writes into, and those of them that it does not read
     because they are its ``out``."""
+    if not function._schema.is_mutable:
+        return [], []
     changed, only_written = [], []
     for place, argument in enumerate(function._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:

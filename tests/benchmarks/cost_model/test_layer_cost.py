@@ -75,6 +75,24 @@ def test_logits_are_moved_three_times():
     assert kernel["bytes"] == 3 * logits.nbytes + targets.nbytes + 3 * 4
 
 
+def test_a_chunks_gradients_are_added_by_products_of_halves():
+    """Into float32 sums, which alone are wide; nothing is converted before."""
+    with as_on_a_gpu():
+        x, weight = (
+            torch.empty(n, 64, dtype=torch.bfloat16, requires_grad=True)
+            for n in (30, 500)
+        )
+        targets = torch.zeros(30, dtype=torch.long)
+        kernels = trace(lambda: ops.linear_cross_entropy(x, weight, targets)).kernels
+    products = [k for k in kernels if k["flops"]]
+    logits, sizes = 30 * 500 * 2, (30 * 64, 500 * 64)
+    expected = [2 * sum(sizes) + logits]
+    for other, total in (sizes[::-1], sizes):
+        expected.append(logits + 2 * other + 8 * total)
+    assert [k["bytes"] for k in products] == expected
+    assert not any(k["single"] for k in products)
+
+
 @pytest.mark.parametrize(
     ("dtype", "products", "taken"),
     [
