@@ -231,9 +231,9 @@ def parse(arguments: list[str] | None):
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
+    options = parse(arguments)
     import fairseq.models  # noqa: F401 (its registries, and with them ours)
 
-    options = parse(arguments)
     command_line.run(
         NAME,
         options,
