@@ -11,25 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from fairseq.optim.adam import Adam
 
 from fairseq_transnormer.argument_types import positive_integer
-from fairseq_transnormer.optimizers.fused_adam import FusedAdam
 
 from ..harness import cases, command_line
 
 NAME = "optimizer_step"
 WEIGHTS = [2**20, 2**24, 155_988_540]
-OPTIMIZERS = {"adam": Adam, "fused_adam": FusedAdam}
 OPTIONS = {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.01}
 
 
 def measure(options) -> Iterator[list[dict[str, object]]]:
     """The rows of one number of weights after the other."""
+    # --help does without fairseq
+    from fairseq.optim.adam import Adam
+
+    from fairseq_transnormer.optimizers.fused_adam import FusedAdam
+
     for number in options.weights:
         gradient = torch.randn(number, device=options.device)
         rows, calls = {}, {}
-        for name, optimizer in OPTIMIZERS.items():
+        for name, optimizer in (("adam", Adam), ("fused_adam", FusedAdam)):
             weights = torch.nn.Parameter(torch.ones_like(gradient))
             weights.grad = gradient
             calls[name] = optimizer([weights], **OPTIONS).step
