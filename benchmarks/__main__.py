@@ -57,6 +57,9 @@ COMMANDS = {
     "layer_cost": Subcommand(
         "benchmarks.cost_model.layer_cost", "a layer's launches and bytes, counted"
     ),
+    "step_profile": Subcommand(
+        "benchmarks.cost_model.step_profile", "what the paper's steps wait for"
+    ),
     "report": Subcommand(
         "benchmarks.report.command", "tables and charts of measured JSON"
     ),
