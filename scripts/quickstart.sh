@@ -62,7 +62,7 @@ model=(--arch "$arch" --attention-types "diag*2,norm*2" --embed-dim 192 --num-he
 data=("$dir/data-bin" --user-dir fairseq_transnormer --task language_modeling
     --tokens-per-sample 256 --sample-break-mode none --batch-size 8
     --required-batch-size-multiple 1 --criterion chunked_cross_entropy)
-training=(--optimizer adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 --seed 1
+training=(--optimizer fused_adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 --seed 1
     --log-format json --num-workers 0)
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
     training+=(--cpu)
