@@ -197,9 +197,15 @@ class _Chunks:
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a b, with sums that stay wide: half precision would round each."""
+    """total += a b, with sums that stay wide.
+
+    A CPU rounds bfloat16's product once before, as it does in the layers: a wide one
+    would take twice as long. float16's could overflow.
+    """
     if a.dtype == total.dtype:
         torch.addmm(total, a, b, out=total)
+    elif not a.is_cuda and a.dtype == torch.bfloat16:
+        total += a @ b
     elif not a.is_cuda:
         total += a.to(total.dtype) @ b.to(total.dtype)
     elif _adds_to_wide_sums(a.device, a.dtype):
