@@ -2,23 +2,17 @@
 
 from ast import literal_eval
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
-from omegaconf import II
+
+from .fused_adam import FusedAdamConfig
 
 
 @dataclass
-class RAdamConfig(FairseqDataclass):
+class RAdamConfig(FusedAdamConfig):
     """Fields named as Adam's, so that a configuration changes its optimizer's name."""
-
-    adam_betas: Any = field(default="(0.9, 0.999)", metadata={"help": "betas"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon"})
-    weight_decay: float = field(default=0.0, metadata={"help": "decoupled decay"})
-    lr: list[float] = II("optimization.lr")
 
 
 @register_optimizer("radam", dataclass=RAdamConfig)
