@@ -67,20 +67,23 @@ CASE += ("batch", "length", "width", "context", "chunk_size", "mode", "phase", "
 
 
 def section(run: dict, image: Path) -> str:
-    """Draw a run's chart into ``image`` and return its part of the README."""
+    """Draw a run's chart into ``image``, if it has lines, and return its part of the
+    README."""
     title, make = SECTIONS[run["benchmark"]]
     environment = run["environment"]
     parts = list(make(run))
-    draw(
-        [part for part in parts if isinstance(part, Table) and part.drawn],
-        f"{environment['device']}, {environment['threads']} CPU threads, "
-        f"torch {environment['torch']}\n{run['command']}",
-        image,
-    )
+    drawn = [part for part in parts if isinstance(part, Table) and part.drawn]
+    if drawn:
+        draw(
+            drawn,
+            f"{environment['device']}, {environment['threads']} CPU threads, "
+            f"torch {environment['torch']}\n{run['command']}",
+            image,
+        )
     shown = [
         f"## {title}: {environment['device']}",
         f"```\n{run['command']}\n```",
-        f"![{title}]({image.name})",
+        f"![{title}]({image.name})" if drawn else "",
         *(part if isinstance(part, str) else part.markdown() for part in parts),
         _listed("Settings", run["settings"]),
         _listed("Environment", environment),

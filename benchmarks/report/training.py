@@ -154,12 +154,18 @@ def update_cost(run: dict) -> Parts:
         if of_length.time.isna().all():
             continue
         title = f"An update, sequences of {length}"
-        yield Table(title, of_length, "rate", TOKENS_A_SECOND, TOKENS)
-        yield Table(f"{title}: memory", of_length, "peak_bytes", MEMORY, TOKENS)
-        yield f"**{title}: ours beside fairseq's way**"
-        yield table(_ways_compared(of_length))
-        yield f"**{title}: tokens a second, ours, divided by those of {WITH_SDPA}**"
-        yield table(_models_compared(of_length))
+        line = {"drawn": of_length.tokens.nunique() > 1}  # else a point
+        yield Table(title, of_length, "rate", TOKENS_A_SECOND, TOKENS, **line)
+        memory = f"{title}: memory"
+        yield Table(memory, of_length, "peak_bytes", MEMORY, TOKENS, **line)
+        for heading, compared in (
+            ("ours beside fairseq's way, tokens a second and memory", _ways_compared),
+            (f"ours, tokens a second divided by {WITH_SDPA}'s", _models_compared),
+        ):
+            lines = compared(of_length)
+            if len(lines):
+                yield f"**{title}: {heading}**"
+                yield table(lines)
     yield (
         f"Goals: {FASTER:g}x the tokens a second, {SMALLER:g}x the memory at 4,096 "
         "tokens; T2 at least 1x SDPA's at 512, 1.5x at 2,048, both in our way."
@@ -198,8 +204,9 @@ def output_loss(run: dict) -> Parts:
         "they hold; the gradients are in it. Errors against float64 "
         f"({settings['errors']}): relative, Frobenius norm."
     )
-    yield Table("Time", rows, "time", MILLISECONDS, TOKENS)
-    yield Table("Peak memory", rows, "peak_bytes", MEMORY, TOKENS)
+    line = {"drawn": rows.tokens.nunique() > 1}  # else a point
+    yield Table("Time", rows, "time", MILLISECONDS, TOKENS, **line)
+    yield Table("Peak memory", rows, "peak_bytes", MEMORY, TOKENS, **line)
     beside = "**Time and memory divided by those of fairseq's criterion**"
     yield Ratios(beside, rows, ["time", "peak_bytes"], TOKENS, ALL_LOGITS)
     first = rows[rows.tokens == rows.tokens.min()].set_index("contestant")

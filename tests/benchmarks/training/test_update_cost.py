@@ -39,7 +39,7 @@ def test_both_ways_have_the_same_loss(tmp_path, dtype, close):
         assert all(len(row["seconds"]) == 2 and row["peak_bytes"] for row in rows)
     assert report.main(["--folder", str(tmp_path)]) is None
     page = (tmp_path / "README.md").read_text()
-    assert f"TransNormer T2, {OURS}" in page and "ours beside fairseq's way" in page
+    assert f"TransNormer T2, {OURS}" in page and "beside fairseq's way" in page
 
 
 def test_what_does_not_fit_is_left_out(tmp_path, monkeypatch):
