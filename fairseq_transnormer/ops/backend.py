@@ -160,6 +160,11 @@ def is_for_triton(tensor: Tensor) -> bool:
     return tensor.is_cuda or INTERPRETED
 
 
+def is_captured(tensor: Tensor) -> bool:
+    """Whether what is launched for it becomes a CUDA graph, with the host's numbers."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def why_triton_cannot_run(tensors: Sequence[Tensor], kernels: Kernels) -> str | None:
     """The reason why the kernels cannot take this call, or None."""
     if kernels.unless is not None:

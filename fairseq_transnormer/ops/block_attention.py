@@ -1,21 +1,28 @@
 """Block-diagonal attention, DiagAttention's core (section 4.2).
 
+Triton's kernels draw what is dropped by a seed from torch's CPU generator, where
+``F.dropout`` draws from the device's. In a graph of ``torch.compile`` or of CUDA the
+seed would be a constant: there ``"auto"`` takes torch, as for a step with dropout.
+
 Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from operator import index
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from . import reference, torch_block_attention
 from .attention_inputs import check_attention_inputs, check_state_tensor
-from .backend import Kernels, select
+from .backend import Kernels, is_captured, select
 from .block_states import is_step, output_dtype
 from .states import BlockAttentionState
 from .triton_ops.block_attention.sizes import why_block_is_no_tile
+from .verification.dropped import DROPOUT_P, check_factors, seeded
 from .verification.trials import (
     Case,
     draw,
@@ -155,11 +162,20 @@ def _kernels(
     key_padding_mask: Tensor | None,
     initial_state: BlockAttentionState | None,
 ) -> Kernels:
-    """What Triton would launch: a block is one tile, nothing is dropped."""
+    """What Triton would launch: a block is one tile."""
     # numbers, also where torch.compile leaves sizes open
     widths = index(query.shape[-1]), index(value.shape[-1])
-    unless = f"dropout_p={dropout_p}; its kernels take 0" if dropout_p > 0 else None
     operands = output_dtype(value.dtype, activation)
+
+    def is_a_step() -> bool:
+        tensors = query, key, value, key_padding_mask
+        return initial_state is not None and is_step(*tensors, initial_state)
+
+    unless = None
+    if dropout_p > 0 and (torch.compiler.is_compiling() or is_captured(query)):
+        unless = f"dropout_p={dropout_p} in a compiled or captured graph; allowed: 0"
+    elif dropout_p > 0 and is_a_step():
+        unless = f"dropout_p={dropout_p} in a step; its kernel takes 0"
 
     def options():
         known = {
@@ -169,14 +185,12 @@ def _kernels(
             "causal": causal,
             "activation": activation,
         }
-        tensors = query, key, value
-        if initial_state is not None and is_step(
-            *tensors, key_padding_mask, initial_state
-        ):
+        if is_a_step():
             return known | {"form": "step"}
         # tokens after a state are laid into blocks, where they leave gaps
         padded = key_padding_mask is not None or initial_state is not None
-        return known | {"form": "blocks", "padded": padded}
+        drops = dropout_p > 0
+        return known | {"form": "blocks", "padded": padded, "dropout": drops}
 
     return Kernels(
         "block_attention",
@@ -192,15 +206,58 @@ def _cases(options, dtype, device):
     widths = options["width"], options["width"], options["value_width"]
     known = {k: options[k] for k in ("block_size", "causal", "activation")}
 
-    def call(inputs, backend):
-        batch, length = inputs[0].shape[:2]
-        pads = None
-        if padded:
-            pads = pads_of(batch, length, device)
-        output = block_attention(
-            *inputs, key_padding_mask=pads, backend=backend, **known
+    def attend(query, key, value, **keywords):
+        pads = pads_of(*query.shape[:2], device) if padded else None
+        return block_attention(
+            query, key, value, key_padding_mask=pads, **keywords, **known
         )
-        return (output,)
+
+    def call(inputs, backend):
+        return (attend(*inputs, backend=backend),)
+
+    def weights(query, key, **keywords):
+        """(B, N, H, W), read off where the values are unit vectors."""
+        batch, length, heads, _ = query.shape
+        units = torch.eye(block, dtype=query.dtype, device=device)
+        units = units.repeat(-(-length // block), 1)[:length, None]
+        units = F.pad(units, (0, -block % widths[2])).split(widths[2], -1)
+        parts = [
+            seeded(attend, query, key, part.expand(batch, -1, heads, -1), **keywords)
+            for part in units
+        ]
+        return torch.cat(parts, -1)[..., :block]
+
+    def drawn_factors(batch, length):
+        """What the kernel multiplies the weights by, by seed 1."""
+        ones = torch.ones((batch, length, 4, widths[0]), dtype=dtype, device=device)
+        whole = weights(ones, ones, backend="torch").double()
+        drops = {"dropout_p": DROPOUT_P, "backend": "triton"}
+        found, others = (
+            torch.where(whole > 0, weights(ones, ones, seed=seed, **drops) / whole, 0)
+            for seed in (1, 2)
+        )
+        check_factors(
+            *(found, others, DROPOUT_P, {"key": -1, "head": 2, "query": 1}),
+            used=whole > 0,
+            rounding=8 * torch.finfo(dtype).eps,
+        )
+        # without what rounding did to them
+        return (found > 0) / (1 - DROPOUT_P)
+
+    def call_with_dropout(factors, inputs, backend):
+        query, key, value = inputs
+        if backend == "triton":
+            drops = {"dropout_p": DROPOUT_P, "backend": backend}
+            return (seeded(attend, *inputs, **drops),)
+        dropped = weights(query, key, backend=backend) * factors
+        after = -query.shape[1] % block
+        dropped, value = (
+            F.pad(x, (0, 0, 0, 0, 0, after)).unflatten(1, (-1, block))
+            for x in (dropped, value.to(dropped.dtype))
+        )
+        output = torch.einsum("bgihj,bgjhe->bgihe", dropped, value)
+        output = output.flatten(1, 2)[:, : query.shape[1]]
+        return (output.to(output_dtype(inputs[2].dtype, known["activation"])),)
 
     def step(inputs, backend):
         *tokens, keys, values = inputs
@@ -225,7 +282,11 @@ def _cases(options, dtype, device):
     for batch, length in ((3, 3 * block + 5), (many, 2 * block)):
         shapes = [(batch, length, 4, width) for width in widths]
         inputs = [placed(x, options["aligned"]) for x in draw(*shapes, device=device)]
-        yield Case(inputs, call)
+        if options["dropout"]:
+            factors = drawn_factors(batch, length)
+            yield Case(inputs, partial(call_with_dropout, factors))
+        else:
+            yield Case(inputs, call)
 
 
 register_cases("block_attention", _cases)

@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .backend import Kernels, is_for_triton, resolve_backend, select
+from .backend import Kernels, is_captured, is_for_triton, resolve_backend, select
 from .rms_norm import rms_norm, why_row_is_too_wide
+from .verification.dropped import DROPOUT_P, check_factors, seeded
 from .verification.trials import (
     Case,
-    Mismatch,
     draw,
     placed,
     programs_at_once,
@@ -119,8 +119,9 @@ def _fused(
     """Whether Triton's kernels may run where the call stands, and are chosen."""
     if not is_for_triton(tensors[0]) and resolve_backend(backend) == "auto":
         return False
-    capturing = tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
-    here = not torch.compiler.is_compiling() and not (dropout_p > 0 and capturing)
+    here = not torch.compiler.is_compiling() and not (
+        dropout_p > 0 and is_captured(tensors[0])
+    )
 
     def kernels() -> Kernels:
         width = index(tensors[0].shape[-1])
@@ -145,17 +146,7 @@ def _fused(
 
 def _cases(options, dtype, device):
     call, added = options["call"], getattr(torch, options["added"].split(".")[1])
-    dropout_p = 0.25 if options["dropout"] else 0.0
-
-    def seeded(function, *tensors, seed=1, **keywords):
-        # what is dropped follows from this generator; those of GPUs stay as they are
-        generator = torch.default_generator
-        before = generator.get_state()
-        generator.manual_seed(seed)
-        try:
-            return function(*tensors, **keywords)
-        finally:
-            generator.set_state(before)
+    dropout_p = DROPOUT_P if options["dropout"] else 0.0
 
     def factors(shape):
         """What the kernel multiplies elements by: it draws, and torch follows."""
@@ -167,7 +158,7 @@ def _cases(options, dtype, device):
             seeded(add_dropped, torch.zeros_like(ones), ones, seed=seed, **known)
             for seed in (1, 2)
         )
-        _check_factors(found, others, dropout_p)
+        check_factors(found, others, dropout_p, {"column": -1, "row": 1})
         return found.double()
 
     def run(first, last, inputs, backend):
@@ -198,30 +189,6 @@ def _cases(options, dtype, device):
         for part in parts.get(call, [(0, 2), (0, 1), (1, 2)]):
             tensors = inputs[:1] if call == "norm_beside" else inputs
             yield Case(tensors, partial(run, *part))
-
-
-def _check_factors(found: Tensor, others: Tensor, dropout_p: float) -> None:
-    """Whether dropout is what it should be, for two seeds.
-
-    Raises:
-        Mismatch: the factors are not 0 or 1 / (1 - p), not as often as they should,
-            not drawn anew for another seed, or not independent of their neighbours.
-    """
-    kept = found > 0
-    wrong = (found[kept] * (1 - dropout_p) - 1).abs().amax()
-    if not wrong < 1e-5:
-        raise Mismatch("dropout does not multiply what it keeps by 1 / (1 - p)")
-    agreeing = dropout_p**2 + (1 - dropout_p) ** 2
-    for what, share, expected in (
-        ("keeps", kept, 1 - dropout_p),
-        ("agrees with another seed in", kept == (others > 0), agreeing),
-        ("agrees with the next column in", kept[..., 1:] == kept[..., :-1], agreeing),
-        ("agrees with the next row in", kept[:, 1:] == kept[:, :-1], agreeing),
-    ):
-        measured = float(share.double().mean())
-        spread = (expected * (1 - expected) / share.numel()) ** 0.5
-        if not abs(measured - expected) < 6 * spread:
-            raise Mismatch(f"dropout {what} {measured:.3f}, not {expected:.3f}")
 
 
 register_cases("residual", _cases, products=False)

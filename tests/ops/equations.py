@@ -38,8 +38,12 @@ def block_attention(
     activation="softmax",
     scale=None,
     key_padding_mask=None,
+    factors=None,
 ):
-    """Section 4.2: position by position, over the real tokens of its block."""
+    """Section 4.2: position by position, over the real tokens of its block.
+
+    factors: (B, N, H, block_size), of the weights, as dropout has them.
+    """
     query, key, value = query.double(), key.double(), value.double()
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     rows = []
@@ -58,6 +62,8 @@ def block_attention(
                 weights = weights / weights.sum(-1, keepdim=True)
             else:
                 weights = scores
+            if factors is not None:
+                weights = weights * factors[b, i][:, seen - start]
             row.append(torch.einsum("hm,mhe->he", weights, value[b, seen]))
         rows.append(torch.stack(row))
     return torch.stack(rows)

@@ -109,10 +109,6 @@ def test_triton_names_what_its_kernels_lack():
         backend.select({}, "triton", [X], kernels)
     with lacks("block_size", 65, 16, 32):
         block_attention(X, X, X, block_size=65, causal=True, backend="triton")
-    with lacks("dropout_p", 0.5, "0"):
-        block_attention(
-            X, X, X, block_size=64, causal=True, dropout_p=0.5, backend="triton"
-        )
 
 
 def test_the_compiler_takes_what_a_machine_has_as_a_constant():

@@ -2,10 +2,7 @@
 
 Letters: B batch, N length, D width of a row. Rows are cut as in ``rms_norm``.
 
-What is dropped is not stored: forward and backward pass draw it from one seed by
-Philox, a counter-based generator, whose counters are row and column. The seed is drawn
-from torch's CPU generator, so that ``torch.manual_seed`` and activation checkpointing,
-which restores that generator, reproduce it, and the device is not waited for.
+What is dropped is drawn anew in the backward pass; see ``dropout``.
 """
 
 from __future__ import annotations
@@ -15,8 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils._mode_utils import no_dispatch
 
+from . import dropout
+from .dropout import draw_seed, is_kept, threshold_and_growth
 from .launching import (
     empty_with_rows_like,
     in_place,
@@ -31,11 +29,6 @@ from .rms_norm import (
     rows_of,
     tile_options,
 )
-
-# a probability is a number of 24 bits
-DRAWN = 2**24
-# how a seed is always as wide, and no other number is compiled for
-SEED_BIT = 2**62
 
 
 def norm_beside(x: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
@@ -53,13 +46,6 @@ def add_and_norm(
 ) -> tuple[Tensor, Tensor]:
     """``ops.residual.add_and_norm``."""
     return _AddAndNorm.apply(x, y, float(dropout_p), float(eps))
-
-
-def draw_seed() -> int:
-    """A seed of torch's CPU generator, also where a dispatch mode has no numbers."""
-    with no_dispatch():
-        number = torch.randint(SEED_BIT, (), dtype=torch.int64, device="cpu")
-        return SEED_BIT | int(number)
 
 
 class _NormBeside(torch.autograd.Function):
@@ -205,9 +191,7 @@ def _launch(kernel, tensors, scale, dropout_p, seed, eps):
         scale,
         eps,
         seed,
-        round(dropout_p * DRAWN),
-        # of what is kept, if anything is
-        1 / (1 - dropout_p) if dropout_p < 1 else 0.0,
+        *threshold_and_growth(dropout_p),
         outer * inner,
         inner,
         strides(some if x is None else x for x in tensors),
@@ -216,8 +200,7 @@ def _launch(kernel, tensors, scale, dropout_p, seed, eps):
     )
 
 
-# a seed must not be compiled for
-NUMBERS = ["seed", "threshold", "count", "inner"]
+NUMBERS = [*dropout.NUMBERS, "count", "inner"]
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -241,8 +224,8 @@ def residual_kernel(
 ):
     """total = x + dropout(y), or x where y is None; and its norm.
 
-    total, normed with scale: or None. threshold: of what is dropped, of DRAWN. growth:
-    of what is kept. strides: of x, y, total and normed, outer and inner.
+    total, normed with scale: or None. threshold, growth: see
+    ``threshold_and_growth``. strides: of x, y, total and normed, outer and inner.
     """
     row, i, j, column, mask = place_of_tile(count, inner, WIDTH, ROWS, COLUMNS)
     wide = tl.load(at_tile(x, strides[0], i, j, column), mask=mask, other=0.0)
@@ -251,7 +234,7 @@ def residual_kernel(
         added = tl.load(at_tile(y, strides[1], i, j, column), mask=mask, other=0.0)
         added = added.to(tl.float32)
         if DROPS:
-            kept = _is_kept(row, seed, threshold, ROWS, COLUMNS)
+            kept = is_kept(row, seed, threshold, ROWS, COLUMNS)
             added = tl.where(kept, added * growth, 0.0)
         total_at = at_tile(total, strides[2], i, j, column)
         rounded = (wide + added).to(total.dtype.element_ty)
@@ -302,20 +285,10 @@ def residual_backward_kernel(
     if grad_y is not None:
         dy = dx
         if DROPS:
-            kept = _is_kept(row, seed, threshold, ROWS, COLUMNS)
+            kept = is_kept(row, seed, threshold, ROWS, COLUMNS)
             dy = tl.where(kept, dx * growth, 0.0)
         dy_at = at_tile(grad_y, strides[4], i, j, column)
         tl.store(dy_at, dy.to(grad_y.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def _is_kept(row, seed, threshold, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Philox gives four numbers at a time, for neighbours in a row."""
-    zeros = tl.zeros((ROWS, COLUMNS // 4), tl.int32)
-    fours = zeros + tl.arange(0, COLUMNS // 4)[None, :]
-    a, b, c, d = tl.philox(seed, zeros + row[:, None], fours, zeros, zeros)
-    drawn = tl.join(tl.join(a, b), tl.join(c, d)).reshape(ROWS, COLUMNS)
-    return (drawn >> 8).to(tl.int32) >= threshold
 
 
 _residual = in_place(

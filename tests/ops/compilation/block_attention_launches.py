@@ -17,15 +17,19 @@ from .compilation import STRIDES, Compiled, compile_kernel
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 BLOCK_SIZE = 64
-# kernel, activation
+# kernel, activation, whether weights are dropped
 LAUNCHES = {
-    f"block {name}, {activation}": (kernel, activation)
+    f"block {name}, {activation}{', dropout' if drops else ''}": (
+        *(kernel, activation, drops),
+    )
     for name, kernel in (
         ("forward", block_attention_forward),
         ("backward", block_attention_backward),
         ("step", block_attention_step),
     )
     for activation in ("softmax", "relu")
+    for drops in (False, True)
+    if not drops or kernel is not block_attention_step
 }
 # bytes of a thread that some launches spill beyond the budget of all others
 STACKS = {("block backward, softmax", "fp32", 64, 86): 512}
@@ -52,7 +56,7 @@ def compile_launch(
 
     transposes: whether products are transposed; None for what is shipped.
     """
-    kernel, activation = LAUNCHES[name]
+    kernel, activation, drops = LAUNCHES[name]
     wide = _is_wide(name, dtype)
     if transposes is None:
         transposes = transposes_products(divmod(capability, 10))
@@ -65,12 +69,14 @@ def compile_launch(
         "WIDE": wide,
         "PRECISION": "tf32",
         "TRANSPOSE": transposes,
+        "DROPS": drops,
     }
     constants = {k: v for k, v in constants.items() if k in kernel.arg_names}
     tensor = f"*{dtype}"
     output = "*fp32" if wide else tensor
     types = {"pads": "*i1", "state_length": "*i64", "new_length": "*i64"}
     types |= dict.fromkeys(("length", "blocks", "heads"), "i32") | {"scale": "fp32"}
+    types |= {"seed": "i64", "threshold": "i32", "growth": "fp32"}
     types |= dict.fromkeys(("pads_stride_b", "pads_stride_n"), "i32")
     types |= {"inputs": (tensor,) * 3, "grads": (output, *[tensor] * 3)}
     types |= {"output": output, "output_strides": STRIDES}

@@ -16,6 +16,11 @@ OTHERS = [
     ("block backward, softmax", "fp32", 64, 90),
     ("block backward, softmax", "fp32", 128, 90),
     ("block step, softmax", "bf16", 64, 80),
+    ("block forward, softmax, dropout", "bf16", 64, 80),
+    ("block backward, softmax, dropout", "bf16", 64, 80),
+    ("block backward, softmax, dropout", "bf16", 32, 90),
+    ("block backward, relu, dropout", "fp16", 64, 90),
+    ("block backward, softmax, dropout", "fp32", 128, 90),
 ]
 
 
@@ -23,6 +28,7 @@ OTHERS = [
     ("name", "dtype", "width", "capability"),
     [
         ("block backward, softmax", "bf16", 64, 90),
+        ("block backward, softmax, dropout", "bf16", 64, 90),
         *(pytest.param(*launch, marks=pytest.mark.slow) for launch in OTHERS),
     ],
 )

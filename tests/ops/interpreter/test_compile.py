@@ -231,7 +231,7 @@ def operator_calls():
     cache = [torch.randn(2, 16, 2, WIDTH) for _ in "kv"]
     length = torch.tensor([3, 9])
     token = draw(1)
-    blocks = 16, True, "softmax", 0.2
+    blocks = 16, True, "softmax", 0.2, 0.3, 2**62 + 3
     sums = torch.zeros(4, 1, WIDTH, WIDTH)
     vector, vectors, totals = (
         torch.rand(2, 2, WIDTH),

@@ -399,6 +399,45 @@ def test_dropout_that_is_none(broken, launches, monkeypatch):
     assert len(told(added)[1]) == 1
 
 
+def drop_weights():
+    return block(activation="relu", dropout_p=0.5)
+
+
+@pytest.mark.parametrize("broken", ["scale", "seed", "heads", "backward"])
+def test_dropout_of_weights_that_is_none(broken, launches, monkeypatch):
+    """Besides: one mask for all heads, another one backwards."""
+    draw_seed, launch = block_attention.draw_seed, block_attention.launch
+
+    def change(name, x):
+        # the factors themselves
+        if name != "block_attention_forward" or len(x.unique()) != 2:
+            return
+        if broken == "scale":
+            x.mul_(1.1)
+        if broken == "heads":
+            x.copy_(x[:, :, :1].expand_as(x))
+
+    def other_seed_backwards(kernel, grid, *arguments, **keywords):
+        if kernel.fn.__name__ == "block_attention_backward":
+            arguments = [
+                x + 1 if isinstance(x, int) and x >= 2**62 else x for x in arguments
+            ]
+        return launch(kernel, grid, *arguments, **keywords)
+
+    launches.change = change
+    if broken == "seed":
+        monkeypatch.setattr(
+            block_attention, "draw_seed", lambda: draw_seed() * 0 + 2**62
+        )
+    if broken == "backward":
+        monkeypatch.setattr(block_attention, "launch", other_seed_backwards)
+    assert len(told(drop_weights)[1]) == 1
+
+
+def test_dropout_of_weights_passes_its_trial(launches):
+    assert told(drop_weights)[1] == [] and "block_attention_forward" in launches
+
+
 def test_generators_stay_as_they_are(launches, monkeypatch):
     seeded = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)

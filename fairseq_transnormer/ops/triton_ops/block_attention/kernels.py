@@ -7,10 +7,12 @@ of values. Tensors are (B, N, H, width) with their strides, a state's (B, W, H, 
 import triton
 import triton.language as tl
 
+from .. import dropout
+from ..dropout import is_kept
 from ..tiles import dot, head_rows
 
 # the stride from row to row of a mask is its length
-_RUN_TIME = ("length", "blocks", "heads", "pads_stride_b")
+_RUN_TIME = ("length", "blocks", "heads", "pads_stride_b", *dropout.NUMBERS)
 
 
 @triton.jit(do_not_specialize=_RUN_TIME)
@@ -28,6 +30,10 @@ def block_attention_forward(
     blocks,
     heads,
     scale,
+    seed,
+    threshold,
+    growth,
+    DROPS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
@@ -38,6 +44,8 @@ def block_attention_forward(
 ):
     """strides: of query, key and value. pads: bool, True where a key must not be seen.
 
+    DROPS: whether weights are dropped by the seed; threshold, growth: see
+    ``dropout.threshold_and_growth``.
     WIDE: float32 operands, for float16 weights that may pass float16's range.
     """
     row, head, n = place(heads, blocks, BLOCK_SIZE)
@@ -55,9 +63,15 @@ def block_attention_forward(
         visible = visible & (n[None, :] <= n[:, None])
     scores = product(q, tl.trans(k), PRECISION) * scale
     weights = weight_numerators(scores, visible, ACTIVATION, 1)
-    result = product(weights.to(v.dtype), v, PRECISION)
+    kept = weights
+    if DROPS:
+        kept = tl.where(kept_weights(seed, threshold, BLOCK_SIZE), weights, 0.0)
+    result = product(kept.to(v.dtype), v, PRECISION)
     if ACTIVATION == "softmax":
+        # a softmax of all weights, of which some are dropped
         result = result / weight_totals(weights, 1)
+    if DROPS:
+        result = result * growth
     o_at = pointers(output, output_strides, row, head, n, E)
     tl.store(o_at, result.to(o_at.dtype.element_ty), mask=inside)
 
@@ -75,6 +89,10 @@ def block_attention_backward(
     blocks,
     heads,
     scale,
+    seed,
+    threshold,
+    growth,
+    DROPS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
@@ -87,11 +105,15 @@ def block_attention_backward(
     """The weights anew, then all three gradients.
 
     inputs: query, key, value; strides: theirs. grads: of the output, query, key, value;
-    grad_strides: theirs.
+    grad_strides: theirs. seed ... DROPS: as in the forward pass.
     TRANSPOSE: transpose weights and gradients for the products that need it, which
     takes fewer registers and less shared memory. Triton 3.4 to 3.7.0 miscompiles that
     on Hopper: there the transposed matrices are computed from queries and keys again.
     """
+    if DROPS and not TRANSPOSE:
+        # before the tiles take the shared memory that this goes through
+        kept = kept_weights(seed, threshold, BLOCK_SIZE)
+        kept_transposed = tl.trans(kept)
     query, key, value = inputs
     grad_output, grad_query, grad_key, grad_value = grads
     row, head, n = place(heads, blocks, BLOCK_SIZE)
@@ -115,11 +137,17 @@ def block_attention_backward(
     scores = product(q, tl.trans(k), PRECISION) * scale
     weights = attention_weights(scores, visible, ACTIVATION, 1)
     gradients = product(do, tl.trans(v), PRECISION)
+    if DROPS:
+        if TRANSPOSE:
+            kept = kept_weights(seed, threshold, BLOCK_SIZE)
+        gradients = tl.where(kept, gradients * growth, 0.0)
     gradients = score_gradients(weights, gradients, ACTIVATION, 1).to(q.dtype)
     dq = product(gradients, k, PRECISION) * scale
     tl.store(dq_at, dq.to(dq_at.dtype.element_ty), mask=inside)
 
     if TRANSPOSE:
+        if DROPS:
+            weights = tl.where(kept, weights, 0.0)
         weights = tl.trans(weights.to(do.dtype))
         gradients = tl.trans(gradients)
         # read again: in between, the tiles need no shared memory
@@ -131,8 +159,14 @@ def block_attention_backward(
         scores = product(k, tl.trans(q), PRECISION) * scale
         weights = attention_weights(scores, visible, ACTIVATION, 0)
         gradients = product(v, tl.trans(do), PRECISION)
+        if DROPS:
+            gradients = tl.where(kept_transposed, gradients * growth, 0.0)
         gradients = score_gradients(weights, gradients, ACTIVATION, 0).to(q.dtype)
+        if DROPS:
+            weights = tl.where(kept_transposed, weights, 0.0)
     dv = product(weights.to(do.dtype), do, PRECISION)
+    if DROPS:
+        dv = dv * growth
     tl.store(dv_at, dv.to(dv_at.dtype.element_ty), mask=inside)
     if TRANSPOSE:
         q = load(q_at, inside, WIDE)
@@ -210,6 +244,13 @@ def place(heads, blocks, BLOCK_SIZE: tl.constexpr):
     block = (program // heads % blocks).to(tl.int64)
     row = (program // heads // blocks).to(tl.int64)
     return row, head, block * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+
+
+@triton.jit
+def kept_weights(seed, threshold, BLOCK_SIZE: tl.constexpr):
+    """Which weights of the block are not dropped; queries lie along axis 0."""
+    query = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    return is_kept(query, seed, threshold, BLOCK_SIZE, BLOCK_SIZE)
 
 
 @triton.jit

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...backend import autocast_disabled, capability, tf32_is_allowed
 from ...block_states import attend_in_blocks, output_dtype
 from ...states import BlockAttentionState
+from ..dropout import draw_seed, threshold_and_growth
 from ..launching import (
     differentiable,
     empty_with_rows_like,
@@ -47,14 +48,15 @@ def block_attention(
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
 ):
-    """The Triton implementation of ``ops.block_attention``; dropout_p must be 0."""
+    """The Triton implementation of ``ops.block_attention``; a step drops nothing."""
     scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
 
     def blocks(query, key, value, mask):
         query, key, value = map(with_contiguous_rows, (query, key, value))
-        return _blocks(query, key, value, mask, block_size, causal, activation, scale)[
-            0
-        ]
+        tensors = query, key, value, mask
+        seed = draw_seed() if dropout_p else 0
+        options = block_size, causal, activation, scale, float(dropout_p), seed
+        return _blocks(*tensors, *options)[0]
 
     with autocast_disabled(query):
         return attend_in_blocks(
@@ -79,6 +81,8 @@ def _forward(
     causal: bool,
     activation: str,
     scale: float,
+    dropout_p: float,
+    seed: int,
 ) -> tuple[Tensor]:
     """All blocks in parallel."""
     output = empty_with_rows_like(value, output_dtype(value.dtype, activation))
@@ -96,6 +100,9 @@ def _forward(
         *strides((output,)),
         *sizes,
         scale,
+        seed,
+        *threshold_and_growth(dropout_p),
+        DROPS=dropout_p > 0,
         CAUSAL=causal,
         **_options(query, value, block_size, activation),
     )
@@ -112,6 +119,8 @@ def _backward(
     causal: bool,
     activation: str,
     scale: float,
+    dropout_p: float,
+    seed: int,
 ) -> tuple[Tensor, ...]:
     """Gradients of query, key and value, from these and nothing else."""
     output_gradient = with_contiguous_rows(output_gradient)
@@ -128,6 +137,9 @@ def _backward(
         strides((output_gradient, *gradients)),
         *sizes,
         scale,
+        seed,
+        *threshold_and_growth(dropout_p),
+        DROPS=dropout_p > 0,
         CAUSAL=causal,
         TRANSPOSE=transposes_products(capability(query.device)),
         **_options(query, value, block_size, activation),
@@ -136,31 +148,24 @@ def _backward(
 
 
 def _save(ctx, arguments, outputs):
-    *tensors, ctx.block_size, ctx.causal, ctx.activation, ctx.scale = arguments
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*arguments[:4])
+    ctx.options = arguments[4:]
 
 
 def _gradients(ctx, backward, output_gradient):
-    gradients = backward(
-        *ctx.saved_tensors,
-        output_gradient,
-        ctx.block_size,
-        ctx.causal,
-        ctx.activation,
-        ctx.scale,
-    )
-    return *gradients, None, None, None, None, None
+    gradients = backward(*ctx.saved_tensors, output_gradient, *ctx.options)
+    return *gradients, None, *(None for _ in ctx.options)
 
 
 _blocks = differentiable(
     "block_attention",
     _forward,
     "(Tensor query, Tensor key, Tensor value, Tensor? mask, int block_size, "
-    "bool causal, str activation, float scale) -> Tensor",
+    "bool causal, str activation, float scale, float dropout_p, int seed) -> Tensor",
     _backward,
     "(Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor output_gradient, "
-    "int block_size, bool causal, str activation, float scale) "
-    "-> (Tensor, Tensor, Tensor)",
+    "int block_size, bool causal, str activation, float scale, float dropout_p, "
+    "int seed) -> (Tensor, Tensor, Tensor)",
     save=_save,
     gradients=_gradients,
     results=1,
