@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import block_attention
-from fairseq_transnormer.ops.verification.trials import LUCK, TF32_CUT
+from fairseq_transnormer.ops.verification.trials import LUCK, TF32_CUT, largest_error
 
 from ..ops.drawing import gradients, relative_error
 from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
@@ -100,6 +100,21 @@ def test_float32_without_tf32(activation):
         results("torch", [x.double() for x in qkv], weight, **options),
         LUCK[torch.float32],
     )
+
+
+@activations
+@causalities
+@dtypes
+@pytest.mark.parametrize(
+    ("block_size", "width", "masked"),
+    [(64, 64, True), (64, 128, False), (128, 32, False)],
+)
+def test_dropout(block_size, width, masked, dtype, causal, activation):
+    """By the trial: values, gradients, how much, and what other seeds drop."""
+    options = {"block_size": block_size, "width": width, "value_width": width}
+    options |= {"causal": causal, "activation": activation, "form": "blocks"}
+    options |= {"padded": masked, "dropout": True, "aligned": True}
+    largest_error("block_attention", dtype, torch.device("cuda"), options)
 
 
 @activations
