@@ -311,7 +311,7 @@ MATHEMATICS = (
     ),
     Mutant(
         "modules/pads-moved-to-the-front",
-        _MODULES + "layers.py",
+        _MODULES + "padding.py",
         "argsort(dim=1, stable=True)",
         "argsort(dim=1, stable=True, descending=True)",
         "tests/modules/test_padding.py",

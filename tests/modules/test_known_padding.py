@@ -1,0 +1,87 @@
+"""What is known of pads is used, and says the same as a look at them."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_transnormer.modules import (
+    CausalLanguageModel,
+    LanguageModelT2Config,
+    MaskedLanguageModel,
+)
+from fairseq_transnormer.modules.config import ClassifierConfig, EncoderConfig
+from fairseq_transnormer.modules.padding import find_padding
+from fairseq_transnormer.modules.sequence_classifier import SequenceClassifier
+from tests.messages import refuses
+
+SMALL = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 50, "dropout": 0.0}
+SMALL |= {"attention_types": "diag,norm"}
+PAD = 1
+
+
+class _Asks(TorchDispatchMode):
+    """Notes where Python asks for a number of a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket
+        aten = torch.ops.aten
+        if name in (aten._local_scalar_dense, aten.nonzero, aten.equal):
+            self.asked.append(str(name))
+        return function(*args, **(kwargs or {}))
+
+
+def causal():
+    return CausalLanguageModel(LanguageModelT2Config(**SMALL), 40)
+
+
+def encoder():
+    return MaskedLanguageModel(EncoderConfig(**SMALL), 40)
+
+
+def tokens_with(padding):
+    tokens = torch.randint(4, 40, (3, 12))
+    if padding != "none":
+        tokens[1, 8:] = PAD
+    if padding == "anywhere":
+        tokens[2, :3] = tokens[2, 5] = PAD
+    return tokens
+
+
+@pytest.mark.parametrize("padding", ["none", "right", "anywhere"])
+@pytest.mark.parametrize("build", [causal, encoder])
+def test_a_training_step_asks_nothing_of_the_device(build, padding):
+    torch.manual_seed(0)
+    model, tokens = build().train(), tokens_with(padding)
+    assert find_padding(tokens == PAD) == padding
+    targets = torch.where(tokens == PAD, PAD, torch.randint(4, 40, tokens.shape))
+    known = {"padding": padding}
+    if build is encoder:
+        known["positions"] = torch.arange(0, 12, 3)
+    looked = model(tokens, targets=targets, **(known | {"padding": None}))[0]
+    with _Asks() as asks:
+        told = model(tokens, targets=targets, **known)[0]
+        told.backward()
+    assert not asks.asked
+    torch.testing.assert_close(told, looked)
+
+
+def test_a_classifier_asks_nothing_either():
+    torch.manual_seed(0)
+    config = ClassifierConfig(**SMALL, max_positions=64)
+    model = SequenceClassifier(config, 40, classes=3, sequences=1).train()
+    tokens, lengths = torch.randint(4, 40, (2, 9)), torch.tensor([9, 4])
+    looked = model((tokens,), (lengths,))
+    with _Asks() as asks:
+        told = model((tokens,), (lengths,), ("right",))
+        told.sum().backward()
+    assert not asks.asked
+    torch.testing.assert_close(told, looked)
+
+
+def test_an_unknown_word_is_refused():
+    with refuses(ValueError, "padding", "left", "anywhere"):
+        causal()(tokens_with("none"), padding="left")
