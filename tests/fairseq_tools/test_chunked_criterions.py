@@ -49,7 +49,10 @@ def trained(data, folder, criterion, arch, workers, options, flags):
         ("roberta_transnormer_t1_tiny", 2, {}, (), CLOSE),
         ("transformer_lm", 2, {}, (), CLOSE),
         ("transnormer_t2_tiny", 1, {}, ("--fp16",), ROUNDED),
-        ("transnormer_t2_tiny", 1, {}, ("--bf16",), ROUNDED),
+        pytest.param(
+            *("transnormer_t2_tiny", 1, {}, ("--bf16",), ROUNDED),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *("transnormer_t2_tiny", 2, {}, ("--sentence-avg",), CLOSE),
             marks=pytest.mark.slow,
@@ -79,7 +82,13 @@ def test_the_same_training(data_bin, tmp_path, arch, workers, options, flags, cl
             torch.testing.assert_close(weight, theirs[2][name], rtol=1e-2, atol=2e-4)
 
 
-@pytest.mark.parametrize("arch", ["transnormer_t2_tiny", "roberta_transnormer_t1_tiny"])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        "transnormer_t2_tiny",
+        pytest.param("roberta_transnormer_t1_tiny", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_of_fairseqs_criterion_is_resumed(data_bin, tmp_path, arch):
     """And back: checkpoints do not know them apart."""
     for i, criterion in enumerate((*KINDS[arch], KINDS[arch][0])):

@@ -19,7 +19,12 @@ pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
 forms = pytest.mark.parametrize(
     ("causal", "activation"),
-    [(False, "softmax"), (False, "relu"), (True, "softmax"), (True, "relu")],
+    [
+        (False, "softmax"),
+        pytest.param(False, "relu", marks=pytest.mark.slow),
+        pytest.param(True, "softmax", marks=pytest.mark.slow),
+        (True, "relu"),
+    ],
 )
 
 
@@ -145,7 +150,10 @@ def test_how_much_is_dropped(dropout_p):
 
 @pytest.mark.parametrize(
     ("dim", "distance"),
-    [(3, 1), (3, 2), (3, 3), (3, 4), (1, 1), (1, 32), (2, 1), (0, 1)],
+    [
+        *((3, 1), (1, 1), (1, 32), (2, 1), (0, 1)),
+        *(pytest.param(3, i, marks=pytest.mark.slow) for i in (2, 3, 4)),
+    ],
     ids=lambda x: str(x),
 )
 def test_neighbours_are_dropped_independently(dim, distance):
