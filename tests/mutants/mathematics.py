@@ -310,6 +310,27 @@ MATHEMATICS = (
         "softmax_attention",
     ),
     Mutant(
+        "ops/ignored-targets-have-gradients",
+        _OPS + "cross_entropy.py",
+        "x *= (counts * scale) / total",
+        "x *= scale / total",
+        "tests/ops/test_linear_cross_entropy.py",
+    ),
+    Mutant(
+        "ops/overflow-of-the-loss-scale-unseen",
+        _OPS + "linear_cross_entropy.py",
+        "x.mul_(grad).to(dtype)",
+        "x.to(dtype).mul_(grad.clamp(max=1e4))",
+        "tests/ops/test_linear_cross_entropy.py",
+    ),
+    Mutant(
+        "modules/known-pads-stay-in-front",
+        _MODULES + "padding.py",
+        'moves = padding != "right"',
+        "moves = False",
+        "tests/modules/test_known_padding.py",
+    ),
+    Mutant(
         "modules/pads-moved-to-the-front",
         _MODULES + "padding.py",
         "argsort(dim=1, stable=True)",
