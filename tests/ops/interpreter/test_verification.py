@@ -495,6 +495,8 @@ from fairseq_transnormer import ops
 from fairseq_transnormer.ops import backend
 from fairseq_transnormer.ops.triton_ops import rms_norm
 backend.INTERPRETER_IS_A_DEVICE = True
+# a shell starts background jobs with SIGINT ignored, and they hand that down
+signal.signal(signal.SIGINT, signal.default_int_handler)
 launch = rms_norm.launch
 def slow(*arguments, **keywords):
     if threading.current_thread() is not threading.main_thread():
