@@ -51,7 +51,7 @@ IGNORED = {
     *("ignore_unused_valid_subsets", "debug_param_names", "use_plasma_view"),
     *("plasma_path", "tpu"),
 }
-# optimizers that go on from each other's state
+# optimizers that resume from each other's state
 ONE_OPTIMIZER = {"adam", "fused_adam"}
 # of classification heads, which upgrade_state_dict_named fits to the model
 HEADS = "classification_heads."

@@ -1,4 +1,4 @@
-"""A run of fairseq's Adam goes on with the fused one, and the other way round."""
+"""A run of fairseq's Adam resumes with the fused one, and the other way round."""
 
 import pytest
 import torch

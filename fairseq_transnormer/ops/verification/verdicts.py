@@ -198,7 +198,7 @@ def _in_a_new_thread(function: Callable[[], Any], device: torch.device) -> Any:
         try:
             ended.wait()
         except KeyboardInterrupt as interrupt:
-            # comes after the trial, which would go on without its lock
+            # comes after the trial, which would continue without its lock
             interrupts.append(interrupt)
     thread.join()
     if interrupts:

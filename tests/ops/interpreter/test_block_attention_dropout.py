@@ -42,7 +42,7 @@ def factors_of(shape, block_size, **options):
     """(B, N, H, W): what all weights of (B, N, H) queries are multiplied by.
 
     All scores are 1 and no key is hidden, the values are unit vectors, 32 at a time. In
-    a short last block there are fewer keys: what stands behind them has no meaning.
+    a short last block there are fewer keys: what comes after them has no meaning.
     """
     ones = torch.ones(*shape, 32)
     index = torch.arange(shape[1]) % block_size
