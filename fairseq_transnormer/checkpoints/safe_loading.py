@@ -25,6 +25,8 @@ from typing import Any
 import numpy
 import torch
 
+from .added_fields import fill_in
+
 # what fairseq never evaluates: names of files, where text in brackets is no call
 NAMES_OF_FILES = ("data", "dir", "file", "path", "project", "_model", "prefix", "repo")
 # values and arithmetic: what calls nothing of a configuration's choosing, as calls,
@@ -47,6 +49,8 @@ def read_checkpoint(
     path: str | Path, *, mmap: bool = False, compare_sums: bool = True
 ) -> dict[str, Any]:
     """What is in a checkpoint, on the CPU, as it was saved.
+
+    Its configuration has the fields that came later, too (``added_fields``).
 
     Args:
         path: the file.
@@ -84,6 +88,9 @@ def read_checkpoint(
         raise CheckpointError(
             f"{path}: damaged: a record is not what was written (CRC-32)"
         )
+    settings = state.get("cfg")
+    if isinstance(settings, Mapping) and isinstance(settings.get("model"), dict):
+        fill_in(settings["model"])
     return state
 
 

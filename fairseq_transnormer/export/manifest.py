@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.added_fields import fill_in
 from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from ..modules import (
     CausalLanguageModel,
@@ -146,12 +147,13 @@ class Manifest:
 
 
 def _read_config(path: Path, kind: type, values: dict[str, Any]) -> LayerConfig:
-    # a field that is not there is younger than the export; its default means the same
     types = {
         each.name: str if issubclass(each.type, Choice) else each.type
         for each in fields(kind)
     }
     _check_types(path, "config.", values, types)
+    # of other fields that are not there, the default is what models did before
+    fill_in(values, types)
     try:
         return kind(**values)
     except ValueError as error:

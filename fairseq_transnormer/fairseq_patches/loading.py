@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.file_io import PathManager
+from omegaconf import OmegaConf, open_dict
 
+from ..checkpoints.added_fields import fill_in
 from ..checkpoints.identity import KEY, check_dictionary, identity_of, task_dictionary
 from ..checkpoints.safe_loading import check_settings, read_checkpoint
 
@@ -26,6 +28,10 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
     state = load(path, arg_overrides, *arguments, **keywords)
     # Hydra unquotes texts: what comes out of it is not what went in
     check_settings(local, state, arg_overrides)
+    model = (state.get("cfg") or {}).get("model")
+    if OmegaConf.is_dict(model):
+        with open_dict(model):
+            fill_in(model)
     note_loaded_checkpoint(path, state)
     return state
 

@@ -70,7 +70,12 @@ class LayerConfig(*OPTIONS.values()):
     no_final_norm: bool = described(
         False, "pre-norm layers: no norm after the last one"
     )
-    norm_eps: float = described(1e-8, "eps of all these norms, under the root", above=0)
+    norm_eps: float = described(
+        1e-8, "eps of the norms around and after the layers, under the root", above=0
+    )
+    attention_norm_eps: float = described(
+        1e-8, "eps of the norms inside diag and norm attention", above=0
+    )
     dropout: float = probability(
         0.1, "dropout of the embedding and of each part's output"
     )

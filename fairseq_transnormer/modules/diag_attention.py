@@ -82,7 +82,7 @@ class DiagAttention(Attention):
             block_size=config.block_size,
             activation=config.diag_activation,
             norm=config.diag_norm,
-            norm_eps=config.norm_eps,
+            norm_eps=config.attention_norm_eps,
             dropout=config.attention_dropout,
             relative_position=config.relative_position,
             lrpe_base=config.lrpe_base,

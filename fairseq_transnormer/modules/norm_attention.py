@@ -70,7 +70,7 @@ class NormAttention(Attention):
             causal=causal,
             activation=config.norm_attention_activation,
             norm=config.norm_attention_norm,
-            norm_eps=config.norm_eps,
+            norm_eps=config.attention_norm_eps,
             relative_position=config.relative_position,
             lrpe_base=config.lrpe_base,
             backend=config.backend,

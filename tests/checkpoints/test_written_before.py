@@ -58,3 +58,31 @@ def test_its_training_resumes(data, tmp_path):
     shutil.copy(FOLDER / "checkpoint_last.pt", run.save_dir)
     assert run.run() == [0], run.text()
     assert "Loaded checkpoint" in run.text() and "num_updates: 6" in run.text()
+
+
+def test_one_eps_of_all_norms_in_an_export(tmp_path):
+    folder = shutil.copytree(FOLDER / "export", tmp_path / "export")
+    path = folder / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["config"]["norm_eps"] = 0.5
+    assert "attention_norm_eps" not in content["config"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert load_exported(folder).manifest.config.attention_norm_eps == 0.5
+
+
+def test_one_eps_of_all_norms_in_a_checkpoint(data, tmp_path):
+    state = torch.load(FOLDER / "checkpoint_last.pt", weights_only=False)
+    before = state["cfg"]["model"]
+    assert "attention_norm_eps" not in before
+    logits = []
+    for name, changed in {
+        "before.pt": {"norm_eps": 0.5},
+        "after.pt": {"norm_eps": 0.5, "attention_norm_eps": 0.5},
+        "other.pt": {"norm_eps": 0.5, "attention_norm_eps": 1e-8},
+    }.items():
+        state["cfg"]["model"] = before | changed
+        torch.save(state, tmp_path / name)
+        with torch.no_grad():
+            logits.append(load_trained_model(tmp_path / name, data)(TOKENS)[0])
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.allclose(logits[0], logits[2])

@@ -44,6 +44,7 @@ VALUES = {
     "max_target_positions": [77],
     "lrpe_base": [3.0],
     "norm_eps": [0.3],
+    "attention_norm_eps": [0.3],
     "skyformer_regularization": [5.0],
 }
 

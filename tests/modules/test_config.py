@@ -56,6 +56,7 @@ NUMBERS = {
     "activation_dropout": (-0.1, 1.0, math.nan),
     "lrpe_base": (0.0, -10.0, math.nan, math.inf),
     "norm_eps": (0.0, -1e-8, math.nan, math.inf),
+    "attention_norm_eps": (0.0, -1e-8, math.nan, math.inf),
     "max_positions": (0, -512),
 }
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.modules import CausalLanguageModel, SimpleRMSNorm
+from fairseq_transnormer.modules.attention import Attention
 from fairseq_transnormer.modules.norms import build_norm
 
 from .building import (
@@ -29,12 +30,12 @@ ATTENTION_FIELDS = {
     ("diag", "t1"): {
         "relative_position": "none",
         "lrpe_base": 3.0,
-        "norm_eps": 0.5,
+        "attention_norm_eps": 0.5,
     },
     ("norm", "t2"): {
         "relative_position": "none",
         "lrpe_base": 3.0,
-        "norm_eps": 0.5,
+        "attention_norm_eps": 0.5,
     },
 }
 
@@ -65,7 +66,8 @@ def test_an_attention_follows_its_fields(name, variant, field, value):
     ("field", "value"),
     [("norm_type", "layer_norm"), ("norm_position", None), ("ffn_type", "ffn")]
     + [("ffn_activation", "relu"), ("positional_embedding", "none")]
-    + [("attention_types", "norm*2,diag*2"), ("norm_eps", 0.5)],
+    + [("attention_types", "norm*2,diag*2"), ("norm_eps", 0.5)]
+    + [("attention_norm_eps", 0.5)],
 )
 @torch.no_grad()
 def test_a_model_follows_its_fields(field, value, variant, build):
@@ -93,11 +95,16 @@ def test_the_embedding_is_scaled_unless_told_otherwise():
 
 @models
 def test_every_module_gets_the_eps_and_the_backend(build):
-    model = build("t1", norm_eps=0.125, backend="reference")
+    model = build("t1", norm_eps=0.125, attention_norm_eps=0.25, backend="reference")
     norms = [m for m in model.modules() if isinstance(m, SimpleRMSNorm)]
     # two a layer, one in each attention of T1, and the final one of pre-norm layers
     assert len(norms) == 4 * 3 + (build is language_model)
-    assert {norm.eps for norm in norms} == {0.125}
+    inside = {
+        module.norm for module in model.modules() if isinstance(module, Attention)
+    }
+    assert len(inside) == 4
+    assert {norm.eps for norm in inside} == {0.25}
+    assert {norm.eps for norm in norms if norm not in inside} == {0.125}
     backends = [m.backend for m in model.modules() if hasattr(m, "backend")]
     assert len(backends) > len(norms) and set(backends) == {"reference"}
     assert build_norm("layer_norm", 4, 0.125).eps == 0.125
