@@ -11,6 +11,8 @@ from fairseq_transnormer.subcommands import Subcommand, run
 from tests.paths import ROOT
 
 PACKAGES = ("fairseq_transnormer", "benchmarks", "data_prep")
+# seconds to import, which no --help needs
+SLOW = {"fairseq", "hydra", "torch._dynamo", "datasets", "matplotlib", "transformers"}
 
 # answers every --help in a process of its own, which torch is imported in once
 HELPS = """
@@ -35,7 +37,7 @@ for package in {packages!r}:
                         code = end.code
                 usage = " ".join(out.getvalue().split())
                 expected = "usage: python -m " + " ".join([*words, name])
-                imported = sorted({{"fairseq", "hydra"}} & set(sys.modules))
+                imported = sorted({slow!r} & set(sys.modules))
                 good = not code and usage.startswith(expected) and not imported
                 print(good, *words, name, code, imported, usage[:80], flush=True)
                 os._exit(0)
@@ -43,14 +45,26 @@ for package in {packages!r}:
 """
 
 
-def test_help_of_every_command_does_without_fairseq():
+def test_help_of_every_command_is_quick():
+    """It imports nothing that takes long but torch, whatever this machine's speed."""
     answered = subprocess.run(
-        [sys.executable, "-c", HELPS.format(packages=PACKAGES)],
+        [sys.executable, "-c", HELPS.format(packages=PACKAGES, slow=SLOW)],
         check=True, capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     lines = answered.stdout.splitlines()
     assert len(lines) > 30, answered.stderr
     assert [line for line in lines if not line.startswith("True")] == []
+
+
+def test_the_ops_import_little_besides_torch():
+    code = (
+        "import sys, torch; before = set(sys.modules); import fairseq_transnormer.ops;"
+        f"print({SLOW | {'triton', 'numpy.testing'}!r} & set(sys.modules) - before)"
+    )
+    answered = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert answered.stdout.strip() == "set()", answered.stderr
 
 
 @pytest.mark.parametrize("package", PACKAGES)

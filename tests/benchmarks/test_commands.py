@@ -15,6 +15,7 @@ from benchmarks.linear_transformers import (
     sampling_layer,
 )
 from benchmarks.report import command as report
+from benchmarks.report import page
 from tests.messages import assert_names, command_refuses
 from tests.paths import ROOT
 
@@ -283,9 +284,9 @@ def test_report_without_data(tmp_path, capsys):
 @pytest.mark.parametrize(
     "text, parts",
     [
-        ("{}", ["benchmark=None", *report.SECTIONS]),
-        ("[1]", ["benchmark=None", *report.SECTIONS]),
-        ('{"benchmark": []}', ["benchmark=[]", *report.SECTIONS]),
+        ("{}", ["benchmark=None", *page.SECTIONS]),
+        ("[1]", ["benchmark=None", *page.SECTIONS]),
+        ('{"benchmark": []}', ["benchmark=[]", *page.SECTIONS]),
         ('{"benchmark": ', ["JSON"]),
     ],
 )
@@ -300,4 +301,4 @@ def test_the_report_takes_every_result_of_the_repository():
     paths = list(folder.glob("*.json"))
     assert paths
     for path in paths:
-        assert results.read(path).get("benchmark") in report.SECTIONS, path
+        assert results.read(path).get("benchmark") in page.SECTIONS, path

@@ -10,7 +10,6 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-import torch._dynamo
 from torch import Tensor
 
 
@@ -160,6 +159,9 @@ def compiled(function: Callable, *, dynamic: bool = False) -> Callable:
 
     @cache
     def prepared() -> Callable:
+        # takes as long to import as torch
+        import torch._dynamo
+
         # past the limit, eager code would run under this name
         torch._dynamo.config.recompile_limit = 1000
         torch._dynamo.config.accumulated_recompile_limit = 1000

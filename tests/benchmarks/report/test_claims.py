@@ -12,7 +12,7 @@ from benchmarks.linear_transformers.linear_attention_forms import (
     WIDTHS,
 )
 from benchmarks.report import command as report
-from benchmarks.report import linear_transformers
+from benchmarks.report import linear_transformers, page
 from benchmarks.report.tables import rows_of
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
@@ -100,7 +100,7 @@ def run(rows, **settings):
 
 def section(benchmark, made):
     """A section's Markdown, and its tables: first cell -> the others."""
-    parts = report.SECTIONS[benchmark].parts(made)
+    parts = page.SECTIONS[benchmark].parts(made)
     text = "\n".join(p if isinstance(p, str) else p.markdown() for p in parts)
     lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
     return text, {first: rest for first, *rest in lines if rest}
