@@ -21,6 +21,9 @@ ANALYSES = {
     "frequency_baselines": Subcommand(
         f"{_ROOT}.analysis.frequency_baselines", "perplexity of unigram and bigram"
     ),
+    "trivial_rules": Subcommand(
+        f"{_ROOT}.analysis.trivial_rules", "accuracy of what needs no model"
+    ),
     "images": Subcommand(f"{__package__}.images", "complete images of digits"),
     "precision_curves": Subcommand(
         f"{__package__}.precision_curves", "half precision beside float32"

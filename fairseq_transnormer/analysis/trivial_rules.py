@@ -1,0 +1,117 @@
+"""Accuracy of rules that any model should pass: what a figure of the arena is worth.
+
+    python -m fairseq_transnormer analyse trivial_rules data-bin/lra/listops
+
+* largest class: the class that is most frequent in train;
+* first token: the class that is most frequent in train after the same first token. A
+  model that reads one token has it;
+* ListOps, digits under the root: the root's operator over the digits directly below
+  it, the other arguments left out.
+
+A model whose accuracy is that of a rule has learnt no more than the rule, as far as the
+figure tells, and an order of such models says nothing.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..data.labelled_sequences import LabelledSequences, read_manifest
+from ..subcommands import command_parser
+
+# ListOps' symbols: ten digits, then these
+MIN, MAX, MED, SM, END = range(10, 15)
+OPERATORS: dict[int, Callable[[Sequence[int]], int]] = {
+    MIN: min,
+    MAX: max,
+    # the mean of the middle two of an even count, rounded down
+    MED: lambda digits: int(np.median(digits)),
+    SM: lambda digits: sum(digits) % 10,
+}
+
+
+def largest_class(train: LabelledSequences) -> Callable[[np.ndarray], int]:
+    """The rule of the most frequent class."""
+    labels = [train[index].label for index in range(len(train))]
+    largest = int(np.bincount(labels).argmax())
+    return lambda tokens: largest
+
+
+def first_token(train: LabelledSequences) -> Callable[[np.ndarray], int]:
+    """The rule of the most frequent class after each first token."""
+    counts = defaultdict(lambda: np.zeros(train.classes, int))
+    for index in range(len(train)):
+        example = train[index]
+        counts[int(example.tokens[0][0])][example.label] += 1
+    of_all = sum(counts.values()).argmax()
+    best = {token: int(each.argmax()) for token, each in counts.items()}
+    return lambda tokens: best.get(int(tokens[0]), int(of_all))
+
+
+def digits_under_the_root(tokens: np.ndarray) -> int:
+    """ListOps without what is nested: int (N,) with an operator first.
+
+    Where the root has no digit below it, 0, which no rule could know better.
+    """
+    depth, digits = 0, []
+    for token in tokens.tolist():
+        if token == END:
+            depth -= 1
+        elif token > 9:
+            depth += 1
+        elif depth == 1:
+            digits.append(token)
+    return OPERATORS[int(tokens[0])](digits) if digits else 0
+
+
+def accuracies(folder: Path, split: str) -> dict[str, float]:
+    """Rule -> the share of the split's examples that it gets right.
+
+    Args:
+        folder: what ``python -m data_prep lra`` made.
+        split: whose labels are compared; what is counted is counted in train.
+
+    Raises:
+        ValueError: the folder is none, or damaged.
+    """
+    train = LabelledSequences(folder, "train")
+    rules = {"largest class": largest_class(train), "first token": first_token(train)}
+    if read_manifest(folder)["settings"].get("data") == "listops":
+        rules["digits under the root"] = digits_under_the_root
+    right = dict.fromkeys(rules, 0)
+    examples = LabelledSequences(folder, split)
+    for index in range(len(examples)):
+        example = examples[index]
+        tokens = example.tokens[0].numpy()
+        for name, rule in rules.items():
+            right[name] += rule(tokens) == example.label
+    return {name: count / len(examples) for name, count in right.items()}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = command_parser("fairseq_transnormer analyse trivial_rules", __doc__)
+    parser.add_argument("data", type=Path, help="folder of labelled sequences")
+    parser.add_argument("--split", default="test", help="that is predicted (test)")
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    options = parser.parse_args(argv)
+    try:
+        found = accuracies(options.data, options.split)
+        count = len(LabelledSequences(options.data, options.split))
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    if options.json:
+        record = {
+            "accuracy": found,
+            "split": options.split,
+            "examples": count,
+            "settings": read_manifest(options.data)["settings"],
+        }
+        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    for name, value in found.items():
+        error = (value * (1 - value) / count) ** 0.5
+        print(f"{name:22} {100 * value:6.2f} % (standard error {100 * error:.2f})")
+    return 0
