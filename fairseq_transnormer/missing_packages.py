@@ -9,20 +9,16 @@ import itertools
 import sys
 from types import TracebackType
 
-# packages whose name says too little of how to get them
-INSTALL = {
-    "fairseq": (
-        'pip install "ve-fairseq==0.12.3" (Python 3.11 and 3.12; README.md, '
-        "Installation, has the others)"
-    ),
-    "safetensors": "pip install 'fairseq-transnormer[export]'",
-    # whose packages have other names than their modules
-    "hydra": "pip install hydra-core",
-    "yaml": "pip install PyYAML",
-    "sklearn": "pip install scikit-learn",
-    "PIL": "pip install Pillow",
+# extra of setup.py -> modules that it brings
+EXTRAS = {
+    "fairseq": ("fairseq", "fairseq_cli", "hydra", "omegaconf", "sacrebleu"),
+    "data": ("PIL", "datasets", "pyarrow", "sentencepiece", "tiktoken", "tqdm"),
+    "export": ("safetensors",),
+    "monitor": ("tensorboardX",),
+    "reproduce": ("matplotlib", "pandas", "scipy", "sklearn", "yaml"),
+    "triton": ("triton",),
 }
-INSTALL["fairseq_cli"] = INSTALL["fairseq"]
+EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 OWN = ("fairseq_transnormer", "benchmarks", "data_prep")
 
 
@@ -60,5 +56,14 @@ def explanation(error: ImportError) -> str:
     missing = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or missing in ("", *OWN):
         return " ".join(str(error).split())
-    how = INSTALL.get(missing, f"pip install {missing}")
-    return f"{missing} is not installed; install it: {how}"
+    return f"{missing} is not installed; install it: {how_to_install(missing)}"
+
+
+def how_to_install(module: str) -> str:
+    """The command, with the extra of this package that has the module."""
+    if module not in EXTRA_OF:
+        return f"pip install {module}"
+    how = f"pip install 'fairseq-transnormer[{EXTRA_OF[module]}]'"
+    if EXTRA_OF[module] == "fairseq":
+        how += " (Python 3.11 and 3.12; README.md, Installation, has the others)"
+    return how

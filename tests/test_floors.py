@@ -18,8 +18,9 @@ ALLOWED = {
     "argument_types": set(),
     "subcommands": set(),
     "devices": set(),
+    "installation": set(),
     "checkpoints": {"data"},
-    "launching": {"argument_types"},
+    "launching": {"argument_types", "installation"},
     "modules": {"ops"},
     "optimizers": set(),
     "fairseq_patches": {
@@ -44,8 +45,9 @@ ALLOWED = {
         "subcommands",
     },
     "reproduce": {
-        *("analysis", "argument_types", "checkpoints", "data", "generation"),
-        *("hydra_train", "launching", "missing_packages", "modules", "subcommands"),
+        *("__init__", "analysis", "argument_types", "checkpoints", "data"),
+        *("generation", "hydra_train", "installation", "launching"),
+        *("missing_packages", "modules", "subcommands"),
     },
     "data_prep.folders": {"argument_types", "data", "subcommands"},
     "data_prep.wikitext": {"data_prep.folders"},

@@ -5,12 +5,15 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 
 import pytest
 from setuptools import find_packages
 
 from tests.paths import ROOT, SCRIPTS
+from tests.tiny_data import write_tiny_data
 
+PACKAGES = ("fairseq_transnormer", "data_prep")
 # stands for python3 and for the environment's: notes what it is asked
 PYTHON = """#!/bin/sh
 echo "$@" >>{asked}
@@ -42,10 +45,41 @@ def install(tmp_path):
 
 def test_every_room_is_installed():
     """A folder without ``__init__.py`` works here, and is left out of a wheel."""
-    package = ROOT / "fairseq_transnormer"
-    rooms = {path.parent for path in package.rglob("*.py")}
-    packed = find_packages(ROOT, include=[package.name, f"{package.name}.*"])
-    assert {".".join(room.relative_to(ROOT).parts) for room in rooms} == set(packed)
+    for name in PACKAGES:
+        rooms = {path.parent for path in (ROOT / name).rglob("*.py")}
+        packed = find_packages(ROOT, include=[name, f"{name}.*"])
+        assert {".".join(room.relative_to(ROOT).parts) for room in rooms} == set(packed)
+
+
+@pytest.mark.slow
+def test_a_wheel_has_what_its_commands_need(tmp_path):
+    """All files of the packages, the configurations, and a training that begins."""
+    build = [*("-m", "build", "--wheel", "--no-isolation", "--outdir"), tmp_path, ROOT]
+    run_python(*build, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+        archive.extractall(tmp_path / "site")
+    modules = {path for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
+    assert {str(path.relative_to(ROOT)) for path in modules} <= packed
+    yaml = {path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml")}
+    assert {f"fairseq_transnormer/{path}" for path in yaml} <= packed
+    assert "fairseq_transnormer/py.typed" in packed
+    write_tiny_data(tmp_path / "data")
+    shown = run_python(
+        *("-m", "fairseq_transnormer", "train", "alm_small", "--dry-run"),
+        *("--gpus", "0", "--data", tmp_path / "data"),
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+    )
+    assert f"--user-dir {tmp_path}/site/fairseq_transnormer" in shown
+
+
+def run_python(*arguments, **keywords) -> str:
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, **keywords)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def removed(asked: list[str]) -> list[str]:

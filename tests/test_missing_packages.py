@@ -1,12 +1,15 @@
 """Commands without a package that they need: one line, exit code 2."""
 
 import os
+import re
 import subprocess
 import sys
+from collections import defaultdict
+from importlib import metadata
 
 import pytest
 
-from fairseq_transnormer.missing_packages import command_of, explanation
+from fairseq_transnormer.missing_packages import EXTRA_OF, command_of, explanation
 from tests.messages import assert_names
 from tests.paths import ROOT
 
@@ -78,12 +81,16 @@ def test_own_commands(arguments, command):
 @pytest.mark.parametrize(
     ("error", "parts"),
     [
-        (ModuleNotFoundError("No module", name="fairseq.models"), ["ve-fairseq"]),
+        (
+            ModuleNotFoundError("No module", name="fairseq.models"),
+            ["transnormer[fairseq]"],
+        ),
         (
             ModuleNotFoundError("No", name="safetensors"),
             ["transnormer[export]"],
         ),
-        (ModuleNotFoundError("No", name="pandas"), ["pip install pandas"]),
+        (ModuleNotFoundError("No", name="pandas"), ["transnormer[reproduce]"]),
+        (ModuleNotFoundError("No", name="liger_kernel"), ["install liger_kernel"]),
         (
             ImportError("Please install\nsentencepiece"),
             ["Please install sentencepiece"],
@@ -93,3 +100,20 @@ def test_own_commands(arguments, command):
 def test_explanations(error, parts):
     assert_names(explanation(error), *parts)
     assert "\n" not in explanation(error)
+
+
+def test_an_extra_brings_what_it_is_named_for():
+    """Distributions by extra, as pip reads them; each one's modules, as Python does."""
+    brings = defaultdict(set)
+    for line in metadata.requires("fairseq-transnormer"):
+        if found := re.fullmatch(r"([\w.-]+).*extra == \"(\w+)\".*", line):
+            brings[found[2]].add(found[1].lower())
+    modules = metadata.packages_distributions()
+    # what fairseq itself depends on comes with it
+    brings["fairseq"] |= {"hydra-core", "omegaconf", "sacrebleu"}
+    missing = {
+        module: extra
+        for module, extra in EXTRA_OF.items()
+        if not {name.lower() for name in modules.get(module, ())} & brings[extra]
+    }
+    assert missing == {}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..data.fingerprints import file_sha256
 from ..data.subword_files import DICTIONARY, MASK, SENTENCEPIECE_MODEL, SPECIAL
+from ..missing_packages import explanation
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.registry import parse_attention_types
 from .continuation import continue_tokens
@@ -122,9 +123,7 @@ def safetensors():
     try:
         import safetensors.torch
     except ImportError as error:
-        raise ExportError(
-            "safetensors is not installed: pip install 'fairseq-transnormer[export]'"
-        ) from error
+        raise ExportError(explanation(error)) from error
     return safetensors.torch
 
 

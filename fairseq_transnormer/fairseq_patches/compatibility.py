@@ -10,13 +10,13 @@ import types
 
 import numpy
 
-from ..missing_packages import INSTALL
+from ..missing_packages import how_to_install
 from ..registration import logging_unchanged
 
 logger = logging.getLogger(__name__)
 
 KNOWN_FAIRSEQ = ("0.12.2", "0.12.3")
-HOW_TO_INSTALL = INSTALL["fairseq"]
+HOW_TO_INSTALL = how_to_install("fairseq")
 
 
 def import_fairseq() -> None:

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..argument_types import integer_between
+from ..installation import CONFIGS, PACKAGE
 from .configurations import Composed, ConfigurationError, compose_words, quoted
 from .gpu_memory import NEEDS, described_batch
 from .starters import Workers, run, starter_of
 from .update_layout import Layout, described, lay_out
 
-ROOT = Path(__file__).resolve().parents[2]
 # what is above is mistyped
 MOST = 999_999
 SEQUENCES = "SEQUENCES_PER_UPDATE"
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--config-dir",
         type=Path,
-        default=ROOT / "configs",
+        default=CONFIGS,
         metavar="DIR",
         help="(default: the repository's)",
     )
@@ -206,7 +206,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _words(options: argparse.Namespace) -> list[str]:
     """The overrides that the options stand for."""
-    words = [f"common.user_dir={quoted(str(ROOT / 'fairseq_transnormer'))}"]
+    words = [f"common.user_dir={quoted(str(PACKAGE))}"]
     words += options.overrides
     if options.precision:
         words.append(f"precision={options.precision}")

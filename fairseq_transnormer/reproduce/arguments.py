@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from ..argument_types import positive_integer
+from ..installation import CONFIGS
 
 PROGRAM = "python -m fairseq_transnormer reproduce"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,9 +37,9 @@ def _command(commands, name: str, help_text: str) -> argparse.ArgumentParser:
     command.add_argument(
         "--config-dir",
         type=Path,
-        default=ROOT / "configs",
+        default=CONFIGS,
         metavar="DIR",
-        help="configurations, with tables/ and presets/ (default: the repository's)",
+        help="configurations, with tables/ and presets/ (default: the package's)",
     )
     return command
 

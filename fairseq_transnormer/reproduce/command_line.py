@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..installation import working_folder
 from ..launching.configurations import ConfigurationError
 from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from . import corpora, slurm
-from .arguments import PROGRAM, ROOT, parser
+from .arguments import PROGRAM, parser
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
 from .fine_tuning import check_name, checkpoint_table
@@ -99,7 +100,7 @@ def _conditions(
 ) -> Conditions:
     return Conditions(
         configs=arguments.config_dir,
-        root=ROOT,
+        root=working_folder(),
         preset=preset,
         seed=seed,
         gpus=gpus,
@@ -128,7 +129,9 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     launch = _launcher(arguments, slots)
     data = [job_of(cell).data(cell, all_conditions[0]) for cell in cells]
     if arguments.dry_run:
-        missing = corpora.foretell(preset, set(data), ROOT, arguments.prepare)
+        missing = corpora.foretell(
+            preset, set(data), working_folder(), arguments.prepare
+        )
         without = [
             cell for cell, its in zip(cells, data, strict=True) if its in missing
         ]
@@ -137,7 +140,7 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
             cell for cell, its in zip(cells, data, strict=True) if its not in missing
         ]
     else:
-        corpora.require(preset, set(data), ROOT, arguments.prepare)
+        corpora.require(preset, set(data), working_folder(), arguments.prepare)
     folders = _prepared(plan_all(cells, all_conditions), arguments)
     if arguments.dry_run:
         return 0
@@ -281,7 +284,7 @@ def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:
 def _status(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    conditions = Conditions(configs, ROOT, preset)
+    conditions = Conditions(configs, working_folder(), preset)
     for table in load_tables(configs, arguments.tables or ["all"], preset):
         print(f"{table.name}: {table.title}")
         shown = set()
@@ -330,7 +333,7 @@ def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -
     out = arguments.out / preset.name
     all_measured = write_report(
         tables,
-        Conditions(arguments.config_dir, ROOT, preset),
+        Conditions(arguments.config_dir, working_folder(), preset),
         arguments.runs_dir,
         out,
         arguments.command_line,

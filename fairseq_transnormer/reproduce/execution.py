@@ -5,11 +5,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..installation import PACKAGE
 from ..launching.exit_code import EXIT_RESUMABLE
 from .devices import Slot
 from .processes import Launch, LoggedProcess
 from .runs import RunFolder, Step
-from .versions import ROOT, commit, machine, versions
+from .versions import commit, machine, versions
 
 TAIL_BYTES = 4000
 
@@ -84,7 +85,7 @@ class Execution:
         )
         environment = self.slot.environment()
         # commands of this package, where it is not installed
-        paths = [str(ROOT), environment.get("PYTHONPATH", "")]
+        paths = [str(PACKAGE.parent), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         self.folder.write_status(self._status)
         try:

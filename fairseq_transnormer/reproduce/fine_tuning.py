@@ -17,6 +17,7 @@ from ..checkpoints.pretrained import FREE_FIELDS, PretrainedCheckpoint
 from ..data import REPORT
 from ..data.fingerprints import shortened
 from ..data.labelled_texts import SentenceData, updates_of_training
+from ..installation import PACKAGE
 from ..launching.configurations import Configuration, compose
 from .corpora import LabelledText
 from .errors import ReproduceError
@@ -24,7 +25,6 @@ from .jobs import (
     HYDRA_OPTIONS,
     LAYOUT_KEYS,
     MACHINE_KEYS,
-    PACKAGE,
     Conditions,
     HydraTrain,
     folder_name,

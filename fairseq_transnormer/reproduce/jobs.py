@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..checkpoints.files import check_last_checkpoint
+from ..installation import PACKAGE
 from ..launching.configurations import compose, get
 from .corpora import Corpus, Text
 from .errors import ReproduceError
@@ -22,7 +23,6 @@ from .runs import Plan, RunFolder, Step, starting_checkpoint
 from .tables import MODEL, Cell
 
 JOBS = Registry("job")
-PACKAGE = Path(__file__).resolve().parents[1]
 
 # of the command that trains in a run's folder
 HYDRA_OPTIONS = (

@@ -23,6 +23,7 @@ from ..data.typed_mappings import (
     optional,
     read_json,
 )
+from ..installation import CLONE
 from .corpora import LabelledTokens, NoData
 from .errors import ReproduceError
 from .jobs import Conditions, HydraTrain, run_name
@@ -95,6 +96,11 @@ class Speed:
             for name, value in options.items()
             for word in (f"--{name}", *(value if isinstance(value, list) else [value]))
         ]
+        if CLONE is None:
+            raise ReproduceError(
+                f"{cell.row}: benchmarks/ measures it, which no wheel has; allowed in "
+                "a clone of the repository"
+            )
         measure = [sys.executable, "-m", "benchmarks", "lra_speed"]
         folder = SPEED.partition("/")[0]
         return Plan(

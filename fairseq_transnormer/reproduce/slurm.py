@@ -5,10 +5,10 @@ import shutil
 import subprocess
 import sys
 
+from ..installation import PACKAGE
 from ..launching.exit_code import EXIT_RESUMABLE
 from .errors import ReproduceError
 from .runs import RunFolder
-from .versions import ROOT
 
 SCRIPT = "job.sbatch"
 # after this signal a run has as long to write a checkpoint
@@ -58,6 +58,7 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
         f"{shlex.quote(sys.executable)} -m fairseq_transnormer reproduce execute"
         f" {shlex.quote(str(folder.path))} --gpus {'auto' if gpus else 'none'}"
     )
+    packages = shlex.quote(str(PACKAGE.parent))
     lines = [
         "#!/bin/bash",
         f"#SBATCH --job-name={name}",
@@ -68,7 +69,7 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
         f"#SBATCH --signal=B:USR1@{SECONDS_BEFORE_THE_LIMIT}",
         *([f"#SBATCH --gres=gpu:{gpus}"] if gpus else []),
         *(f"#SBATCH {option}" for option in options),
-        f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        f"export PYTHONPATH={packages}${{PYTHONPATH:+:$PYTHONPATH}}",
         RUN_AND_REQUEUE.format(command=command, more_to_do=EXIT_RESUMABLE),
     ]
     text = "\n".join(lines)

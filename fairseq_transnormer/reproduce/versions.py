@@ -6,10 +6,11 @@ import platform
 import subprocess
 from pathlib import Path
 
+from .. import __version__
 from ..data.fingerprints import installed_versions
+from ..installation import CLONE
 
 PACKAGES = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "numpy", "triton")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @functools.cache
@@ -22,8 +23,11 @@ def versions() -> dict[str, str]:
 def commit() -> str:
     """The repository's commit, "+changes" if the working tree differs from it.
 
-    "unknown" where the package is not in a repository.
+    The version where the package is installed without its repository, and "unknown"
+    where git cannot tell.
     """
+    if CLONE is None:
+        return f"version {__version__}"
     try:
         head = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no")
@@ -48,5 +52,5 @@ def _processor() -> str:
 
 def _git(*arguments: str) -> str:
     return subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", *arguments], cwd=CLONE, capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -1,0 +1,1 @@
+"""Corpora from documentation that is on every machine."""

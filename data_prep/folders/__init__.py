@@ -1,0 +1,1 @@
+"""What all prepared folders share: staging, formats, checks."""

@@ -1,0 +1,1 @@
+"""GLUE, and labelled texts of the user's own."""

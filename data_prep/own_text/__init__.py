@@ -1,0 +1,1 @@
+"""A folder or files of the user's own text."""

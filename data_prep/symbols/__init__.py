@@ -1,0 +1,1 @@
+"""Data of symbols: the copy task, and digits pixel by pixel."""

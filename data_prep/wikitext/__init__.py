@@ -1,0 +1,1 @@
+"""WikiText-103 as the paper's ALM and BLM read it."""
