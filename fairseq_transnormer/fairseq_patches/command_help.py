@@ -27,11 +27,12 @@ def parse_or_show_all(
     if not HELP & set(words):
         return parse(parser, input_args, *arguments, **keywords)
     chosen = [word for word in words if word not in HELP]
-    # a missing DATA is no error here; by then the options are there
+    # a missing DATA is no error here; by then the options are there. fairseq raises the
+    # other two where no --arch or no --task has been chosen yet
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         try:
             parse(parser, chosen, *arguments, **keywords)
-        except SystemExit:
+        except (SystemExit, RuntimeError, KeyError):
             pass
     _describe(parser, chosen)
     parser.print_help()

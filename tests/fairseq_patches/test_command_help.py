@@ -8,13 +8,18 @@ import pytest
 from fairseq import options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
+import fairseq_transnormer  # noqa: F401 (as fairseq's commands import --user-dir)
 from tests.paths import USER_DIR
 
 
 def help_of(arch, capsys, *words):
-    chosen = ["--user-dir", str(USER_DIR), "--arch", arch, *words, "--help"]
+    return shown_by(options.get_training_parser(), capsys, "--arch", arch, *words)
+
+
+def shown_by(parser, capsys, *words):
+    chosen = ["--user-dir", str(USER_DIR), *words, "--help"]
     with pytest.raises(SystemExit) as ended:
-        options.parse_args_and_arch(options.get_training_parser(), chosen)
+        options.parse_args_and_arch(parser, chosen)
     assert ended.value.code == 0
     return re.sub(r"\s+", " ", capsys.readouterr().out)
 
@@ -50,4 +55,13 @@ def test_criterion_and_optimizer_are_shown(capsys):
     words = "--criterion chunked_cross_entropy --optimizer fused_adam".split()
     shown = help_of("transnormer_t1", capsys, "--task", "language_modeling", *words)
     for option in ("--sentence-avg", "--adam-betas", "--weight-decay FLOAT"):
+        assert option in shown
+
+
+@pytest.mark.parametrize("command", ["training", "validation", "generation"])
+def test_help_of_a_bare_command(command, capsys):
+    """Where neither a model nor a task is chosen yet."""
+    parser = getattr(options, f"get_{command}_parser")()
+    shown = shown_by(parser, capsys)
+    for option in ("--task ", "--criterion ", "--batch-size INT"):
         assert option in shown
