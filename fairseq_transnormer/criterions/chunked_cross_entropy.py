@@ -15,6 +15,8 @@ from fairseq.criterions.cross_entropy import (
 )
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
+from fairseq.models import FairseqEncoderModel, FairseqLanguageModel
+from torch import nn
 
 from ..modules.masked_language_model import target_positions
 from ..modules.padding import find_padding
@@ -30,7 +32,8 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
     """Cross entropy of the next tokens; ``cross_entropy`` for language models.
 
     Raises:
-        ValueError: the model's output layer is not one matrix.
+        ValueError: the model is no language model, or its output layer is not one
+            matrix.
     """
 
     def look_at_batch(self, sample: dict) -> dict:
@@ -49,6 +52,7 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
             the summed loss, the number of tokens or, with ``sentence_avg``, of
             sentences, and what is logged.
         """
+        _check_kind(model, FairseqLanguageModel, "future", _INSTEAD_OF_CAUSAL)
         targets = model.get_targets(sample, None)
         (total, losses), _ = model(
             **sample["net_input"], targets=targets, padding=sample.get("padding")
@@ -89,6 +93,7 @@ class ChunkedMaskedLm(MaskedLmLoss):
         Returns:
             the summed loss, the number of masked tokens, and what is logged.
         """
+        _check_kind(model, FairseqEncoderModel, "self", _INSTEAD_OF_MASKED)
         positions = sample.get("target_positions")
         if positions is None:
             positions = target_positions(sample["target"], self.padding_idx)
@@ -101,6 +106,41 @@ class ChunkedMaskedLm(MaskedLmLoss):
         loss = total if reduce else losses
         size = positions.numel()
         return loss, size, _logged(loss, sample["ntokens"], sample["nsentences"], size)
+
+
+_INSTEAD_OF_CAUSAL = (
+    "chunked_cross_entropy",
+    "language models, such as transnormer_t2 and transformer_lm; for encoders of "
+    "masked_lm: chunked_masked_lm; for others: cross_entropy",
+)
+_INSTEAD_OF_MASKED = (
+    "chunked_masked_lm",
+    "encoders of masked_lm, such as roberta_transnormer_t2 and roberta; for language "
+    "models: chunked_cross_entropy",
+)
+
+
+def _check_kind(
+    model: nn.Module, kind: type, target: str, words: tuple[str, str]
+) -> None:
+    """Refuse a model whose tokens predict something else.
+
+    An encoder would take the loss of its masked tokens for one of all tokens.
+
+    Args:
+        model: as fairseq's trainer wraps it.
+        kind: fairseq's class for such models.
+        target: what they predict, one of fairseq's ``supported_targets``.
+        words: the criterion's name, and which models are allowed.
+    """
+    while hasattr(model, "module"):
+        model = model.module
+    if isinstance(model, kind) and target in getattr(model, "supported_targets", ()):
+        return
+    name, allowed = words
+    raise ValueError(
+        f"criterion._name={name} with {type(model).__name__}; allowed: {allowed}"
+    )
 
 
 # fairseq notes it in checkpoints and resumes from those alone that have the same one;

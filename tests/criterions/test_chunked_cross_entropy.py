@@ -265,6 +265,34 @@ def test_other_output_layers_are_refused(model):
         causal_criterions()[1](model(), causal_sample())
 
 
+@pytest.mark.parametrize("name", ["ours", "roberta", "translates"])
+def test_models_of_another_kind_are_refused(name, one_worker):
+    """An encoder's loss would be that of its masked tokens over all tokens."""
+    others = {
+        "ours": lambda: build("roberta_transnormer_t2_tiny"),
+        "roberta": roberta,
+        "translates": lambda: MODEL_REGISTRY["bart"].build_model(_bart(), task()),
+    }
+    model = others[name]()
+    for each in (model, ModuleProxyWrapper(DistributedDataParallel(model))):
+        with refuses(ValueError, "chunked_cross_entropy", type(model).__name__):
+            causal_criterions()[1](each, masked_sample())
+    if name != "translates":
+        model = build("transnormer_t2_tiny") if name == "ours" else transformer_lm()
+    with refuses(ValueError, "chunked_masked_lm", type(model).__name__):
+        masked_criterions()[1](model, masked_sample())
+
+
+def _bart():
+    options = SimpleNamespace(encoder_layers=1, decoder_layers=1, max_positions=16)
+    for side in ("encoder", "decoder"):
+        for field in ("embed_dim", "ffn_embed_dim"):
+            setattr(options, f"{side}_{field}", 16)
+        setattr(options, f"{side}_attention_heads", 2)
+    ARCH_CONFIG_REGISTRY["bart_large"](options)
+    return options
+
+
 def _lstm_options():
     options = SimpleNamespace(
         tokens_per_sample=16, max_target_positions=16, criterion="cross_entropy"
