@@ -8,7 +8,7 @@ return, instead of logits, the sum of the losses and that of each target.
 from __future__ import annotations
 
 from fairseq.models import FairseqLanguageModel
-from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
+from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead, RobertaModel
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
@@ -62,12 +62,13 @@ def _output_projection(model: FairseqLanguageModel) -> nn.Linear:
         not isinstance(decoder, TransformerDecoderBase)
         or decoder.adaptive_softmax is not None
         or type(layer) is not nn.Linear
+        or type(decoder).output_layer is not TransformerDecoderBase.output_layer
     ):
         raise ValueError(
-            f"{type(model).__name__}: its output layer is not one matrix; allowed with "
-            "chunked criterions: this package's models, fairseq's transformer_lm "
-            "without an adaptive softmax (with it: criterion adaptive_loss; others: "
-            "cross_entropy)"
+            f"{type(model).__name__}, {type(decoder).__name__}: its output layer is "
+            "not one matrix; allowed with chunked criterions: this package's models, "
+            "fairseq's transformer_lm without an adaptive softmax (with it: criterion "
+            "adaptive_loss; others: cross_entropy)"
         )
     return layer
 
@@ -96,10 +97,20 @@ def encoder_loss(
     """What ``MaskedLanguageModel.output_loss`` is, of an encoder's features.
 
     encoder: this package's, or fairseq's RoBERTa.
+
+    Raises:
+        ValueError: another package's RoBERTa has a head of its own.
     """
     if not isinstance(encoder, RobertaEncoder):
         return encoder.output_loss(features, targets, positions)
     pad, head = encoder.dictionary.pad(), encoder.lm_head
+    own_layer = type(encoder).output_layer is not RobertaEncoder.output_layer
+    if type(head) is not RobertaLMHead or own_layer:
+        raise ValueError(
+            f"{type(encoder).__name__}: its output layer is not RoBERTa's; allowed with "
+            "chunked criterions: this package's encoders and fairseq's roberta (others: "
+            "masked_lm)"
+        )
     x, targets = at_targets(features, targets, positions, pad)
     x = head.layer_norm(head.activation_fn(head.dense(x)))
     return linear_cross_entropy(x, head.weight, targets, head.bias, ignore_index=pad)

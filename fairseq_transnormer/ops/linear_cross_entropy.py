@@ -53,7 +53,7 @@ def linear_cross_entropy(
         features: (..., C), any floating-point dtype.
         weight: (V, C), in the dtype of the features but for autocast.
         targets: int64 (...), in 0 ... V - 1 or ``ignore_index``.
-        bias: (V,) or None.
+        bias: (V,), likewise, or None.
         ignore_index: of targets that do not count.
         backend: of the softmax, "auto", "torch" or "triton".
 
@@ -62,7 +62,7 @@ def linear_cross_entropy(
         0 where a target does not count, which cannot. Both float32 (float64).
 
     Raises:
-        ValueError: shapes do not fit; the backend's name is not known, or
+        ValueError: shapes or dtypes do not fit; the backend's name is not known, or
             backend="triton" where it cannot run.
     """
     if features.shape[:-1] != targets.shape:
@@ -79,6 +79,13 @@ def linear_cross_entropy(
         raise ValueError(
             f"bias has shape {tuple(bias.shape)}; allowed: {tuple(weight.shape[:1])}"
         )
+    if not torch.is_autocast_enabled(features.device.type):
+        for name, x in (("weight", weight), ("bias", bias)):
+            if x is not None and x.dtype != features.dtype:
+                raise ValueError(
+                    f"{name} has {x.dtype} beside features of {features.dtype}; "
+                    f"allowed without autocast: {features.dtype}"
+                )
     # autograd.Function does not tell that gradients are switched off
     wanted = [needs_gradient(x) for x in (features, weight, bias)]
     total, losses = _LinearCrossEntropy.apply(

@@ -10,7 +10,7 @@ from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
-from fairseq.models.roberta.model import RobertaModel
+from fairseq.models.roberta.model import RobertaLMHead, RobertaModel
 from fairseq.models.transformer_lm import (
     TransformerLanguageModel,
     TransformerLanguageModelConfig,
@@ -291,6 +291,28 @@ def _bart():
         setattr(options, f"{side}_attention_heads", 2)
     ARCH_CONFIG_REGISTRY["bart_large"](options)
     return options
+
+
+def test_output_layers_of_subclasses_are_refused():
+    """They may do more than multiply by the matrix that they have."""
+
+    class Sharper:
+        def output_layer(self, *inputs, **keywords):
+            return 2 * super().output_layer(*inputs, **keywords)
+
+    class SharperHead(RobertaLMHead):
+        def forward(self, *inputs, **keywords):
+            return 2 * super().forward(*inputs, **keywords)
+
+    decodes, encodes, has_head = transformer_lm(), roberta(), roberta()
+    for part in (decodes.decoder, encodes.encoder):
+        part.__class__ = type("Own", (Sharper, type(part)), {})
+    has_head.encoder.lm_head.__class__ = SharperHead
+    with refuses(ValueError, "Own", "output layer", "cross_entropy"):
+        causal_criterions()[1](decodes, causal_sample())
+    for model, name in ((encodes, "Own"), (has_head, "RobertaEncoder")):
+        with refuses(ValueError, name, "output layer", "masked_lm"):
+            masked_criterions()[1](model, masked_sample())
 
 
 def _lstm_options():

@@ -169,3 +169,17 @@ def test_shapes_that_do_not_fit():
         linear_cross_entropy(x, weight[:, 1:], targets, b)
     with refuses(ValueError, "bias", "(300,)", "(301,)"):
         linear_cross_entropy(x, weight, targets, b[1:])
+
+
+def test_dtypes_that_do_not_fit():
+    """As F.linear, in place of products that are less exact than the weight."""
+    x, weight, targets, b = draw(torch.float32)
+    with refuses(ValueError, "weight", "float64", "float32"):
+        linear_cross_entropy(x, weight.double(), targets)
+    with refuses(ValueError, "weight", "float32", "bfloat16"):
+        linear_cross_entropy(x.bfloat16(), weight, targets)
+    with refuses(ValueError, "bias", "float16", "float32"):
+        linear_cross_entropy(x, weight, targets, b.half())
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = linear_cross_entropy(x.bfloat16(), weight, targets, b)
+    assert [g.dtype for g in gradients(total, x, weight)] == [torch.float32] * 2
