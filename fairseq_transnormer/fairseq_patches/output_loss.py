@@ -107,9 +107,9 @@ def encoder_loss(
     own_layer = type(encoder).output_layer is not RobertaEncoder.output_layer
     if type(head) is not RobertaLMHead or own_layer:
         raise ValueError(
-            f"{type(encoder).__name__}: its output layer is not RoBERTa's; allowed with "
-            "chunked criterions: this package's encoders and fairseq's roberta (others: "
-            "masked_lm)"
+            f"{type(encoder).__name__}: its output layer is not RoBERTa's; allowed "
+            "with chunked criterions: this package's encoders and fairseq's roberta "
+            "(others: masked_lm)"
         )
     x, targets = at_targets(features, targets, positions, pad)
     x = head.layer_norm(head.activation_fn(head.dense(x)))

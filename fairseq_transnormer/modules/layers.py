@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 
 import torch
@@ -109,9 +110,9 @@ class LayerStack(nn.Module):
 
     def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
+        self.names = parse_attention_types(config.attention_types)
         self.layers = nn.ModuleList(
-            build_layer(name, config, causal=causal)
-            for name in parse_attention_types(config.attention_types)
+            build_layer(name, config, causal=causal) for name in self.names
         )
         self.final_norm = None
         if config.norm_position == "pre" and not config.no_final_norm:
@@ -164,11 +165,10 @@ class LayerStack(nn.Module):
                 hidden_states.append(x if back is None else _rows(x, back))
 
         record(x)
-        call = _call
-        if self.compile_layers and self.training:
-            call = compiled_call()
+        compiles = self.compile_layers and self.training
         new_states = []
         for i, layer in enumerate(self.layers):
+            call = compiled_call(self.names[i]) if compiles else _call
             state = None if states is None else states[i]
             if self.checkpoint_activations and self.training:
                 x = checkpoint(
@@ -198,12 +198,15 @@ def _call(layer: nn.Module, *arguments):
 
 
 @functools.cache
-def compiled_call() -> Callable:
-    """``_call`` by torch.compile, in one for all: layers of a kind share their code.
+def compiled_call(name: str) -> Callable:
+    """``_call`` by torch.compile: layers of one name share their code.
 
-    A second length of the input makes code for any length.
+    A second length of the input makes code for any length. torch makes code for eight
+    kinds of inputs (lengths, batches, with pads and without) and then no more: each
+    name has eight of its own, since torch counts by code object.
     """
-    return torch.compile(_call)
+    call = types.FunctionType(_call.__code__.replace(co_name=f"call_{name}"), globals())
+    return torch.compile(call)
 
 
 def _rows(x: Tensor, order: Tensor) -> Tensor:

@@ -45,9 +45,11 @@ def without_generated_code(monkeypatch):
     """All of torch.compile but the compiler; how often the layers were compiled."""
     torch._dynamo.reset()
     counters.clear()
-    call = functools.cache(lambda: torch.compile(layers._call, backend="aot_eager"))
-    monkeypatch.setattr(layers, "compiled_call", call)
+    layers.compiled_call.cache_clear()
+    compiled = functools.partial(torch.compile, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", compiled)
     yield lambda: counters["stats"]["unique_graphs"]
+    layers.compiled_call.cache_clear()
     torch._dynamo.reset()
 
 
@@ -81,6 +83,15 @@ def test_compiled_layers_train_the_same(name, changes, without_generated_code):
         made.append(without_generated_code())
     # a layer's code may know of its input that it needs no gradient
     assert 0 < made[0] <= 3 and made[1] <= 2 * made[0]
+
+
+def test_each_kind_of_layer_has_a_limit_of_its_own(without_generated_code):
+    """torch.compile gives up on what it has compiled eight times."""
+    for name, layer in {"diag": torch.nn.ReLU(), "norm": torch.nn.Tanh()}.items():
+        call = layers.compiled_call(name)
+        for dimensions in range(1, 7):
+            call(layer, torch.randn([2] * dimensions))
+    assert without_generated_code() == 12
 
 
 def test_evaluation_compiles_nothing(without_generated_code):
