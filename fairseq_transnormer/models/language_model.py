@@ -142,7 +142,17 @@ class TransNormerLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model of a configuration for a language modelling task."""
+        """Build the model of a configuration for a language modelling task.
+
+        Raises:
+            ValueError: the task predicts a part of the dictionary.
+        """
+        words, predicted = len(task.source_dictionary), len(task.target_dictionary)
+        if predicted != words:
+            raise ValueError(
+                f"task.output_dictionary_size: {predicted} of {words} words are "
+                "predicted, and the model has one embedding for both; allowed: -1"
+            )
         config = as_dataclass(LanguageModelConfig, cfg)
         limit = getattr(cfg, "max_target_positions", None)
         limit = NO_LONGEST_LENGTH if limit is None else limit
