@@ -45,7 +45,7 @@ ALLOWED = {
         "subcommands",
     },
     "reproduce": {
-        *("__init__", "analysis", "argument_types", "checkpoints", "data"),
+        *("analysis", "argument_types", "checkpoints", "data"),
         *("generation", "hydra_train", "installation", "launching"),
         *("missing_packages", "modules", "subcommands"),
     },

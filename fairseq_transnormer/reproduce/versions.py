@@ -6,10 +6,10 @@ import platform
 import subprocess
 from pathlib import Path
 
-from .. import __version__
 from ..data.fingerprints import installed_versions
 from ..installation import CLONE
 
+PROJECT = "fairseq-transnormer"
 PACKAGES = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "numpy", "triton")
 
 
@@ -27,7 +27,7 @@ def commit() -> str:
     where git cannot tell.
     """
     if CLONE is None:
-        return f"version {__version__}"
+        return f"version {installed_versions((PROJECT,)).get(PROJECT, 'unknown')}"
     try:
         head = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no")
