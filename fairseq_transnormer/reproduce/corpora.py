@@ -21,6 +21,8 @@ from .presets import Preset
 MEANING = ("vocabulary", "classes", "sequences", "splits")
 FILES = ["dict.txt", *(f"{s}.{kind}" for s in SPLITS for kind in ("bin", "idx"))]
 
+HOW = "; --prepare makes it, or --data TASK=DIR names another folder"
+
 
 @dataclass(frozen=True)
 class Text:
@@ -147,15 +149,19 @@ def require(
 def foretell(
     preset: Preset, corpora: Iterable[Corpus], root: Path, prepare: bool
 ) -> dict[Corpus, str]:
-    """Print what ``require`` would run, and run nothing.
+    """Print what ``require`` would run, or refuse, and run nothing.
 
     Returns:
         the data that are not there yet, each with what is wrong.
 
     Raises:
-        ReproduceError: data are missing, and no command would make them.
+        ReproduceError: data are to be prepared, and no command would make them.
     """
     missing = _missing(corpora)
+    if not (prepare or preset.prepare_automatically):
+        for fault in missing.values():
+            print(f"data are missing: {fault}{HOW}")
+        return missing
     for command in _commands(preset, missing, root, prepare):
         print("data would be prepared:", shlex.join(command))
     return missing
@@ -169,8 +175,7 @@ def _missing(corpora: Iterable[Corpus]) -> dict[Corpus, str]:
 
 def _refuse(missing: dict[Corpus, str]) -> None:
     for fault in missing.values():
-        how = "; --prepare makes it, or --data TASK=DIR names another folder"
-        raise ReproduceError(fault + how)
+        raise ReproduceError(fault + HOW)
 
 
 def _commands(

@@ -156,7 +156,7 @@ def test_a_dry_run_touches_nothing(command, tmp_path, capsys):
     assert out.count("new ") == 1 and not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_prepares_no_data(command, tmp_path, refused, capsys):
+def test_a_dry_run_prepares_no_data(command, tmp_path, capsys):
     arguments, preset = command("--dry-run"), tmp_path / "tiny.yaml"
     content = yaml.safe_load(preset.read_text())
     content["tasks"]["masked_lm"]["data"] = str(tmp_path / "data")
@@ -170,7 +170,9 @@ def test_a_dry_run_prepares_no_data(command, tmp_path, refused, capsys):
     assert sorted(tmp_path.rglob("*")) == before
     content["prepare_automatically"] = False
     preset.write_text(yaml.safe_dump(content))
-    refused(arguments, tmp_path / "data", "--prepare", "--data")
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert_names(said, tmp_path / "data", "--prepare", "--data", "block_size=32/seed1")
     assert main([*arguments, "--prepare"]) == 0
     assert sorted(tmp_path.rglob("*")) == before
 
