@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from ..fairseq_patches.output_loss import encoder_loss
 from ..modules.config import EncoderConfig
 from ..modules.masked_language_model import MaskedLanguageModel
-from ..modules.options import choice, described, probability
+from ..modules.options import Choice, described, probability
 from .variants import as_dataclass
 
 logger = logging.getLogger(__name__)
 
-Pooling = choice("Pooling", ("first", "mean"), __name__)
+
+class Pooling(Choice, values=("first", "mean")):
+    """What a classification head reads of a row."""
 
 
 @dataclass

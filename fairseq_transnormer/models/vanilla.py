@@ -16,16 +16,19 @@ from fairseq.models.transformer import (
 )
 
 from ..modules.config import NormPosition
-from ..modules.options import check_fields, choice, described, probability
+from ..modules.options import Choice, check_fields, described, probability
 from .language_model import NO_LONGEST_LENGTH, FairseqLanguageModelConfig
 from .masked_language_model import ClassificationHeadConfig, TransNormerEncoderModel
 from .vanilla_decoding import FairseqDecoding
 from .variants import as_dataclass
 
-# what fairseq's modules can run: its "swish" is a class that it calls with the input
-VanillaActivation = choice("VanillaActivation", ("relu", "gelu"), __name__)
 # fairseq makes its table of sinusoids as long at first; it grows with the input
 FIRST_POSITIONS = 1024
+
+
+# what fairseq's modules can run: its "swish" is a class that it calls with the input
+class VanillaActivation(Choice, values=("relu", "gelu")):
+    """What the vanilla transformer puts its inner features through."""
 
 
 @dataclass

@@ -52,7 +52,8 @@ def register_variant(name: str, model: type, config: type, **defaults) -> None:
         bases=(config, GradientRecordingOptions, UtilisationOptions),
         namespace={"__doc__": config.__doc__},
     )
-    dataclass = with_defaults(config_name, config, model.__module__, **defaults)
+    namespace = {"__module__": model.__module__, "__doc__": config.__doc__}
+    dataclass = with_defaults(**defaults)(type(config_name, (config,), namespace))
     bases = (ChecksFields, RecordsGradients, LogsUtilisation, model)
     members = {"__module__": model.__module__, "fields": fields(dataclass)}
     variant = type(name, bases, members)

@@ -4,37 +4,49 @@ The defaults are TransNormer T2's. Field types are real types, not strings, beca
 fairseq reads them to make its command line.
 """
 
-from dataclasses import dataclass, field, fields, make_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..ops import BACKENDS
-from . import attentions  # noqa: F401 (registers them)
+from .attentions import AttentionOptions
 from .diag_attention import DiagActivation
 from .feed_forward import FeedForwardType
 from .norms import NormType
 from .options import (
     Activation,
+    Choice,
     FeatureMap,
     check_fields,
-    choice,
     described,
     probability,
 )
-from .registry import OPTIONS
 
-RelativePosition = choice("RelativePosition", ("lrpe", "none"), __name__)
-NormPosition = choice("NormPosition", ("pre", "post"), __name__)
-PositionalEmbeddingType = choice(
-    "PositionalEmbeddingType", ("sinusoidal", "learned", "none"), __name__
-)
-Backend = choice("Backend", BACKENDS, __name__)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
+
+
+class RelativePosition(Choice, values=("lrpe", "none")):
+    """How diag and norm attention encode the positions of queries and keys."""
+
+
+class NormPosition(Choice, values=("pre", "post")):
+    """Where a layer's norms stand."""
+
+
+class PositionalEmbeddingType(Choice, values=("sinusoidal", "learned", "none")):
+    """What is added to the token embedding."""
+
+
+class Backend(Choice, values=BACKENDS):
+    """Implementation of the ops."""
 
 
 @dataclass
-class LayerConfig(*OPTIONS.values()):
-    """A stack of layers; the values of the paper's causal T2.
-
-    The bases are the options of the registered attentions and layers.
-    """
+class LayerConfig(AttentionOptions):
+    """A stack of layers; the values of the paper's causal T2."""
 
     attention_types: str = described(
         "diag*3,norm*3",
@@ -100,7 +112,7 @@ class LayerConfig(*OPTIONS.values()):
         Backend("auto"), "implementation of the ops", training_only=True
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
 
@@ -152,18 +164,22 @@ class ClassifierConfig(LayerConfig):
     )
 
 
-def with_defaults(name: str, base: type, module: str, **defaults) -> type:
-    """A dataclass ``name`` of ``module``: ``base`` with other defaults."""
-    known = {each.name: each for each in fields(base)}
-    return make_dataclass(
-        name,
-        [
-            (key, known[key].type, field(default=value, metadata=known[key].metadata))
-            for key, value in defaults.items()
-        ],
-        bases=(base,),
-        namespace={"__module__": module, "__doc__": base.__doc__},
-    )
+def with_defaults(**defaults: Any) -> Callable[[type[Config]], type[Config]]:
+    """Class decorator: a dataclass that has the fields of its base, these with other
+    defaults.
+
+    Raises:
+        KeyError: the base has no such field.
+    """
+
+    def changed(kind: type[Config]) -> type[Config]:
+        known = {each.name: each for each in fields(kind)}
+        kind.__annotations__ = {key: known[key].type for key in defaults}
+        for key, value in defaults.items():
+            setattr(kind, key, field(default=value, metadata=known[key].metadata))
+        return dataclass(kind)
+
+    return changed
 
 
 # What sets T1 apart from T2, whose values the dataclasses above have (section 4.3).
@@ -190,17 +206,32 @@ LRA = {
     "attention_dropout": 0.1,
 }
 
-LanguageModelT1Config = with_defaults(
-    "LanguageModelT1Config", LanguageModelConfig, __name__, **T1
-)
-LanguageModelT2Config = with_defaults(
-    "LanguageModelT2Config", LanguageModelConfig, __name__
-)
-EncoderT1Config = with_defaults("EncoderT1Config", EncoderConfig, __name__, **BLM, **T1)
-EncoderT2Config = with_defaults("EncoderT2Config", EncoderConfig, __name__, **BLM)
-ClassifierT1Config = with_defaults(
-    "ClassifierT1Config", ClassifierConfig, __name__, **LRA, **T1
-)
-ClassifierT2Config = with_defaults(
-    "ClassifierT2Config", ClassifierConfig, __name__, **LRA
-)
+
+@with_defaults(**T1)
+class LanguageModelT1Config(LanguageModelConfig):
+    """A causal language model; the values of the paper's T1."""
+
+
+@dataclass
+class LanguageModelT2Config(LanguageModelConfig):
+    """A causal language model; the values of the paper's T2."""
+
+
+@with_defaults(**BLM, **T1)
+class EncoderT1Config(EncoderConfig):
+    """A bidirectional encoder; the values of the paper's T1."""
+
+
+@with_defaults(**BLM)
+class EncoderT2Config(EncoderConfig):
+    """A bidirectional encoder; the values of the paper's T2."""
+
+
+@with_defaults(**LRA, **T1)
+class ClassifierT1Config(ClassifierConfig):
+    """A classifier of whole sequences; the values of the paper's T1."""
+
+
+@with_defaults(**LRA)
+class ClassifierT2Config(ClassifierConfig):
+    """A classifier of whole sequences; the values of the paper's T2."""

@@ -5,6 +5,8 @@ memory. MKL reads a float32 weight that is higher than wide faster by columns, a
 several weights of one input faster as one.
 """
 
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,7 +23,7 @@ def lay_out_for_decoding(model: nn.Module) -> None:
         model: on a CPU, in evaluation.
     """
     for module in [*model.modules()]:
-        if hasattr(module, "merge_products"):
+        if isinstance(module, MergesProducts):
             module.merge_products()
     for module in model.modules():
         if isinstance(module, (SideBySide, nn.Linear, nn.Embedding)):
@@ -29,6 +31,14 @@ def lay_out_for_decoding(model: nn.Module) -> None:
             outputs, inputs = weight.shape
             if weight.dtype == torch.float32 and outputs >= inputs:
                 weight.data = weight.data.t().contiguous().t()
+
+
+@runtime_checkable
+class MergesProducts(Protocol):
+    """A module that multiplies one input by several weights."""
+
+    def merge_products(self) -> None:
+        """Make them one product, for good."""
 
 
 class SideBySide(nn.Module):
@@ -49,3 +59,6 @@ class SideBySide(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """(..., I) -> (..., O) for each layer, views of one tensor."""
         return F.linear(x, self.weight, self.bias).split_with_sizes(self.widths, -1)
+
+    if TYPE_CHECKING:
+        __call__ = forward

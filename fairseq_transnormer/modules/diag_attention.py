@@ -6,10 +6,12 @@ from ..ops import block_attention
 from .attention import Attention
 from .lrpe import LRPE
 from .norms import NormType, build_norm
-from .options import choice, described
+from .options import Choice, described
 from .registry import register_attention
 
-DiagActivation = choice("DiagActivation", ("softmax", "relu"), __name__)
+
+class DiagActivation(Choice, values=("softmax", "relu")):
+    """What DiagAttention puts its scores through."""
 
 
 @dataclass

@@ -1,11 +1,13 @@
 """The channel mixers: GLU (section 4.3) and the plain feed-forward network."""
 
+from typing import TYPE_CHECKING
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import gated_linear, gated_linear_unit, gated_silu
 from .cpu_decoding import SideBySide
-from .options import ACTIVATIONS, Activation, choice
+from .options import ACTIVATIONS, Activation, Choice
 from .plain_modules import all_plain
 
 
@@ -42,7 +44,8 @@ class GLU(nn.Module):
         layers = self.gate_proj, self.value_proj
         if all_plain(nn.Linear, *layers):
             self.merged = SideBySide(*layers)
-            self.gate_proj = self.value_proj = None
+            for name in ("gate_proj", "value_proj"):
+                self.register_module(name, None)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., embed_dim) -> (..., embed_dim)."""
@@ -64,6 +67,9 @@ class GLU(nn.Module):
             weight, bias = self.out_proj.weight, self.out_proj.bias
             return gated_linear(gate, value, weight, bias, backend=self.backend)
         return self.out_proj(F.dropout(x, self.dropout, self.training))
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class FFN(nn.Module):
@@ -92,6 +98,12 @@ class FFN(nn.Module):
         x = self.activation(self.in_proj(x))
         return self.out_proj(F.dropout(x, self.dropout, self.training))
 
+    if TYPE_CHECKING:
+        __call__ = forward
 
-FEED_FORWARDS = {"glu": GLU, "ffn": FFN}
-FeedForwardType = choice("FeedForwardType", FEED_FORWARDS, __name__)
+
+FEED_FORWARDS: dict[str, type[GLU] | type[FFN]] = {"glu": GLU, "ffn": FFN}
+
+
+class FeedForwardType(Choice, values=FEED_FORWARDS):
+    """A channel mixer."""

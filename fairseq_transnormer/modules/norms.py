@@ -1,12 +1,14 @@
 """Normalisations by name."""
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import rms_norm
 from ..ops.backend import accumulation_dtype
-from .options import choice
+from .options import Choice
 
 
 class SimpleRMSNorm(nn.Module):
@@ -26,6 +28,9 @@ class SimpleRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, eps=self.eps, backend=self.backend)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def extra_repr(self) -> str:
         return f"{self.dim}, eps={self.eps}"
@@ -65,6 +70,9 @@ class LayerNorm(nn.LayerNorm):
         y = F.layer_norm(x.to(dtype), self.normalized_shape, weight, bias, self.eps)
         return y.to(x.dtype)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class NoNorm(nn.Identity):
     """x itself."""
@@ -80,7 +88,10 @@ NORMS = {
     "layer_norm": LayerNorm,
     "none": NoNorm,
 }
-NormType = choice("NormType", NORMS, __name__)
+
+
+class NormType(Choice, values=NORMS):
+    """A norm."""
 
 
 def build_norm(kind: str, dim: int, eps: float, backend: str = "auto") -> nn.Module:

@@ -3,57 +3,98 @@
 A closed set of names is a ``Choice``: a wrong name is an error that lists all of them.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, field, fields
-from enum import Enum
-from typing import Any
+from enum import Enum, EnumMeta
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch.nn.functional as F
+from torch import Tensor
 
 from ..ops import FEATURE_MAPS
+
+if TYPE_CHECKING:
+    from enum import _EnumDict
 
 # metadata of fields that do not change what a trained model computes
 TRAINING_ONLY = "training_only"
 
 
-class Choice(str, Enum):
+class _NamedByValues(EnumMeta):
+    """Takes the members of an enumeration from ``class NAME(Choice, values=...)``."""
+
+    @classmethod
+    def __prepare__(  # type: ignore[override]  # EnumMeta's own is not as type's, too
+        metacls,
+        cls: str,
+        bases: tuple[type, ...],
+        values: Iterable[str] = (),
+        **keywords: Any,
+    ) -> _EnumDict:
+        members = super().__prepare__(cls, bases, **keywords)
+        for value in values:
+            members[value] = value
+        return members
+
+    def __new__(
+        metacls,
+        name: str,
+        bases: tuple[type, ...],
+        members: _EnumDict,
+        values: Iterable[str] = (),
+        **keywords: Any,
+    ) -> _NamedByValues:
+        return super().__new__(metacls, name, bases, members, **keywords)
+
+
+class Choice(str, Enum, metaclass=_NamedByValues):
     """Base of the enumerations of configuration values. A member is its own string.
 
-    Names equal values, since OmegaConf looks members up by name and the command line
-    by value.
+    ``class Pooling(Choice, values=("first", "mean"))`` has two members, whose names,
+    which need not be identifiers, equal their values: OmegaConf looks members up by
+    name and the command line by value.
     """
 
     def __str__(self) -> str:
         return self.value
 
     @classmethod
-    def _missing_(cls, value):
+    def _missing_(cls, value: object) -> NoReturn:
         allowed = ", ".join(member.value for member in cls)
         raise ValueError(f"{cls.__name__}={value!r}; allowed: {allowed}")
 
 
-def choice(name: str, values: Iterable[str], module: str) -> type[Choice]:
-    """Make an enumeration of ``values``, called ``name`` in ``module`` (for pickle)."""
-    return Choice(name, {value: value for value in values}, module=module)
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
 
 
-ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu}
+class FeatureMap(Choice, values=FEATURE_MAPS):
+    """phi of linear attention."""
 
-FeatureMap = choice("FeatureMap", FEATURE_MAPS, __name__)
-Activation = choice("Activation", ACTIVATIONS, __name__)
+
+class Activation(Choice, values=ACTIVATIONS):
+    """What a channel mixer puts its inner features through."""
+
+
+Value = TypeVar("Value")
 
 
 def described(
-    default,
+    default: Value,
     help_text: str,
     *,
     at_least: float | None = None,
     above: float | None = None,
     below: float | None = None,
     training_only: bool = False,
-):
-    """A dataclass field.
+) -> Value:
+    """A dataclass field; to a type checker its default, as ``dataclasses.field`` is.
 
     Args:
         default: its default; a ``Choice`` allows its members.
@@ -70,12 +111,12 @@ def described(
     )
 
 
-def probability(default: float, help_text: str):
+def probability(default: float, help_text: str) -> float:
     """A field for a dropout probability."""
     return described(default, help_text, at_least=0, below=1, training_only=True)
 
 
-def check_fields(config) -> None:
+def check_fields(config: Any) -> None:
     """Turn names into ``Choice`` members and hold numbers to their bounds.
 
     Raises:
@@ -86,7 +127,7 @@ def check_fields(config) -> None:
         setattr(config, each.name, checked(each, getattr(config, each.name)))
 
 
-def checked(each: Field, value: Any) -> Any:
+def checked(each: Field[Any], value: Any) -> Any:
     """The value of a field; a name as the ``Choice`` that it names.
 
     Raises:

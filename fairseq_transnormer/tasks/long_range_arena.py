@@ -8,12 +8,15 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
 
 from ..data.labelled_sequences import LabelledSequences, read_manifest
-from ..modules.options import choice, described
+from ..modules.options import Choice, described
 from .bucketed_sequences import BucketedSequences
 from .gradient_values import clip_gradient_values
 
 ARENAS = ("text", "listops", "retrieval", "pathfinder", "image")
-Arena = choice("Arena", ("any", *ARENAS), __name__)
+
+
+class Arena(Choice, values=("any", *ARENAS)):
+    """Which of the data sets is read."""
 
 
 @dataclass

@@ -193,10 +193,12 @@ def test_a_name_is_registered_once():
 
 
 def test_with_defaults_changes_defaults_only():
-    changed = with_defaults("Changed", LanguageModelConfig, __name__, dropout=0.3)
-    assert issubclass(changed, LanguageModelConfig) and changed.__module__ == __name__
+    @with_defaults(dropout=0.3)
+    class Changed(LanguageModelConfig):
+        pass
+
     before = {each.name: each for each in dataclasses.fields(LanguageModelConfig)}
-    after = {each.name: each for each in dataclasses.fields(changed)}
+    after = {each.name: each for each in dataclasses.fields(Changed)}
     assert before.keys() == after.keys()
     for name, field in after.items():
         assert field.type == before[name].type
@@ -204,9 +206,9 @@ def test_with_defaults_changes_defaults_only():
         expected = 0.3 if name == "dropout" else before[name].default
         assert field.default == expected
     assert LanguageModelConfig().dropout == 0.1
-    assert changed(dropout=0.1).dropout == 0.1
+    assert Changed(dropout=0.1).dropout == 0.1
     with pytest.raises(KeyError):
-        with_defaults("Wrong", LanguageModelConfig, __name__, no_such_field=1)
+        with_defaults(no_such_field=1)(type("Wrong", (LanguageModelConfig,), {}))
 
 
 def test_values_of_the_paper():

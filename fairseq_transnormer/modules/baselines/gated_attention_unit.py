@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +12,13 @@ from ... import ops
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.states import State
 from ..norms import NormType, build_norm
-from ..options import choice, described
+from ..options import Choice, described
 
-FarBias = choice("FarBias", ("clip", "rope"), __name__)
 ROPE_BASE = 10000.0
+
+
+class FarBias(Choice, values=("clip", "rope")):
+    """Relative biases of distances beyond ``flash_bias_positions``."""
 
 
 @dataclass
@@ -147,13 +151,41 @@ class GatedAttentionUnit(nn.Module, ABC):
     ) -> tuple[Tensor, State | None]:
         """(B, N, pairs, s) twice and (B, N, e) -> (B, N, e); in float32 (float64)."""
 
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        *,
+        return_state: Literal[True],
+    ) -> tuple[Tensor, State]: ...
+
+    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]:
+    ) -> Tensor | tuple[Tensor, State]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: bool = False,
+    ) -> Tensor | tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         y = self.norm(x)
         gate, value = self.gate_proj(y), F.silu(self.value_proj(y))

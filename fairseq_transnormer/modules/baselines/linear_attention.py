@@ -4,10 +4,14 @@ from dataclasses import dataclass
 
 from ...ops import linear_attention
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
-from ..options import FeatureMap, choice, described
+from ..options import Choice, FeatureMap, described
 from ..registry import register_attention
 
-LinearNormalizer = choice("LinearNormalizer", ("sum", "none"), __name__)
+
+class LinearNormalizer(Choice, values=("sum", "none")):
+    """What a 1+elu output is divided by."""
+
+
 # feature maps whose sums of scores are divisors
 NOT_NEGATIVE = ("1+elu", "relu")
 
