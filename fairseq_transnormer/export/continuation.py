@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import torch
 from torch import Tensor
 
 from ..modules import CausalLanguageModel
 from ..modules.sampling_settings import check_drawing
 from .errors import ExportError
+
+
+class Settings(TypedDict, total=False):
+    """What can be chosen in ``continue_tokens``, by name, for a type checker."""
+
+    max_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
 
 
 @torch.no_grad()

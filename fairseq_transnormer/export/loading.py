@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +15,13 @@ from ..data.subword_files import DICTIONARY, MASK, SENTENCEPIECE_MODEL, SPECIAL
 from ..missing_packages import explanation
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.registry import parse_attention_types
-from .continuation import continue_tokens
+from .continuation import Settings, continue_tokens
 from .errors import ExportError
 from .manifest import MANIFEST, WEIGHTS, Manifest
 from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,18 @@ class Exported:
     manifest: Manifest
     vocabulary: Vocabulary | None
 
-    def continue_tokens(self, tokens: Tensor, **settings) -> Tensor:
+    def continue_tokens(self, tokens: Tensor, **settings: Unpack[Settings]) -> Tensor:
         """``continuation.continue_tokens`` of this model, to the end of a line.
 
         tokens: int64 (B, N), with ``manifest.start_token`` in front.
         """
-        self._check_that_it_writes()
+        model = self._causal_model()
         special = self.manifest.special_tokens
         return continue_tokens(
-            self.model, tokens, end=special["eos"], pad=special["pad"], **settings
+            model, tokens, end=special["eos"], pad=special["pad"], **settings
         )
 
-    def continue_text(self, text: str, **settings) -> str:
+    def continue_text(self, text: str, **settings: Unpack[Settings]) -> str:
         """The text and what the model writes after it.
 
         Args:
@@ -56,20 +60,21 @@ class Exported:
             ExportError: a setting is not allowed; the model is bidirectional; the
                 export has no dictionary, or one of units that are not supported.
         """
-        self._check_that_it_writes()
+        model = self._causal_model()
         if self.vocabulary is None:
             raise ExportError(f"the export has no {DICTIONARY}; use continue_tokens")
         start = [self.manifest.start_token, *self.vocabulary.encode(text)]
-        device = self.model.embed_tokens.weight.device
+        device = model.embed_tokens.weight.device
         tokens = self.continue_tokens(torch.tensor([start], device=device), **settings)
         return self.vocabulary.decode(tokens[0, 1:].tolist())
 
-    def _check_that_it_writes(self) -> None:
-        if self.manifest.kind != "causal":
+    def _causal_model(self) -> CausalLanguageModel:
+        if not isinstance(self.model, CausalLanguageModel):
             raise ExportError(
                 f"{self.manifest.architecture} is bidirectional; only causal models "
                 "continue texts"
             )
+        return self.model
 
 
 def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exported:
@@ -114,7 +119,7 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
     return Exported(model.to(device).eval(), manifest, vocabulary)
 
 
-def safetensors():
+def safetensors() -> ModuleType:
     """``safetensors.torch``.
 
     Raises:

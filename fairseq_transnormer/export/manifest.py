@@ -146,21 +146,25 @@ class Manifest:
         return cls(**(content | {"config": config}))
 
 
-def _read_config(path: Path, kind: type, values: dict[str, Any]) -> LayerConfig:
-    types = {
-        each.name: str if issubclass(each.type, Choice) else each.type
-        for each in fields(kind)
+def _read_config(
+    path: Path, config: type[LayerConfig], values: dict[str, Any]
+) -> LayerConfig:
+    kinds: dict[str, Any] = {each.name: each.type for each in fields(config)}
+    types: dict[str, type] = {
+        name: str if issubclass(kind, Choice) else kind for name, kind in kinds.items()
     }
     _check_types(path, "config.", values, types)
     # of other fields that are not there, the default is what models did before
     fill_in(values, types)
     try:
-        return kind(**values)
+        return config(**values)
     except ValueError as error:
         raise ExportError(f"{path}: config.{error}") from error
 
 
-def _check_types(path: Path, prefix: str, values: dict, types: dict[str, type]) -> None:
+def _check_types(
+    path: Path, prefix: str, values: dict[str, Any], types: dict[str, type]
+) -> None:
     unknown = values.keys() - types.keys()
     if unknown:
         raise ExportError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..data.subword_files import OVERWRITE, SPECIAL, check_text, decode_byte_pieces
 from .errors import ExportError
@@ -26,12 +27,17 @@ class Vocabulary:
     sentencepiece_model: Path | None = None
     has_gpt2_units: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
-        self._processor = None
+        self._processor: Any = None
 
     @classmethod
-    def read(cls, dictionary: Path, *units, **kinds) -> Vocabulary:
+    def read(
+        cls,
+        dictionary: Path,
+        sentencepiece_model: Path | None = None,
+        has_gpt2_units: bool = False,
+    ) -> Vocabulary:
         """Read dict.txt: "SYMBOL COUNT" a line, and what fairseq appends to it.
 
         Raises:
@@ -58,7 +64,7 @@ class Vocabulary:
                 )
             known.add(symbol)
             symbols.append(symbol)
-        return cls(symbols, *units, **kinds)
+        return cls(symbols, sentencepiece_model, has_gpt2_units)
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a line; unknown symbols are <unk>.
@@ -85,7 +91,7 @@ class Vocabulary:
         text = "".join(names).replace("\N{LOWER ONE EIGHTH BLOCK}", " ").strip()
         return decode_byte_pieces(text)
 
-    def _sentencepiece(self):
+    def _sentencepiece(self) -> Any:
         if self._processor is None:
             try:
                 from sentencepiece import SentencePieceProcessor

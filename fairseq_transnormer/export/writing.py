@@ -64,9 +64,9 @@ def export_checkpoint(
         state = read_checkpoint(checkpoint, mmap=True)
     except CheckpointError as error:
         raise ExportError(str(error)) from error
-    cfg, weights = state.get("cfg"), state.get("model")
-    parts = [cfg.get(each) for each in ("model", "task")] if cfg else [None]
-    if not all(isinstance(each, dict) for each in (*parts, weights)):
+    cfg, weights = state.get("cfg") or {}, state.get("model")
+    parts = cfg.get("model"), cfg.get("task"), weights
+    if not all(isinstance(each, dict) for each in parts):
         raise ExportError(f"{checkpoint}: not a checkpoint of fairseq-train")
     kind = _kind(checkpoint, cfg["model"].get("_name"))
     tensors, notes = _plain_tensors(kind, state["model"])

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 from .errors import GenerationError
 from .settings import GenerationSettings
 
-if TYPE_CHECKING:
-    from .generator import GeneratedText, TextGenerator
-
 __all__ = [
     "GeneratedText",
     "GenerationError",
@@ -23,10 +20,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
-    """fairseq is imported when a generator is asked for, and not for the settings."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import generator
+if TYPE_CHECKING:
+    from .generator import GeneratedText, TextGenerator
+else:
 
-    return getattr(generator, name)
+    def __getattr__(name: str):
+        """fairseq is imported when a generator is asked for, not for the settings."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import generator
+
+        return getattr(generator, name)

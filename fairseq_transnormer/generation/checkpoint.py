@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import overwrite_args_by_name
@@ -92,7 +93,7 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _read_checkpoint(path: Path) -> dict:
+def _read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint as fairseq upgrades it; raises GenerationError if it is none."""
     try:
         # fairseq's loader lies inside fairseq_patches' check
@@ -107,7 +108,7 @@ def _read_checkpoint(path: Path) -> dict:
     return state
 
 
-def _check_architecture(path: Path, cfg) -> None:
+def _check_architecture(path: Path, cfg: Any) -> None:
     name = getattr(cfg["model"], "_name", None) or getattr(cfg["model"], "arch", None)
     ours = {
         each

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from ..checkpoints.identity import weights_fingerprint
 from ..subcommands import run_command
 from .errors import GenerationError
-from .settings import GenerationSettings
+from .settings import GenerationSettings, Settings
 
 if TYPE_CHECKING:
     from .generator import TextGenerator
@@ -70,9 +70,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> None:
-    settings = {
-        each.name: getattr(args, each.name) for each in fields(GenerationSettings)
-    }
+    settings = cast(
+        Settings,
+        {each.name: getattr(args, each.name) for each in fields(GenerationSettings)},
+    )
     # a wrong setting shall not wait for the checkpoint
     GenerationSettings(**settings)
     # fairseq: seconds that --help shall not cost
@@ -85,10 +86,10 @@ def _run(args: argparse.Namespace) -> None:
     if args.stream:
         _print_streams(generator, prompts, settings)
         return
-    prompts = list(prompts)
-    results = generator.generate(prompts, **settings)
+    all_prompts = list(prompts)
+    results = generator.generate(all_prompts, **settings)
     made_with = {"weights": weights_fingerprint(args.path)} if args.json else {}
-    for prompt, result in zip(prompts, results, strict=True):
+    for prompt, result in zip(all_prompts, results, strict=True):
         if args.json:
             found = {"prompt": prompt, **asdict(result), **made_with}
             print(json.dumps(found, ensure_ascii=False))
@@ -97,13 +98,13 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _print_streams(
-    generator: TextGenerator, prompts: Iterator[str], settings: dict
+    generator: TextGenerator, prompts: Iterator[str], settings: Settings
 ) -> None:
     """Each prompt as soon as it is there; with a seed, as if all ran together."""
-    seed = settings.pop("seed")
+    seed = settings["seed"]
     for number, prompt in enumerate(prompts):
-        own_seed = None if seed is None else seed + number
-        for piece in generator.stream(prompt, seed=own_seed, **settings):
+        settings["seed"] = None if seed is None else seed + number
+        for piece in generator.stream(prompt, **settings):
             print(piece, end="", flush=True)
         print(flush=True)
 

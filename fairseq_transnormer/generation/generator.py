@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, overload
 
 import torch
 from fairseq.hub_utils import GeneratorHubInterface
@@ -25,9 +26,12 @@ from .sampling import (
     SeededSampling,
     skip_the_loaders_draw,
 )
-from .settings import GenerationSettings
+from .settings import GenerationSettings, Settings
 from .streaming import iterate
 from .text import Detokenizer, TextPieces
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,19 @@ class TextGenerator:
         """Where the model runs."""
         return self.hub.device
 
+    # a string is a sequence of strings, too; what one is given decides
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self, prompts: str, **settings: Unpack[Settings]
+    ) -> GeneratedText: ...
+
+    @overload
     def generate(
-        self, prompts: str | Sequence[str], **settings
+        self, prompts: Sequence[str], **settings: Unpack[Settings]
+    ) -> list[GeneratedText]: ...
+
+    def generate(
+        self, prompts: str | Sequence[str], **settings: Unpack[Settings]
     ) -> GeneratedText | list[GeneratedText]:
         """Continue prompts; those of equal length run together.
 
@@ -132,14 +147,14 @@ class TextGenerator:
         streams = self._streams(chosen)
         for _ in range(chosen.lines):
             in_order = sorted(passages, key=Passage.can_run_with)
-            for _, group in groupby(in_order, key=Passage.can_run_with):
-                group = list(group)
+            for _, equal in groupby(in_order, key=Passage.can_run_with):
+                group = list(equal)
                 for i in range(0, len(group), chosen.batch_size):
                     batch = group[i : i + chosen.batch_size]
                     self._generate_line(batch, chosen, streams)
         return [self._result(each, chosen) for each in passages]
 
-    def stream(self, prompt: str, **settings) -> Iterator[str]:
+    def stream(self, prompt: str, **settings: Unpack[Settings]) -> Iterator[str]:
         """The text of ``generate(prompt, **settings)`` in pieces, as they come.
 
         The first piece is the prompt. ``close()`` of the iterator ends the generation.
@@ -186,7 +201,7 @@ class TextGenerator:
     def _symbols(self, prompt: str) -> list[str]:
         return tokenize_line(self.hub.apply_bpe(self.hub.tokenize(prompt)))
 
-    def _settings(self, settings: dict) -> GenerationSettings:
+    def _settings(self, settings: Settings) -> GenerationSettings:
         chosen = GenerationSettings(**settings)
         if (chosen.top_k or 0) > len(self.dictionary):
             raise GenerationError(

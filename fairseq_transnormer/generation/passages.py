@@ -23,7 +23,7 @@ class Passage:
     lines: list[list[int]] = field(default_factory=list)
     positional_scores: list[float] = field(default_factory=list)
 
-    def can_run_with(self) -> tuple:
+    def can_run_with(self) -> tuple[int, int, bool]:
         """Passages with equal ones can run as one batch."""
         return len(self.unread), self.forced, self.states is None
 

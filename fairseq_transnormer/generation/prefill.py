@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from fairseq.models import FairseqLanguageModel
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor
 
+from ..modules import CausalLanguageModel
 from ..ops import reorder_state
 from ..ops.states import State
 
@@ -66,16 +68,16 @@ class PrefilledModel(EnsembleModel):
         self.read_states: tuple[State, ...] = ()
         self.beam_size = 1
 
-    def set_decoder_beam_size(self, beam_size) -> None:
+    def set_decoder_beam_size(self, beam_size: int) -> None:
         """The generator says how many rows a prompt has."""
         self.beam_size = beam_size
 
     @property
-    def language_model(self):
+    def language_model(self) -> CausalLanguageModel:
         """The plain PyTorch model inside."""
         return self.single_model.decoder.model
 
-    def forward_encoder(self, net_input) -> Reading:
+    def forward_encoder(self, net_input: dict[str, Any]) -> Reading:
         """Read all prompts; ``read_states`` are the states after them."""
         features, self.read_states = self.language_model.features(
             net_input["unread"], net_input["states"], return_states=True
@@ -89,7 +91,11 @@ class PrefilledModel(EnsembleModel):
         )
 
     def forward_decoder(
-        self, tokens, encoder_outs, incremental_states, temperature=1.0
+        self,
+        tokens: Tensor,
+        encoder_outs: Reading,
+        incremental_states: list[dict[str, Any]],
+        temperature: float = 1.0,
     ) -> tuple[Tensor, None]:
         """Log-probabilities (rows, V) of the token after ``tokens`` (rows, step + 1).
 
@@ -118,7 +124,7 @@ class PrefilledModel(EnsembleModel):
         )
         return self._log_probs(features[:, -1], temperature), None
 
-    def reorder_encoder_out(self, encoder_outs, new_order) -> Reading:
+    def reorder_encoder_out(self, encoder_outs: Reading, new_order: Tensor) -> Reading:
         """Row i continues row ``new_order[i]``."""
         if encoder_outs.rows is not None:
             encoder_outs.rows = encoder_outs.rows[new_order]
@@ -127,7 +133,9 @@ class PrefilledModel(EnsembleModel):
             encoder_outs.states = _reorder(encoder_outs.states, new_order)
         return encoder_outs
 
-    def reorder_incremental_state(self, incremental_states, new_order) -> None:
+    def reorder_incremental_state(
+        self, incremental_states: list[dict[str, Any]], new_order: Tensor
+    ) -> None:
         """Nothing: the state is in what ``forward_encoder`` returned."""
 
     def _score_prompt(self, reading: Reading, temperature: float) -> Tensor:

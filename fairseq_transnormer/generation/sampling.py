@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.search import Sampling
 from torch import Tensor
 
@@ -70,7 +71,7 @@ class SeededSampling(Sampling):
         streams: a sample's ``id`` is the number of its stream.
     """
 
-    def __init__(self, like: Sampling, dictionary, streams: RandomStreams):
+    def __init__(self, like: Sampling, dictionary: Dictionary, streams: RandomStreams):
         super().__init__(dictionary, like.sampling_topk, like.sampling_topp)
         self.streams = streams
 

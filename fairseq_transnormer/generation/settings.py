@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ..modules.sampling_settings import check_drawing
 from .errors import GenerationError
 
 if TYPE_CHECKING:
     from fairseq.dataclass.configs import GenerationConfig
+
+
+class Settings(TypedDict, total=False):
+    """``GenerationSettings`` by name, for a type checker."""
+
+    max_new_tokens: int
+    min_new_tokens: int
+    beam: int
+    sampling: bool
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    length_penalty: float
+    seed: int | None
+    lines: int
+    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,7 @@ class GenerationSettings:
     lines: int = 1
     batch_size: int = 16
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         values = asdict(self)
         self._check("sampling", isinstance(values.pop("sampling"), bool), "True, False")
         check_drawing(GenerationError, **values)

@@ -6,8 +6,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 
-END = object()
-
 
 class Abandoned(Exception):
     """Nobody wants more: ends the function from inside its callback."""
@@ -19,7 +17,8 @@ def iterate(function: Callable[[Callable[[str], None]], None]) -> Iterator[str]:
     fairseq's generator is a loop that cannot be left and entered again, so it runs in a
     thread. That ends with the iterator; what it raises, the iterator raises.
     """
-    pieces = queue.SimpleQueue()
+    # None: there are no more
+    pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
     abandoned = threading.Event()
 
     def emit(piece: str) -> None:
@@ -31,7 +30,7 @@ def iterate(function: Callable[[Callable[[str], None]], None]) -> Iterator[str]:
     def work() -> None:
         try:
             function(emit)
-            pieces.put(END)
+            pieces.put(None)
         except Abandoned:
             pass
         except BaseException as error:
@@ -40,7 +39,7 @@ def iterate(function: Callable[[Callable[[str], None]], None]) -> Iterator[str]:
     worker = threading.Thread(target=work, name="generation", daemon=True)
     worker.start()
     try:
-        while (piece := pieces.get()) is not END:
+        while (piece := pieces.get()) is not None:
             if isinstance(piece, BaseException):
                 raise piece
             yield piece

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -100,13 +101,41 @@ class Attention(nn.Module, ABC):
         """
         return None
 
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        *,
+        return_state: Literal[True],
+    ) -> tuple[Tensor, State]: ...
+
+    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]:
+    ) -> Tensor | tuple[Tensor, State]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: bool = False,
+    ) -> Tensor | tuple[Tensor, State | None]:
         """Self-attention over x.
 
         Args:
@@ -122,12 +151,17 @@ class Attention(nn.Module, ABC):
         """
         positions = positions_after(state, x)
         inputs = self.inputs(x, positions)
-        output, new_state = self.attend(
+        # a subclass may project more than three
+        attend: Callable[..., tuple[Tensor, State | None]] = self.attend
+        output, new_state = attend(
             *inputs, positions, key_padding_mask, state, return_state
         )
         # an attention may hand over float32 where float16 would overflow
         output = self.out_proj(output.to(inputs[0].dtype))
         return (output, new_state) if return_state else output
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def inputs(self, x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         """What ``attend`` takes first: query, key and value, (B, N, H, D) each."""
@@ -148,19 +182,20 @@ class Attention(nn.Module, ABC):
         layers = self.q_proj, self.k_proj, self.v_proj
         if all_plain(nn.Linear, *layers):
             self.merged = SideBySide(*layers)
-            self.q_proj = self.k_proj = self.v_proj = None
+            for name in ("q_proj", "k_proj", "v_proj"):
+                self.register_module(name, None)
 
     def encoded(
         self, x: Tensor, positions: Tensor, lrpe: LRPE, feature_map: str = "identity"
     ) -> tuple[Tensor, ...]:
         """``project``, with query and key encoded after their feature map."""
-        layers = self.q_proj, self.k_proj, self.v_proj
+        q, k, v = self.q_proj, self.k_proj, self.v_proj
         # the copy of the weights pays where a backward pass follows
-        if self.training and all_plain(nn.Linear, *layers) and all_plain(LRPE, lrpe):
+        if self.training and all_plain(nn.Linear, q, k, v) and all_plain(LRPE, lrpe):
             return encoded_projections(
                 x,
-                tuple(layer.weight for layer in layers),
-                tuple(layer.bias for layer in layers),
+                (q.weight, k.weight, v.weight),
+                (q.bias, k.bias, v.bias),
                 lrpe.theta,
                 lrpe.reflection,
                 positions,

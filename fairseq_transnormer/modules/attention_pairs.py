@@ -1,8 +1,11 @@
 """DiagAttention and NormAttention in one layer: the paper's Table 12."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ..ops import PairState
+from .attention import Attention
 from .diag_attention import DiagAttention
 from .norm_attention import NormAttention
 from .registry import register_attention
@@ -15,16 +18,20 @@ class AttentionPair(nn.Module):
         first, second: ``Attention`` modules of one width.
     """
 
-    kinds = (DiagAttention, NormAttention)
+    kinds: tuple[type[Attention], type[Attention]] = (DiagAttention, NormAttention)
     constant_state = True
 
-    def __init__(self, first: nn.Module, second: nn.Module):
+    def __init__(self, first: Attention, second: Attention):
         super().__init__()
         self.first, self.second = first, second
 
     @classmethod
-    def from_config(cls, config, *, causal):
-        return cls(*(kind.from_config(config, causal=causal) for kind in cls.kinds))
+    def from_config(cls, config: Any, *, causal: bool) -> "AttentionPair":
+        first, second = cls.kinds
+        return cls(
+            first.from_config(config, causal=causal),
+            second.from_config(config, causal=causal),
+        )
 
     def mixing_flops(self, length: int) -> float:
         """Operations a token besides the projections; see ``model_flops``."""
@@ -41,14 +48,15 @@ class DiagThenNorm(AttentionPair):
         key_padding_mask: Tensor | None = None,
         state: PairState | None = None,
         return_state: bool = False,
-    ):
+    ) -> Tensor | tuple[Tensor, PairState]:
         """As ``Attention.forward``; the state is that of both."""
-        states = (None, None) if state is None else state
-        x = self.first(x, key_padding_mask, states[0], return_state)
-        x, first = x if return_state else (x, None)
-        x = self.second(x, key_padding_mask, states[1], return_state)
-        x, second = x if return_state else (x, None)
-        return (x, PairState(first, second)) if return_state else x
+        one, other = (None, None) if state is None else state
+        if not return_state:
+            x = self.first(x, key_padding_mask, one)
+            return self.second(x, key_padding_mask, other)
+        x, first = self.first(x, key_padding_mask, one, return_state=True)
+        x, second = self.second(x, key_padding_mask, other, return_state=True)
+        return x, PairState(first, second)
 
 
 @register_attention("norm_then_diag")
@@ -72,14 +80,12 @@ class DiagBesideNorm(AttentionPair):
         key_padding_mask: Tensor | None = None,
         state: PairState | None = None,
         return_state: bool = False,
-    ):
+    ) -> Tensor | tuple[Tensor, PairState]:
         """As ``Attention.forward``; the state is that of both."""
-        states = (None, None) if state is None else state
-        parts = [
-            attention(x, key_padding_mask, own, return_state)
-            for attention, own in zip((self.first, self.second), states, strict=True)
-        ]
+        one, other = (None, None) if state is None else state
         if not return_state:
-            return parts[0] + parts[1]
-        (one, first), (other, second) = parts
-        return one + other, PairState(first, second)
+            y = self.first(x, key_padding_mask, one)
+            return y + self.second(x, key_padding_mask, other)
+        y, first = self.first(x, key_padding_mask, one, return_state=True)
+        z, second = self.second(x, key_padding_mask, other, return_state=True)
+        return y + z, PairState(first, second)

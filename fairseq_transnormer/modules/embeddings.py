@@ -1,6 +1,7 @@
 """Absolute positions, numbered from 0 at the first real token of a row."""
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,9 @@ class SinusoidalPositions(nn.Module):
             encoded = nn.functional.pad(encoded, (0, 1))
         return encoded
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
 
 class LearnedPositions(nn.Embedding):
     """A learned vector for each position.
@@ -80,3 +84,6 @@ class LearnedPositions(nn.Embedding):
                 f"max_positions={self.max_positions}"
             )
         return super().forward(positions + self.offset)
+
+    if TYPE_CHECKING:
+        __call__ = forward

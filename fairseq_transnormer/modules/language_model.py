@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,40 @@ class CausalLanguageModel(nn.Module):
         elif config.output_bias:
             self.output_bias = nn.Parameter(torch.zeros(vocab_size))
 
+    @overload
+    def forward(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        return_states: Literal[False] = False,
+        *,
+        targets: None = None,
+        padding: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        *,
+        return_states: Literal[True],
+        targets: None = None,
+        padding: str | None = None,
+    ) -> tuple[Tensor, tuple[State, ...]]: ...
+
+    @overload
+    def forward(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        return_states: Literal[False] = False,
+        *,
+        targets: Tensor,
+        padding: str | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
     def forward(
         self,
         tokens: Tensor,
@@ -69,7 +104,17 @@ class CausalLanguageModel(nn.Module):
         *,
         targets: Tensor | None = None,
         padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, ...]:
+    ) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, tuple[State, ...]]: ...
+
+    def forward(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        return_states: bool = False,
+        *,
+        targets: Tensor | None = None,
+        padding: str | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, tuple[State, ...]]:
         """Logits of the next token at each position, or their loss.
 
         Args:
@@ -87,14 +132,57 @@ class CausalLanguageModel(nn.Module):
         Returns:
             (B, N, vocab_size), and the states where asked for; with ``targets`` what
             ``output_loss`` returns.
+
+        Raises:
+            ValueError: states are asked for besides the loss.
         """
-        x = self.features(tokens, states, return_states, padding=padding)
         if targets is not None:
+            if return_states:
+                raise ValueError(
+                    "targets with return_states=True; allowed: one of them"
+                )
+            x = self.features(tokens, states, padding=padding)
             return self.output_loss(x, targets)
         if return_states:
-            x, states = x
+            x, states = self.features(
+                tokens, states, return_states=True, padding=padding
+            )
             return self.output(x), states
-        return self.output(x)
+        return self.output(self.features(tokens, states, padding=padding))
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    @overload
+    def features(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        return_states: Literal[False] = False,
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def features(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        *,
+        return_states: Literal[True],
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
+    ) -> tuple[Tensor, tuple[State, ...]]: ...
+
+    @overload
+    def features(
+        self,
+        tokens: Tensor,
+        states: tuple[State, ...] | None = None,
+        return_states: bool = False,
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
+    ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
 
     def features(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,6 @@ from torch.utils.checkpoint import checkpoint
 
 from ..ops import add_and_norm, add_dropped, norm_beside
 from ..ops.states import State
-from .attention import Attention
 from .config import LayerConfig
 from .feed_forward import FEED_FORWARDS
 from .norms import SimpleRMSNorm, build_norm
@@ -29,10 +29,10 @@ class TransNormerLayer(nn.Module):
 
     Args:
         config: widths, norms, channel mixer and dropout.
-        attention: the token mixer.
+        attention: the token mixer, called as an ``Attention``.
     """
 
-    def __init__(self, config: LayerConfig, attention: Attention):
+    def __init__(self, config: LayerConfig, attention: nn.Module):
         super().__init__()
 
         def norm() -> nn.Module:
@@ -52,13 +52,41 @@ class TransNormerLayer(nn.Module):
         self.pre_norm = config.norm_position == "pre"
         self.dropout = config.dropout
 
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        *,
+        return_state: Literal[True],
+    ) -> tuple[Tensor, State]: ...
+
+    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]:
+    ) -> Tensor | tuple[Tensor, State]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: State | None = None,
+        return_state: bool = False,
+    ) -> Tensor | tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         norms = self.attention_norm, self.feed_forward_norm
         if self.pre_norm and all_plain(SimpleRMSNorm, *norms):
@@ -70,6 +98,9 @@ class TransNormerLayer(nn.Module):
         y = self.feed_forward_norm(x) if self.pre_norm else x
         x = self._add(x, self.feed_forward(y), self.feed_forward_norm)
         return (x, state) if return_state else x
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def _one_norm_a_sum(self, x, key_padding_mask, state, return_state):
         """``forward`` of a pre-norm layer, each sum together with the norm after it."""
@@ -130,6 +161,40 @@ class LayerStack(nn.Module):
         )
         return min((limit for limit in limits if limit is not None), default=None)
 
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        states: tuple[State, ...] | None = None,
+        return_states: Literal[False] = False,
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        states: tuple[State, ...] | None = None,
+        *,
+        return_states: Literal[True],
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
+    ) -> tuple[Tensor, tuple[State, ...]]: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        states: tuple[State, ...] | None = None,
+        return_states: bool = False,
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
+    ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
+
     def forward(
         self,
         x: Tensor,
@@ -155,7 +220,7 @@ class LayerStack(nn.Module):
             meaning.
         """
         order = tokens_first(key_padding_mask, padding)
-        if order is not None:
+        if order is not None and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.gather(1, order)
             x = _rows(x, order)
         back = None if order is None else order.argsort(dim=1)
@@ -191,6 +256,9 @@ class LayerStack(nn.Module):
         if back is not None:
             x = _rows(x, back)
         return (x, tuple(new_states)) if return_states else x
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 def _call(layer: nn.Module, *arguments):

@@ -1,5 +1,7 @@
 """LRPE as a module: the learned angles and the fixed direction of one layer."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
@@ -63,3 +65,6 @@ class LRPE(Float32Module):
             feature_map=feature_map,
             backend=self.backend,
         )
+
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, overload
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,10 +20,11 @@ class MaskedLanguageModelHead(nn.Module):
 
     Args:
         embed_dim: width of x.
-        weight: (vocab_size, embed_dim), shared with the embedding if it is tied.
+        weight: a parameter, (vocab_size, embed_dim), shared with the embedding if it is
+            tied.
     """
 
-    def __init__(self, embed_dim: int, weight: nn.Parameter):
+    def __init__(self, embed_dim: int, weight: Tensor):
         super().__init__()
         self.dense = nn.Linear(embed_dim, embed_dim)
         self.layer_norm = nn.LayerNorm(embed_dim)
@@ -31,6 +34,9 @@ class MaskedLanguageModelHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """(..., embed_dim) -> logits (..., vocab_size)."""
         return F.linear(self._transformed(features), self.weight, self.bias)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def loss(
         self, features: Tensor, targets: Tensor, ignore_index: int
@@ -72,7 +78,7 @@ class MaskedLanguageModel(nn.Module):
         super().__init__()
         self.padding_idx, self.dropout = padding_idx, config.dropout
         self.embed_tokens = nn.Embedding(vocab_size, config.embed_dim, padding_idx)
-        self.embed_positions = None
+        self.embed_positions: LearnedPositions | SinusoidalPositions | None = None
         if config.positional_embedding == "learned":
             self.embed_positions = LearnedPositions(
                 config.max_positions, config.embed_dim, padding_idx
@@ -129,6 +135,39 @@ class MaskedLanguageModel(nn.Module):
             x = x.masked_fill(mask.unsqueeze(-1), 0)
         return self.stack(x, mask, hidden_states=hidden_states, padding=padding)
 
+    @overload
+    def forward(
+        self,
+        tokens: Tensor,
+        masked_tokens: Tensor | None = None,
+        *,
+        targets: None = None,
+        positions: None = None,
+        padding: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        tokens: Tensor,
+        masked_tokens: Tensor | None = None,
+        *,
+        targets: Tensor,
+        positions: Tensor | None = None,
+        padding: str | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def forward(
+        self,
+        tokens: Tensor,
+        masked_tokens: Tensor | None = None,
+        *,
+        targets: Tensor | None = None,
+        positions: Tensor | None = None,
+        padding: str | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]: ...
+
     def forward(
         self,
         tokens: Tensor,
@@ -155,6 +194,9 @@ class MaskedLanguageModel(nn.Module):
         if targets is not None:
             return self.output_loss(x, targets, positions)
         return self.lm_head(x if masked_tokens is None else x[masked_tokens])
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def output_loss(
         self, features: Tensor, targets: Tensor, positions: Tensor | None = None

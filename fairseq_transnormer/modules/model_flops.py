@@ -52,16 +52,17 @@ def layer_flops(
     for module in layers.modules():
         if isinstance(module, nn.Linear):
             total += 2 * module.weight.numel()
-        elif type(module) in (others or ()):
+        elif others is not None and type(module) in others:
             total += others[type(module)](module, length)
         elif isinstance(module, mixers):
-            if _counts(type(module)):
-                total += module.mixing_flops(length)
-                continue
-            raise ValueError(
-                f"model FLOPs of {type(module).__name__} are not counted; counted are "
-                f"{', '.join(_counted())}"
-            )
+            count = getattr(module, "mixing_flops", None)
+            flops = None if count is None else count(length)
+            if flops is None:
+                raise ValueError(
+                    f"model FLOPs of {type(module).__name__} are not counted; counted "
+                    f"are {', '.join(_counted())}"
+                )
+            total += flops
     return total
 
 
@@ -79,11 +80,10 @@ def output_flops(
     return 2 * embed_dim * (vocab_size + dense * embed_dim) * predicted
 
 
-def _counts(kind: type) -> bool:
-    found = getattr(kind, "mixing_flops", None)
-    return found not in (None, Attention.mixing_flops)
-
-
 def _counted() -> list[str]:
-    kinds = ATTENTIONS | LAYERS
-    return [name for name in token_mixers() if _counts(kinds[name])]
+    kinds, uncounted = ATTENTIONS | LAYERS, (None, Attention.mixing_flops)
+    return [
+        name
+        for name in token_mixers()
+        if getattr(kinds[name], "mixing_flops", None) not in uncounted
+    ]

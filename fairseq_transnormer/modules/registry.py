@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from torch import nn
 
+
+class TokenMixer(Protocol):
+    """An ``Attention``, or what stands for one or for a whole layer."""
+
+    @classmethod
+    def from_config(cls, config: Any, *, causal: bool) -> nn.Module:
+        """Build it as a configuration describes it."""
+
+
+Mixer = TypeVar("Mixer", bound=type[TokenMixer])
 # attentions, which stand in a TransNormerLayer, and layers that stand for themselves
-ATTENTIONS: dict[str, type[nn.Module]] = {}
-LAYERS: dict[str, type[nn.Module]] = {}
+ATTENTIONS: dict[str, type[TokenMixer]] = {}
+LAYERS: dict[str, type[TokenMixer]] = {}
 # a count is looked at before that many layers are made
 MOST_LAYERS = 1000
 # dataclasses of the fields that these add to the configuration
-OPTIONS: dict[str, type] = {}
+OPTIONS: dict[str, type[Any]] = {}
 
 
-def register_attention(name: str, options: type | None = None):
+def register_attention(
+    name: str, options: type[Any] | None = None
+) -> Callable[[Mixer], Mixer]:
     """Class decorator: make an ``Attention`` known to configurations as ``name``.
 
     Args:
@@ -26,7 +40,9 @@ def register_attention(name: str, options: type | None = None):
     return _register(ATTENTIONS, name, options)
 
 
-def register_layer(name: str, options: type | None = None):
+def register_layer(
+    name: str, options: type[Any] | None = None
+) -> Callable[[Mixer], Mixer]:
     """Class decorator: make a whole layer known to configurations as ``name``.
 
     It has ``from_config(config, *, causal)`` as an ``Attention`` has and ``forward`` as
@@ -57,7 +73,7 @@ def parse_attention_types(notation: str) -> list[str]:
         ValueError: a name is not registered, a count is not a positive number, or
             there is no layer, or more than ``MOST_LAYERS``.
     """
-    names = []
+    names: list[str] = []
     shown = repr(notation)[:200]
     for part in str(notation).split(","):
         match = re.fullmatch(r"\s*([^*\s]+)\s*(?:\*\s*([1-9][0-9]*)\s*)?", part)
@@ -76,8 +92,10 @@ def parse_attention_types(notation: str) -> list[str]:
     return names
 
 
-def _register(kind: dict[str, type], name: str, options: type | None):
-    def register(cls: type) -> type:
+def _register(
+    kind: dict[str, type[TokenMixer]], name: str, options: type[Any] | None
+) -> Callable[[Mixer], Mixer]:
+    def register(cls: Mixer) -> Mixer:
         if name in ATTENTIONS or name in LAYERS:
             raise ValueError(
                 f"attention {name!r} is registered already; allowed: a name besides "

@@ -21,7 +21,7 @@ INTEGERS = {
     "top_k": (1, MOST_TOKENS),
     "seed": (0, 2**63 - 1),
 }
-NUMBERS = {
+NUMBERS: dict[str, tuple[float, float]] = {
     "temperature": (COLDEST, HOTTEST),
     # a length to the power of it is a float
     "length_penalty": (-50, 50),
@@ -41,20 +41,25 @@ def check_drawing(error: type[Exception], **settings: Any) -> None:
         wrong = f"{name}={repr(value)[:80]}; allowed: "
         if name in INTEGERS:
             least, most = INTEGERS[name]
-            # True is an integer, but not meant as one
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            if not _is(numbers.Integral, value):
                 raise error(f"{wrong}whole numbers, {least} to {_shown(most)}")
             if not least <= value <= most:
                 raise error(f"{wrong}{least} to {_shown(most)}")
             continue
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        if not _is(numbers.Real, value):
             raise error(f"{wrong}numbers")
         if name == "top_p":
             if not 0 < value <= 1:
                 raise error(f"{wrong}more than 0, up to 1")
-        elif not NUMBERS[name][0] <= value <= NUMBERS[name][1]:
-            least, most = NUMBERS[name]
-            raise error(f"{wrong}{least:g} to {most:g}")
+            continue
+        smallest, largest = NUMBERS[name]
+        if not smallest <= value <= largest:
+            raise error(f"{wrong}{smallest:g} to {largest:g}")
+
+
+def _is(kind: type, value: Any) -> bool:
+    # True is an integer, but not meant as one
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _shown(most: int) -> str:

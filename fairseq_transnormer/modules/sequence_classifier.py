@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -45,7 +47,7 @@ class SequenceClassifier(nn.Module):
         self.sequences, self.dropout = sequences, config.dropout
         # every id is a token, 0 as well: no padding index
         self.embed_tokens = nn.Embedding(vocabulary, config.embed_dim)
-        self.embed_positions = None
+        self.embed_positions: LearnedPositions | SinusoidalPositions | None = None
         if config.positional_embedding == "learned":
             self.embed_positions = LearnedPositions(
                 config.max_positions, config.embed_dim
@@ -118,3 +120,6 @@ class SequenceClassifier(nn.Module):
             pooled = [torch.cat((a, b, a * b, a - b), dim=-1)]
         (x,) = pooled
         return self.head(x)
+
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -6,6 +6,8 @@ keys, E of values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,7 +24,7 @@ def identity(x: Tensor) -> Tensor:
 
 
 # phi, which queries and keys go through, by name
-FEATURE_MAPS = {
+FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
     "elu": F.elu,
     "1+elu": one_plus_elu,
     "relu": F.relu,
@@ -30,7 +32,7 @@ FEATURE_MAPS = {
 }
 # phi'(x) as a function of phi(x), for those that it determines well: at relu's kink the
 # last bit of phi(x) decides
-DERIVATIVES_FROM_OUTPUT = {
+DERIVATIVES_FROM_OUTPUT: dict[str, Callable[[Tensor], Tensor]] = {
     "elu": lambda y: (y + 1).clamp(0, 1),
     "1+elu": lambda y: y.clamp(0, 1),
     "identity": torch.ones_like,
@@ -131,7 +133,8 @@ def real_lengths(
     """
     batch, length = tensor.shape[:2]
     if key_padding_mask is not None:
-        length = (~key_padding_mask).sum(1)
-    elif before is None:
-        return torch.full((batch,), length, dtype=torch.int64, device=tensor.device)
-    return length if before is None else before + length
+        real = (~key_padding_mask).sum(1)
+        return real if before is None else before + real
+    if before is not None:
+        return before + length
+    return torch.full((batch,), length, dtype=torch.int64, device=tensor.device)

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,6 +34,10 @@ TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # whether "auto" treats the interpreter as a GPU, for tests
 INTERPRETER_IS_A_DEVICE = False
+
+# of an op; it has the op's signature
+Implementation = TypeVar("Implementation")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Kernels(NamedTuple):
@@ -72,11 +76,11 @@ def resolve_backend(backend: str) -> str:
 
 
 def select(
-    implementations: Mapping[str, Callable],
+    implementations: Mapping[str, Implementation],
     backend: str,
     tensors: Sequence[Tensor],
     kernels: Callable[[], Kernels],
-) -> Callable:
+) -> Implementation:
     """The implementation of an op that ``backend`` stands for.
 
     ``"auto"`` prefers Triton: it takes it on CUDA devices for what the kernels have and
@@ -130,7 +134,7 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return x.dtype
 
 
-def autocast_disabled(tensor: Tensor) -> AbstractContextManager:
+def autocast_disabled(tensor: Tensor) -> AbstractContextManager[Any]:
     """Context in which autocast leaves the float32 sums alone."""
     device_type = tensor.device.type
     if not torch.is_autocast_enabled(device_type):
@@ -146,12 +150,12 @@ def needs_gradient(*tensors: Tensor | None) -> bool:
     )
 
 
-def constant_when_compiled(function: Callable) -> Callable:
+def constant_when_compiled(function: Function) -> Function:
     """``torch.compiler.assume_constant_result`` without its import of torch._dynamo.
 
     That takes more than a second of every process, compiling or not.
     """
-    function._dynamo_marked_constant = True
+    vars(function)["_dynamo_marked_constant"] = True
     return function
 
 

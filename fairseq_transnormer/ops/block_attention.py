@@ -9,8 +9,10 @@ Letters: B batch, N length, H heads, D head width of queries and keys, E of valu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from operator import index
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -36,18 +38,76 @@ from .verification.trials import (
 ACTIVATIONS = ("softmax", "relu")
 
 
-def _triton_block_attention(*arguments, **keywords):
+def _triton_block_attention(
+    *arguments: Tensor, **keywords: Any
+) -> Tensor | tuple[Tensor, BlockAttentionState]:
     # imported when it is first called: Triton need not be installed
     from .triton_ops.block_attention.launch import block_attention
 
     return block_attention(*arguments, **keywords)
 
 
-_IMPLEMENTATIONS = {
+_IMPLEMENTATIONS: dict[
+    str, Callable[..., Tensor | tuple[Tensor, BlockAttentionState]]
+] = {
     "torch": torch_block_attention.block_attention,
     "reference": reference.block_attention,
     "triton": _triton_block_attention,
 }
+
+
+@overload
+def block_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    block_size: int,
+    causal: bool,
+    activation: str = "softmax",
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: BlockAttentionState | None = None,
+    return_state: Literal[False] = False,
+    backend: str = "auto",
+) -> Tensor: ...
+
+
+@overload
+def block_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    block_size: int,
+    causal: bool,
+    activation: str = "softmax",
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: BlockAttentionState | None = None,
+    return_state: Literal[True],
+    backend: str = "auto",
+) -> tuple[Tensor, BlockAttentionState]: ...
+
+
+@overload
+def block_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    block_size: int,
+    causal: bool,
+    activation: str = "softmax",
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: BlockAttentionState | None = None,
+    return_state: bool = False,
+    backend: str = "auto",
+) -> Tensor | tuple[Tensor, BlockAttentionState]: ...
 
 
 def block_attention(

@@ -36,7 +36,7 @@ def attend_in_blocks(
     key_padding_mask: Tensor | None,
     initial_state: BlockAttentionState | None,
     return_state: bool,
-):
+) -> Tensor | tuple[Tensor, BlockAttentionState]:
     """What ``ops.block_attention`` returns, by an implementation's two functions.
 
     Args:

@@ -6,7 +6,9 @@ keys, E of values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -42,7 +44,7 @@ def _triton_linear_attention(
     eps: float,
     initial_state: LinearAttentionState | None,
     return_state: bool,
-):
+) -> Tensor | tuple[Tensor, LinearAttentionState]:
     """Which kernels take a call. Nothing there uses atomics."""
     # imported when it is first called: Triton need not be installed
     from .triton_ops import linear_attention as kernels
@@ -87,11 +89,64 @@ def _triton_linear_attention(
     return output, LinearAttentionState(state, vector if normalize else None, length)
 
 
-_IMPLEMENTATIONS = {
+_IMPLEMENTATIONS: dict[
+    str, Callable[..., Tensor | tuple[Tensor, LinearAttentionState]]
+] = {
     "torch": torch_linear_attention.linear_attention,
     "reference": reference.linear_attention,
     "triton": _triton_linear_attention,
 }
+
+
+@overload
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    feature_map: str = "identity",
+    key_padding_mask: Tensor | None = None,
+    normalize: bool = False,
+    eps: float = 1e-6,
+    initial_state: LinearAttentionState | None = None,
+    return_state: Literal[False] = False,
+    backend: str = "auto",
+) -> Tensor: ...
+
+
+@overload
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    feature_map: str = "identity",
+    key_padding_mask: Tensor | None = None,
+    normalize: bool = False,
+    eps: float = 1e-6,
+    initial_state: LinearAttentionState | None = None,
+    return_state: Literal[True],
+    backend: str = "auto",
+) -> tuple[Tensor, LinearAttentionState]: ...
+
+
+@overload
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    feature_map: str = "identity",
+    key_padding_mask: Tensor | None = None,
+    normalize: bool = False,
+    eps: float = 1e-6,
+    initial_state: LinearAttentionState | None = None,
+    return_state: bool = False,
+    backend: str = "auto",
+) -> Tensor | tuple[Tensor, LinearAttentionState]: ...
 
 
 def linear_attention(
@@ -153,7 +208,7 @@ def linear_attention(
         batch, _, *heads_and_width = key.shape
         shape = (batch, *heads_and_width, value.shape[-1])
         check_state_tensor("key_value", initial_state.key_value, shape)
-        if normalize:
+        if normalize and initial_state.key_sum is not None:
             check_state_tensor("key_sum", initial_state.key_sum, shape[:-1])
     implementation = select(
         _IMPLEMENTATIONS,

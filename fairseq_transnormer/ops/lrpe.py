@@ -5,6 +5,7 @@ Letters: B batch, N length, H heads, D head width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
 
 import torch
@@ -80,8 +81,9 @@ def lrpe(
 
     def kernels() -> Kernels:
         # a number, also where torch.compile leaves sizes open
-        known = {"width": index(width), "feature_map": feature_map}
-        return Kernels("lrpe", lambda: known, widths=(known["width"],), products=False)
+        size = index(width)
+        known = {"width": size, "feature_map": feature_map}
+        return Kernels("lrpe", lambda: known, widths=(size,), products=False)
 
     implementation = select(_IMPLEMENTATIONS, backend, (query, key), kernels)
     return implementation(
@@ -104,7 +106,8 @@ def _torch_lrpe(
     if query.shape[1] == 1 and not needs_gradient(query, key, theta):
         # so short, each operation costs more than its numbers
         both = torch.stack((query, key))
-        return _encoded(both, theta, reflection, positions, feature_map).unbind()
+        query, key = _encoded(both, theta, reflection, positions, feature_map).unbind()
+        return query, key
     return (
         _LRPE.apply(query, theta, reflection, positions, feature_map),
         _LRPE.apply(key, theta, reflection, positions, feature_map),
@@ -176,14 +179,14 @@ def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[..., 0::2], x[..., 1::2]
 
 
-def _triton_lrpe(*arguments, **keywords):
+def _triton_lrpe(*arguments: Tensor, feature_map: str) -> tuple[Tensor, Tensor]:
     # imported when it is first called: Triton need not be installed
     from .triton_ops.lrpe import lrpe
 
-    return lrpe(*arguments, **keywords)
+    return lrpe(*arguments, feature_map=feature_map)
 
 
-_IMPLEMENTATIONS = {
+_IMPLEMENTATIONS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "torch": _torch_lrpe,
     "reference": reference.lrpe,
     "triton": _triton_lrpe,

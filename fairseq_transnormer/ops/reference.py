@@ -26,7 +26,7 @@ def linear_attention(
     eps: float = 1e-6,
     initial_state: LinearAttentionState | None = None,
     return_state: bool = False,
-):
+) -> Tensor | tuple[Tensor, LinearAttentionState]:
     """Equation 3 with (``normalize``) and without the scaling by Delta."""
     with autocast_disabled(query):
         query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
@@ -44,7 +44,7 @@ def linear_attention(
             output = output + q @ initial_state.key_value
             key_value = key_value + initial_state.key_value
             length = length + initial_state.length
-            if normalize:
+            if initial_state.key_sum is not None:
                 total = total + q @ initial_state.key_sum.unsqueeze(-1)
                 key_sum = key_sum + initial_state.key_sum
         if normalize:
@@ -72,7 +72,7 @@ def block_attention(
     key_padding_mask: Tensor | None = None,
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
-):
+) -> Tensor:
     """Section 4.2: position i attends to position j where both are in one block."""
     if initial_state is not None or return_state:
         raise NotImplementedError(
@@ -138,12 +138,13 @@ def lrpe(
     if rotation.dim() == 3:
         rotation = rotation[None]
     phi = FEATURE_MAPS[feature_map]
-    return tuple(
+    query, key = (
         torch.einsum("bnij,jk,bnhk->bnhi", rotation, householder, phi(x.to(dtype))).to(
             x.dtype
         )
         for x in (query, key)
     )
+    return query, key
 
 
 def gated_silu(gate: Tensor, value: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Letters: D width of a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
 
 import torch
@@ -73,8 +74,8 @@ def _normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     with autocast_disabled(x):
         dtype = accumulation_dtype(x.dtype)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype)
-        eps = length.new_full((), eps)
-        scale = torch.addcmul(eps, length, length, value=1 / x.shape[-1]).rsqrt_()
+        start = length.new_full((), eps)
+        scale = torch.addcmul(start, length, length, value=1 / x.shape[-1]).rsqrt_()
         return (x * scale).to(x.dtype), scale
 
 
@@ -97,14 +98,14 @@ class _RMSNorm(torch.autograd.Function):
             return (scale * (g - y * along)).to(grad.dtype), None
 
 
-def _triton_rms_norm(*arguments, **keywords):
+def _triton_rms_norm(x: Tensor, *, eps: float) -> Tensor:
     # imported when it is first called: Triton need not be installed
     from .triton_ops.rms_norm import rms_norm
 
-    return rms_norm(*arguments, **keywords)
+    return rms_norm(x, eps=eps)
 
 
-_IMPLEMENTATIONS = {
+_IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "torch": _torch_rms_norm,
     "reference": reference.rms_norm,
     "triton": _triton_rms_norm,

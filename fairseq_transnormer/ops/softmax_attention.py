@@ -6,12 +6,56 @@ keys, E of values.
 
 from __future__ import annotations
 
+from typing import Literal, overload
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .attention_inputs import check_attention_inputs, real_lengths, zero_pads
 from .states import KeyValueState
+
+
+@overload
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: KeyValueState | None = None,
+    return_state: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: KeyValueState | None = None,
+    return_state: Literal[True],
+) -> tuple[Tensor, KeyValueState]: ...
+
+
+@overload
+def softmax_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool,
+    dropout_p: float = 0.0,
+    key_padding_mask: Tensor | None = None,
+    initial_state: KeyValueState | None = None,
+    return_state: bool = False,
+) -> Tensor | tuple[Tensor, KeyValueState]: ...
 
 
 def softmax_attention(
@@ -54,35 +98,39 @@ def softmax_attention(
             "causal=False with a state; allowed: states with causal=True only"
         )
     added = key.shape[1]
-    length = real_lengths(key, key_padding_mask) if return_state else None
     key, value = zero_pads(key, value, key_padding_mask)
     seen = None if key_padding_mask is None else ~key_padding_mask
-    if (return_state or initial_state is not None) and seen is None:
-        seen = torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
+    before = None
     if initial_state is not None:
+        seen = _all_seen(key) if seen is None else seen
         key = torch.cat((initial_state.key, key), 1)
         value = torch.cat((initial_state.value, value), 1)
         seen = torch.cat((initial_state.seen, seen), 1)
-        if return_state:
-            length = length + initial_state.length
-    visible = None
-    if initial_state is not None or key_padding_mask is not None:
+        before = initial_state.length
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    if seen is None:
+        output = F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout_p, is_causal=causal
+        )
+    else:
         visible = _visible(seen, added if causal else None)
         # a row of -inf alone would become NaN
         blind = ~visible.any(-1, keepdim=True)
-        visible = visible | blind
-    output = F.scaled_dot_product_attention(
-        *(x.transpose(1, 2) for x in (query, key, value)),
-        attn_mask=visible,
-        dropout_p=dropout_p,
-        is_causal=causal and visible is None,
-    )
-    if visible is not None:
+        output = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=visible | blind, dropout_p=dropout_p
+        )
         output = output.masked_fill(blind, 0)
     output = output.transpose(1, 2)
     if not return_state:
         return output
+    seen = _all_seen(key) if seen is None else seen
+    length = real_lengths(query, key_padding_mask, before)
     return output, KeyValueState(key, value, seen, length)
+
+
+def _all_seen(key: Tensor) -> Tensor:
+    """bool (B, M), for slots that all have a token."""
+    return torch.ones(key.shape[:2], dtype=torch.bool, device=key.device)
 
 
 def _visible(seen: Tensor, added: int | None) -> Tensor:

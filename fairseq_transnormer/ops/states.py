@@ -9,14 +9,31 @@ Letters: B batch, M slots, H heads, D head width of queries and keys, E of value
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-State = TypeVar("State", bound=tuple)
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class State(Protocol):
+    """What all states are: named tuples that know how many tokens they have seen."""
+
+    @property
+    def length(self) -> Tensor:
+        """Tokens seen, (B,), int64."""
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any], /) -> Self: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+StateT = TypeVar("StateT", bound=State)
 
 
 class LinearAttentionState(NamedTuple):
@@ -73,41 +90,44 @@ class PairState(NamedTuple):
         return self.first.length
 
 
-def reorder_state(state: State, new_order: Tensor) -> State:
+def reorder_state(state: StateT, new_order: Tensor) -> StateT:
     """Rows ``new_order`` (int64, any length) of every tensor of the state."""
-    return type(state)(
-        *(
-            reorder_state(part, new_order)
-            if isinstance(part, tuple)
-            else None
-            if part is None
-            else part.index_select(0, new_order)
-            for part in state
-        )
+    return state._make(
+        reorder_state(part, new_order)
+        if _is_state(part)
+        else None
+        if part is None
+        else part.index_select(0, new_order)
+        for part in state
     )
 
 
-def join_states(states: Sequence[State]) -> State:
+def join_states(states: Sequence[StateT]) -> StateT:
     """The rows of all these states, in their order, as one state.
 
     Tensors that differ in a size beside the batch get zeros at its end.
     """
-    return type(states[0])(*(_joined(parts) for parts in zip(*states, strict=True)))
+    return states[0]._make(_joined(parts) for parts in zip(*states, strict=True))
 
 
 def state_bytes(state: State) -> int:
     """Bytes that the tensors of the state occupy."""
     return sum(
-        state_bytes(part) if isinstance(part, tuple) else part.nbytes
+        state_bytes(part) if _is_state(part) else part.nbytes
         for part in state
         if part is not None
     )
 
 
-def _joined(parts: Sequence[Tensor | tuple | None]) -> Tensor | tuple | None:
+def _is_state(part: object) -> TypeGuard[State]:
+    return isinstance(part, tuple)
+
+
+def _joined(parts: Sequence[Any]) -> Tensor | State | None:
+    """One place of the tuples: tensors, states or None in all of them."""
     if parts[0] is None:
         return None
-    if isinstance(parts[0], tuple):
+    if _is_state(parts[0]):
         return join_states(parts)
     sizes = [max(size) for size in zip(*(p.shape[1:] for p in parts), strict=True)]
     return torch.cat([_with_zeros(part, sizes) for part in parts])

@@ -7,6 +7,7 @@ keys, E of values.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,10 +32,14 @@ def block_attention(
     key_padding_mask: Tensor | None = None,
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
-):
+) -> Tensor | tuple[Tensor, BlockAttentionState]:
     """The torch implementation of ``ops.block_attention``."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    options = {"activation": activation, "scale": scale, "dropout_p": dropout_p}
+    options: dict[str, Any] = {
+        "activation": activation,
+        "scale": scale,
+        "dropout_p": dropout_p,
+    }
     with autocast_disabled(query):
         return attend_in_blocks(
             partial(_blocks, block_size=block_size, causal=causal, **options),
@@ -105,7 +110,7 @@ def _blocks(
     *,
     block_size: int,
     causal: bool,
-    **options,
+    **options: Any,
 ) -> Tensor:
     """All blocks in parallel: (B, N, H, E)."""
     key, value = zero_pads(key, value, key_padding_mask)
@@ -135,7 +140,7 @@ def _step(
     key: Tensor,
     value: Tensor,
     state: BlockAttentionState,
-    **options,
+    **options: Any,
 ) -> tuple[Tensor, BlockAttentionState]:
     """One token: into its slot in place, then attention over the slots up to it."""
     block_size = state.key.shape[1]

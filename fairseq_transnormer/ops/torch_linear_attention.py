@@ -43,7 +43,7 @@ def linear_attention(
     initial_state: LinearAttentionState | None = None,
     return_state: bool = False,
     chunk_size: int = CHUNK_SIZE,
-):
+) -> Tensor | tuple[Tensor, LinearAttentionState]:
     """The torch implementation of ``ops.linear_attention``; chunk_size: tokens."""
     query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
     key, value = zero_pads(key, value, key_padding_mask)
@@ -51,41 +51,46 @@ def linear_attention(
     if normalize:
         # a column of ones makes the sum of the scores one more value to attend to
         value = F.pad(value, (0, 1), value=1.0)
+    state = None
     if causal:
-        state = None if initial_state is None else _joined(initial_state, normalize)
-        differentiated = needs_gradient(query, key, value, state)
-        if state is not None and query.shape[1] == 1 and not differentiated:
-            output = _step(query, key, value, state)
-        else:
-            if state is None:
-                state = query.new_zeros(
-                    (query.shape[0], *key.shape[2:], value.shape[-1]),
-                    dtype=accumulation_dtype(query.dtype),
-                )
-            elif not differentiated:
-                # it is written into
-                state = state.clone(memory_format=torch.contiguous_format)
-            if differentiated:
-                output, state = _CausalLinearAttention.apply(
-                    query, key, value, state, chunk_size
-                )
-            else:
-                tiling = Tiling.of(query, value, chunk_size)
-                output, state = _causal(query, key, value, state, tiling)
+        if initial_state is not None:
+            state = _joined(initial_state, normalize)
+        output, state = _continued(query, key, value, state, chunk_size)
     else:
         output = _LinearAttention.apply(query, key, value)
     if normalize:
         output = output[..., :-1] / output[..., -1:].clamp(min=eps)
     output = output.to(output_dtype)
-    if not return_state:
+    if not return_state or state is None:
         return output
     start = None if initial_state is None else initial_state.length
     length = real_lengths(key, key_padding_mask, start)
     return output, _split(state, normalize, length)
 
 
+def _continued(
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor | None, chunk_size: int
+) -> tuple[Tensor, Tensor]:
+    """Output and state of the causal form after a state, which may be None."""
+    differentiated = needs_gradient(query, key, value, state)
+    if state is not None and query.shape[1] == 1 and not differentiated:
+        return _step(query, key, value, state), state
+    if state is None:
+        state = query.new_zeros(
+            (query.shape[0], *key.shape[2:], value.shape[-1]),
+            dtype=accumulation_dtype(query.dtype),
+        )
+    elif not differentiated:
+        # it is written into
+        state = state.clone(memory_format=torch.contiguous_format)
+    if differentiated:
+        return _CausalLinearAttention.apply(query, key, value, state, chunk_size)
+    tiling = Tiling.of(query, value, chunk_size)
+    return _causal(query, key, value, state, tiling)
+
+
 def _joined(state: LinearAttentionState, normalize: bool) -> Tensor:
-    if not normalize:
+    if not normalize or state.key_sum is None:
         return state.key_value
     return torch.cat((state.key_value, state.key_sum.unsqueeze(-1)), dim=-1)
 
@@ -186,7 +191,8 @@ def _causal(
                 target = ChunkedTarget(output[rows, segment], tiling.chunk_size)
                 sums = state[rows].view(-1, *state.shape[2:])
                 for tile in tiling.tiles(segment):
-                    target.write(tile, _output(*(x[tile] for x in inputs), sums))
+                    q, k, v = (x[tile] for x in inputs)
+                    target.write(tile, _output(q, k, v, sums))
                 target.finish()
     return output, state
 

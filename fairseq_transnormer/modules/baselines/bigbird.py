@@ -46,6 +46,8 @@ class BigBirdAttention(EncoderAttention):
         dropout: probability with which an attention weight is dropped in training.
     """
 
+    drawn: Tensor
+
     def __init__(
         self,
         embed_dim: int,
@@ -100,9 +102,9 @@ class BigBirdAttention(EncoderAttention):
         # of blocks 1 ... last - 1 those that the window leaves
         low, high = (block - 1).clamp(min=1), (block + 1).minimum(last - 1)
         taken = (high - low + 1).clamp(min=0)
-        bounds = stretches((last - 1 - taken).clamp(min=0), self.random_blocks)
+        start, end = stretches((last - 1 - taken).clamp(min=0), self.random_blocks)
         drawn = self.drawn[:, block % DRAWN_BLOCKS]
-        place, none_left = one_of_each(*(x.unsqueeze(1) for x in bounds), drawn)
+        place, none_left = one_of_each(start.unsqueeze(1), end.unsqueeze(1), drawn)
         random = 1 + place
         random = random + taken[:, None, :, None] * (random >= low[:, None])
         fixed, no_fixed = (

@@ -44,6 +44,8 @@ class InformerAttention(EncoderAttention):
         dropout: probability with which an attention weight is dropped in training.
     """
 
+    drawn: Tensor
+
     def __init__(
         self,
         embed_dim: int,

@@ -77,6 +77,10 @@ class LongShortState(NamedTuple):
         kept = (*self[:3], long_key, long_value, length)
         return LongShortState(*(x.detach() for x in kept))
 
+    def fits(self, key: Tensor) -> bool:
+        """Whether tokens with these keys, (B, N, H, D), can continue it."""
+        return self.key.device == key.device and len(self.key) == len(key)
+
 
 @register_attention("long_short", LongShortOptions)
 class LongShortAttention(Attention):
@@ -169,7 +173,7 @@ class LongShortAttention(Attention):
         self, query, key, value, score, positions, key_padding_mask, state, return_state
     ):
         remembers = self.keeps_memory and self.training and state is None
-        if remembers and self.memory is not None and self._memory_fits(key):
+        if remembers and self.memory is not None and self.memory.fits(key):
             state = self.memory
         with autocast_disabled(query):
             dtype = accumulation_dtype(query.dtype)
@@ -234,8 +238,8 @@ class LongShortAttention(Attention):
             x = F.pad(x, (0, 0, 0, 0, self.past_slots, 0))
             return cut_out(x, start, end, self.past_slots + size)
 
-        state = (recent(x) for x in (key, value, score))
-        return output, LongShortState(*state, long_key, long_value, added)
+        key, value, score = (recent(x) for x in (key, value, score))
+        return output, LongShortState(key, value, score, long_key, long_value, added)
 
     def _continue(
         self, query, key, value, score, added, state, one
@@ -256,11 +260,9 @@ class LongShortAttention(Attention):
         index = torch.arange(slots, device=key.device)
         chunks = first_chunk[:, None] + index // size
         hidden = (chunks < 0) | (index >= end[:, None])
+        k, v, s, h = (x[:, past:] for x in (key, value, score, hidden))
         long_key, long_value = self._longer(
-            state,
-            *self.softmax.compress(
-                *(x[:, past:] for x in (key, value, score, hidden)), size
-            ),
+            state, *self.softmax.compress(k, v, s, h, size)
         )
         if one:
             output = self._one(
@@ -273,10 +275,11 @@ class LongShortAttention(Attention):
             )
             output = cut_out(output, start, start + length, length)
         shift = (inside + added) // size * size
-        recent = (cut_out(x, shift, end, past + size) for x in (key, value, score))
-        return output, LongShortState(
-            *recent, long_key, long_value, state.length + added
+        key, value, score = (
+            cut_out(x, shift, end, past + size) for x in (key, value, score)
         )
+        length = state.length + added
+        return output, LongShortState(key, value, score, long_key, long_value, length)
 
     def _longer(self, state, new_key, new_value) -> tuple[Tensor, Tensor]:
         """Compressed keys and values with those of the chunks from the open one on."""
@@ -331,10 +334,6 @@ class LongShortAttention(Attention):
             distance[:, None, None],
             chunks.gather(1, slot[:, None])[:, None],
         )
-
-    def _memory_fits(self, key: Tensor) -> bool:
-        remembered = self.memory.key
-        return remembered.device == key.device and len(remembered) == len(key)
 
 
 class JointSoftmax(nn.Module):
@@ -441,6 +440,10 @@ class JointSoftmax(nn.Module):
         long_scores = long_scores.transpose(-1, -2).unflatten(2, tiles)
         hidden = hidden.unsqueeze(1).expand_as(scores)
         if self.causal:
+            if distance is None or chunks is None:
+                raise TypeError(
+                    "distance or chunks missing; causal attention needs both"
+                )
             scores = scores + self._position_scores(
                 query, self.distance_proj, self.window, 1, distance
             )

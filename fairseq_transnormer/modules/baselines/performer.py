@@ -41,6 +41,8 @@ class RandomFeatures(Float32Module):
         num_features: m.
     """
 
+    directions: Tensor
+
     def __init__(self, head_dim: int, num_features: int):
         super().__init__()
         self.register_buffer("directions", torch.empty(num_features, head_dim))
@@ -53,14 +55,15 @@ class RandomFeatures(Float32Module):
         generator: torch's random stream by default.
         """
         count, width = self.directions.shape
-        options = {"device": self.directions.device, "generator": generator}
+        device = self.directions.device
         blocks = []
         for _ in range(-(-count // width)):
-            square = torch.randn(width, width, **options)
+            square = torch.randn(width, width, generator=generator, device=device)
             orthogonal, triangular = torch.linalg.qr(square)
             # the signs make all rotations and reflections equally likely
             blocks.append((orthogonal * triangular.diagonal().sign()).T)
-        lengths = torch.randn(count, width, **options).norm(dim=1, keepdim=True)
+        like = torch.randn(count, width, generator=generator, device=device)
+        lengths = like.norm(dim=1, keepdim=True)
         self.directions.copy_(lengths * torch.cat(blocks)[:count])
 
     def forward(
@@ -96,7 +99,8 @@ class RandomFeatures(Float32Module):
                 # -inf where a row has no token
                 k = k - largest.masked_fill(largest == -torch.inf, 0)
             scale = self.directions.shape[0] ** -0.5
-            return tuple(scale * x.exp() + SMALLEST_FEATURE for x in (q, k))
+            q, k = (scale * x.exp() + SMALLEST_FEATURE for x in (q, k))
+            return q, k
 
     def _exponents(self, x: Tensor) -> Tensor:
         """w_j . x' - |x'|^2 / 2."""

@@ -43,6 +43,8 @@ class Rotations(Float32Module):
         buckets: most of them, an even number.
     """
 
+    directions: Tensor
+
     def __init__(self, rounds: int, heads: int, width: int, buckets: int):
         super().__init__()
         self.register_buffer(

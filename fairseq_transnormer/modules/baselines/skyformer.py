@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
@@ -45,6 +46,8 @@ class SkyformerAttention(EncoderAttention):
         embed_dim, num_heads, causal: see ``EncoderAttention``.
         landmarks, iterations, regularization: see ``SkyformerOptions``.
     """
+
+    drawn: Tensor
 
     def __init__(
         self,

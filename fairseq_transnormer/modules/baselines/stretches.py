@@ -19,7 +19,8 @@ def stretches(
     Returns:
         Start and end of each, (*length.shape, slots).
     """
-    bounds = torch.arange((slots or count) + 1, device=length.device)
+    slots = slots or int(count)
+    bounds = torch.arange(slots + 1, device=length.device)
     length = length[..., None]
     count = count[..., None] if isinstance(count, Tensor) else max(count, 1)
     bounds = (bounds * length // count).minimum(length)

@@ -78,6 +78,17 @@ def with_near_tokens(x: Tensor) -> Tensor:
     return x if x.stride(1) <= FARTHEST_TOKEN else x.contiguous()
 
 
+def required(x: Tensor | None) -> Tensor:
+    """x, an argument that this kind of call has.
+
+    Raises:
+        TypeError: it is None.
+    """
+    if x is None:
+        raise TypeError("None for a tensor that the call needs")
+    return x
+
+
 def writable_rows(state: Tensor) -> Tensor:
     """state as a kernel can write it: with_contiguous_rows.
 
@@ -118,11 +129,12 @@ def empty_rows(like: Tensor, length: int, width: int, dtype: torch.dtype) -> Ten
     """(B, length, H, width), in fairseq's T x B x C order where ``like`` has
     it and the tokens are near enough."""
     batch, _, heads, _ = like.shape
-    options = {"dtype": dtype, "device": like.device}
     near = batch * heads * width <= FARTHEST_TOKEN
     if near and like.stride(0) < like.stride(1):
-        return torch.empty((length, batch, heads, width), **options).transpose(0, 1)
-    return torch.empty((batch, length, heads, width), **options)
+        return like.new_empty((length, batch, heads, width), dtype=dtype).transpose(
+            0, 1
+        )
+    return like.new_empty((batch, length, heads, width), dtype=dtype)
 
 
 def differentiable(

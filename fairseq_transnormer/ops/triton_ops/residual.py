@@ -19,6 +19,7 @@ from .launching import (
     empty_with_rows_like,
     in_place,
     launch,
+    required,
     strides,
 )
 from .rms_norm import (
@@ -169,7 +170,7 @@ def _backward(
     y_dtype: torch.dtype | None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of x and y, each where a dtype is given."""
-    like = grad_total if normed is None else normed
+    like = required(grad_total) if normed is None else normed
     grad_x, grad_y = (
         None if dtype is None else empty_with_rows_like(like, dtype)
         for dtype in (x_dtype, y_dtype)

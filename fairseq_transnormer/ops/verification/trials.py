@@ -13,6 +13,7 @@ Rules, for every output and every gradient:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -213,7 +214,8 @@ def _results(
     weights = draw(*(x.shape for x in outputs), device=leaves[0].device, seed=2)
     # the same numbers for float64 as for the dtype under trial
     weights = [w.bfloat16() for w in weights]
-    loss = sum((x * w.to(x.dtype)).sum() for x, w in zip(outputs, weights, strict=True))
+    sums = ((x * w.to(x.dtype)).sum() for x, w in zip(outputs, weights, strict=True))
+    loss = reduce(torch.add, sums)
     return [*(x.detach() for x in outputs), *torch.autograd.grad(loss, leaves)]
 
 

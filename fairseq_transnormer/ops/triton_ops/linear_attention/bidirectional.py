@@ -28,6 +28,7 @@ from ..launching import (
     differentiable,
     empty_rows,
     launch,
+    required,
     strides,
     with_near_tokens,
 )
@@ -441,9 +442,9 @@ def _backward(
     )
     grad_output = with_near_tokens(grad_output)
     score_grads = None
-    if normalize:
+    if eps is not None:
         grad_output, score_grads = normalizer_gradients(
-            grad_output, output, rest, score_sums, eps
+            grad_output, required(output), rest, required(score_sums), eps
         )
     else:
         vectors = None

@@ -20,6 +20,7 @@ from ..launching import (
     differentiable,
     empty_rows,
     launch,
+    required,
     strides,
     with_near_tokens,
 )
@@ -68,14 +69,13 @@ def _forward(
         sums, vectors = segment_sums(
             key, value, pads, feature_map, plan.segment, vectors=normalize
         )
-    options = {"dtype": torch.float32, "device": query.device}
     final = final_vector = score_sums = None
     if return_state:
-        final = torch.empty((batch, heads, width, value_width), **options)
+        final = query.new_empty((batch, heads, width, value_width), dtype=torch.float32)
     if normalize:
-        score_sums = torch.empty((batch * heads, length), **options)
+        score_sums = query.new_empty((batch * heads, length), dtype=torch.float32)
         if return_state:
-            final_vector = torch.empty((batch, heads, width), **options)
+            final_vector = query.new_empty((batch, heads, width), dtype=torch.float32)
     dtype = query.dtype if normalize else unscaled_output_dtype(query.dtype)
     output = empty_rows(query, length, value_width, dtype)
     rest = None
@@ -148,11 +148,11 @@ def _backward(
         dtype = unscaled_output_dtype(query.dtype)
         grad_output = query.new_zeros((*query.shape[:3], value_width), dtype=dtype)
         if normalize:
-            score_grads = torch.zeros_like(score_sums)
-    elif normalize:
+            score_grads = torch.zeros_like(required(score_sums))
+    elif eps is not None:
         grad_output = with_near_tokens(grad_output)
         grad_output, score_grads = normalizer_gradients(
-            grad_output, output, rest, score_sums, eps
+            grad_output, required(output), rest, required(score_sums), eps
         )
     grad_output = with_near_tokens(grad_output)
     if normalize:
@@ -181,9 +181,9 @@ def _backward(
     initial, initial_vector = _contiguous(initial), _contiguous(initial_vector)
     grad_initial = grad_initial_vector = None
     if initial_needs_grad:
-        grad_initial = torch.empty_like(initial)
+        grad_initial = torch.empty_like(required(initial))
         if normalize:
-            grad_initial_vector = torch.empty_like(initial_vector)
+            grad_initial_vector = torch.empty_like(required(initial_vector))
     grads = empty_grads(query, key, value)
     segments = triton.cdiv(length, plan.segment)
     tiles, tasks = backward_tiles(width, value_width)
@@ -231,11 +231,10 @@ def _both(
     like: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of a state and its vector: zeros for one that is None alone."""
-    options = {"dtype": torch.float32, "device": like.device}
     if matrix is None and vector is not None:
-        matrix = torch.zeros((*shape, value_width), **options)
+        matrix = like.new_zeros((*shape, value_width), dtype=torch.float32)
     if vector is None and matrix is not None:
-        vector = torch.zeros(shape, **options)
+        vector = like.new_zeros(shape, dtype=torch.float32)
     return matrix, vector
 
 

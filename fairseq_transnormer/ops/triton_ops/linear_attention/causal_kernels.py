@@ -300,7 +300,7 @@ def _write_gradient(
     if WHICH is None:
         gradient = which
     else:
-        gradient: tl.constexpr = WHICH
+        gradient: tl.constexpr = WHICH  # type: ignore[no-redef]
     outside = initial
     outside_vector = initial_vector
     present = gradient == 0

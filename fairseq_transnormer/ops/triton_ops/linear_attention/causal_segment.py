@@ -229,7 +229,7 @@ def _vectors_before(
         offsets = tl.arange(0, WIDTH)
         vector = tl.zeros((WIDTH,), tl.float32)
     else:
-        SIZE: tl.constexpr = FULL
+        SIZE: tl.constexpr = FULL  # type: ignore[no-redef]
         offsets = column + tl.arange(0, TILE)
         vector = tl.zeros((TILE,), tl.float32)
     if outside is not None:

@@ -14,6 +14,7 @@ from ..launching import (
     empty_rows,
     in_place,
     launch,
+    required,
     strides,
     writable_rows,
     write_back,
@@ -101,9 +102,9 @@ def _step(
     output = empty_rows(query, 1, value_width, dtype)
     state_rows = writable_rows(state)
     strided = [query, key, value, output, state_rows.transpose(1, 2)]
-    vector_rows = None
+    vector_rows: Tensor | None = None
     if normalize:
-        vector_rows = writable_rows(vector)
+        vector_rows = writable_rows(required(vector))
         strided.append(vector_rows.unsqueeze(1))
     tile = value_width if normalize else min(value_width, WIDEST_TILE)
     launch(
@@ -125,7 +126,7 @@ def _step(
         num_warps=step_warps(tile),
     )
     write_back(state_rows, state)
-    if normalize:
+    if vector_rows is not None and vector is not None:
         write_back(vector_rows, vector)
     return (output,)
 

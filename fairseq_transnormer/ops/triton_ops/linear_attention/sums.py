@@ -106,10 +106,9 @@ def segment_sums(
     batch, length, heads, width = key.shape
     value_width = value.shape[-1]
     segments = triton.cdiv(length, segment)
-    options = {"dtype": torch.float32, "device": key.device}
     shape = (batch * heads, segments, width)
-    sums = torch.empty((*shape, value_width), **options)
-    vector_sums = torch.empty(shape, **options) if vectors else None
+    sums = key.new_empty((*shape, value_width), dtype=torch.float32)
+    vector_sums = key.new_empty(shape, dtype=torch.float32) if vectors else None
     tile = min(value_width, WIDEST_TILE)
     launch(
         segment_sums_kernel,
