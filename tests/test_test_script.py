@@ -21,7 +21,8 @@ exit 0
 @pytest.fixture
 def run(tmp_path):
     """run(*arguments, fails=): the script where its commands are noted."""
-    for name in (".venv/bin/python", ".venv/bin/ruff", "scripts/install.sh"):
+    tools = (f".venv/bin/{name}" for name in ("python", "ruff", "mypy"))
+    for name in (*tools, "scripts/install.sh"):
         command = tmp_path / name
         command.parent.mkdir(parents=True, exist_ok=True)
         command.write_text(STAND_IN)
@@ -65,7 +66,7 @@ def test_everything_but_what_is_slow(run):
     found = parts(calls)
     assert code == 0 and set(found) == {"tests", "interpreter", "rows"}
     assert [call.split()[0] for call in calls] == [
-        "install.sh", "python", "python", "python", "ruff", "ruff",
+        "install.sh", "mypy", "python", "python", "python", "ruff", "ruff",
     ]  # fmt: skip
     for name in ("tests", "interpreter"):
         assert "--numprocesses 3 -m not slow" in found[name]

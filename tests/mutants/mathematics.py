@@ -152,7 +152,7 @@ MATHEMATICS = (
     Mutant(
         "ops/norm-without-eps",
         _OPS + "rms_norm.py",
-        "torch.addcmul(eps, length, length, value=1 / x.shape[-1])",
+        "torch.addcmul(start, length, length, value=1 / x.shape[-1])",
         "(length * length / x.shape[-1])",
         "tests/ops/test_rms_norm.py",
     ),
