@@ -102,9 +102,9 @@ class CausalLanguageModel(nn.Module):
         states: tuple[State, ...] | None = None,
         return_states: bool = False,
         *,
-        targets: Tensor | None = None,
+        targets: None = None,
         padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, tuple[State, ...]]: ...
+    ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
 
     def forward(
         self,

@@ -24,11 +24,11 @@ LAYERS: dict[str, type[TokenMixer]] = {}
 # a count is looked at before that many layers are made
 MOST_LAYERS = 1000
 # dataclasses of the fields that these add to the configuration
-OPTIONS: dict[str, type[Any]] = {}
+OPTIONS: dict[str, type[object]] = {}
 
 
 def register_attention(
-    name: str, options: type[Any] | None = None
+    name: str, options: type[object] | None = None
 ) -> Callable[[Mixer], Mixer]:
     """Class decorator: make an ``Attention`` known to configurations as ``name``.
 
@@ -41,7 +41,7 @@ def register_attention(
 
 
 def register_layer(
-    name: str, options: type[Any] | None = None
+    name: str, options: type[object] | None = None
 ) -> Callable[[Mixer], Mixer]:
     """Class decorator: make a whole layer known to configurations as ``name``.
 
@@ -93,7 +93,7 @@ def parse_attention_types(notation: str) -> list[str]:
 
 
 def _register(
-    kind: dict[str, type[TokenMixer]], name: str, options: type[Any] | None
+    kind: dict[str, type[TokenMixer]], name: str, options: type[object] | None
 ) -> Callable[[Mixer], Mixer]:
     def register(cls: Mixer) -> Mixer:
         if name in ATTENTIONS or name in LAYERS:

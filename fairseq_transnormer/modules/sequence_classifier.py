@@ -101,7 +101,7 @@ class SequenceClassifier(nn.Module):
         tokens: tuple[Tensor, ...],
         lengths: tuple[Tensor, ...],
         padding: tuple[str | None, ...] | None = None,
-    ):
+    ) -> Tensor:
         """Logits.
 
         Args:

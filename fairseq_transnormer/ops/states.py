@@ -9,15 +9,12 @@ Letters: B batch, M slots, H heads, D head width of queries and keys, E of value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class State(Protocol):
@@ -26,9 +23,6 @@ class State(Protocol):
     @property
     def length(self) -> Tensor:
         """Tokens seen, (B,), int64."""
-
-    @classmethod
-    def _make(cls, iterable: Iterable[Any], /) -> Self: ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -92,13 +86,16 @@ class PairState(NamedTuple):
 
 def reorder_state(state: StateT, new_order: Tensor) -> StateT:
     """Rows ``new_order`` (int64, any length) of every tensor of the state."""
-    return state._make(
-        reorder_state(part, new_order)
-        if _is_state(part)
-        else None
-        if part is None
-        else part.index_select(0, new_order)
-        for part in state
+    kind: Callable[..., StateT] = type(state)
+    return kind(
+        *(
+            reorder_state(part, new_order)
+            if _is_state(part)
+            else None
+            if part is None
+            else part.index_select(0, new_order)
+            for part in state
+        )
     )
 
 
@@ -107,7 +104,8 @@ def join_states(states: Sequence[StateT]) -> StateT:
 
     Tensors that differ in a size beside the batch get zeros at its end.
     """
-    return states[0]._make(_joined(parts) for parts in zip(*states, strict=True))
+    kind: Callable[..., StateT] = type(states[0])
+    return kind(*(_joined(parts) for parts in zip(*states, strict=True)))
 
 
 def state_bytes(state: State) -> int:

@@ -1,0 +1,198 @@
+"""The hints that come with the package, as a user's type checker sees them."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_transnormer import export, generation, modules, ops
+from tests.paths import ROOT
+
+PACKAGES = (ops, modules, generation, export)
+CONFIGURATIONS = (
+    modules.LanguageModelT1Config,
+    modules.EncoderT2Config,
+    modules.ClassifierT1Config,
+)
+IMPORTS = "from fairseq_transnormer import export, generation, modules, ops\n"
+# assert_type is exact: Any is no Tensor. Under --strict an "ignore" that hides no error
+# is one, so that each line with it must be refused.
+PROGRAM = """
+from typing import Any, Iterator
+from typing_extensions import assert_type
+
+import torch
+from torch import Tensor
+
+from fairseq_transnormer import export, generation, modules, ops
+from fairseq_transnormer.ops.states import State
+
+
+def attend(x: Tensor, asked: bool) -> None:
+    y = ops.linear_attention(x, x, x, causal=True)
+    assert_type(y, Tensor)
+    y, sums = ops.linear_attention(x, x, x, causal=True, return_state=True)
+    assert_type(y, Tensor)
+    assert_type(sums, ops.LinearAttentionState)
+    assert_type(sums.key_sum, Tensor | None)
+    either = ops.linear_attention(x, x, x, causal=True, return_state=asked)
+    assert_type(either, Tensor | tuple[Tensor, ops.LinearAttentionState])
+    assert_type(ops.block_attention(x, x, x, block_size=2, causal=True), Tensor)
+    y, block = ops.block_attention(
+        x, x, x, block_size=2, causal=True, return_state=True
+    )
+    assert_type(block, ops.BlockAttentionState)
+    y, seen = ops.softmax_attention(x, x, x, causal=True, return_state=True)
+    assert_type(seen, ops.KeyValueState)
+    assert_type(ops.reorder_state(block, x), ops.BlockAttentionState)
+    assert_type(ops.join_states([sums, sums]), ops.LinearAttentionState)
+    assert_type(ops.state_bytes(seen), int)
+    assert_type(ops.PairState(sums, block).length, Tensor)
+    assert_type(ops.lrpe(x, x, x, x, x), tuple[Tensor, Tensor])
+    assert_type(ops.rms_norm(x), Tensor)
+    assert_type(ops.add_and_norm(x, x), tuple[Tensor, Tensor])
+    assert_type(ops.linear_cross_entropy(x, x, x), tuple[Tensor, Tensor])
+    assert_type(ops.resolve_backend("auto"), str)
+    ops.rms_norm(1.0)  # type: ignore[arg-type]
+    ops.block_attention(x, x, x, causal=True)  # type: ignore[call-overload]
+    ops.linear_attention(x, x, x)  # type: ignore[call-overload]
+    ops.reorder_state((x, x), x)  # type: ignore[type-var]
+    ops.softmax_attention(  # type: ignore[call-overload]
+        x, x, x, causal=True, initial_state=sums
+    )
+
+
+def build(tokens: Tensor, targets: Tensor, asked: bool) -> None:
+    config = modules.LanguageModelT2Config(embed_dim=32, num_heads=2, block_size=8)
+    config.dropout = 0.0
+    config.dropout = "none"  # type: ignore[assignment]
+    modules.LanguageModelConfig(embed_dims=32)  # type: ignore[call-arg]
+    modules.EncoderT1Config(num_heads="2")  # type: ignore[arg-type]
+    model = modules.CausalLanguageModel(config, 20)
+    assert_type(model(tokens), Tensor)
+    logits, states = model(tokens, return_states=True)
+    assert_type(states, tuple[State, ...])
+    assert_type(states[0].length, Tensor)
+    assert_type(model(tokens, states), Tensor)
+    assert_type(model(tokens, targets=targets), tuple[Tensor, Tensor])
+    assert_type(model.features(tokens), Tensor)
+    assert_type(model.output_loss(logits, targets), tuple[Tensor, Tensor])
+    model("text")  # type: ignore[call-overload]
+    model(tokens, targets=targets, return_states=True)  # type: ignore[call-overload]
+    modules.CausalLanguageModel(
+        modules.EncoderT1Config(),  # type: ignore[arg-type]
+        20,
+    )
+    encoder = modules.MaskedLanguageModel(modules.EncoderT2Config(), 20)
+    assert_type(encoder(tokens), Tensor)
+    assert_type(encoder(tokens, targets=targets), tuple[Tensor, Tensor])
+    classifier = modules.SequenceClassifier(modules.ClassifierT1Config(), 20, 2)
+    assert_type(classifier((tokens,), (targets,)), Tensor)
+    attention = modules.NormAttention(32, 2, causal=True)
+    assert_type(attention(logits), Tensor)
+    assert_type(attention(logits, return_state=True), tuple[Tensor, State])
+    stack = modules.LayerStack(config, causal=True)
+    assert_type(stack(logits), Tensor)
+    assert_type(stack(logits, None, states, asked),
+                Tensor | tuple[Tensor, tuple[State, ...]])
+    assert_type(stack.longest_input, int | None)
+    norm = modules.RMSNorm(32)
+    channels = modules.GLU(32, 85)
+    assert_type(channels(norm(logits)), Tensor)
+    assert_type(modules.parse_attention_types("diag"), list[str])
+
+
+def read(tokens: Tensor) -> None:
+    exported = export.load_exported("folder")
+    assert_type(exported, export.Exported)
+    assert_type(
+        exported.model, modules.CausalLanguageModel | modules.MaskedLanguageModel
+    )
+    assert_type(exported.model(tokens), Tensor)
+    assert_type(exported.continue_text("a", top_p=0.9, seed=None), str)
+    assert_type(exported.continue_tokens(tokens, max_new_tokens=2), Tensor)
+    exported.continue_text("a", top_p="0.9")  # type: ignore[arg-type]
+    exported.continue_text("a", beam=2)  # type: ignore[call-arg]
+    exported.continue_text(1)  # type: ignore[arg-type]
+    raise export.ExportError("no")
+
+
+def write() -> Iterator[str]:
+    generator = generation.TextGenerator.from_checkpoint("checkpoint.pt")
+    text = generator.generate("The river", beam=2)
+    assert_type(text, generation.GeneratedText)
+    assert_type(text.positional_scores, list[float])
+    assert_type(generator.generate(["a", "b"]), list[generation.GeneratedText])
+    assert_type(generator.stream("a", seed=1), Iterator[str])
+    assert_type(generation.GenerationSettings(top_k=3).samples, bool)
+    generator.generate("a", beam="2")  # type: ignore[call-overload]
+    generator.generate("a", beams=2)  # type: ignore[call-overload]
+    generation.TextGenerators  # type: ignore[attr-defined]
+    return generator.stream("a")
+"""
+
+
+def revealed(output: str) -> list[str]:
+    """The types that mypy was asked for, in their order."""
+    return re.findall(r'note: Revealed type is "(.*)"$', output, re.M)
+
+
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory):
+    """mypy(program): what mypy --strict says of a user's program.
+
+    The package stands where others do that are installed: py.typed makes its hints
+    count, and what is wrong inside of it is not shown.
+    """
+    folder = tmp_path_factory.mktemp("user")
+
+    def check(program: str) -> str:
+        (folder / "program.py").write_text(program)
+        command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty"]
+        done = subprocess.run(
+            [*command, "--cache-dir", "cache", "program.py"],
+            **{"cwd": folder, "capture_output": True, "text": True},
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        assert not done.stderr
+        return done.stdout
+
+    return check
+
+
+@pytest.mark.slow
+def test_a_program_has_the_types_that_it_expects(mypy):
+    assert mypy(PROGRAM).startswith("Success")
+
+
+@pytest.mark.slow
+def test_no_public_name_is_of_any_type(mypy):
+    names = [
+        f"{package.__name__.rpartition('.')[2]}.{name}"
+        for package in PACKAGES
+        for name in package.__all__
+    ]
+    types = revealed(mypy(IMPORTS + "".join(f"reveal_type({x})\n" for x in names)))
+    vague = {
+        name
+        for name, kind in zip(names, types, strict=True)
+        if re.search(r"\bAny\b|\?", kind)
+    }
+    # takes an object of fairseq, which has no hints
+    assert vague == {"generation.TextGenerator"}
+
+
+@pytest.mark.slow
+def test_fields_of_configurations_have_their_types(mypy):
+    fields = {
+        f"modules.{each.__name__}().{field.name}": field.type
+        for each in CONFIGURATIONS
+        for field in dataclasses.fields(each)
+    }
+    types = revealed(mypy(IMPORTS + "".join(f"reveal_type({x})\n" for x in fields)))
+    found = [kind.removeprefix("builtins.") for kind in types]
+    expected = [f"{kind.__module__}.{kind.__qualname__}" for kind in fields.values()]
+    assert found == [name.removeprefix("builtins.") for name in expected]
