@@ -76,8 +76,13 @@ class SeededSampling(Sampling):
         self.streams = streams
 
     def step(
-        self, step, lprobs, scores, prev_output_tokens=None, original_batch_idxs=None
-    ):
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor,
+        prev_output_tokens: Tensor,
+        original_batch_idxs: Tensor,
+    ) -> tuple[Tensor, ...]:
         """As in fairseq: lprobs (B, beam, V) -> three of (B, beam)."""
         drawn = []
         for row, number in enumerate(original_batch_idxs.tolist()):

@@ -82,10 +82,13 @@ class Attention(nn.Module, ABC):
         value: Tensor,
         positions: Tensor,
         key_padding_mask: Tensor | None,
-        state: State | None,
+        state: Any,
         return_state: bool,
     ) -> tuple[Tensor, State | None]:
-        """(B, N, H, D) each -> (B, N, embed_dim) before the output projection."""
+        """(B, N, H, D) each -> (B, N, embed_dim) before the output projection.
+
+        state: one that it has returned, or None.
+        """
 
     def mixing_flops(self, length: int) -> float | None:
         """Operations a token in a forward pass, besides the projections.
@@ -250,15 +253,21 @@ class EncoderAttention(Attention):
         """(B, N, H, D) each, zero at pads, and bool (B, N) -> (B, N, H, D)."""
 
     def attend(
-        self, query, key, value, positions, key_padding_mask, state, return_state
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: Any,
+        return_state: bool,
+    ) -> tuple[Tensor, State | None]:
         if state is not None or return_state:
             raise ValueError(
                 f"{type(self).__name__} with a state; allowed: states in causal models "
                 "only"
             )
-        inputs = (query, key, value)
         if key_padding_mask is not None:
             pads = key_padding_mask[:, :, None, None]
-            inputs = (x.masked_fill(pads, 0) for x in inputs)
-        return self.encode(*inputs, key_padding_mask).flatten(2), None
+            query, key, value = (x.masked_fill(pads, 0) for x in (query, key, value))
+        return self.encode(query, key, value, key_padding_mask).flatten(2), None

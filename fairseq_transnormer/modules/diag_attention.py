@@ -1,8 +1,11 @@
 """DiagAttention: softmax or ReLU attention inside blocks (section 4.2)."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from ..ops import block_attention
+from torch import Tensor
+
+from ..ops import BlockAttentionState, block_attention
 from .attention import Attention
 from .lrpe import LRPE
 from .norms import NormType, build_norm
@@ -76,7 +79,7 @@ class DiagAttention(Attention):
         self.initialise(qkv_gain=1.0)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "DiagAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -91,14 +94,21 @@ class DiagAttention(Attention):
             backend=config.backend,
         )
 
-    def inputs(self, x, positions):
+    def inputs(self, x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         if self.lrpe is None:
             return self.project(x)
         return self.encoded(x, positions % self.block_size, self.lrpe)
 
     def attend(
-        self, query, key, value, positions, key_padding_mask, state, return_state
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: BlockAttentionState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, BlockAttentionState | None]:
         output = block_attention(
             query,
             key,
@@ -112,7 +122,7 @@ class DiagAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if return_state else (output, None)
+        output, state = output if isinstance(output, tuple) else (output, None)
         return self.norm(output.flatten(2)), state
 
     def mixing_flops(self, length: int) -> float:

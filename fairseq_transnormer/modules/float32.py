@@ -1,5 +1,7 @@
 """Modules whose numbers half precision would spoil."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +12,9 @@ class Float32Module(nn.Module):
     ``.half()`` and ``.bfloat16()`` leave them alone; devices and float64 work as ever.
     """
 
-    def _apply(self, fn, recurse=True):
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> "Float32Module":
         def keep_float32(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
             if moved.dtype in (torch.float16, torch.bfloat16):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -88,9 +88,11 @@ class TransNormerLayer(nn.Module):
         return_state: bool = False,
     ) -> Tensor | tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
-        norms = self.attention_norm, self.feed_forward_norm
-        if self.pre_norm and all_plain(SimpleRMSNorm, *norms):
-            return self._one_norm_a_sum(x, key_padding_mask, state, return_state)
+        one, other = self.attention_norm, self.feed_forward_norm
+        if isinstance(one, SimpleRMSNorm) and isinstance(other, SimpleRMSNorm):
+            if self.pre_norm and all_plain(SimpleRMSNorm, one, other):
+                arguments = x, key_padding_mask, state, return_state
+                return self._one_norm_a_sum(one, other, *arguments)
         y = self.attention_norm(x) if self.pre_norm else x
         y = self.attention(y, key_padding_mask, state, return_state)
         y, state = y if return_state else (y, None)
@@ -102,16 +104,23 @@ class TransNormerLayer(nn.Module):
     if TYPE_CHECKING:
         __call__ = forward
 
-    def _one_norm_a_sum(self, x, key_padding_mask, state, return_state):
+    def _one_norm_a_sum(
+        self,
+        before: SimpleRMSNorm,
+        between: SimpleRMSNorm,
+        x: Tensor,
+        key_padding_mask: Tensor | None,
+        state: State | None,
+        return_state: bool,
+    ) -> Tensor | tuple[Tensor, State | None]:
         """``forward`` of a pre-norm layer, each sum together with the norm after it."""
-        before, between = self.attention_norm, self.feed_forward_norm
         dropout_p = self.dropout if self.training else 0.0
         x, y = norm_beside(x, eps=before.eps, backend=before.backend)
         y = self.attention(y, key_padding_mask, state, return_state)
         y, state = y if return_state else (y, None)
-        options = {"dropout_p": dropout_p, "backend": between.backend}
-        x, y = add_and_norm(x, y, eps=between.eps, **options)
-        x = add_dropped(x, self.feed_forward(y), **options)
+        backend = between.backend
+        x, y = add_and_norm(x, y, dropout_p=dropout_p, eps=between.eps, backend=backend)
+        x = add_dropped(x, self.feed_forward(y), dropout_p=dropout_p, backend=backend)
         return (x, state) if return_state else x
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
@@ -261,12 +270,12 @@ class LayerStack(nn.Module):
         __call__ = forward
 
 
-def _call(layer: nn.Module, *arguments):
+def _call(layer: nn.Module, *arguments: Any) -> Any:
     return layer(*arguments)
 
 
 @functools.cache
-def compiled_call(name: str) -> Callable:
+def compiled_call(name: str) -> Callable[..., Any]:
     """``_call`` by torch.compile: layers of one name share their code.
 
     A second length of the input makes code for any length. torch makes code for eight

@@ -1,8 +1,11 @@
 """NormAttention: linear attention, normalised instead of scaled (section 4.1)."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from ..ops import linear_attention
+from torch import Tensor
+
+from ..ops import LinearAttentionState, linear_attention
 from .attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from .lrpe import LRPE
 from .norms import NormType, build_norm
@@ -63,7 +66,7 @@ class NormAttention(Attention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "NormAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -76,14 +79,21 @@ class NormAttention(Attention):
             backend=config.backend,
         )
 
-    def inputs(self, x, positions):
+    def inputs(self, x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         if self.lrpe is None:
             return self.project(x)
         return self.encoded(x, positions, self.lrpe, self.feature_map)
 
     def attend(
-        self, query, key, value, positions, key_padding_mask, state, return_state
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: LinearAttentionState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, LinearAttentionState | None]:
         # LRPE comes after it
         feature_map = self.feature_map if self.lrpe is None else "identity"
         output = linear_attention(
@@ -97,7 +107,7 @@ class NormAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if return_state else (output, None)
+        output, state = output if isinstance(output, tuple) else (output, None)
         return self.norm(output.flatten(2)), state
 
     def mixing_flops(self, length: int) -> float:

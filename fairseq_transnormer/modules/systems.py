@@ -21,11 +21,11 @@ from .config import (
     T1,
     ClassifierConfig,
     EncoderConfig,
-    FeedForwardType,
     LanguageModelConfig,
     NormPosition,
     RelativePosition,
 )
+from .feed_forward import FeedForwardType
 from .norms import NormType
 from .options import Activation
 

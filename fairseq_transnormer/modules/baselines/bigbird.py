@@ -1,6 +1,7 @@
 """BigBird: blocks see a window, global and random blocks (Zaheer et al., 2020)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -67,7 +68,7 @@ class BigBirdAttention(EncoderAttention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "BigBirdAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -117,7 +118,9 @@ class BigBirdAttention(EncoderAttention):
         )
         return seen.masked_fill(outside, 0), outside
 
-    def encode(self, query, key, value, pads):
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
         length, size = query.shape[1], self.block_size
         lengths = real_lengths(query, pads)
         last = (lengths - 1).clamp(min=0) // size
@@ -125,7 +128,8 @@ class BigBirdAttention(EncoderAttention):
             pad_slots(x, size).unflatten(1, (-1, size)) for x in (query, key, value)
         ]
         count = blocks[0].shape[1]
-        output = self._sparse(*blocks, *self.seen_blocks(last, count), lengths)
+        q, k, v = blocks
+        output = self._sparse(q, k, v, *self.seen_blocks(last, count), lengths)
         number = torch.arange(count, device=last.device)
         # both global blocks of a row as one query
         rows = torch.arange(len(last), device=last.device)
@@ -145,7 +149,15 @@ class BigBirdAttention(EncoderAttention):
         output = torch.where((number == 0)[:, None, None, None], first, output)
         return output.flatten(1, 2)[:, :length]
 
-    def _sparse(self, query, key, value, seen, outside, lengths) -> Tensor:
+    def _sparse(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        seen: Tensor,
+        outside: Tensor,
+        lengths: Tensor,
+    ) -> Tensor:
         """(B, G, c, H, D) each -> the same shape: blocks over the blocks they see."""
         batch, count, size, heads, width = query.shape
         index = seen.flatten(2)[..., None].expand(-1, -1, -1, size * width)

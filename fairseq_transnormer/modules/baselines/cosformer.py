@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...ops import linear_attention
+from ...ops import LinearAttentionState, linear_attention
 from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
@@ -64,7 +65,7 @@ class CosformerAttention(Attention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "CosformerAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -74,10 +75,17 @@ class CosformerAttention(Attention):
         )
 
     def attend(
-        self, query, key, value, positions, key_padding_mask, state, return_state
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: LinearAttentionState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, LinearAttentionState | None]:
         self._check_length(query.shape[1], state)
-        length = self.length
+        length: int | Tensor = self.length
         if length == 0:
             length = real_lengths(key, key_padding_mask).clamp(min=1)[:, None]
         query, key = (_reweighted(x, positions, length) for x in (query, key))
@@ -92,10 +100,10 @@ class CosformerAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if return_state else (output, None)
+        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
-    def _check_length(self, added: int, state) -> None:
+    def _check_length(self, added: int, state: LinearAttentionState | None) -> None:
         if self.length == 0:
             return
         total = added if state is None else added + int(state.length.max())

@@ -1,7 +1,7 @@
 """FLASH: mixed chunk attention in gated attention units (Hua et al., 2022)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -55,11 +55,19 @@ class Flash(GatedAttentionUnit):
     constant_state = True
     pairs = 2
 
-    def __init__(self, config, *, causal):
+    def __init__(self, config: Any, *, causal: bool):
         super().__init__(config, causal=causal)
         self.chunk_size = config.flash_chunk_size
 
-    def attend(self, query, key, value, key_padding_mask, state, return_state):
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        state: FlashState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, FlashState | None]:
         q, linear_q = query.unbind(2)
         k, linear_k = key.unbind(2)
         length = q.shape[1]
@@ -93,7 +101,9 @@ class Flash(GatedAttentionUnit):
         output = cut_out(output, start, start + length, length)
         return output, state if return_state else None
 
-    def _quadratic(self, q, k, v, key_padding_mask) -> Tensor:
+    def _quadratic(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None
+    ) -> Tensor:
         """Attention inside chunks, (B, G c, e)."""
         size = self.chunk_size
         q, k, v = (pad_slots(x, size).unflatten(1, (-1, size)) for x in (q, k, v))
@@ -108,12 +118,22 @@ class Flash(GatedAttentionUnit):
         scores = q @ k.transpose(-1, -2) / size + bias
         return (self.weights(scores, hidden) @ v).flatten(1, 2)
 
-    def _linear(self, q, k, v) -> Tensor:
+    def _linear(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention over all chunks; pads have keys of zero."""
         q, k, v = q.unsqueeze(2), k.unsqueeze(2) / self.chunk_size, v.unsqueeze(2)
         return linear_attention(q, k, v, causal=False, backend=self.backend).squeeze(2)
 
-    def _chunks(self, q, k, linear_q, linear_k, value, end, state, key_padding_mask):
+    def _chunks(
+        self,
+        q: Tensor,
+        k: Tensor,
+        linear_q: Tensor,
+        linear_k: Tensor,
+        value: Tensor,
+        end: Tensor,
+        state: FlashState | None,
+        key_padding_mask: Tensor | None,
+    ) -> tuple[Tensor, FlashState]:
         """Causal, chunks in parallel; each row's tokens stand in front of slot ``end``.
 
         Returns the output, (B, G c, e), and the state after the last token.
@@ -145,7 +165,15 @@ class Flash(GatedAttentionUnit):
             seen + end,
         )
 
-    def _step(self, q, k, linear_q, linear_k, value, state):
+    def _step(
+        self,
+        q: Tensor,
+        k: Tensor,
+        linear_q: Tensor,
+        linear_k: Tensor,
+        value: Tensor,
+        state: FlashState,
+    ) -> tuple[Tensor, FlashState]:
         """One token, without gradients; the state is updated in place."""
         size = self.chunk_size
         slot = state.length % size

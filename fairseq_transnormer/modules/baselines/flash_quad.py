@@ -1,6 +1,6 @@
 """FLASH-quad: gated attention over all pairs of tokens (Hua et al., 2022)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,11 +39,19 @@ class FlashQuad(GatedAttentionUnit):
     constant_state = False
     pairs = 1
 
-    def __init__(self, config, *, causal):
+    def __init__(self, config: Any, *, causal: bool):
         super().__init__(config, causal=causal)
         self.length = config.flash_length
 
-    def attend(self, query, key, value, key_padding_mask, state, return_state):
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        state: FlashQuadState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, FlashQuadState | None]:
         query, key = query.squeeze(2), key.squeeze(2)
         added = real_lengths(key, key_padding_mask)
         positions = torch.arange(key.shape[1], device=key.device)

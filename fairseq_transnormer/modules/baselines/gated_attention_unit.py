@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -107,7 +107,7 @@ class GatedAttentionUnit(nn.Module, ABC):
     # of queries and keys
     pairs: int
 
-    def __init__(self, config, *, causal: bool):
+    def __init__(self, config: Any, *, causal: bool):
         super().__init__()
         width, key_dim = config.embed_dim, config.flash_key_dim
         if key_dim % 2:
@@ -136,7 +136,7 @@ class GatedAttentionUnit(nn.Module, ABC):
         )
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "GatedAttentionUnit":
         return cls(config, causal=causal)
 
     @abstractmethod
@@ -146,7 +146,7 @@ class GatedAttentionUnit(nn.Module, ABC):
         key: Tensor,
         value: Tensor,
         key_padding_mask: Tensor | None,
-        state: State | None,
+        state: Any,
         return_state: bool,
     ) -> tuple[Tensor, State | None]:
         """(B, N, pairs, s) twice and (B, N, e) -> (B, N, e); in float32 (float64)."""

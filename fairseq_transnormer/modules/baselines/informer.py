@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ class InformerAttention(EncoderAttention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "InformerAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -70,7 +71,9 @@ class InformerAttention(EncoderAttention):
             dropout=config.attention_dropout,
         )
 
-    def encode(self, query, key, value, pads):
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
         length = query.shape[1]
         lengths = real_lengths(query, pads)
         slots = max(1, min(length, self.factor * math.ceil(math.log(length))))

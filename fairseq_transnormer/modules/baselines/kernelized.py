@@ -1,5 +1,7 @@
 """Kernelized Attention: a Gaussian kernel for the softmax (Chen et al., 2021)."""
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,7 +30,7 @@ class KernelizedAttention(EncoderAttention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "KernelizedAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -36,7 +38,9 @@ class KernelizedAttention(EncoderAttention):
             dropout=config.attention_dropout,
         )
 
-    def encode(self, query, key, value, pads):
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
         with autocast_disabled(query):
             dtype = accumulation_dtype(query.dtype)
             query, key, value = (

@@ -1,8 +1,11 @@
 """Linear attention with and without scaling (Katharopoulos et al., 2020)."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from ...ops import linear_attention
+from torch import Tensor
+
+from ...ops import LinearAttentionState, linear_attention
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..options import Choice, FeatureMap, described
 from ..registry import register_attention
@@ -71,7 +74,7 @@ class LinearAttention(Attention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "LinearAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -82,8 +85,15 @@ class LinearAttention(Attention):
         )
 
     def attend(
-        self, query, key, value, positions, key_padding_mask, state, return_state
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: LinearAttentionState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, LinearAttentionState | None]:
         output = linear_attention(
             query,
             key,
@@ -96,7 +106,7 @@ class LinearAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if return_state else (output, None)
+        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:

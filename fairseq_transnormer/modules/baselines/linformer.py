@@ -1,9 +1,10 @@
 """Linformer: keys and values projected along the length (Wang et al., 2020)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...ops import softmax_attention
 from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
@@ -41,6 +42,8 @@ class LinformerAttention(EncoderAttention):
         ValueError: (in forward) an input is longer than ``length``.
     """
 
+    longest_input: int
+
     def __init__(
         self,
         embed_dim: int,
@@ -58,7 +61,7 @@ class LinformerAttention(EncoderAttention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "LinformerAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -68,7 +71,9 @@ class LinformerAttention(EncoderAttention):
             dropout=config.attention_dropout,
         )
 
-    def encode(self, query, key, value, pads):
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
         length = key.shape[1]
         if length > self.longest_input:
             raise ValueError(

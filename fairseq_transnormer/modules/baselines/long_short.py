@@ -1,7 +1,7 @@
 """Transformer-LS: a window of keys beside compressed ones (Zhu et al., 2021)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -146,7 +146,7 @@ class LongShortAttention(Attention):
         self.past_slots = -(-(window - 1) // chunk_size) * chunk_size
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "LongShortAttention":
         if config.long_short_memory and config.checkpoint_activations:
             raise ValueError(
                 "long_short_memory=True with checkpoint_activations=True; allowed: one "
@@ -165,13 +165,22 @@ class LongShortAttention(Attention):
             norm_eps=config.norm_eps,
         )
 
-    def project(self, x):
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
         scores = self.compress_proj(x).unflatten(-1, (self.num_heads, self.rank))
         return *super().project(x), scores
 
-    def attend(
-        self, query, key, value, score, positions, key_padding_mask, state, return_state
-    ):
+    # it projects the scores besides
+    def attend(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        score: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: LongShortState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, LongShortState | None]:
         remembers = self.keeps_memory and self.training and state is None
         if remembers and self.memory is not None and self.memory.fits(key):
             state = self.memory
@@ -195,11 +204,18 @@ class LongShortAttention(Attention):
                 output, state = self._continue(
                     *inputs, added, state, one=key.shape[1] == 1
                 )
-        if remembers:
+        if remembers and state is not None:
             self.memory = state.as_memory(self.chunk_size)
         return output, state
 
-    def _encode(self, query, key, value, score, key_padding_mask) -> Tensor:
+    def _encode(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        score: Tensor,
+        key_padding_mask: Tensor | None,
+    ) -> Tensor:
         half, length = self.window // 2, key.shape[1]
         key, value = self.softmax.normed(key, value)
         long_key, long_value = self.softmax.compress(
@@ -219,7 +235,14 @@ class LongShortAttention(Attention):
         return output[:, :length]
 
     def _begin(
-        self, query, key, value, score, added, key_padding_mask, return_state
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        score: Tensor,
+        added: Tensor,
+        key_padding_mask: Tensor | None,
+        return_state: bool,
     ) -> tuple[Tensor, LongShortState | None]:
         """Causal, from the first token on."""
         length, size = key.shape[1], self.chunk_size
@@ -242,7 +265,14 @@ class LongShortAttention(Attention):
         return output, LongShortState(key, value, score, long_key, long_value, added)
 
     def _continue(
-        self, query, key, value, score, added, state, one
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        score: Tensor,
+        added: Tensor,
+        state: LongShortState,
+        one: bool,
     ) -> tuple[Tensor, LongShortState]:
         """Causal, after a state; ``one``: a single token a row."""
         size, past = self.chunk_size, self.past_slots
@@ -278,10 +308,12 @@ class LongShortAttention(Attention):
         key, value, score = (
             cut_out(x, shift, end, past + size) for x in (key, value, score)
         )
-        length = state.length + added
-        return output, LongShortState(key, value, score, long_key, long_value, length)
+        seen = state.length + added
+        return output, LongShortState(key, value, score, long_key, long_value, seen)
 
-    def _longer(self, state, new_key, new_value) -> tuple[Tensor, Tensor]:
+    def _longer(
+        self, state: LongShortState, new_key: Tensor, new_value: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Compressed keys and values with those of the chunks from the open one on."""
         before = state.length // self.chunk_size * self.rank
         slots = max(state.long_key.shape[1], int(before.max()) + new_key.shape[1])
@@ -291,7 +323,14 @@ class LongShortAttention(Attention):
         )
 
     def _windows(
-        self, query, key, value, hidden, chunks, long_key, long_value
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        hidden: Tensor | None,
+        chunks: Tensor,
+        long_key: Tensor,
+        long_value: Tensor,
     ) -> Tensor:
         """Attention of all slots: (B, M, H, D) -> (B, M, H D).
 
@@ -318,7 +357,15 @@ class LongShortAttention(Attention):
         return output[:, :length]
 
     def _one(
-        self, query, key, value, hidden, slot, chunks, long_key, long_value
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        hidden: Tensor,
+        slot: Tensor,
+        chunks: Tensor,
+        long_key: Tensor,
+        long_value: Tensor,
     ) -> Tensor:
         """Attention of the token in ``slot``, (B,), to all slots of the buffer."""
         key, value = self.softmax.normed(key, value)
@@ -378,7 +425,14 @@ class JointSoftmax(nn.Module):
         """Keys and values of windows, (B, M, H, D) each, after their norm."""
         return self._normed(self.window_norm, key, value)
 
-    def compress(self, key, value, score, hidden, size) -> tuple[Tensor, Tensor]:
+    def compress(
+        self,
+        key: Tensor,
+        value: Tensor,
+        score: Tensor,
+        hidden: Tensor | None,
+        size: int,
+    ) -> tuple[Tensor, Tensor]:
         """Chunks of ``size`` tokens to (B, chunks * rank, H, D) each, normed."""
         key, value, score = (
             pad_slots(x, size).unflatten(1, (-1, size)) for x in (key, value, score)
@@ -470,7 +524,14 @@ class JointSoftmax(nn.Module):
         output = (near @ value).flatten(2, 3) + far.flatten(2, 3) @ long_value
         return output.transpose(1, 2).flatten(2)
 
-    def _position_scores(self, query, projection, count, step, distance) -> Tensor:
+    def _position_scores(
+        self,
+        query: Tensor,
+        projection: nn.Linear,
+        count: int,
+        step: int,
+        distance: Tensor,
+    ) -> Tensor:
         """q . r at ``distance`` (B or 1, T or 1, Q, K): (B, H, T, Q, K).
 
         r stands for ``count`` distances, multiples of ``step``; others get any.
@@ -485,7 +546,9 @@ class JointSoftmax(nn.Module):
         scores = scores.unflatten(2, query.shape[2:4])
         return scores.gather(-1, index.expand(*scores.shape[:-1], -1))
 
-    def _normed(self, norm, key, value) -> tuple[Tensor, Tensor]:
+    def _normed(
+        self, norm: nn.Module, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Both (B, M, H, D) normed over heads and widths."""
         return tuple(
             norm(x.flatten(2)).unflatten(2, (self.num_heads, -1)) for x in (key, value)

@@ -1,6 +1,7 @@
 """Nystromformer: softmax attention by landmarks (Xiong et al., 2021)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +78,7 @@ class NystromformerAttention(EncoderAttention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "NystromformerAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -87,7 +88,9 @@ class NystromformerAttention(EncoderAttention):
             kernel_size=config.nystromformer_kernel_size,
         )
 
-    def encode(self, query, key, value, pads):
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
         local = 0
         if self.convolution is not None:
             local = self.convolution(value.transpose(1, 2)).transpose(1, 2)

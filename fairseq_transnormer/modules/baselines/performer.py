@@ -5,11 +5,12 @@ so that phi(q) . phi(k) estimates exp(q . k / sqrt(d)); then as 1+elu attention.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...ops import linear_attention
+from ...ops import LinearAttentionState, linear_attention
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..float32 import Float32Module
@@ -138,7 +139,7 @@ class PerformerAttention(Attention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "PerformerAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -148,8 +149,15 @@ class PerformerAttention(Attention):
         )
 
     def attend(
-        self, query, key, value, positions, key_padding_mask, state, return_state
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: LinearAttentionState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, LinearAttentionState | None]:
         query, key = self.features(query, key, key_padding_mask, causal=self.causal)
         output = linear_attention(
             query,
@@ -162,7 +170,7 @@ class PerformerAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if return_state else (output, None)
+        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:

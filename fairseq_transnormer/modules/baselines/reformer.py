@@ -1,6 +1,7 @@
 """Reformer: attention among tokens that are hashed alike (Kitaev et al., 2020)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -112,7 +113,7 @@ class ReformerAttention(EncoderAttention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "ReformerAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -123,7 +124,9 @@ class ReformerAttention(EncoderAttention):
             dropout=config.attention_dropout,
         )
 
-    def encode(self, query, key, value, pads):
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
         lengths = real_lengths(query, pads)
         order = self._order(query.detach(), lengths, pads)
         rounds = order.shape[2]
@@ -140,7 +143,7 @@ class ReformerAttention(EncoderAttention):
         output = output.gather(3, back[..., None].expand_as(output))
         return (share * output).sum(2).to(value.dtype).transpose(1, 2)
 
-    def project(self, x):
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
         query, value = (
             projection(x).unflatten(-1, (self.num_heads, self.head_dim))
             for projection in (self.q_proj, self.v_proj)
@@ -159,7 +162,9 @@ class ReformerAttention(EncoderAttention):
             )
         return bucket.sort(dim=-1, stable=True).indices
 
-    def _in_chunks(self, query, value, lengths) -> tuple[Tensor, Tensor]:
+    def _in_chunks(
+        self, query: Tensor, value: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Outputs of sorted (B, H, R, N, D), and logarithms of sums, (B, H, R, N)."""
         *batch, length, _ = query.shape
         size = self.chunk_size

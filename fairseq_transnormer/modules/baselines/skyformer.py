@@ -1,6 +1,7 @@
 """Skyformer: Nystrom approximation of the Gaussian kernel (Chen et al., 2021)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +67,7 @@ class SkyformerAttention(EncoderAttention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "SkyformerAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -76,7 +77,9 @@ class SkyformerAttention(EncoderAttention):
             regularization=config.skyformer_regularization,
         )
 
-    def landmarks(self, query, key, pads):
+    def landmarks(
+        self, query: Tensor, key: Tensor, pads: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """(B, m, H, D), zero where there is none, and bool (B, m), True there."""
         lengths, found = real_lengths(query, pads), []
         parts = self.drawn.tensor_split((self.query_landmarks,))
@@ -86,7 +89,9 @@ class SkyformerAttention(EncoderAttention):
         landmarks, missing = (torch.cat(each, 1) for each in zip(*found, strict=True))
         return landmarks.masked_fill(missing[:, :, None, None], 0), missing
 
-    def encode(self, query, key, value, pads):
+    def encode(
+        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
+    ) -> Tensor:
         with autocast_disabled(query):
             dtype = accumulation_dtype(query.dtype)
             query, key, value = (x.to(dtype) for x in (query, key, value))

@@ -1,6 +1,10 @@
 """The vanilla transformer's attention (Vaswani et al., 2017) in our layers."""
 
-from ...ops import softmax_attention
+from typing import Any
+
+from torch import Tensor
+
+from ...ops import KeyValueState, softmax_attention
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..registry import register_attention
 
@@ -26,7 +30,7 @@ class SoftmaxAttention(Attention):
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
-    def from_config(cls, config, *, causal):
+    def from_config(cls, config: Any, *, causal: bool) -> "SoftmaxAttention":
         return cls(
             config.embed_dim,
             config.num_heads,
@@ -35,8 +39,15 @@ class SoftmaxAttention(Attention):
         )
 
     def attend(
-        self, query, key, value, positions, key_padding_mask, state, return_state
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: KeyValueState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, KeyValueState | None]:
         output = softmax_attention(
             query,
             key,
@@ -47,7 +58,7 @@ class SoftmaxAttention(Attention):
             initial_state=state,
             return_state=return_state,
         )
-        output, state = output if return_state else (output, None)
+        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:

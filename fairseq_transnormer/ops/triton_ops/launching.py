@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,13 +23,15 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 _NAMESPACE = "fairseq_transnormer"
 _thread = threading.local()
-_functions: dict[str, Callable] = {}
+_functions: dict[str, Callable[..., Any]] = {}
 # elements from a token to the next with which offsets in a tile of 64 fit 32 bits
 FARTHEST_TOKEN = 2**31 // 64
 
 
 @contextlib.contextmanager
-def shapes_only(record: Callable = lambda kernel, arguments: None) -> Iterator[None]:
+def shapes_only(
+    record: Callable[..., Any] = lambda kernel, arguments: None,
+) -> Iterator[None]:
     """Inside, launch() launches nothing: outputs have shapes and strides, no values.
 
     torch.compile asks for these with tensors that have no memory.
@@ -139,15 +142,15 @@ def empty_rows(like: Tensor, length: int, width: int, dtype: torch.dtype) -> Ten
 
 def differentiable(
     name: str,
-    forward: Callable,
+    forward: Callable[..., Any],
     forward_schema: str,
-    backward: Callable,
+    backward: Callable[..., Any],
     backward_schema: str,
     *,
-    save: Callable,
-    gradients: Callable,
+    save: Callable[..., Any],
+    gradients: Callable[..., Any],
     results: int,
-) -> Callable:
+) -> Callable[..., Any]:
     """A function of ``forward``'s arguments that autograd can differentiate once.
 
     Args:
@@ -209,8 +212,8 @@ def differentiable(
 
 
 def in_place(
-    name: str, step: Callable, schema: str, mutates: tuple[str, ...]
-) -> Callable:
+    name: str, step: Callable[..., Any], schema: str, mutates: tuple[str, ...]
+) -> Callable[..., Any]:
     """``step``, which autograd does not see, as a function of its arguments."""
     operator = _custom_operator(name, step, schema, mutates)
 
@@ -222,7 +225,7 @@ def in_place(
     return call
 
 
-def parts_of(operator: torch._ops.OpOverload) -> Callable | None:
+def parts_of(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
     """The function that is one of our custom operators, None for another's.
 
     It calls torch's operations and launch(); see ``shapes_only``.
@@ -238,7 +241,7 @@ def _is_seen_by_a_mode() -> bool:
     )
 
 
-def _is_watched(arguments: tuple) -> bool:
+def _is_watched(arguments: tuple[Any, ...]) -> bool:
     """Whether someone looks at the ops that are called: a compiler, a dispatch mode, or
     a tensor that is more than memory, such as a FakeTensor."""
     return (
@@ -253,7 +256,7 @@ def _is_watched(arguments: tuple) -> bool:
 
 
 def _custom_operator(
-    name: str, function: Callable, schema: str, mutates: tuple[str, ...] = ()
+    name: str, function: Callable[..., Any], schema: str, mutates: tuple[str, ...] = ()
 ):
     """``function``, which returns a tuple of new tensors, as a custom operator.
 

@@ -52,7 +52,7 @@ def rows_of(x: Tensor) -> Tensor:
     return x if x.dim() == 3 else x.reshape(1, -1, x.shape[-1])
 
 
-def tile_options(x: Tensor) -> tuple[tuple[int], dict]:
+def tile_options(x: Tensor) -> tuple[tuple[int], dict[str, int]]:
     """The launch grid for the rows of (outer, inner, D), and what a program takes."""
     outer, inner, width = x.shape
     columns = max(16, triton.next_power_of_2(width))

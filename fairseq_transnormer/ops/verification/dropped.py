@@ -14,7 +14,9 @@ from .trials import Mismatch
 DROPOUT_P = 0.25
 
 
-def seeded(function: Callable, *arguments, seed: int = 1, **keywords) -> Any:
+def seeded(
+    function: Callable[..., Any], *arguments: Any, seed: int = 1, **keywords: Any
+) -> Any:
     """What a function returns that draws its seed from torch's CPU generator.
 
     That generator and those of GPUs stay as they are.

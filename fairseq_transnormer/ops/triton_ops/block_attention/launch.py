@@ -7,6 +7,7 @@ of values.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 import triton
@@ -238,7 +239,9 @@ def _step(
     return output, state._replace(length=length)
 
 
-def _options(query: Tensor, value: Tensor, block_size: int, activation: str) -> dict:
+def _options(
+    query: Tensor, value: Tensor, block_size: int, activation: str
+) -> dict[str, Any]:
     """What the kernels of all blocks are compiled for."""
     width, value_width = query.shape[-1], value.shape[-1]
     # float32 operands where the weights of float16 inputs have no bound; TF32 keeps

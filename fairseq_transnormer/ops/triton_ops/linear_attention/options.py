@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -207,7 +207,7 @@ def cut(length: int, sequences: int, processors: int) -> int:
 
 def launch_options(
     kernel: str, query: Tensor, value: Tensor, *, normalize: bool = False
-) -> dict:
+) -> dict[str, Any]:
     """Chunk, precision of products, warps and stages for these inputs.
 
     Args:
@@ -232,7 +232,7 @@ def table_entry(
     width: int,
     capability: tuple[int, int],
     tf32: bool,
-) -> dict:
+) -> dict[str, Any]:
     """launch_options by numbers; width is the wider of D and E.
 
     kernel: with NORMALIZED after it for the sum normaliser.
@@ -256,7 +256,7 @@ def step_warps(tile: int) -> int:
     return 4 if tile <= WIDEST_TILE else 8
 
 
-def backward_tiles(width: int, value_width: int) -> tuple[dict, int]:
+def backward_tiles(width: int, value_width: int) -> tuple[dict[str, int], int]:
     """The kernels' tile widths, and how many tiles dQ, dK and dV have together.
 
     The gradients are tasks of one launch, a tile of one of them each.
