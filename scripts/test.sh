@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need (scripts/install.sh), lints, runs the tests, and trains
-# the rows of the tables for a few updates. Says at the end how long each part took.
+# Installs what the tests need (scripts/install.sh), lints, checks type hints, runs the
+# tests, and trains the rows of the tables for a few updates. Says at the end how long
+# each part took.
 #
 # usage: scripts/test.sh [--all] [PYTEST_ARGUMENT...]
 #   --all          the tests that are marked as slow, too (pyproject.toml says which those

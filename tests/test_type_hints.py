@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fairseq_transnormer import export, generation, modules, ops
-from tests.paths import ROOT
+from tests.paths import DOCS, ROOT
 
 PACKAGES = (ops, modules, generation, export)
 CONFIGURATIONS = (
@@ -166,6 +166,16 @@ def mypy(tmp_path_factory):
 @pytest.mark.slow
 def test_a_program_has_the_types_that_it_expects(mypy):
     assert mypy(PROGRAM).startswith("Success")
+
+
+@pytest.mark.slow
+def test_the_attention_of_the_documentation_has_hints(mypy):
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("### Adding an attention")[2]
+    example = re.search(r"```python\n(.*?)```", section, re.S)[1]
+    example = example.replace("from ...", "from fairseq_transnormer.")
+    example = example.replace("from ..", "from fairseq_transnormer.modules.")
+    assert mypy(example).startswith("Success")
 
 
 @pytest.mark.slow
