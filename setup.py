@@ -19,6 +19,7 @@ EXTRAS = {
     "data": [
         "datasets",
         "pillow",
+        "pooch",
         "pyarrow",
         "scikit-learn",
         "sentencepiece",

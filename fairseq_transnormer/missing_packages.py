@@ -12,7 +12,9 @@ from types import TracebackType
 # extra of setup.py -> modules that it brings
 EXTRAS = {
     "fairseq": ("fairseq", "fairseq_cli", "hydra", "omegaconf", "sacrebleu"),
-    "data": ("PIL", "datasets", "pyarrow", "sentencepiece", "tiktoken", "tqdm"),
+    "data": (
+        *("PIL", "datasets", "pooch", "pyarrow", "sentencepiece", "tiktoken", "tqdm"),
+    ),
     "export": ("safetensors",),
     "monitor": ("tensorboardX",),
     "reproduce": ("matplotlib", "pandas", "scipy", "sklearn", "yaml"),

@@ -51,6 +51,15 @@ def _destination(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def add_other_sizes(parser: argparse.ArgumentParser, sizes: str) -> None:
+    """``--allow-other-sizes``; ``sizes`` says what is checked without it."""
+    parser.add_argument(
+        "--allow-other-sizes",
+        action="store_true",
+        help=f"for a cut-down copy: do not insist on {sizes}",
+    )
+
+
 def add_pictures(parser: argparse.ArgumentParser) -> None:
     """``--pictures``."""
     parser.add_argument(

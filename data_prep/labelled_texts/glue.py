@@ -15,7 +15,12 @@ or no gold label. Pairs that are too long are cut, longest first.
 import argparse
 from pathlib import Path
 
-from data_prep.folders.arguments import add_destination, add_workers, command_parser
+from data_prep.folders.arguments import (
+    add_destination,
+    add_other_sizes,
+    add_workers,
+    command_parser,
+)
 from data_prep.folders.errors import InputError, run_command
 from data_prep.labelled_texts.glue_source import Source, hub_source, local_source
 from data_prep.labelled_texts.glue_tasks import TABLE_5, GlueTask, find_task
@@ -61,11 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         "Face hub)",
     )
     add_subword_options(parser)
-    parser.add_argument(
-        "--allow-other-sizes",
-        action="store_true",
-        help="do not insist on the published numbers of examples",
-    )
+    add_other_sizes(parser, "the published numbers of examples")
     add_workers(parser)
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _prepare(options))

@@ -18,9 +18,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.arguments import add_destination, add_workers, command_parser
+from data_prep.folders.arguments import (
+    add_destination,
+    add_other_sizes,
+    add_workers,
+    command_parser,
+)
 from data_prep.folders.binary_folder import Counts, Recipe, Split, prepare_folder
-from data_prep.folders.checksum import download, require_sha256
+from data_prep.folders.checksum import fetched, require_sha256
 from data_prep.folders.encoders import (
     GPT2_SHA256,
     Gpt2Encoder,
@@ -91,11 +96,12 @@ def _blm(source: Source, options: argparse.Namespace) -> Recipe:
     def prepare_tokenizer(folder: Path) -> None:
         for name, sha256 in GPT2_SHA256.items():
             if options.gpt2_bpe_dir:
-                require_sha256(options.gpt2_bpe_dir / name, sha256)
-                shutil.copyfile(options.gpt2_bpe_dir / name, folder / name)
+                path = options.gpt2_bpe_dir / name
+                require_sha256(path, sha256)
             else:
                 instead = "give the folder that has it with --gpt2-bpe-dir"
-                download(f"{GPT2_URL}/{name}", folder / name, sha256, instead)
+                path = fetched(f"{GPT2_URL}/{name}", name, sha256, instead)
+            shutil.copyfile(path, folder / name)
         _require_raw(source)
         gpt2_dictionary().save(str(folder / "dict.txt"))
 
@@ -156,11 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="DIR",
         help="blm: folder with encoder.json and vocab.bpe (default: downloaded)",
     )
-    parser.add_argument(
-        "--allow-other-sizes",
-        action="store_true",
-        help="do not insist on the sizes of the full corpus",
-    )
+    add_other_sizes(parser, "the sizes of the full corpus")
     add_workers(parser)
     options = parser.parse_args(arguments)
     if options.gpt2_bpe_dir and options.variant != "blm":

@@ -1,5 +1,6 @@
 """Small corpora in every form that the tools accept, and how a mistake must end."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,6 +122,15 @@ def word_folder(tmp_path, text_files) -> Path:
     )
     assert code == 0
     return dest
+
+
+@pytest.fixture
+def waits(tmp_path, monkeypatch) -> list[float]:
+    """The seconds that would be waited for a network; no download is cached yet."""
+    monkeypatch.setenv("FAIRSEQ_TRANSNORMER_CACHE", str(tmp_path / "cache"))
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
 
 
 @pytest.fixture

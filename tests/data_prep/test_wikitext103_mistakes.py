@@ -10,6 +10,8 @@ from data_prep.folders.encoders import GPT2_SHA256
 from data_prep.wikitext import wikitext103
 from tests.messages import refuses
 
+from .local_server import served
+
 
 def test_expected_sizes_are_checked(tmp_path, original_files, fails):
     dest = tmp_path / "alm"
@@ -125,21 +127,23 @@ def test_gpt2_files_are_checked(tmp_path, raw_files, gpt2_dir, fails):
 
 
 def test_gpt2_files_are_downloaded_and_checked(
-    tmp_path, raw_files, gpt2_dir, fails, monkeypatch
+    tmp_path, raw_files, gpt2_dir, fails, monkeypatch, waits
 ):
-    dest, wrong = tmp_path / "blm", tmp_path / "wrong"
+    dest = tmp_path / "blm"
     arguments = ["blm", "--dest", dest, "--from-dir", raw_files, "--allow-other-sizes"]
     arguments = [str(argument) for argument in arguments]
     monkeypatch.setattr(wikitext103, "GPT2_URL", "http://127.0.0.1:9/closed")
     parts = ["http://127.0.0.1:9/closed/encoder.json", "--gpt2-bpe-dir"]
     fails(wikitext103.main, arguments, *parts, dest=dest)
-    wrong.mkdir()
-    (wrong / "encoder.json").write_text("{}")
-    monkeypatch.setattr(wikitext103, "GPT2_URL", wrong.as_uri())
-    parts = ["encoder.json", "wrong checksum", GPT2_SHA256["encoder.json"]]
-    fails(wikitext103.main, arguments, *parts, dest=dest)
-    monkeypatch.setattr(wikitext103, "GPT2_URL", gpt2_dir.as_uri())
-    assert wikitext103.main(arguments) == 0
+    with served({"/encoder.json": b"{}"}) as (address, _):
+        monkeypatch.setattr(wikitext103, "GPT2_URL", address)
+        parts = ["encoder.json", GPT2_SHA256["encoder.json"]]
+        fails(wikitext103.main, arguments, *parts, dest=dest)
+    files = {f"/{name}": (gpt2_dir / name).read_bytes() for name in GPT2_SHA256}
+    with served(files, broken=1) as (address, asked):
+        monkeypatch.setattr(wikitext103, "GPT2_URL", address)
+        assert wikitext103.main(arguments) == 0
+    assert asked == ["/encoder.json", "/encoder.json", "/vocab.bpe"]
     for name in GPT2_SHA256:
         assert (dest / name).read_bytes() == (gpt2_dir / name).read_bytes()
 
