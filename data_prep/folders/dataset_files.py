@@ -1,20 +1,30 @@
 """Files of the ``datasets`` library and of the Hugging Face hub: parquet and arrow."""
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from data_prep.folders.errors import InputError
+from data_prep.folders.hub_data import HubData
 from fairseq_transnormer.data.fingerprints import file_sha256
 
+# before the hub is asked again
+RETRY_SECONDS = (1, 2, 4)
+# what a server answers that is overloaded or restarts
+BUSY = (429, 500, 502, 503, 504)
 
-def load_from_hub(name: str, *config: str, layouts: str) -> Any:
+
+def load_from_hub(data: HubData, *config: str, layouts: str) -> Any:
     """A data set of the Hugging Face hub as ``datasets`` has it, through its cache.
 
+    The hub's client resumes and retries files, not the questions before them; so the
+    whole is tried again where the network failed. What is in the cache stays.
+
     Args:
-        name: of the data set.
+        data: which one, at which revision.
         config: its configuration, if it has several.
         layouts: of a local copy, for the message.
 
@@ -23,14 +33,34 @@ def load_from_hub(name: str, *config: str, layouts: str) -> Any:
     """
     import datasets
 
-    try:
-        return datasets.load_dataset(name, *config)
-    except Exception as error:  # no base class covers the hub's and the net's errors
-        raise InputError(
-            f"{' '.join([name, *(f'({each})' for each in config)])}: cannot be loaded "
-            f"from the Hugging Face hub ({one_line(error)}); give a local copy with "
-            f"--from-dir, {layouts}"
-        ) from error
+    waits = iter(RETRY_SECONDS)
+    while True:
+        try:
+            return datasets.load_dataset(data.name, *config, revision=data.revision)
+        except Exception as error:  # no base class for the hub's and the net's errors
+            wait = next(waits, None) if _may_pass(error) else None
+            if wait is None:
+                name = " ".join([data.name, *(f"({each})" for each in config)])
+                raise InputError(
+                    f"{name}: cannot be loaded from the Hugging Face hub "
+                    f"({one_line(error)}); give a local copy with --from-dir, {layouts}"
+                ) from error
+        time.sleep(wait)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether it is a failure of the network or the server that may be over soon."""
+    import datasets
+
+    if datasets.config.HF_HUB_OFFLINE:
+        return False
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return status in BUSY
+    # the hub's client has been on requests, whose errors are OSErrors, httpx and httpx2
+    return isinstance(error, ConnectionError | TimeoutError) or any(
+        kind.__name__ == "TransportError" for kind in type(error).__mro__
+    )
 
 
 def load_saved(folder: Path, splits: Iterable[str]) -> tuple[Any, dict[str, str]]:

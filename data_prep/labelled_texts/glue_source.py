@@ -13,6 +13,7 @@ from data_prep.folders.dataset_files import (
     shards,
 )
 from data_prep.folders.errors import InputError
+from data_prep.folders.hub_data import HubData
 from data_prep.labelled_texts.glue_originals import (
     original_files,
     read_original,
@@ -26,7 +27,7 @@ from data_prep.labelled_texts.labelled_examples import (
     one_line_text,
 )
 
-HUB_NAME = "nyu-mll/glue"
+HUB_DATA = HubData("nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c")
 ROWS_AT_ONCE = 1000
 HIDDEN_LABEL = -1
 
@@ -75,9 +76,11 @@ def layouts(task: GlueTask) -> str:
 
 def hub_source(task: GlueTask) -> Source:
     """The task from the Hugging Face hub, through its cache."""
-    loaded = load_from_hub(HUB_NAME, task.config, layouts=layouts(task))
-    identity = {"hub": HUB_NAME, "config": task.config}
-    return Source(identity, lambda split: _of_dataset(loaded, HUB_NAME, task, split))
+    loaded = load_from_hub(HUB_DATA, task.config, layouts=layouts(task))
+    return Source(
+        HUB_DATA.identity(task.config),
+        lambda split: _of_dataset(loaded, HUB_DATA.name, task, split),
+    )
 
 
 def _original_files(folder: Path, files: dict[str, Path], task: GlueTask) -> Source:

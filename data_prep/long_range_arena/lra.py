@@ -17,13 +17,14 @@ import numpy as np
 
 from data_prep.folders.arguments import (
     add_destination,
+    add_other_sizes,
     add_pictures,
     add_workers,
     command_parser,
     refuse_given,
     usable_cores,
 )
-from data_prep.folders.dataset_rows import Rows, hub_rows, local_rows
+from data_prep.folders.dataset_rows import Rows, data_rows
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.picture_sheet import make_sheet, write_sheet
 from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
@@ -49,7 +50,7 @@ TEXT_BYTES = 4000
 PICTURES_SHOWN = 32
 MAX_EXAMPLES = 10**8
 UNKNOWN_COUNTS = dict.fromkeys(SPLITS)
-HUB_NAMES = {"text": "stanfordnlp/imdb", "image": "uoft-cs/cifar10"}
+HUB_DATA = {"text": lra_hub.IMDB, "image": lra_hub.CIFAR10}
 COUNTS = {"listops": (96_000, 2_000, 2_000), "pathfinder": (160_000, 20_000, 20_000)}
 
 
@@ -168,9 +169,8 @@ def _generated(
 
 
 def _rows(options: argparse.Namespace) -> Rows:
-    if options.from_dir:
-        return local_rows(options.from_dir)
-    return hub_rows(HUB_NAMES[options.data])
+    data = HUB_DATA[options.data]
+    return data_rows(data, options.from_dir, options.allow_other_sizes)
 
 
 def _release_files(folder: Path, names: dict[str, str]) -> dict[str, Path]:
@@ -199,6 +199,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
         if name in COUNTS:
             _add_generation(command, name)
+        if name in HUB_DATA:
+            add_other_sizes(command, "the published files and numbers of each label")
         if name in ("pathfinder", "image"):
             add_pictures(command)
     options = parser.parse_args(arguments)

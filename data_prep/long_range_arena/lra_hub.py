@@ -9,9 +9,29 @@ import numpy as np
 
 from data_prep.folders.dataset_rows import Rows, column, picture
 from data_prep.folders.errors import InputError
+from data_prep.folders.hub_data import HubData
 from data_prep.folders.sequence_folder import Example
 from data_prep.long_range_arena.lra_release import label_of
 
+TRAIN, TEST = "train-00000-of-00001.parquet", "test-00000-of-00001.parquet"
+IMDB = HubData(
+    "stanfordnlp/imdb",
+    "e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
+    files={
+        TRAIN: "db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c",
+        TEST: "b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da",
+    },
+    labels={"train": (12_500,) * 2, "test": (12_500,) * 2},
+)
+CIFAR10 = HubData(
+    "uoft-cs/cifar10",
+    "0b2714987fa478483af9968de7c934580d0bb9a2",
+    files={
+        TRAIN: "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883",
+        TEST: "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de",
+    },
+    labels={"train": (5_000,) * 10, "test": (1_000,) * 10},
+)
 # ITU-R BT.601, as the benchmark's own conversion
 GREY = np.array([0.2989, 0.5870, 0.1140])
 VALID_PICTURES = 5000

@@ -14,12 +14,13 @@ import numpy as np
 
 from data_prep.folders.arguments import (
     add_destination,
+    add_other_sizes,
     add_pictures,
     command_parser,
     refuse_given,
 )
 from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
-from data_prep.folders.errors import run_command
+from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.picture_sheet import make_sheet, write_sheet
 from data_prep.symbols.digit_pictures import Digits, mnist_digits, sklearn_digits
 from fairseq_transnormer.argument_types import seed
@@ -33,8 +34,10 @@ PICTURES_SHOWN = 32
 def _digits(options: argparse.Namespace) -> Digits:
     if options.source == "mnist":
         refuse_given(options, ["seed"], "with --source sklearn")
-        return mnist_digits(options.from_dir)
+        return mnist_digits(options.from_dir, options.allow_other_sizes)
     refuse_given(options, ["from_dir"], "with --source mnist")
+    if options.allow_other_sizes:
+        raise InputError("--allow-other-sizes; allowed: with --source mnist")
     return sklearn_digits(options.seed or DEFAULT_SEED)
 
 
@@ -70,6 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="N",
         help=f"sklearn: of the splits (default: {DEFAULT_SEED})",
     )
+    add_other_sizes(parser, "MNIST's published files and numbers of each label")
     add_pictures(parser)
     options = parser.parse_args(arguments)
     return run_command(parser.prog, lambda: _prepare(options))

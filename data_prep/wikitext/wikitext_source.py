@@ -14,9 +14,10 @@ from data_prep.folders.dataset_files import (
     shards,
 )
 from data_prep.folders.errors import InputError
+from data_prep.folders.hub_data import HubData
 from data_prep.folders.text_files import read_lines, scan
 
-HUB_NAME = "Salesforce/wikitext"
+HUB_DATA = HubData("Salesforce/wikitext", "b08601e04326c79dfdd32d625aee71d232d685c3")
 # fairseq's names of the splits and the hub's.
 SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 ROWS_AT_ONCE = 1000
@@ -72,9 +73,11 @@ def layouts(version: Version) -> str:
 
 def hub_source(version: Version) -> Source:
     """The corpus from the Hugging Face hub, through its cache."""
-    loaded = load_from_hub(HUB_NAME, version.config, layouts=layouts(version))
-    identity = {"hub": HUB_NAME, "config": version.config}
-    return Source(identity, lambda split: _rows(loaded[SPLITS[split]], HUB_NAME))
+    loaded = load_from_hub(HUB_DATA, version.config, layouts=layouts(version))
+    return Source(
+        HUB_DATA.identity(version.config),
+        lambda split: _rows(loaded[SPLITS[split]], HUB_DATA.name),
+    )
 
 
 def _original(split: str, version: Version) -> str:

@@ -82,7 +82,8 @@ def mnist(request, tmp_path):
 
 
 def test_mnist_from_local_files(mnist, tmp_path):
-    splits = made(tmp_path / "data", "--source", "mnist", "--from-dir", mnist)
+    options = ["--source", "mnist", "--from-dir", mnist, "--allow-other-sizes"]
+    splits = made(tmp_path / "data", *options)
     lines = {n: list(map(tuple, pictures(n).reshape(n, -1).tolist())) for n in (30, 4)}
     assert splits["train"] + splits["valid"] == lines[30]
     assert len(splits["valid"]) == 3 and splits["test"] == lines[4]
@@ -101,6 +102,7 @@ def test_mnist_with_a_fault(content, parts, tmp_path, fails):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pictures(10)))
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(content)
     arguments = ["--dest", tmp_path / "d", "--source", "mnist", "--from-dir", tmp_path]
+    arguments += ["--allow-other-sizes"]
     path = tmp_path / "t10k-images-idx3-ubyte"
     fails(digits.main, arguments, path, *parts, dest=tmp_path / "d")
 

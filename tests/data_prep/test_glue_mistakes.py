@@ -128,10 +128,11 @@ def test_unreachable_hub_names_the_way_out(
     pretraining_data,
     fails,
     monkeypatch,
+    waits,
 ):
     import datasets
 
-    def load(name, config):
+    def load(name, config, revision):
         raise ConnectionError(f"cannot reach {name}")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -147,8 +148,9 @@ def test_the_hub_is_read(tmp_path, pretraining_data, monkeypatch):
     rows = qqp([["A?", "B?", 1], ["C?", "D?", 0]])
     content = hub_dataset("QQP", rows)
 
-    def load(name, config):
+    def load(name, config, revision):
         assert (name, config) == ("nyu-mll/glue", TASKS["QQP"].config)
+        assert revision == "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
         return content
 
     monkeypatch.setattr(datasets, "load_dataset", load)

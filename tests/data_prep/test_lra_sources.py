@@ -160,7 +160,8 @@ def test_text_of_a_saved_data_set(tmp_path):
     rows = datasets.Dataset.from_dict({"text": ["é" * 3000, "b"], "label": [1, 0]})
     saved = datasets.DatasetDict(train=rows, test=rows, unsupervised=rows)
     saved.save_to_disk(str(tmp_path / "imdb"))
-    made = run("text", tmp_path / "data", "--from-dir", tmp_path / "imdb")
+    options = ["--from-dir", tmp_path / "imdb", "--allow-other-sizes"]
+    made = run("text", tmp_path / "data", *options)
     assert [row.lengths for row in iter_of(made["train"])] == [(4000,), (1,)]
     assert [row.label for row in iter_of(made["valid"])] == [1, 0]
 
@@ -184,7 +185,8 @@ def test_image_from_a_local_copy(form, tmp_path):
         for split in ("train", "test"):
             name = f"plain_text/{split}-00000-of-00001.parquet"
             rows.to_parquet(str(folder / name))
-    made = run("image", tmp_path / "data", "--from-dir", folder)
+    options = ["--from-dir", folder, "--allow-other-sizes"]
+    made = run("image", tmp_path / "data", *options)
     assert [len(made[split]) for split in lra.SPLITS] == [18, 2, 20]
     for i, row in enumerate(iter_of(made["test"])):
         grey = round(0.2989 * i + 0.587 * 2 * i + 0.114 * 3 * i)

@@ -77,8 +77,9 @@ def test_every_form_gives_the_same_files(
         hub_dataset.save_to_disk(str(source))
     elif form == "hub":  # stands in for the network only
 
-        def load_dataset(name, config):
+        def load_dataset(name, config, revision):
             assert (name, config) == ("Salesforce/wikitext", "wikitext-103-v1")
+            assert revision == "b08601e04326c79dfdd32d625aee71d232d685c3"
             return hub_dataset
 
         monkeypatch.setattr(datasets, "load_dataset", load_dataset)
