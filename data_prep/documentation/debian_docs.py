@@ -1,9 +1,10 @@
 """Makes an English corpus of about ten million words from Debian's documentation.
 
 The packages are linux-doc-6.1, python3.11-doc, postgresql-doc-15 and dict-gcide of
-Debian 12. They are downloaded by apt-get, which needs no root, or taken from
---from-dir: a folder with the four .deb files, or with the usr/ that unpacking them
-gives. Markup and listings are stripped; a paragraph that occurs again is kept once,
+Debian 12, each at one version, compared with its SHA-256. apt-get downloads them, which
+needs no root; those that it does not have come from Debian's snapshot archive. Or they
+are taken from --from-dir, a folder with the four .deb files. Neither apt nor dpkg is
+needed. Markup and listings are stripped; a paragraph that occurs again is kept once,
 and one of more than 150 words becomes several lines of whole sentences.
 
 A document is a file, a page, or the dictionary's entries that begin with the same four
@@ -42,14 +43,15 @@ def words_apart(paragraph: str) -> str:
     return " ".join(_WORD.findall(paragraph))
 
 
-def _collect(options: argparse.Namespace) -> dict[str, Documents]:
-    with UnpackedPackages(options.from_dir, PACKAGES) as folder:
+def _collect(
+    packages: UnpackedPackages, form: str, source: str
+) -> dict[str, Documents]:
+    with packages as folder:
         documents = debian_documents(folder)
-        source = str(options.from_dir or "the packages")
     splits = divided(
         documents, lambda name: hashed_split(name, SALT, HELD_OUT_SHARE), source
     )
-    if options.form == "words":
+    if form == "words":
         for documents in splits.values():
             for name, paragraphs in documents.items():
                 documents[name] = [words_apart(text) for text in paragraphs]
@@ -67,5 +69,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    settings = {"command": "debian_docs", "form": options.form, "packages": PACKAGES}
-    prepare_corpus(options.dest, settings, options.overwrite, lambda: _collect(options))
+    packages = UnpackedPackages(options, PACKAGES)
+    settings = {
+        "command": "debian_docs",
+        "form": options.form,
+        "packages": packages.identity,
+    }
+    source = str(options.from_dir or "the packages")
+    prepare_corpus(
+        options.dest,
+        settings,
+        options.overwrite,
+        lambda: _collect(packages, options.form, source),
+    )

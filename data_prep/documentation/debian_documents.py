@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.documentation import markup
+from data_prep.documentation.debian_packages import (
+    DICTIONARY,
+    LINUX,
+    POSTGRESQL,
+    PYTHON,
+)
 from data_prep.folders.errors import InputError
 
-LINUX, PYTHON = "linux-doc-6.1", "python3.11-doc"
-POSTGRESQL, DICTIONARY = "postgresql-doc-15", "dict-gcide"
 PACKAGES = [LINUX, PYTHON, POSTGRESQL, DICTIONARY]
 
-SHARE = Path("usr/share")
-DICTIONARY_FILE = SHARE / "dictd" / "gcide.dict.dz"
 # not English, or words of a schema rather than text
 SKIPPED_FOLDERS = frozenset(("translations", "devicetree", "features"))
 # The dictionary quotes a word in its neighbours' entries: what begins alike stays
@@ -40,14 +42,14 @@ def debian_documents(folder: Path) -> dict[str, list[str]]:
     for package, read in readers.items():
         found = read(folder)
         if not any(found.values()):
-            raise InputError(f"{folder}: no documentation of {package} in it")
-        documents |= {f"{package}/{name}": texts for name, texts in found.items()}
+            raise InputError(f"{folder}: no documentation of {package.name} in it")
+        documents |= {f"{package.name}/{name}": texts for name, texts in found.items()}
     return documents
 
 
 def linux_documents(folder: Path) -> dict[str, list[str]]:
     """Paragraphs by file of the Linux documentation unpacked in ``folder``."""
-    top = folder / SHARE / "doc" / LINUX / "Documentation"
+    top = folder / LINUX.documents
     files = [
         path
         for pattern in ("*.rst.gz", "*.txt.gz")
@@ -59,12 +61,12 @@ def linux_documents(folder: Path) -> dict[str, list[str]]:
 
 
 def _python(folder: Path) -> dict[str, list[str]]:
-    top = folder / SHARE / "doc" / "python3.11" / "html" / "_sources"
+    top = folder / PYTHON.documents
     return _read(top, top.rglob("*.rst.txt"), markup.restructured_text)
 
 
 def _postgresql(folder: Path) -> dict[str, list[str]]:
-    top = folder / SHARE / "doc" / POSTGRESQL / "html"
+    top = folder / POSTGRESQL.documents
     pages = (path for path in top.rglob("*.html") if path.stem != "bookindex")
     return _read(top, pages, markup.html)
 
@@ -79,7 +81,7 @@ def _read(top: Path, files, paragraphs) -> dict[str, list[str]]:
 
 
 def _dictionary(folder: Path) -> dict[str, list[str]]:
-    path = folder / DICTIONARY_FILE
+    path = folder / DICTIONARY.documents
     if not path.is_file():
         return {}
     documents: dict[str, list[str]] = defaultdict(list)

@@ -1,94 +1,257 @@
-"""Debian packages: finding, downloading and unpacking them without root."""
+"""Debian's documentation packages: which versions, where they come from, unpacked.
+
+The versions are pinned, so that two people's corpus is the same text: every .deb is
+compared with its SHA-256, whichever way it came. apt-get fetches them where it has
+these versions; elsewhere they come from Debian's snapshot archive, which keeps every
+file that Debian ever published, by its SHA-1.
+"""
 
 import argparse
+import hashlib
 import subprocess
+import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from data_prep.documentation.debian_archive import package_version, unpack
+from data_prep.folders.arguments import refuse_given
+from data_prep.folders.checksum import fetched, require_sha256
 from data_prep.folders.errors import InputError
+from fairseq_transnormer.data.fingerprints import file_sha256
+
+ARCHIVE = "https://snapshot.debian.org"
+SHARE = Path("usr/share")
+OPTION = "--allow-other-versions"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of Debian 12 at one version; ``documents`` is where its text lies."""
+
+    name: str
+    version: str
+    sha256: str
+    sha1: str  # its address in the snapshot archive
+    documents: Path
+
+    @property
+    def file(self) -> str:
+        """The name that apt-get gives it."""
+        return f"{self.name}_{self.version}_all.deb"
+
+
+LINUX = Package(
+    "linux-doc-6.1",
+    "6.1.176-1",
+    sha256="0d843674607703b9ef8c1db5e715c38ed52ff23574feabfe0d961d552126859f",
+    sha1="97a5e89b363de0a3439a2b0953a366683e859d77",
+    documents=SHARE / "doc/linux-doc-6.1/Documentation",
+)
+PYTHON = Package(
+    "python3.11-doc",
+    "3.11.2-6+deb12u8",
+    sha256="50eb63e7f636c4281e9ce1b8f10386f1def42159eddce34fc1f41c46261df71b",
+    sha1="d4a9ab01ca393dc30872e1ea65f14be24cfcfe73",
+    documents=SHARE / "doc/python3.11/html/_sources",
+)
+POSTGRESQL = Package(
+    "postgresql-doc-15",
+    "15.18-0+deb12u1",
+    sha256="3c598277a463c44d672daa2c335deb8d8252e1852fb025fd4578ea2d9a1b90f0",
+    sha1="c7509465c969020f6ce89ae57ff0b70bb0d05b45",
+    documents=SHARE / "doc/postgresql-doc-15/html",
+)
+DICTIONARY = Package(
+    "dict-gcide",
+    "0.48.5+nmu2",
+    sha256="7b0af5cfde3cbdef5e9d6e78f92ec335ced7c2790f37a40f49bebc6f7347ac0f",
+    sha1="a731e5db951f4e5cc16d55bc42736be0768ba8c5",
+    documents=SHARE / "dictd/gcide.dict.dz",
+)
 
 
 def add_packages(parser: argparse.ArgumentParser) -> None:
-    """``--from-dir``."""
+    """``--from-dir``, ``--archive`` and ``--allow-other-versions``."""
     parser.add_argument(
         "--from-dir",
         type=Path,
         metavar="SRC",
-        help="folder of the .deb files or of usr/ (default: apt-get download)",
+        help="folder of the .deb files, or with --allow-other-versions of usr/ "
+        "(default: apt-get download, or else the archive)",
     )
-
-
-def find_packages(folder: Path, names: list[str]) -> dict[str, Path]:
-    """The .deb file of each package in ``folder``; raises InputError without one."""
-    found = {}
-    for name in names:
-        files = sorted(folder.glob(f"{name}_*.deb"))
-        if len(files) != 1:
-            what = "no" if not files else f"{len(files)} versions of"
-            raise InputError(
-                f"{folder}: {what} {name}_VERSION_all.deb; give a folder with one of "
-                f"each: {', '.join(names)}"
-            )
-        found[name] = files[0]
-    return found
-
-
-def download_packages(folder: Path, names: list[str]) -> dict[str, Path]:
-    """``apt-get download`` into ``folder``, which needs no root."""
-    try:
-        done = subprocess.run(
-            ["apt-get", "download", *names], cwd=folder, capture_output=True, text=True
-        )
-    except FileNotFoundError:
-        raise InputError(
-            "apt-get: not on this machine; download the packages elsewhere and give "
-            f"their folder with --from-dir: {', '.join(names)}"
-        ) from None
-    if done.returncode:
-        reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise InputError(f"apt-get download: {reason[0]}; packages: {' '.join(names)}")
-    return find_packages(folder, names)
-
-
-def unpack(package: Path, folder: Path) -> None:
-    """``dpkg-deb --extract``; raises InputError where that fails."""
-    command = ["dpkg-deb", "--extract", str(package), str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise InputError(
-            "dpkg-deb: not on this machine; unpack the packages elsewhere and give the "
-            "folder that has usr/share with --from-dir"
-        ) from None
-    if done.returncode:
-        raise InputError(f"{package}: {done.stderr.strip()}")
+    parser.add_argument(
+        "--archive",
+        metavar="URL",
+        help="where URL/file/SHA1 has the .deb files that apt-get does not have "
+        f"(default: {ARCHIVE})",
+    )
+    parser.add_argument(
+        OPTION,
+        action="store_true",
+        help="take the packages in SRC at whatever version they are; the data are "
+        "others then, and their manifest.json says which",
+    )
 
 
 class UnpackedPackages:
     """A folder with usr/share of the packages, as a context.
 
     Args:
-        source: a folder of .deb files or an unpacked one; None downloads.
-        names: of the packages.
+        options: of ``add_packages``.
+        packages: the wanted ones.
+
+    Raises:
+        InputError: --from-dir does not have them, or, without --allow-other-versions,
+            has other ones. As a context: they cannot be fetched or unpacked.
     """
 
-    def __init__(self, source: Path | None, names: list[str]) -> None:
-        self._source, self._names = source, names
-        self._temporary = tempfile.TemporaryDirectory(prefix="debian-docs-")
+    def __init__(self, options: argparse.Namespace, packages: list[Package]) -> None:
+        self._packages, self._source = packages, options.from_dir
+        self._archive = (options.archive or ARCHIVE).rstrip("/")
+        # .deb files by package where they are known before the work
+        self._files: dict[Package, Path] = {}
+        self._unpacked = False
+        self.identity: dict[str, Any] = {
+            each.name: {"version": each.version, "sha256": each.sha256}
+            for each in packages
+        }
+        other_versions = options.allow_other_versions
+        if self._source is None:
+            if other_versions:
+                raise InputError(f"{OPTION}; allowed: with --from-dir")
+            return
+        refuse_given(options, ["archive"], "without --from-dir")
+        if not self._source.is_dir():
+            raise InputError(f"--from-dir {self._source}: no such folder")
+        self._unpacked = (self._source / SHARE).is_dir()
+        if self._unpacked and not other_versions:
+            raise InputError(
+                f"--from-dir {self._source}: unpacked packages, whose versions cannot "
+                f"be checked; give the folder of {_files_of(packages)} ({OPTION} takes "
+                "what is there)"
+            )
+        if self._unpacked:
+            self.identity = {
+                each.name: {"documents": _fingerprint(self._source, each.documents)}
+                for each in packages
+            }
+        elif other_versions:
+            found = _found(self._source, packages)
+            self._files = {each: _any_version(found[each], each) for each in packages}
+            self.identity = {
+                each.name: {
+                    "version": package_version(path),
+                    "sha256": file_sha256(path),
+                }
+                for each, path in self._files.items()
+            }
+        else:
+            found = _found(self._source, packages)
+            self._files = {each: _pinned(found[each], each) for each in packages}
 
     def __enter__(self) -> Path:
+        self._temporary = tempfile.TemporaryDirectory(prefix="debian-docs-")
         folder = Path(self._temporary.name)
-        if self._source is not None:
-            if not self._source.is_dir():
-                raise InputError(f"--from-dir {self._source}: no such folder")
-            if (self._source / "usr" / "share").is_dir():
-                return self._source
-            packages = find_packages(self._source, self._names)
-        else:
-            packages = download_packages(folder, self._names)
-        for package in packages.values():
-            unpack(package, folder)
+        if self._unpacked:
+            return self._source
+        try:
+            for package in self._packages:
+                path = self._files.get(package)
+                if path is None:
+                    path = _download(folder, package, self._archive)
+                unpack(path, folder)
+        except BaseException:
+            self._temporary.cleanup()
+            raise
         return folder
 
     def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
+
+
+def _files_of(packages: list[Package]) -> str:
+    return ", ".join(each.file for each in packages)
+
+
+def _found(folder: Path, packages: list[Package]) -> dict[Package, list[Path]]:
+    """The .deb files of each package, of any version; an InputError without one."""
+    found = {each: sorted(folder.glob(f"{each.name}_*.deb")) for each in packages}
+    for package, paths in found.items():
+        if not paths:
+            raise InputError(
+                f"--from-dir {folder}: no .deb file of {package.name}; give a folder "
+                f"with {_files_of(packages)}"
+            )
+    return found
+
+
+def _any_version(paths: list[Path], package: Package) -> Path:
+    if len(paths) > 1:
+        raise InputError(
+            f"{paths[0].parent}: {len(paths)} versions of {package.name}; allowed is "
+            f"one: {paths[0].name} or {paths[1].name}"
+        )
+    return paths[0]
+
+
+def _pinned(paths: list[Path], package: Package) -> Path:
+    path = paths[0].with_name(package.file)
+    if path not in paths:
+        version = paths[0].stem.split("_")[1]
+        raise InputError(
+            f"{paths[0]}: version {version}, expected {package.version}; another "
+            f"version makes other data ({OPTION} takes it)"
+        )
+    require_sha256(path, package.sha256)
+    return path
+
+
+def _fingerprint(folder: Path, documents: Path) -> str:
+    """SHA-256 of the names and contents of a package's unpacked documents."""
+    digest = hashlib.sha256()
+    top = folder / documents
+    for path in [top] if top.is_file() else sorted(top.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            digest.update(f"{name}\0{file_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _download(folder: Path, package: Package, archive: str) -> Path:
+    """The .deb file, by apt-get or from the archive; ``folder`` is for apt-get's."""
+    reason = _apt_get(folder, package)
+    if reason is None:
+        path = folder / package.file
+        require_sha256(path, package.sha256)
+        return path
+    print(f"{package.file}: from {archive}, since apt-get has none: {reason}")
+    return fetched(
+        f"{archive}/file/{package.sha1}",
+        package.file,
+        package.sha256,
+        f"apt-get: {reason}; download {package.file} elsewhere and give its folder "
+        "with --from-dir",
+    )
+
+
+def _apt_get(folder: Path, package: Package) -> str | None:
+    """``apt-get download``, which needs no root; why it failed, or None."""
+    command = ["apt-get", "download", f"{package.name}={package.version}"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            # its own progress, for who looks on
+            stdout=None if sys.stdout.isatty() else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    except FileNotFoundError:
+        return "not on this machine"
+    if not done.returncode and (folder / package.file).is_file():
+        return None
+    lines = done.stderr.strip().splitlines() or ["no message"]
+    errors = [line.removeprefix("E: ") for line in lines if line.startswith("E:")]
+    return (errors or lines)[0]

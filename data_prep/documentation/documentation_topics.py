@@ -2,8 +2,7 @@
 
 An example is a paragraph of linux-doc-6.1 (Debian 12); its label is the section that
 its file lies in, one of twelve: what the kernel's developers filed it under. The
-package is downloaded by apt-get, or taken from --from-dir, as data_prep debian_docs
-does.
+package is pinned, and downloaded or taken from --from-dir, as in data_prep debian_docs.
 
 Words that give the label away are taken out: the name of the section itself (scsi,
 rcu, networking, filesystems, ...) and everything with a slash in it, such as paths. A
@@ -21,12 +20,15 @@ results, or pre-train on another text.
 import argparse
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from data_prep.documentation.corpus import Documents, divided, hashed_split
-from data_prep.documentation.debian_documents import LINUX, linux_documents
-from data_prep.documentation.debian_packages import UnpackedPackages, add_packages
+from data_prep.documentation.debian_documents import linux_documents
+from data_prep.documentation.debian_packages import (
+    LINUX,
+    UnpackedPackages,
+    add_packages,
+)
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.report import file_records
@@ -72,10 +74,13 @@ def labelled_paragraphs(documents: Documents, most: int) -> Labelled:
 
 
 def collect(
-    from_dir: Path | None, most: int
+    packages: UnpackedPackages, source: str, most: int
 ) -> tuple[dict[str, Documents], dict[str, Labelled]]:
-    """Documents and labelled paragraphs, at most ``most`` of a document, by split."""
-    with UnpackedPackages(from_dir, [LINUX]) as folder:
+    """Documents and labelled paragraphs, at most ``most`` of a document, by split.
+
+    Raises InputError, which names ``source``, for a section that a split has none of.
+    """
+    with packages as folder:
         documents = {
             name: texts
             for name, texts in linux_documents(folder).items()
@@ -84,7 +89,7 @@ def collect(
     splits = divided(
         documents,
         lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
-        str(from_dir or "the package"),
+        source,
     )
     labelled = {
         split: labelled_paragraphs(each, most) for split, each in splits.items()
@@ -93,7 +98,7 @@ def collect(
         missing = set(SECTIONS) - {section for _, section in examples}
         if missing:
             raise InputError(
-                f"{from_dir or LINUX}: no paragraph of section {min(missing)!r} for "
+                f"{source}: no paragraph of section {min(missing)!r} for "
                 f"the {split} split"
             )
     return splits, labelled
@@ -128,16 +133,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _prepare(options: argparse.Namespace) -> None:
     most = options.paragraphs_per_document
+    packages = UnpackedPackages(options, [LINUX])
     settings = {
         "command": "documentation_topics",
-        "package": LINUX,
+        "packages": packages.identity,
         "paragraphs_per_document": most,
     }
     staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
     if staging.is_complete():
         return
     with staging:
-        documents, labelled = collect(options.from_dir, most)
+        documents, labelled = collect(
+            packages, str(options.from_dir or LINUX.name), most
+        )
         staging.expect(FILES.values())
         for split, name in FILES.items():
             lines = ["index\tsentence\tlabel\n"]

@@ -44,7 +44,7 @@ def rows_of(dest):
 
 
 def test_labels_documents_and_the_same_again(unpacked, tmp_path):
-    command = ["--from-dir", str(unpacked), "--dest"]
+    command = ["--from-dir", str(unpacked), "--allow-other-versions", "--dest"]
     assert documentation_topics.main([*command, str(tmp_path / "one")]) == 0
     rows = rows_of(tmp_path / "one")
     manifest = json.loads((tmp_path / "one/manifest.json").read_text())
@@ -97,5 +97,6 @@ def test_a_section_without_text_is_an_error(unpacked, tmp_path, fails):
     for path in unpacked.rglob("virt/*.gz"):
         path.unlink()
     arguments = ["--from-dir", unpacked, "--dest", tmp_path / "dest"]
+    arguments += ["--allow-other-versions"]
     dest = tmp_path / "dest"
     fails(documentation_topics.main, arguments, "section 'virt'", dest=dest)

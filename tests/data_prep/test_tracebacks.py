@@ -193,6 +193,7 @@ def test_damaged_packages(tmp_path, fails, content):
     path = folder / "a.rst.gz"
     path.write_bytes(content)
     given = ["--dest", tmp_path / "d", "--from-dir", tmp_path]
+    given += ["--allow-other-versions"]
     fails(debian_docs.main, given, "a.rst.gz" if content else "documentation")
 
 
@@ -220,6 +221,7 @@ def commands(tmp_path, text_files, labelled, pretraining_data, gpt2_data, source
         "words": (text, [*words, *splits]),
         "pieces": (text, [*pieces, "--vocab-size", "320", *splits]),
         "blm": (wikitext103, blm),
+        "download": (wikitext103, blm[:3] + blm[5:]),
         "wikitext": (wikitext103, ["alm"]),
         "glue": (glue, ["--data", str(pretraining_data)]),
         "classification": (
@@ -244,6 +246,7 @@ def commands(tmp_path, text_files, labelled, pretraining_data, gpt2_data, source
         ("pieces", "fairseq"),
         ("blm", "tiktoken"),
         ("blm", "fairseq"),
+        ("download", "pooch"),
         ("wikitext", "datasets"),
         ("glue", "datasets"),
         ("glue", "sentencepiece"),

@@ -1,0 +1,103 @@
+"""Debian's packages in small: what is in them, and .deb files of it."""
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+RST = """.. _label:
+
+Heading of the page
+===================
+
+The function :c:func:`kmalloc` takes a *size* and ``flags``, see `the page <x.html>`_.
+It goes on here::
+
+    code that is left out of the text
+
+A paragraph behind the code, number {number}, which is kept here.
+"""
+HTML = """<html><head><title>No title in the text here</title></head><body>
+<div class="navheader"><p>Go to the previous page of this book</p></div>
+<p>Words of the page {number} with <code>a name</code> are<br/> kept in one line.</p>
+<pre>SELECT code FROM page that is left out;</pre></body></html>
+"""
+ENTRY = """Word{number} \\Word"{number}\\, n. [OE. word.]
+   1. The thing that {{Another}} entry number {number} is about.
+      [1913 Webster]
+
+"""
+
+
+def tar(files: dict[str, bytes], links: dict[str, str], compression: str) -> bytes:
+    """A tar of files, and of symbolic links with their targets."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode=f"w:{compression}") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+        for name, target in links.items():
+            member = tarfile.TarInfo(f"./{name}")
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            archive.addfile(member)
+    return content.getvalue()
+
+
+def deb(
+    name: str,
+    version: str,
+    files: dict[str, bytes],
+    links: dict[str, str] | None = None,
+    compression: str = "xz",
+) -> bytes:
+    """A package of ``files``; ``compression`` is gz, bz2, xz or none at all."""
+    control = f"Package: {name}\nVersion: {version}\nArchitecture: all\n".encode()
+    suffix = f".{compression}" if compression else ""
+    members = {
+        "debian-binary": b"2.0\n",
+        f"control.tar{suffix}": tar({"control": control}, {}, compression),
+        f"data.tar{suffix}": tar(files, links or {}, compression),
+    }
+    return ar(members)
+
+
+def ar(members: dict[str, bytes]) -> bytes:
+    """An archive of ``members``, which begin at even bytes."""
+    content = b"!<arch>\n"
+    for name, data in members.items():
+        header = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n"
+        content += header.encode() + data + b"\n" * (len(data) % 2)
+    return content
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Contents by name of all files below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def write_documentation(root: Path) -> None:
+    """usr/share as the packages have it, with 250 documents and a translation."""
+    doc = root / "usr/share/doc"
+    linux = doc / "linux-doc-6.1/Documentation"
+    python = doc / "python3.11/html/_sources"
+    postgresql = doc / "postgresql-doc-15/html"
+    dictionary = root / "usr/share/dictd"
+    for folder in (linux / "translations", python, postgresql, dictionary):
+        folder.mkdir(parents=True)
+    for number in range(100):
+        text = RST.format(number=number)
+        (linux / f"page{number}.rst.gz").write_bytes(gzip.compress(text.encode()))
+        text = RST.format(number=number + 1000)
+        (python / f"page{number}.rst.txt").write_text(text)
+        (postgresql / f"page{number}.html").write_text(HTML.format(number=number))
+    foreign = gzip.compress(b"Text of a translation that is not kept at all.\n")
+    (linux / "translations/page.rst.gz").write_bytes(foreign)
+    entries = "".join(ENTRY.format(number=f"{i:03}") for i in range(50))
+    licence = "   A licence in front of the entries that is left out.\n\n"
+    content = (licence + entries).encode() + b"   A byte \x92 of another encoding.\n"
+    (dictionary / "gcide.dict.dz").write_bytes(gzip.compress(content))
