@@ -29,7 +29,11 @@ from data_prep.documentation.corpus import (
     prepare_corpus,
 )
 from data_prep.documentation.debian_documents import PACKAGES, debian_documents
-from data_prep.documentation.debian_packages import UnpackedPackages, add_packages
+from data_prep.documentation.debian_packages import (
+    PackageSource,
+    add_packages,
+    find_packages,
+)
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import run_command
 
@@ -43,10 +47,8 @@ def words_apart(paragraph: str) -> str:
     return " ".join(_WORD.findall(paragraph))
 
 
-def _collect(
-    packages: UnpackedPackages, form: str, source: str
-) -> dict[str, Documents]:
-    with packages as folder:
+def _collect(packages: PackageSource, form: str, source: str) -> dict[str, Documents]:
+    with packages.unpacked() as folder:
         documents = debian_documents(folder)
     splits = divided(
         documents, lambda name: hashed_split(name, SALT, HELD_OUT_SHARE), source
@@ -69,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    packages = UnpackedPackages(options, PACKAGES)
+    packages = find_packages(options, PACKAGES)
     settings = {
         "command": "debian_docs",
         "form": options.form,

@@ -11,9 +11,10 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from data_prep.documentation.debian_archive import package_version, unpack
 from data_prep.folders.arguments import refuse_given
@@ -95,83 +96,93 @@ def add_packages(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class UnpackedPackages:
-    """A folder with usr/share of the packages, as a context.
+@dataclass(frozen=True)
+class PackageSource:
+    """Where packages come from.
 
     Args:
-        options: of ``add_packages``.
-        packages: the wanted ones.
-
-    Raises:
-        InputError: --from-dir does not have them, or, without --allow-other-versions,
-            has other ones. As a context: they cannot be fetched or unpacked.
+        identity: what identifies them in the settings of data, by package.
+        files: their .deb files, given a folder that downloads may go to.
+        folder: where usr/ of them is already, instead of ``files``.
     """
 
-    def __init__(self, options: argparse.Namespace, packages: list[Package]) -> None:
-        self._packages, self._source = packages, options.from_dir
-        self._archive = (options.archive or ARCHIVE).rstrip("/")
-        # .deb files by package where they are known before the work
-        self._files: dict[Package, Path] = {}
-        self._unpacked = False
-        self.identity: dict[str, Any] = {
-            each.name: {"version": each.version, "sha256": each.sha256}
+    identity: dict[str, dict[str, str]]
+    files: Callable[[Path], Iterable[Path]] = lambda folder: ()
+    folder: Path | None = None
+
+    @contextmanager
+    def unpacked(self) -> Iterator[Path]:
+        """A folder with usr/ of all packages, for the time of the context.
+
+        Raises InputError where they cannot be fetched or unpacked.
+        """
+        if self.folder is not None:
+            yield self.folder
+            return
+        with tempfile.TemporaryDirectory(prefix="debian-docs-") as name:
+            folder = Path(name)
+            for path in self.files(folder):
+                unpack(path, folder)
+            yield folder
+
+
+def find_packages(
+    options: argparse.Namespace, packages: list[Package]
+) -> PackageSource:
+    """The source that the options of ``add_packages`` ask for; nothing is fetched yet.
+
+    Raises InputError where --from-dir does not have the packages, or has other versions
+    without --allow-other-versions, and for options that do not go together.
+    """
+    source, other_versions = options.from_dir, options.allow_other_versions
+    if source is None:
+        if other_versions:
+            raise InputError(f"{OPTION}; allowed: with --from-dir")
+        archive = _address(options.archive or ARCHIVE)
+        return PackageSource(
+            _pins(packages),
+            lambda folder: (_download(folder, each, archive) for each in packages),
+        )
+    refuse_given(options, ["archive"], "without --from-dir")
+    if not source.is_dir():
+        raise InputError(f"--from-dir {source}: no such folder")
+    if (source / SHARE).is_dir():
+        if not other_versions:
+            raise InputError(
+                f"--from-dir {source}: unpacked packages, whose versions cannot be "
+                f"checked; give the folder of {_names(packages)} ({OPTION} takes what "
+                "is there)"
+            )
+        identity = {
+            each.name: {"documents": _fingerprint(source, each.documents)}
             for each in packages
         }
-        other_versions = options.allow_other_versions
-        if self._source is None:
-            if other_versions:
-                raise InputError(f"{OPTION}; allowed: with --from-dir")
-            return
-        refuse_given(options, ["archive"], "without --from-dir")
-        if not self._source.is_dir():
-            raise InputError(f"--from-dir {self._source}: no such folder")
-        self._unpacked = (self._source / SHARE).is_dir()
-        if self._unpacked and not other_versions:
-            raise InputError(
-                f"--from-dir {self._source}: unpacked packages, whose versions cannot "
-                f"be checked; give the folder of {_files_of(packages)} ({OPTION} takes "
-                "what is there)"
-            )
-        if self._unpacked:
-            self.identity = {
-                each.name: {"documents": _fingerprint(self._source, each.documents)}
-                for each in packages
-            }
-        elif other_versions:
-            found = _found(self._source, packages)
-            self._files = {each: _any_version(found[each], each) for each in packages}
-            self.identity = {
-                each.name: {
-                    "version": package_version(path),
-                    "sha256": file_sha256(path),
-                }
-                for each, path in self._files.items()
-            }
-        else:
-            found = _found(self._source, packages)
-            self._files = {each: _pinned(found[each], each) for each in packages}
-
-    def __enter__(self) -> Path:
-        self._temporary = tempfile.TemporaryDirectory(prefix="debian-docs-")
-        folder = Path(self._temporary.name)
-        if self._unpacked:
-            return self._source
-        try:
-            for package in self._packages:
-                path = self._files.get(package)
-                if path is None:
-                    path = _download(folder, package, self._archive)
-                unpack(path, folder)
-        except BaseException:
-            self._temporary.cleanup()
-            raise
-        return folder
-
-    def __exit__(self, *_: object) -> None:
-        self._temporary.cleanup()
+        return PackageSource(identity, folder=source)
+    found = _found(source, packages)
+    if not other_versions:
+        pinned = [_pinned(paths, package) for package, paths in found.items()]
+        return PackageSource(_pins(packages), lambda folder: pinned)
+    files = {package: _only(paths, package) for package, paths in found.items()}
+    identity = {
+        package.name: {"version": package_version(path), "sha256": file_sha256(path)}
+        for package, path in files.items()
+    }
+    return PackageSource(identity, lambda folder: files.values())
 
 
-def _files_of(packages: list[Package]) -> str:
+def _address(archive: str) -> str:
+    if not archive.startswith(("http://", "https://")):
+        raise InputError(f"--archive {archive}; allowed: http://... or https://...")
+    return archive.rstrip("/")
+
+
+def _pins(packages: list[Package]) -> dict[str, dict[str, str]]:
+    return {
+        each.name: {"version": each.version, "sha256": each.sha256} for each in packages
+    }
+
+
+def _names(packages: list[Package]) -> str:
     return ", ".join(each.file for each in packages)
 
 
@@ -182,12 +193,12 @@ def _found(folder: Path, packages: list[Package]) -> dict[Package, list[Path]]:
         if not paths:
             raise InputError(
                 f"--from-dir {folder}: no .deb file of {package.name}; give a folder "
-                f"with {_files_of(packages)}"
+                f"with {_names(packages)}"
             )
     return found
 
 
-def _any_version(paths: list[Path], package: Package) -> Path:
+def _only(paths: list[Path], package: Package) -> Path:
     if len(paths) > 1:
         raise InputError(
             f"{paths[0].parent}: {len(paths)} versions of {package.name}; allowed is "

@@ -26,8 +26,9 @@ from data_prep.documentation.corpus import Documents, divided, hashed_split
 from data_prep.documentation.debian_documents import linux_documents
 from data_prep.documentation.debian_packages import (
     LINUX,
-    UnpackedPackages,
+    PackageSource,
     add_packages,
+    find_packages,
 )
 from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import InputError, run_command
@@ -74,13 +75,13 @@ def labelled_paragraphs(documents: Documents, most: int) -> Labelled:
 
 
 def collect(
-    packages: UnpackedPackages, source: str, most: int
+    packages: PackageSource, source: str, most: int
 ) -> tuple[dict[str, Documents], dict[str, Labelled]]:
     """Documents and labelled paragraphs, at most ``most`` of a document, by split.
 
     Raises InputError, which names ``source``, for a section that a split has none of.
     """
-    with packages as folder:
+    with packages.unpacked() as folder:
         documents = {
             name: texts
             for name, texts in linux_documents(folder).items()
@@ -133,7 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _prepare(options: argparse.Namespace) -> None:
     most = options.paragraphs_per_document
-    packages = UnpackedPackages(options, [LINUX])
+    packages = find_packages(options, [LINUX])
     settings = {
         "command": "documentation_topics",
         "packages": packages.identity,

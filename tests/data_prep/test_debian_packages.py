@@ -213,6 +213,8 @@ def test_options_that_do_not_go_together(folder, tmp_path, fails):
     options = ["--archive", "http://127.0.0.1:9", "--from-dir", folder]
     parts = ["--archive http://127.0.0.1:9", "without --from-dir"]
     fails(debian_docs.main, [*dest, *options], *parts)
+    parts = ["--archive snapshot.debian.org", "https://"]
+    fails(debian_docs.main, [*dest, "--archive", "snapshot.debian.org"], *parts)
     parts = ["--allow-other-versions", "with --from-dir"]
     fails(debian_docs.main, [*dest, "--allow-other-versions"], *parts)
 
