@@ -19,7 +19,7 @@ EXTRAS = {
     "data": [
         "datasets",
         "pillow",
-        "pooch",
+        "pooch>=1.7",
         "pyarrow",
         "scikit-learn",
         "sentencepiece",
