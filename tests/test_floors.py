@@ -77,10 +77,11 @@ ALLOWED = {
         *("benchmarks.generation", "benchmarks.harness", "benchmarks.kernels"),
         "benchmarks.linear_transformers",
     },
+    "examples": {"argument_types", "checkpoints", "data", "modules"},
     "benchmarks": {"analysis", "argument_types", "benchmarks.harness", "subcommands"},
 }
 # rooms for plain PyTorch, and what they must do without
-WITHOUT_FAIRSEQ = ("ops", "modules", "data", "checkpoints")
+WITHOUT_FAIRSEQ = ("ops", "modules", "data", "checkpoints", "examples")
 FRAMEWORKS = ("fairseq", "fairseq_cli", "hydra")
 
 
@@ -110,7 +111,7 @@ def imported(source: str, package: list[str]) -> Iterator[str]:
 
 def names_of_files() -> Iterator[tuple[str, Path]]:
     """All source files, each with its dotted name."""
-    for folder in (PACKAGE, "benchmarks", "data_prep", "scripts"):
+    for folder in (PACKAGE, "benchmarks", "data_prep", "examples", "scripts"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path

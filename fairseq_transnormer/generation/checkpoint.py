@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
+from omegaconf import OmegaConf, open_dict
 
 from .. import models
 from ..checkpoints.files import embedding_rows
@@ -20,6 +22,9 @@ from ..data.subword_files import (
     find_sentencepiece_model,
 )
 from .errors import GenerationError
+
+# what examples/train_plain_pytorch.py has no settings of: fairseq's defaults
+SECTIONS = {"generation": GenerationConfig, "bpe": None, "tokenizer": None}
 
 
 def load_language_model(
@@ -46,6 +51,10 @@ def load_language_model(
     state = _read_checkpoint(path)
     cfg = state["cfg"]
     _check_architecture(path, cfg)
+    with open_dict(cfg):
+        for name in SECTIONS.keys() - cfg.keys():
+            section = SECTIONS[name]
+            cfg[name] = section and OmegaConf.structured(section)
     try:
         data = dictionary_folder(path, cfg["task"]["data"], data)
     except ValueError as error:

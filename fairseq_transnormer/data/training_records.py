@@ -1,0 +1,46 @@
+"""``train.log`` in a run's folder of checkpoints: what was measured, as JSON lines.
+
+    {"kind": "train_inner", "epoch": 1, "num_updates": 10, "loss": 7.312, ...}
+    {"kind": "valid", "epoch": 1, "valid_num_updates": 100, "valid_loss": 6.204, ...}
+
+However a training was started, it appends its records here. Names are those of
+fairseq's ``--log-format json``; numbers are numbers, NaN and infinity null. A run that
+resumes writes some updates again: of two records of an update the later one counts.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+LOG = "train.log"
+
+
+def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> None:
+    """Append a line to ``folder/train.log``, in one piece.
+
+    A line that a killed writer has left without its end stays as it is, alone.
+
+    Args:
+        folder: is there.
+        kind: "train_inner", "train", "valid" or another split.
+        values: numbers and text by name.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    record = {"kind": kind} | {name: _finite(value) for name, value in values.items()}
+    line = json.dumps(record, allow_nan=False).encode() + b"\n"
+    with open(Path(folder) / LOG, "a+b", buffering=0) as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        file.write(line)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

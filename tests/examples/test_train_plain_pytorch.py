@@ -1,0 +1,230 @@
+"""The trainer without fairseq trains as fairseq-train does, and what it leaves is read.
+
+fairseq-train is the oracle: same data, settings and seed, dropout included. What is
+compared are the digits that it prints. 19 batches an epoch; the last update of an epoch
+has fewer than the others, and of two processes one has no batch in it.
+"""
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_transnormer.data.token_blocks import TokenBlocks
+from fairseq_transnormer.data.training_records import LOG
+from fairseq_transnormer.export import load_exported
+from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.generation import TextGenerator
+from tests.forked_trainings import Training, logged
+from tests.messages import process_refuses, refuses
+from tests.paths import ROOT
+from tests.tiny_data import write_tiny_data
+
+SCRIPT = ROOT / "examples" / "train_plain_pytorch.py"
+UPDATES = 24
+SETTINGS = {
+    "arch": "transnormer_t2",
+    "attention-types": "diag,norm",
+    "embed-dim": 32,
+    "num-heads": 2,
+    "ffn-dim": 64,
+    "block-size": 16,
+    "tokens-per-sample": 32,
+    "batch-size": 4,
+    "lr": 0.003,
+    "warmup-updates": 10,
+    "warmup-init-lr": 1e-5,
+    "weight-decay": 0.1,
+    "clip-norm": 0.8,
+    "seed": 7,
+    "max-update": UPDATES,
+    "log-interval": 1,
+    "save-interval-updates": 8,
+}
+FAIRSEQ_ONLY = {
+    "criterion": "chunked_cross_entropy",
+    "sample-break-mode": "none",
+    "validate-interval-updates": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """76 blocks of 32 tokens, the last of which is shorter."""
+    return write_tiny_data(tmp_path_factory.mktemp("text"), 115)
+
+
+def words(data: Path, save_dir: Path, **options) -> list[str]:
+    """The trainer's command line, without the program."""
+    given = SETTINGS | {
+        name.replace("_", "-"): value for name, value in options.items()
+    }
+    pairs = [(f"--{name}", str(value)) for name, value in given.items()]
+    return [str(data), "--save-dir", str(save_dir), "--cpu", *sum(pairs, ())]
+
+
+def records(save_dir: Path, kind: str) -> list[dict]:
+    lines = (save_dir / LOG).read_text().splitlines()
+    return [each for each in map(json.loads, lines) if each["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """trained(workers): the folder of a run where to import fairseq is an error.
+
+    A module of that name that notes who imports it comes before the real one.
+    """
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "modules").mkdir()
+    content = f"open({str(folder / 'imported')!r}, 'w')\nraise ImportError('fairseq')\n"
+    for name in ("fairseq", "fairseq_cli", "hydra"):
+        (folder / "modules" / f"{name}.py").write_text(content)
+    path = os.pathsep.join([str(folder / "modules"), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+    def train(workers: int) -> Path:
+        save_dir = folder / str(workers)
+        start = [sys.executable]
+        if workers > 1:
+            start += ["-m", "torch.distributed.run", "--standalone"]
+            start += ["--nproc-per-node", str(workers)]
+        if not save_dir.exists():
+            given = words(data, save_dir, update_freq=4 // workers)
+            done = subprocess.run(
+                [*start, SCRIPT, *given],
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, done.stderr
+            assert not (folder / "imported").exists()
+        return save_dir
+
+    return train
+
+
+@pytest.fixture
+def trainer(monkeypatch):
+    """trainer(*words): a Trainer of the script, in this process."""
+    spec = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def make(*given):
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *given])
+        return script.Trainer(*script.parse())
+
+    return make
+
+
+def digits(record: dict, *names: str) -> list[float]:
+    """Loss, norm and rate as fairseq rounds them."""
+    rounded = {"loss": 3, "valid_loss": 3, "gnorm": 3}
+    return [
+        float(f"{round(float(record[name]), rounded.get(name, 20)):g}")
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_losses_are_fairseqs(trained, data, tmp_path, workers):
+    options = SETTINGS | FAIRSEQ_ONLY | {"update-freq": 4 // workers}
+    oracle = Training(
+        data, tmp_path / "fairseq", workers, options, arch=options.pop("arch")
+    )
+    assert oracle.run() == [0] * workers, oracle.text()
+    log = oracle.logs[0].read_text()
+    names = ("num_updates", "loss", "gnorm", "lr")
+    expected = [digits(each, *names) for each in logged(log, "train_inner")]
+    found = [digits(each, *names) for each in records(trained(workers), "train_inner")]
+    assert len(found) == UPDATES and found == expected
+    names = ("valid_num_updates", "valid_loss")
+    theirs = {
+        int(each[names[0]]): digits(each, *names) for each in logged(log, "valid")
+    }
+    ours = [digits(each, *names) for each in records(trained(workers), "valid")]
+    assert ours == [theirs[update] for update in (8, 16, 24)]
+
+
+def test_a_run_resumes_with_equal_losses(trained, trainer, data, tmp_path):
+    trainer(*words(data, tmp_path, update_freq=4, max_update=13)).run()
+    assert [each["num_updates"] for each in records(tmp_path, "train_inner")][-1] == 13
+    # as two processes, each with half of the batches, would have it
+    trainer(*words(data, tmp_path, update_freq=4)).run()
+    names = ("num_updates", "loss", "gnorm", "lr")
+    found, whole = (
+        [digits(each, *names) for each in records(folder, "train_inner")]
+        for folder in (tmp_path, trained(1))
+    )
+    assert found == whole
+    # a finished run has nothing left to do
+    size = (tmp_path / LOG).stat().st_size
+    trainer(*words(data, tmp_path, update_freq=4)).run()
+    assert (tmp_path / LOG).stat().st_size == size
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "parts"),
+    [
+        ("lr", 0.004, ("lr=0.004", "0.003", "--save-dir")),
+        ("update_freq", 3, ("update_freq=3", "4")),
+        ("block_size", 8, ("block_size=8", "16")),
+    ],
+)
+def test_other_settings_are_refused(trained, trainer, data, option, value, parts):
+    given = {"update_freq": 4} | {option: value}
+    with refuses(ValueError, *parts, "checkpoint_last.pt"):
+        trainer(*words(data, trained(1), **given))
+
+
+def test_another_dictionary_is_refused(trained, trainer, tmp_path):
+    other = write_tiny_data(tmp_path / "data", 115)
+    lines = (other / "dict.txt").read_text().splitlines()
+    (other / "dict.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    with refuses(ValueError, "dictionary_sha256", "checkpoint_last.pt"):
+        trainer(*words(other, trained(1), update_freq=4))
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"attention_types": "norm,what"}, ("attention_types", "what", "allowed")),
+        ({"data": "none"}, ("none",)),
+    ],
+)
+def test_mistakes_are_named(trainer, data, tmp_path, options, parts):
+    given = words(Path(options.pop("data", data)), tmp_path / "run", **options)
+    with refuses((ValueError, OSError), *parts):
+        trainer(*given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_is_one_line(data, tmp_path):
+    given = words(data, tmp_path / "run", dropout=2)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *given], capture_output=True, text=True
+    )
+    process_refuses(done, "dropout", "2.0", "below 1", alone=True)
+
+
+def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
+    last = trained(1) / "checkpoint_last.pt"
+    export_checkpoint(last, tmp_path / "exported")
+    model = load_exported(tmp_path / "exported").model
+    blocks = TokenBlocks(data / "valid", 32)
+    loss = tokens = 0
+    for numbers in blocks.batches(4, seed=1):
+        *batch, count = blocks.batch(numbers)
+        inputs, targets = map(torch.from_numpy, batch)
+        loss += model(inputs, targets=targets)[0].item()
+        tokens += count
+    valid = records(trained(1), "valid")[-1]["valid_loss"]
+    assert loss / tokens / math.log(2) == pytest.approx(valid, rel=1e-5)
+    (result,) = TextGenerator.from_checkpoint(last).generate(["word1 word2"], beam=1)
+    assert result.text.startswith("word1 word2")
