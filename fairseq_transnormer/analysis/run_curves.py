@@ -3,8 +3,8 @@
     python -m fairseq_transnormer analyse run_curves T1=runs/t1 T2=runs/t2/train.log \\
         --plot runs.png
 
-Reads logs that fairseq-train wrote with --log-format json, or the train.log of a run's
-folder; one that is still being written will do. Prints each run's last values.
+A log is the train.log of a run, or its folder, or what fairseq printed in any of its
+formats; one that is still being written will do. Prints each run's last values.
 """
 
 import sys
@@ -14,7 +14,6 @@ from ..subcommands import command_parser
 from .figures import named_paths, pyplot, save
 from .training_log import read_training_log
 
-LOG = "train.log"
 # key in the log -> (title, what is one of it, whether the axis is logarithmic)
 PANELS = {
     "loss": ("Loss, training; validation dotted", "bits a token", False),
@@ -92,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         runs = {
-            name: read_training_log(path / LOG if path.is_dir() else path)
+            name: read_training_log(path)
             for name, path in named_paths(arguments.runs).items()
         }
     except (OSError, ValueError) as error:

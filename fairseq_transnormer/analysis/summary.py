@@ -4,7 +4,7 @@
         --evaluations RUN/eval-before.log RUN/eval-after.log \\
         --plot RUN/loss.png --json RUN/summary.json
 
-Reads a log that fairseq-train wrote with --log-format json, and logs of
+Reads the train.log of a run, or what fairseq printed in any of its formats, and logs of
 fairseq-eval-lm.
 """
 
@@ -43,7 +43,9 @@ def plot_losses(records: dict[str, list[dict]], target: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = command_parser("fairseq_transnormer analyse summary", __doc__)
-    parser.add_argument("--log", type=Path, required=True, help="of fairseq-train")
+    parser.add_argument(
+        "--log", type=Path, required=True, help="of a run, or its folder"
+    )
     parser.add_argument(
         "--evaluations", type=Path, nargs="*", default=[], help="of fairseq-eval-lm"
     )

@@ -12,6 +12,7 @@ run_lock.py          one run a folder
 training_state.py    what fairseq leaves out of its checkpoints
 saving.py            a full disk; weights and losses that are not numbers
 stopping.py          SIGTERM: a checkpoint, then exit code 75
+training_log.py      train.log of each run; a bar of all of it on a terminal
 workers.py           workers that die or hang
 binary_data.py       damaged files of data, ids beyond the dictionary
 mixed_precision.py   weights in float32, so that fp16 and bf16 resume exactly

@@ -28,6 +28,7 @@ from . import (
     setting_changes,
     setting_limits,
     stopping,
+    training_log,
     training_start,
     training_state,
     workers,
@@ -164,6 +165,11 @@ AT_IMPORT = (
         "fairseq.models.roberta.model.RobertaModel", "forward",
         output_loss.forward_roberta,
         "the loss is made of all logits, outside of the model",
+    ),
+    # logs
+    Patch(
+        "fairseq.logging.progress_bar", "progress_bar", training_log.record_and_show,
+        "records are only where --log-format has them; the bar is of an epoch",
     ),
     # checkpoints
     Patch(

@@ -7,6 +7,7 @@ from . import (
     resuming,
     setting_limits,
     stopping,
+    training_log,
     workers,
 )
 
@@ -38,6 +39,7 @@ def begin(load_checkpoint, cfg, trainer, **arguments):
 
 def train_epoch(train, cfg, trainer, task, epoch_itr):
     """Around fairseq_cli/train.py, train."""
-    return workers.report_lost_worker(
-        lambda: stopping.train_epoch(train, cfg, trainer, task, epoch_itr), trainer
-    )
+    with training_log.of_run(trainer):
+        return workers.report_lost_worker(
+            lambda: stopping.train_epoch(train, cfg, trainer, task, epoch_itr), trainer
+        )

@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 
 from ..analysis.figures import pyplot, save
-from ..analysis.run_curves import LOG, series
+from ..analysis.run_curves import series
 from ..analysis.training_log import read_training_log
+from ..data.training_records import LOG
 from ..subcommands import command_parser
 from .errors import ReproduceError
 from .runs import CONFIGURATION, RunFolder

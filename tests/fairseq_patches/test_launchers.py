@@ -1,5 +1,6 @@
 """SIGTERM reaches training through each way to start it."""
 
+import json
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ import time
 import pytest
 import torch
 
+from fairseq_transnormer.data.training_records import LOG
 from tests.messages import assert_names
 from tests.paths import USER_DIR
 
@@ -85,6 +87,9 @@ def test_hydra(data, tmp_path, log):
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 13
+    records = [json.loads(each) for each in (last.parent / LOG).open()]
+    steps = [each for each in records if each["kind"] == "train_inner"]
+    assert [each["num_updates"] for each in steps] == [*range(1, 14)]
 
 
 @pytest.mark.slow

@@ -1,0 +1,166 @@
+"""train.log of each run, however it is logged besides; the bar of a terminal."""
+
+import errno
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import termios
+import threading
+
+import pytest
+from fairseq.logging import progress_bar
+
+from fairseq_transnormer.analysis.training_log import read_training_log
+from fairseq_transnormer.data.training_records import LOG
+from tests.forked_trainings import Call, logged
+from tests.messages import assert_names
+
+from .accidents import WAITING
+from .trainings import line_with
+
+UPDATES = list(range(1, 25))
+BAR = re.compile(
+    r"(\d+)/(\d+) updates(?:, loss ([\d.]+))?(?:, ([\d,]+) tokens/s)?, [\d:?]+ left"
+)
+TIMED = re.compile("(train_|valid_)*(wps|ups|wall|train_wall|gb_peak)$")
+
+
+def records(run, kind: str) -> list[dict]:
+    lines = (run.save_dir / LOG).read_text().splitlines()
+    return [each for each in map(json.loads, lines) if each["kind"] == kind]
+
+
+def updates(run, kind: str = "train_inner") -> list[int]:
+    key = "num_updates" if kind == "train_inner" else f"{kind}_num_updates"
+    return [each[key] for each in records(run, kind)]
+
+
+def untimed(record: dict) -> dict:
+    """Without kind, fairseq's place in the epoch, and what a clock says."""
+    left_out = {"kind", "update"} | {name for name in record if TIMED.match(name)}
+    return {name: each for name, each in record.items() if name not in left_out}
+
+
+@pytest.mark.parametrize("kind", ["train_inner", "valid", "train"])
+def test_the_records_are_those_of_fairseqs_json(undisturbed, kind):
+    run = undisturbed()
+    expected = logged(run.logs[0].read_text(), kind)
+    found = records(run, kind)
+    assert len(found) == len(expected) >= 1
+    for ours, theirs in zip(found, expected, strict=True):
+        ours, theirs = untimed(ours), untimed(theirs)
+        assert ours.keys() == theirs.keys()
+        for name, text in theirs.items():
+            # fairseq writes six digits
+            assert ours[name] == pytest.approx(float(text), rel=1e-5), name
+
+
+@pytest.mark.parametrize("log_format", ["simple", "none"])
+def test_no_setting_of_logs_changes_them(training, undisturbed, log_format, tmp_path):
+    run = training(log_format=log_format, log_file=tmp_path / "fairseq.log")
+    assert run.run() == [0], run.text()
+    for kind in ("train_inner", "valid"):
+        whole = [untimed(each) for each in records(undisturbed(), kind)]
+        assert [untimed(each) for each in records(run, kind)] == whole
+    if log_format == "simple":
+        for log in (run.logs[0], tmp_path / "fairseq.log", run.save_dir):
+            losses = [float(r["loss"]) for r in read_training_log(log)["train_inner"]]
+            assert losses == [each["loss"] for each in records(run, "train_inner")]
+
+
+def test_of_two_workers_one_writes(undisturbed):
+    assert updates(undisturbed(2)) == UPDATES
+
+
+def test_a_killed_run_appends_when_it_resumes(training, undisturbed):
+    run = training()
+    run.start(("wait_before", 14, "/no/gate"))
+    run.wait_for(WAITING)
+    run.send(signal.SIGKILL)
+    assert run.wait() == [-signal.SIGKILL]
+    assert updates(run) == UPDATES[:13]
+    assert run.run() == [0], run.text()
+    assert updates(run) == [*UPDATES[:13], *UPDATES[8:]]
+    # the later record of an update is the first one, and that of an undisturbed run
+    losses = {each["num_updates"]: each["loss"] for each in records(run, "train_inner")}
+    whole = [each["loss"] for each in records(undisturbed(), "train_inner")]
+    assert list(losses.values()) == whole
+    # a finished run has nothing to add
+    size = (run.save_dir / LOG).stat().st_size
+    assert run.run() == [0]
+    assert (run.save_dir / LOG).stat().st_size == size
+
+
+def test_a_file_that_cannot_be_written_ends_no_training(training):
+    run = training(max_update=8)
+    (run.save_dir / LOG).mkdir(parents=True)
+    assert run.run() == [0], run.text()
+    said = line_with(run.text(), "no more records")
+    assert_names(said, run.save_dir / LOG, os.strerror(errno.EISDIR))
+    assert run.text().count("no more records") == 1
+
+
+def test_a_run_that_saves_nothing_writes_none(training):
+    run = training(flags=("--no-save",), max_update=8)
+    assert run.run() == [0], run.text()
+    assert not (run.save_dir / LOG).exists()
+
+
+def test_outside_of_training_nothing_is_recorded():
+    bar = progress_bar.progress_bar([1, 2], log_format="simple", prefix="valid")
+    assert type(bar) is progress_bar.SimpleProgressBar
+
+
+def show_on(terminal: str) -> None:
+    """Make a terminal of this process's stderr."""
+    os.dup2(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), 2)
+
+
+@pytest.fixture
+def terminal():
+    """The name of a terminal of 100 columns, and a function that says what it shows."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    shown = []
+
+    def read():
+        try:
+            while part := os.read(ours, 4096):
+                shown.append(part)
+        except OSError:  # the last process has closed it
+            pass
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+
+    def text() -> str:
+        os.close(its)
+        thread.join()
+        return b"".join(shown).decode()
+
+    return os.ttyname(its), text
+
+
+def test_a_terminal_has_a_bar_of_the_whole_run(training, terminal):
+    name, shown = terminal
+    run = training(log_format=None, log_interval=2, save_interval_updates=100)
+    run.before = lambda rank: [Call(__name__, "show_on", (name,))]
+    # the first 12 of them are done when it begins
+    run.options["max-update"] = 12
+    assert run.run() == [0], run.text()
+    run.options["max-update"] = 24
+    assert run.run() == [0], run.text()
+    seen = [bar.groups() for bar in BAR.finditer(shown())]
+    assert seen[0][:2] == ("0", "12")
+    later = [bar for bar in seen if bar[1] == "24"]
+    assert later[0][0] == "12" and {int(bar[0]) for bar in later} <= {*range(12, 25)}
+    losses = {f"{each['loss']:.3f}" for each in records(run, "train_inner")}
+    told = [bar for bar in later if bar[2] and bar[3]]
+    assert told and {bar[2] for bar in told} & losses
+    # its log is a file, where no bar is
+    assert "updates, loss" not in run.text() and "| train | epoch" in run.text()
+    assert updates(run) == UPDATES[1::2]
