@@ -63,16 +63,24 @@ data=("$dir/data-bin" --user-dir fairseq_transnormer --task language_modeling
     --tokens-per-sample 256 --sample-break-mode none --batch-size 8
     --required-batch-size-multiple 1 --criterion chunked_cross_entropy)
 training=(--optimizer fused_adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 --seed 1
-    --log-format json --num-workers 0)
+    --num-workers 0)
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
     training+=(--cpu)
 
-# of fairseq's JSON log: every fiftieth update, the validations, and a run that is done
-progress='s/.*train_inner.*"loss": "([0-9.]+)".*"wps": "([0-9.]+)".*"num_updates": "([0-9]*[05]0)".*/update \3: training loss \1 bits a token, \2 tokens a second/p
-s/.*"valid_ppl": "([0-9.]+)".*"valid_num_updates": "([0-9]+)".*/update \2: validation perplexity \1/p
+# of fairseq's log: every fiftieth update, the validations, and a run that is done
+progress='s/.*train_inner.* loss=([0-9.]+).* wps=([0-9.]+).* num_updates=([0-9]*[05]0),.*/update \3: training loss \1 bits a token, \2 tokens a second/p
+s/.*valid on .* ppl ([0-9.]+) .* num_updates ([0-9]+).*/update \2: validation perplexity \1/p
 s/.*(is of a finished run: .*nothing is left to do).*/the checkpoint \1/p'
 
 train() { "$bin/fairseq-train" "${data[@]}" "${model[@]}" "${training[@]}" "$@"; }
+
+watch() { # COMMAND...: a terminal has its bar; elsewhere its progress is told in lines
+    if [ -t 2 ]; then
+        PYTHONWARNINGS=ignore "$@" >>"$dir/output.log"
+    else
+        "$@" 2>&1 | tee -a "$dir/output.log" | sed -un -E "$progress"
+    fi || { tail -n 20 "$dir/output.log" >&2; exit 1; }
+}
 
 evaluate() { # CHECKPOINT NAME: perplexity on the test split
     "$bin/fairseq-eval-lm" "$dir/data-bin" --user-dir fairseq_transnormer --path "$1" \
@@ -89,12 +97,10 @@ train --lr-scheduler fixed --lr 0 --max-update 1 --disable-validation \
 evaluate "$dir/untrained/checkpoint_last.pt" before
 
 step "Training: $arch, $updates updates"
-train --lr-scheduler inverse_sqrt --lr 0.002 --warmup-updates 100 \
+watch train --lr-scheduler inverse_sqrt --lr 0.002 --warmup-updates 100 \
     --warmup-init-lr 1e-7 --max-update "$updates" --log-interval 10 \
     --validate-interval-updates 100 --save-interval-updates 100 \
-    --keep-interval-updates 1 --no-epoch-checkpoints --save-dir "$dir/checkpoints" \
-    2>&1 | tee -a "$dir/train.log" | sed -un -E "$progress" ||
-    { tail -n 20 "$dir/train.log" >&2; exit 1; }
+    --keep-interval-updates 1 --no-epoch-checkpoints --save-dir "$dir/checkpoints"
 
 step "After training: test perplexity"
 evaluate "$dir/checkpoints/checkpoint_last.pt" after
@@ -106,7 +112,7 @@ bash scripts/generate.sh --path "$dir/checkpoints/checkpoint_last.pt" \
     tee "$dir/generated.txt"
 
 step "Summary"
-"$bin/python" -m fairseq_transnormer analyse summary --log "$dir/train.log" \
+"$bin/python" -m fairseq_transnormer analyse summary --log "$dir/checkpoints" \
     --evaluations "$dir/eval-before.log" "$dir/eval-after.log" \
     --plot "$dir/loss.png" --json "$dir/summary.json"
 step "Done: loss curve in $dir/loss.png, text in $dir/generated.txt"
