@@ -17,6 +17,7 @@ TOGETHER = {
 FIRST = (
     "tests/fairseq_patches",
     "tests/models/test_variants.py",
+    "tests/examples",
     "tests/workers",
     "tests/generation",
     "tests/reproduce",
