@@ -65,7 +65,8 @@ def parse() -> tuple[argparse.Namespace, T2]:
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, type=kind, default=default, help=text)
     for each in fields(T2):
-        kind = {"action": "store_true"} if each.type is bool else {"type": each.type}
+        kind = str if issubclass(each.type, str) else each.type  # T2 checks names
+        kind = {"action": "store_true"} if kind is bool else {"type": kind}
         option, text = f"--{each.name.replace('_', '-')}", each.metadata["help"]
         parser.add_argument(option, default=argparse.SUPPRESS, help=text, **kind)
     args = parser.parse_args()
@@ -90,8 +91,10 @@ class Trainer:
             dist.init_process_group("gloo" if args.cpu else "nccl")
         with (args.data / "dict.txt").open(encoding="utf-8") as file:
             symbols = [*SPECIAL, *(line.rpartition(" ")[0] for line in file)]
-        self.train = TokenBlocks(args.data / "train", args.tokens_per_sample)
-        self.valid = TokenBlocks(args.data / "valid", args.tokens_per_sample)
+        self.train, self.valid = (
+            TokenBlocks(args.data / split, args.tokens_per_sample, len(symbols))
+            for split in ("train", "valid")
+        )
         torch.manual_seed(args.seed)
         self.model = modules.CausalLanguageModel(config, len(symbols)).to(self.device)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -203,18 +206,18 @@ class Trainer:
         args, batches = self.args, None
         an_update = self.workers * args.update_freq  # batches
         an_epoch = -(-len(self.train) // args.batch_size // an_update)  # updates
-        sums, since = np.zeros(3), time.monotonic()
+        sums, since = np.zeros(4), time.monotonic()
         while self.updates < args.max_update:
             epoch, nth = divmod(self.updates, an_epoch)
             if batches is None or nth == 0:
                 batches = self.train.batches(args.batch_size, args.seed, epoch + 1)
             mine = batches[nth * an_update : (nth + 1) * an_update]
-            sums += self.update(mine[self.rank :: self.workers])
+            sums += (*self.update(mine[self.rank :: self.workers]), 1)
             if self.updates % args.log_interval == 0:
                 seconds, since = time.monotonic() - since, time.monotonic()
-                (loss, tokens, norms), sums = sums, np.zeros(3)
-                left = (args.max_update - self.updates) * seconds / args.log_interval
-                rates = {"wps": tokens / seconds, "gnorm": norms / args.log_interval}
+                (loss, tokens, norms, updates), sums = sums, np.zeros(4)
+                left = (args.max_update - self.updates) * seconds / updates
+                rates = {"wps": tokens / seconds, "gnorm": norms / updates}
                 rates |= {"lr": self.learning_rate(), "minutes_left": left / 60}
                 self.log("train_inner", epoch + 1, loss / tokens, **rates)
             is_due = self.updates % args.save_interval_updates == 0
@@ -233,11 +236,7 @@ class Trainer:
         if self.rank == 0:
             record = {prefix + name: value for name, value in values.items()}
             append_record(self.args.save_dir, kind, {"epoch": epoch, **record})
-            print(
-                kind,
-                *(f"{name} {value}," for name, value in values.items()),
-                flush=True,
-            )
+            print(kind, *(f"{k} {v}," for k, v in values.items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .binary_data import read_binary_data
+from .binary_data import first_beyond, in_parts, read_binary_data
 from .subword_files import SPECIAL
 
 PAD, EOS = SPECIAL.index("<pad>"), SPECIAL.index("</s>")
@@ -22,16 +22,24 @@ class TokenBlocks:
     Args:
         prefix: of the split's files, without .idx and .bin.
         length: tokens of a block.
+        vocabulary: entries of the dictionary, which the tokens are numbers of.
 
     Raises:
-        ValueError: the files are damaged, or have no tokens.
+        ValueError: the files are damaged, have no tokens, or one beyond the dictionary.
         OSError: they cannot be read.
     """
 
-    def __init__(self, prefix: str | Path, length: int) -> None:
+    def __init__(self, prefix: str | Path, length: int, vocabulary: int) -> None:
         self.ids, self.length = read_binary_data(prefix).ids(), length
         if not len(self.ids):
             raise ValueError(f"{prefix}.bin: 0 tokens; allowed: 1, 2, ...")
+        for first, part in in_parts(self.ids):
+            beyond = first_beyond(part, vocabulary)
+            if beyond is not None:
+                raise ValueError(
+                    f"{prefix}.bin: token {first + beyond} is number {part[beyond]}; "
+                    f"allowed with this dictionary: 0 to {vocabulary - 1}"
+                )
 
     def __len__(self) -> int:
         return -(-len(self.ids) // self.length)

@@ -10,6 +10,8 @@ from fairseq_transnormer.data.token_blocks import TokenBlocks
 from tests.binary_data import numbered_words, write_binary_data
 from tests.messages import refuses
 
+WORDS = 4 + 40  # fairseq's own, and those of numbered_words
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -49,7 +51,7 @@ def fairseqs(folder, length: int, size: int, seed: int, epoch: int | None):
     ("length", "size"), [(32, 4), (35, 4), (1, 50), (735, 2), (1000, 2), (64, 100)]
 )
 def test_batches_are_fairseqs(folder, length, size, epoch):
-    blocks = TokenBlocks(folder / "train", length)
+    blocks = TokenBlocks(folder / "train", length, WORDS)
     found = blocks.batches(size, seed=5, epoch=epoch)
     expected = fairseqs(folder, length, size, 5, epoch)
     assert len(found) == len(expected)
@@ -62,11 +64,16 @@ def test_batches_are_fairseqs(folder, length, size, epoch):
 
 
 def test_another_seed_draws_other_batches(folder):
-    blocks = TokenBlocks(folder / "train", 8)
+    blocks = TokenBlocks(folder / "train", 8, WORDS)
     one, two = (blocks.batches(4, seed, epoch=1) for seed in (1, 2))
     assert any(not np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
 def test_a_split_without_tokens_is_refused(folder):
     with refuses(ValueError, "none.bin", "0 tokens", "allowed"):
-        TokenBlocks(folder / "none", 8)
+        TokenBlocks(folder / "none", 8, WORDS)
+
+
+def test_a_token_beyond_the_dictionary_is_refused(folder):
+    with refuses(ValueError, "train.bin", "token 86", "number 43", "0 to 42"):
+        TokenBlocks(folder / "train", 8, WORDS - 1)

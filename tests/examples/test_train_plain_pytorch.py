@@ -195,6 +195,7 @@ def test_another_dictionary_is_refused(trained, trainer, tmp_path):
     ("options", "parts"),
     [
         ({"attention_types": "norm,what"}, ("attention_types", "what", "allowed")),
+        ({"ffn_type": "wide"}, ("ffn_type", "wide", "glu")),
         ({"data": "none"}, ("none",)),
     ],
 )
@@ -217,7 +218,7 @@ def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
     last = trained(1) / "checkpoint_last.pt"
     export_checkpoint(last, tmp_path / "exported")
     model = load_exported(tmp_path / "exported").model
-    blocks = TokenBlocks(data / "valid", 32)
+    blocks = TokenBlocks(data / "valid", 32, len(model.embed_tokens.weight))
     loss = tokens = 0
     for numbers in blocks.batches(4, seed=1):
         *batch, count = blocks.batch(numbers)
