@@ -10,6 +10,10 @@ COMMANDS = {
         f"{__package__}.launching.command_line",
         "train by a configuration, on a CPU, GPUs or a cluster",
     ),
+    "score": Subcommand(
+        f"{__package__}.scoring.command_line",
+        "log-probability, perplexity and bits a byte of texts",
+    ),
     "generate": Subcommand(
         f"{__package__}.generation.command_line",
         "continue prompts with a trained language model",

@@ -38,6 +38,10 @@ ALLOWED = {
     "generation": {
         *("checkpoints", "data", "devices", "models", "modules", "ops", "subcommands"),
     },
+    "scoring": {
+        *("argument_types", "checkpoints", "data", "devices", "generation", "models"),
+        *("ops", "subcommands"),
+    },
     "classification": {"checkpoints", "criterions", "data", "devices", "subcommands"},
     "export": {"checkpoints", "data", "missing_packages", "models", "modules"},
     "analysis": {

@@ -89,6 +89,28 @@ def check_dictionary_file(dictionary: Path) -> None:
             )
 
 
+def check_reported_file(folder: Path, name: str, file: Path) -> None:
+    """Refuse a file other than the one of this name that ``data_prep`` made.
+
+    Args:
+        folder: of prepared data; without a report of ``name``, any file passes.
+        name: as the report has it.
+        file: what is used for it.
+
+    Raises:
+        CheckpointError: it is another one, or the report is damaged.
+    """
+    reported = _reported(folder / REPORT, name)
+    if reported is None:
+        return
+    found = file_sha256(file)
+    if found != reported:
+        raise CheckpointError(
+            f"{file}: not the {name} of {folder}: its SHA-256 is {found}; allowed, by "
+            f"{folder / REPORT}: {reported}"
+        )
+
+
 def _reported(path: Path, name: str) -> str | None:
     """The SHA-256 that a report has of a file; None without a report of data_prep."""
     try:

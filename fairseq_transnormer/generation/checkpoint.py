@@ -19,7 +19,7 @@ from ..checkpoints.safe_loading import CheckpointError
 from ..data.subword_files import (
     DICTIONARY,
     dictionary_folder,
-    find_sentencepiece_model,
+    find_subword_files,
 )
 from .errors import GenerationError
 
@@ -38,8 +38,9 @@ def load_language_model(
         path: the checkpoint file.
         data: folder with dict.txt; by default that of the training, or else that of
             the checkpoint.
-        sentencepiece_model: by default sentencepiece.bpe.model in the folder of the
-            dictionary or of the checkpoint, if there is one.
+        sentencepiece_model: by default the subword files in the folder of the
+            dictionary or of the checkpoint, if there are any: sentencepiece.bpe.model,
+            or GPT-2's encoder.json and vocab.bpe.
 
     Returns:
         what ``from_pretrained`` returns.
@@ -47,10 +48,31 @@ def load_language_model(
     Raises:
         GenerationError: a file is missing or not what it should be.
     """
+    return load_with_units(
+        path, data, sentencepiece_model, own_models(FairseqLanguageModel)
+    )
+
+
+def own_models(kind: type) -> set[str]:
+    """Architectures of this package whose models are of this kind."""
+    return {
+        name
+        for name, model in MODEL_REGISTRY.items()
+        if model.__module__.startswith(models.__name__) and issubclass(model, kind)
+    }
+
+
+def load_with_units(
+    path: str | Path,
+    data: str | Path | None,
+    sentencepiece_model: str | Path | None,
+    architectures: set[str],
+) -> GeneratorHubInterface:
+    """``load_language_model`` of any of these architectures."""
     path = Path(path)
     state = _read_checkpoint(path)
     cfg = state["cfg"]
-    _check_architecture(path, cfg)
+    _check_architecture(path, cfg, architectures)
     with open_dict(cfg):
         for name in SECTIONS.keys() - cfg.keys():
             section = SECTIONS[name]
@@ -59,11 +81,8 @@ def load_language_model(
         data = dictionary_folder(path, cfg["task"]["data"], data)
     except ValueError as error:
         raise GenerationError(str(error)) from error
-    overrides = {"data": str(data)}
-    units = _sentencepiece_model(sentencepiece_model, data, path.parent)
-    if units is not None:
-        overrides |= {"bpe": "sentencepiece", "sentencepiece_model": str(units)}
-    overwrite_args_by_name(cfg, overrides)
+    units = _subword_files(sentencepiece_model, data, path.parent)
+    overwrite_args_by_name(cfg, {"data": str(data), **_settings_of(units)})
 
     try:
         task = tasks.setup_task(cfg.task, from_checkpoint=True)
@@ -93,7 +112,10 @@ def load_language_model(
         return GeneratorHubInterface(cfg, task, loaded)
     # sentencepiece and tokenizers raise what a file, or its absence, leads to
     except Exception as error:
-        named = f"{units}: no sentencepiece model" if units else f"{path}: its units"
+        named = f"{path}: its units"
+        if units:
+            kind = "sentencepiece model" if len(units) == 1 else "files of GPT-2's BPE"
+            named = f"{' and '.join(map(str, units))}: no {kind}"
         raise GenerationError(f"{named} ({one_line(error)})") from error
 
 
@@ -117,24 +139,31 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
     return state
 
 
-def _check_architecture(path: Path, cfg: Any) -> None:
+def _check_architecture(path: Path, cfg: Any, allowed: set[str]) -> None:
     name = getattr(cfg["model"], "_name", None) or getattr(cfg["model"], "arch", None)
-    ours = {
-        each
-        for each, model in MODEL_REGISTRY.items()
-        if model.__module__.startswith(models.__name__)
-        and issubclass(model, FairseqLanguageModel)
-    }
-    if name not in ours:
+    if name not in allowed:
         raise GenerationError(
-            f"{path}: a checkpoint of {name!r}; allowed are this package's "
-            f"language models: {', '.join(sorted(ours))}"
+            f"{path}: a checkpoint of {name!r}; allowed are these language models: "
+            f"{', '.join(sorted(allowed))}"
         )
 
 
-def _sentencepiece_model(given: str | Path | None, *folders: Path) -> Path | None:
+def _subword_files(given: str | Path | None, *folders: Path) -> tuple[Path, ...]:
     if given is None:
-        return find_sentencepiece_model(folders)
+        try:
+            return find_subword_files(folders)
+        except ValueError as error:
+            raise GenerationError(str(error)) from error
     if not Path(given).is_file():
         raise GenerationError(f"{given}: no such sentencepiece model")
-    return Path(given)
+    return (Path(given),)
+
+
+def _settings_of(units: tuple[Path, ...]) -> dict[str, str]:
+    """fairseq's settings for subword files."""
+    if not units:
+        return {}
+    if len(units) == 1:
+        return {"bpe": "sentencepiece", "sentencepiece_model": str(units[0])}
+    encoder, merges = map(str, units)
+    return {"bpe": "gpt2", "gpt2_encoder_json": encoder, "gpt2_vocab_bpe": merges}

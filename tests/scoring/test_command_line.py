@@ -1,0 +1,240 @@
+"""``python -m fairseq_transnormer score``: what it prints, and what it refuses."""
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.scoring import (
+    Context,
+    ScoringError,
+    TextScore,
+    TextScorer,
+    command_line,
+)
+from tests.generation.models import sentences
+from tests.messages import assert_names, command_refuses, refuses
+
+
+@pytest.fixture(scope="module")
+def path(checkpoint_of):
+    return checkpoint_of("transnormer_t2_tiny")
+
+
+@pytest.fixture
+def run(capsys, path):
+    """The command; exit status, stdout, stderr."""
+
+    def run(*arguments):
+        words = ["--path", path, "--device", "cpu", *arguments]
+        status = command_line.main([str(each) for each in words])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def rows(out: str) -> list[dict]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_json_of_lines_and_their_sum(run, path, text_file):
+    status, out, err = run("--input", text_file, "--by", "line", "--json")
+    *found, total = rows(out)
+    lines = text_file.read_text().splitlines()
+    texts = [line for line in lines if line]
+    scores = TextScorer.from_checkpoint(path, device="cpu").score(texts)
+    assert status == 0 and len(found) == len(texts) == 24
+    assert [row["line"] for row in found] == [
+        number for number, line in enumerate(lines, 1) if line
+    ]
+    for row, score in zip(found, scores, strict=True):
+        assert row["input"] == str(text_file)
+        for name, value in score.as_dict().items():
+            assert row[name] == pytest.approx(value, rel=1e-6), name
+    assert total["total"] is True
+    assert total["weights"] == weights_fingerprint(path)
+    assert_names(total["context"], "carried state")
+    for name in ("log_prob", "tokens", "words", "bytes", "unknown"):
+        assert total[name] == pytest.approx(sum(row[name] for row in found))
+    assert total["unknown"] == 1
+    assert_names(err, "1 of", "<unk>")
+
+
+def test_documents_lie_between_blank_lines(run, text_file):
+    _, out, _ = run("--input", text_file, "--by", "document", "--json")
+    *found, total = rows(out)
+    assert [(row["line"], row["lines"]) for row in found] == [(1, 4), (6, 6), (13, 14)]
+    _, out, _ = run("--input", text_file, "--by", "document", "--json", "--stream")
+    for row, alone in zip(rows(out), [*found, total], strict=True):
+        assert row["log_prob"] == pytest.approx(alone["log_prob"], rel=1e-6)
+    _, out, _ = run("--input", text_file, "--json")
+    whole = rows(out)[0]
+    # the blank lines are tokens of the file, and not of its documents
+    assert whole["tokens"] == total["tokens"] + 2
+    assert whole["bytes"] == len(text_file.read_bytes())
+
+
+def test_table(run, text_file):
+    status, out, _ = run("--input", text_file, "--window", 16, "--overlap", 4)
+    assert status == 0
+    said, header, row, total = out.splitlines()
+    assert_names(said, "nats", "windows of 16 tokens", "4")
+    assert len(header.split()) == 8 and row.split()[:8] == total.split()[:8]
+    assert_names(total, "total")
+
+
+def test_tokens(run):
+    _, out, _ = run("--text", "the river", "--tokens")
+    found = [line.split() for line in out.splitlines() if line.split()[-1] != "total"]
+    values = {row[1]: float(row[0]) for row in found if len(row) == 2}
+    assert list(values) == ["the", "river", "</s>"]
+    assert float(out.splitlines()[-1].split()[0]) == pytest.approx(
+        sum(values.values()), abs=1e-3
+    )
+
+
+def test_stdin(run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\n\nit .\n"))
+    status, out, _ = run("--input", "-", "--by", "line", "--stream", "--json")
+    assert status == 0
+    assert [(row.get("line"), row["tokens"]) for row in rows(out)] == [
+        (1, 3),
+        (3, 3),
+        (None, 6),
+    ]
+
+
+def test_masked_models_have_pseudo_log_likelihoods(run, checkpoint_of, text_file):
+    path = checkpoint_of("roberta_transnormer_t2_tiny")
+    _, out, _ = run("--path", path, "--input", text_file, "--json", "--by", "line")
+    total = rows(out)[-1]
+    assert total["tokens"] == total["words"] and "log_prob" not in total
+    assert total["pseudo_log_likelihood"] < 0
+    assert_names(total["context"], "windows of 64 tokens")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--text", "the", "--window", "0"], ["--window", "'0'", "2 to"]),
+        (["--text", "the", "--overlap", "3"], ["--overlap 3", "--window"]),
+        (["--text", "the", "--window", "9", "--overlap", "8"], ["overlap=8", "0 to 7"]),
+        (["--text", "the", "--by", "line"], ["--by line", "--input"]),
+        (["--text", "the </s>"], ["text 1", "'</s>'"]),
+        (["--text", ""], ["no text"]),
+        (["--text", "xyzzy plugh"], ["none of its 2", "--data"]),
+        (["--input", "/nowhere.txt"], ["/nowhere.txt", "No such file"]),
+        (["--input", "/tmp"], ["/tmp", "directory"]),
+        (["--text", "the", "--path", "/nowhere.pt"], ["/nowhere.pt", "no such"]),
+        (["--text", "the", "--data", "/nowhere"], ["dict.txt", "/nowhere"]),
+        (["--text", "the", "--device", "abacus"], ["device=abacus"]),
+    ],
+)
+def test_mistakes(run, path, capsys, arguments, parts):
+    main = command_line.main
+    words = ["--path", path, "--device", "cpu", *arguments]
+    command_refuses(main, words, capsys, "error", *parts)
+    assert capsys.readouterr().out == ""
+
+
+def test_files_that_are_no_text(run, path, tmp_path, capsys):
+    for content, parts in ((b"\xff\xfe", ["0xff"]), (b"\n \n", ["no text"])):
+        file = tmp_path / "file"
+        file.write_bytes(content)
+        words = ["--path", path, "--device", "cpu", "--input", file]
+        command_refuses(command_line.main, words, capsys, file, *parts, alone=True)
+
+
+def test_nothing_known_prints_nothing(run, tmp_path):
+    file = tmp_path / "greek.txt"
+    file.write_text("Γειά σου\n" * 3, encoding="utf-8")
+    for by in ("line", "file"):
+        status, out, err = run("--input", file, "--by", by)
+        assert (status, out) == (2, "")
+        assert_names(err, file, "none of its 6", "dictionary")
+
+
+def test_contexts_that_a_model_cannot_have(checkpoint_of):
+    for arch in ("vanilla_transformer_tiny", "roberta_transnormer_t2_tiny"):
+        with refuses(ScoringError, "window=None", "allowed", "2 to", alone=True):
+            TextScorer.from_checkpoint(
+                checkpoint_of(arch), device="cpu", context=Context()
+            )
+    with refuses(ScoringError, "window=513", "2 to 512", alone=True):
+        TextScorer.from_checkpoint(
+            checkpoint_of(arch), device="cpu", context=Context(513)
+        )
+
+
+def changed(path, tmp_path, change) -> Path:
+    state = torch.load(path, weights_only=False)
+    change(state)
+    torch.save(state, tmp_path / "changed.pt")
+    return tmp_path / "changed.pt"
+
+
+def test_checkpoints_of_other_models_and_tasks(path, tmp_path):
+    def name(state):
+        state["cfg"]["model"]["_name"] = "lstm_lm"
+
+    def task(state):
+        state["cfg"]["task"]["add_bos_token"] = True
+
+    with refuses(ScoringError, "'lstm_lm'", "allowed", "transnormer_t2", alone=True):
+        TextScorer.from_checkpoint(changed(path, tmp_path, name), device="cpu")
+    with refuses(ScoringError, "add_bos_token=True", "allowed", alone=True):
+        TextScorer.from_checkpoint(changed(path, tmp_path, task), device="cpu")
+
+
+def test_tokenizers_that_do_not_fit(checkpoint_of, piece_folder, word_folder, tmp_path):
+    path, model = checkpoint_of("transnormer_t2_tiny", piece_folder), "other.model"
+    name = "sentencepiece.bpe.model"
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(piece_folder / "dict.txt", bare)
+    with refuses(ScoringError, bare / "dict.txt", name, "--sentencepiece-model"):
+        TextScorer.from_checkpoint(path, bare, device="cpu")
+    # made by another training: other pieces
+    other = tmp_path / model
+    write_other_model(other)
+    with refuses(ScoringError, other, "pieces", "dict.txt", "allowed", alone=True):
+        TextScorer.from_checkpoint(path, device="cpu", sentencepiece_model=other)
+    # the same pieces, but not what the data's report has
+    same = tmp_path / name
+    same.write_bytes((piece_folder / name).read_bytes())
+    prepared = tmp_path / "prepared"
+    shutil.copytree(piece_folder, prepared)
+    report = {"files": {name: {"sha256": "0" * 64}}}
+    (prepared / "report.json").write_text(json.dumps(report))
+    with refuses(ScoringError, name, "report.json", "0" * 64, alone=True):
+        TextScorer.from_checkpoint(
+            path, prepared, device="cpu", sentencepiece_model=same
+        )
+
+
+def write_other_model(path: Path) -> None:
+    import sentencepiece
+
+    with open(path, "wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(
+                line.translate(str.maketrans("abcdehilnorstw", "бвгджзклмнпрст"))
+                for line in sentences(300)
+            ),
+            model_writer=file,
+            vocab_size=50,
+            minloglevel=2,
+        )
+
+
+def test_scores_add_up():
+    one = TextScore(-3.0, 4, 1, 3, 10, 0, token_log_probs=[("a", -3.0)])
+    two = TextScore(-5.0, 6, 2, 4, 20, 1)
+    assert one + two == TextScore(-8.0, 10, 3, 7, 30, 1)
+    assert TextScore().perplexity is None and TextScore().bits_per_byte is None
+    assert TextScore(-1e6, 2).perplexity == float("inf")
