@@ -6,6 +6,9 @@ from fairseq_transnormer.subcommands import Subcommand, run
 
 COMMANDS = {
     "text": Subcommand("data_prep.own_text.text", "your own text files"),
+    "split_text": Subcommand(
+        "data_prep.own_text.split_text", "your own text files as train, valid and test"
+    ),
     "wikitext103": Subcommand(
         "data_prep.wikitext.wikitext103", "WikiText-103, by words or by GPT-2's BPE"
     ),

@@ -10,6 +10,10 @@ COMMANDS = {
         f"{__package__}.launching.command_line",
         "train by a configuration, on a CPU, GPUs or a cluster",
     ),
+    "own_text": Subcommand(
+        f"{__package__}.own_text.command_line",
+        "train a model on a folder of your texts, from splits to curves",
+    ),
     "score": Subcommand(
         f"{__package__}.scoring.command_line",
         "log-probability, perplexity and bits a byte of texts",

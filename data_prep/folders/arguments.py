@@ -24,7 +24,7 @@ def add_destination(parser: argparse.ArgumentParser) -> None:
     """``--dest`` and ``--overwrite``."""
     parser.add_argument(
         "--dest",
-        type=_destination,
+        type=destination_folder,
         required=True,
         metavar="DIR",
         help="folder to make; it appears only when it is complete, where a link points "
@@ -40,7 +40,7 @@ def add_destination(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _destination(text: str) -> Path:
+def destination_folder(text: str) -> Path:
     if not text or text != text.encode("utf-8", "ignore").decode():
         raise argparse.ArgumentTypeError(
             f"{text!r}: allowed is the name of a folder, in UTF-8"

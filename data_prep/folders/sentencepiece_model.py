@@ -18,11 +18,16 @@ BYTE_PIECES = 256
 
 
 def train_model(
-    lines: Iterable[str], path: Path, dictionary_size: int, coverage: float
+    lines: Iterable[str],
+    path: Path,
+    dictionary_size: int,
+    coverage: float,
+    at_most: bool = False,
 ) -> None:
     """Trains a unigram model with which fairseq's dictionary has ``dictionary_size``.
 
-    Bytes stand in for characters that are no piece, so that nothing is unknown.
+    Bytes stand in for characters that are no piece, so that nothing is unknown. With
+    ``at_most`` the dictionary is smaller where the lines have no more pieces.
     """
     import sentencepiece
 
@@ -40,6 +45,7 @@ def train_model(
             model_writer=file,
             model_type="unigram",
             vocab_size=size,
+            hard_vocab_limit=not at_most,
             byte_fallback=True,
             character_coverage=coverage,
             input_sentence_size=MAX_SENTENCES,

@@ -20,6 +20,7 @@ class TextFile:
     sha256: str
     newline_count: int  # about the number of lines: for progress bars
     has_text: bool
+    has_nul: bool = False  # as UTF-8 that is no text has
 
     def fingerprint(self) -> str:
         """Names the file and its content, for comparing two runs' settings."""
@@ -29,7 +30,7 @@ class TextFile:
 def scan(path: Path, name: str | None = None) -> TextFile:
     """Reads the file once; raises InputError where it cannot be read as UTF-8."""
     digest = hashlib.sha256()
-    newline_count, has_text = 0, False
+    newline_count, has_text, has_nul = 0, False, False
     offset, rest = 0, b""  # rest: the begun character at a chunk's end
     try:
         with open(path, "rb") as file:
@@ -43,11 +44,12 @@ def scan(path: Path, name: str | None = None) -> TextFile:
                 digest.update(chunk)
                 newline_count += chunk.count(b"\n")
                 has_text = has_text or bool(text.strip())
+                has_nul = has_nul or b"\0" in chunk
                 offset, rest = offset + used, rest[used:]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     return TextFile(
-        path, name or path.name, digest.hexdigest(), newline_count, has_text
+        path, name or path.name, digest.hexdigest(), newline_count, has_text, has_nul
     )
 
 

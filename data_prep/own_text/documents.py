@@ -1,7 +1,8 @@
-"""The user's text files: finding them, and splitting them by document."""
+"""The user's text files: finding them, and dividing them by document."""
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -9,21 +10,88 @@ from data_prep.folders.errors import InputError
 from data_prep.folders.text_files import TextFile, scan
 from fairseq_transnormer.data import SPLITS
 
+SUFFIXES = (".txt",)
+SHOWN_SUFFIXES = 5
 
-def find_files(option: str, paths: Sequence[Path]) -> list[TextFile]:
-    """The files given and, in name order, the *.txt files in the folders given."""
+
+def find_files(
+    option: str, paths: Sequence[Path], suffixes: Sequence[str] = SUFFIXES
+) -> list[TextFile]:
+    """The files given and, in name order, those in the folders given.
+
+    Args:
+        option: of the command line that gave the paths.
+        paths: files, whatever their names, and folders.
+        suffixes: of the files that are read in folders and below, in any case of
+            letters; hidden files and folders are left out.
+    """
     files = []
     for path in paths:
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*.txt") if file.is_file())
+            found = [file for file in _visible(path) if _has(file, suffixes)]
             if not found:
-                raise InputError(f"{option} {path}: no *.txt file in this folder")
+                endings = ", ".join(f"*{x}" if x else "suffixless" for x in suffixes)
+                there = described(left_out([path], suffixes)) or "it is empty"
+                raise InputError(
+                    f"{option} {path}: no {endings} file in this folder ({there})"
+                )
             files += [scan(file, str(file.relative_to(path))) for file in found]
         elif path.is_file():
             files.append(scan(path))
         else:
             raise InputError(f"{option} {path}: no such file or folder")
     return files
+
+
+def left_out(paths: Sequence[Path], suffixes: Sequence[str]) -> Counter[str]:
+    """How many files of the folders ``find_files`` does not read, by their suffix."""
+    return Counter(
+        file.suffix.lower()
+        for path in paths
+        if path.is_dir()
+        for file in _visible(path)
+        if not _has(file, suffixes)
+    )
+
+
+def described(suffixes: Counter[str]) -> str:
+    """12 *.png, 3 without suffix, ..."""
+    shown = [
+        f"{count} *{suffix}" if suffix else f"{count} without suffix"
+        for suffix, count in suffixes.most_common(SHOWN_SUFFIXES)
+    ]
+    return ", ".join(shown + (["..."] if len(suffixes) > SHOWN_SUFFIXES else []))
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """All files below a folder in the order of their names, without hidden ones."""
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if not any(part.startswith(".") for part in parts) and path.is_file():
+            yield path
+
+
+def _has(file: Path, suffixes: Sequence[str]) -> bool:
+    return file.suffix.lower() in suffixes
+
+
+def different_documents(files: Sequence[TextFile]) -> list[list[TextFile]]:
+    """The files by content: copies of one document are one."""
+    return [
+        list(group) for _, group in groupby(sorted(files, key=_content), key=_content)
+    ]
+
+
+def sizes_of_splits(count: int, fractions: Sequence[float]) -> dict[str, int]:
+    """How many of ``count`` documents each split gets, one at least if it is wanted.
+
+    train gets what the others leave, which may be none, or less.
+    """
+    sizes = {
+        split: max(1, round(part * count)) if part else 0
+        for split, part in zip(SPLITS[1:], fractions[1:], strict=True)
+    }
+    return {"train": count - sum(sizes.values())} | sizes
 
 
 def split_documents(
@@ -35,28 +103,17 @@ def split_documents(
     files matter and copies of one document never come to stand in two splits.
     Every split whose fraction is not zero gets at least one document.
     """
-    copies = [
-        list(group) for _, group in groupby(sorted(files, key=_content), key=_content)
-    ]
+    copies = different_documents(files)
     documents = sorted(copies, key=lambda group: _rank(seed, group[0]))
-    wanted = [split for split, part in zip(SPLITS, fractions, strict=True) if part > 0]
-    if len(documents) < len(wanted):
+    sizes = sizes_of_splits(len(documents), fractions)
+    if sizes["train"] < 1:
+        wanted = [split for split, size in sizes.items() if size or split == "train"]
         raise InputError(
             f"--input: {len(documents)} different documents cannot fill the "
             f"{len(wanted)} splits {', '.join(wanted)}; give more files, or the "
             "splits themselves with --train, --valid and --test"
         )
-    sizes = {
-        split: max(1, round(part * len(documents))) if part else 0
-        for split, part in zip(SPLITS[1:], fractions[1:], strict=True)
-    }
-    first = len(documents) - sum(sizes.values())
-    if first < 1:
-        raise InputError(
-            f"--input: {len(documents)} different documents leave none for train "
-            f"after {sizes}; give more files or other --fractions"
-        )
-    divided = {"train": documents[:first]}
+    divided, first = {}, 0
     for split, size in sizes.items():
         divided[split] = documents[first : first + size]
         first += size

@@ -1,8 +1,9 @@
 """Prepares your own text as binary data for fairseq.
 
-The text is given as --train, --valid and --test, or as --input, which is divided by
-document: a document is a file, and none stands in two splits. Folders stand for the
-*.txt files in them and below.
+The text is given as --train, --valid and --test, or as --input, which is divided: by
+document, where a document is a file and none stands in two splits, or by paragraph
+where there are too few documents for that (--split-by). Folders stand for the *.txt
+files in them and below (--suffixes).
 
   --tokenizer word            whitespace-separated words, the same dictionary and
                               files as fairseq-preprocess --only-source
@@ -42,66 +43,65 @@ from data_prep.folders.sentencepiece_model import (
     train_model,
 )
 from data_prep.folders.text_files import TextFile, read_lines
-from data_prep.own_text.documents import (
-    find_files,
-    shared_documents,
-    split_documents,
+from data_prep.own_text.division import (
+    add_division,
+    add_suffixes,
+    check_fractions,
+    divided_as_asked,
+    fingerprints,
 )
+from data_prep.own_text.documents import SUFFIXES, find_files, shared_documents
 from fairseq_transnormer.argument_types import integer_between, number_between
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 
 DEFAULT_PIECES = 8000
-DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]
-DEFAULT_SEED = 1
 MAX_ENTRIES = 10**7
-
-
-def _read_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
-    if options.input:
-        files = find_files("--input", options.input)
-        splits = split_documents(
-            files, options.fractions or DEFAULT_FRACTIONS, _seed(options)
-        )
-    else:
-        given = {split: getattr(options, split) for split in SPLITS}
-        splits = {
-            split: find_files(f"--{split}", paths)
-            for split, paths in given.items()
-            if paths
-        }
-        for sentence in shared_documents(splits):
-            print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
-    for split, files in splits.items():
-        if not any(file.has_text for file in files):
-            names = ", ".join(str(file.path) for file in files)
-            raise InputError(f"{split}: empty split: no text in {names}")
-    return splits
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
     if options.sentencepiece_model:
         load_model(options.sentencepiece_model)
-    files = _read_splits(options)
-    splits = [
-        Split(
-            name,
-            lambda name=name: read_lines(files[name]),
-            sum(file.newline_count for file in files[name]),
-        )
-        for name in files
-    ]
-    settings: dict[str, Any] = {
-        "command": "text",
-        "tokenizer": options.tokenizer,
-        "documents": {
-            name: [file.fingerprint() for file in files[name]] for name in files
-        },
-    }
+    settings: dict[str, Any] = {"command": "text", "tokenizer": options.tokenizer}
+    if options.input:
+        files = find_files("--input", options.input, options.suffixes)
+        division = divided_as_asked(files, options)
+        division.tell()
+        splits = [
+            Split(each.name, each.lines, each.line_count) for each in division.splits
+        ]
+        settings |= division.settings
+    else:
+        given = _given_splits(options)
+        splits = [
+            Split(
+                name,
+                lambda name=name: read_lines(given[name]),
+                sum(file.newline_count for file in given[name]),
+            )
+            for name in given
+        ]
+        settings["documents"] = fingerprints(given)
     if options.tokenizer == "word":
         return _word_recipe(options, settings, splits)
     return _sentencepiece_recipe(options, settings, splits)
+
+
+def _given_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
+    """The files of --train, --valid and --test."""
+    splits = {
+        split: find_files(f"--{split}", getattr(options, split), options.suffixes)
+        for split in SPLITS
+        if getattr(options, split)
+    }
+    for sentence in shared_documents(splits):
+        print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
+    for split, files in splits.items():
+        if not any(file.has_text for file in files):
+            names = ", ".join(str(file.path) for file in files)
+            raise InputError(f"{split}: empty split: no text in {names}")
+    return splits
 
 
 def _word_recipe(
@@ -135,6 +135,7 @@ def _sentencepiece_recipe(
 ) -> Recipe:
     given = options.sentencepiece_model
     size = options.vocab_size or DEFAULT_PIECES
+    at_most = options.vocab_at_most
     coverage = options.character_coverage or 1.0
 
     def prepare_tokenizer(folder: Path) -> None:
@@ -142,14 +143,16 @@ def _sentencepiece_recipe(
         if given:
             shutil.copyfile(given, model)
         else:
-            print(f"training a sentencepiece model of {size} entries")
-            train_model(splits[0].lines(), model, size, coverage)
+            told = "up to " if at_most else ""
+            print(f"training a sentencepiece model of {told}{size} entries")
+            train_model(splits[0].lines(), model, size, coverage, at_most)
         model_dictionary(model).save(str(folder / "dict.txt"))
 
     if given:
         settings = {**settings, "sentencepiece_model": file_sha256(given)}
     else:
         settings = {**settings, "vocab_size": size, "character_coverage": coverage}
+        settings |= {"vocab_at_most": True} if at_most else {}
     return Recipe(
         settings=settings,
         splits=splits,
@@ -159,10 +162,6 @@ def _sentencepiece_recipe(
             folder / SENTENCEPIECE_MODEL, dictionary.indices
         ),
     )
-
-
-def _seed(options: argparse.Namespace) -> int:
-    return DEFAULT_SEED if options.seed is None else options.seed
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -175,22 +174,21 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{split}", nargs="+", type=Path, metavar="PATH", help=help_text)
     help_text = "files or folders to divide into splits"
     add("--input", nargs="+", type=Path, metavar="PATH", help=help_text)
-    add(
-        "--fractions",
-        nargs=3,
-        type=number_between(0, 1),
-        metavar=("TRAIN", "VALID", "TEST"),
-        help="with --input: parts of the documents, with the sum 1 "
-        "(default: 0.9 0.05 0.05); a test part of 0 makes no test split",
-    )
-    help_text = f"with --input: another seed, another split (default: {DEFAULT_SEED})"
-    add("--seed", type=integer_between(0, 2**63 - 1), metavar="N", help=help_text)
+    add_suffixes(parser, SUFFIXES)
+    add_division(parser, "with --input: ")
     add(
         "--vocab-size",
         type=integer_between(SPECIAL_COUNT + 1, MAX_ENTRIES),
         metavar="N",
         help="dictionary entries, the 4 special ones included; padded to a multiple "
         f"of 8 (default: word: no limit, sentencepiece: {DEFAULT_PIECES})",
+    )
+    add(
+        "--vocab-at-most",
+        action="store_const",
+        const=True,
+        help="sentencepiece: fewer entries where the train split has no more pieces, "
+        "instead of an error",
     )
     help_text = "word: leave out words that are rarer in the train split"
     at_least = integer_between(1, 10**12)
@@ -222,26 +220,19 @@ def _check_combination(parser: argparse.ArgumentParser, given: argparse.Namespac
         parser.error("argument --valid: needed with --train")
     pieces = given.tokenizer == "sentencepiece"
     only(["valid", "test"], bool(given.train), "with --train")
-    only(["fractions", "seed"], bool(given.input), "with --input")
+    only(["split_by", "fractions", "seed"], bool(given.input), "with --input")
     only(["min_count"], not pieces, "with --tokenizer word")
     only(
-        ["sentencepiece_model", "character_coverage"],
+        ["sentencepiece_model", "character_coverage", "vocab_at_most"],
         pieces,
         "with --tokenizer sentencepiece",
     )
     only(
-        ["vocab_size", "character_coverage"],
+        ["vocab_size", "vocab_at_most", "character_coverage"],
         not given.sentencepiece_model,
         "without --sentencepiece-model, which has its own",
     )
-    if given.fractions and (
-        abs(sum(given.fractions) - 1) > 1e-6 or 0 in given.fractions[:2]
-    ):
-        parts = " ".join(map(str, given.fractions))
-        parser.error(
-            f"argument --fractions: {parts}: allowed are three numbers with the sum 1, "
-            "of which only the last may be 0"
-        )
+    check_fractions(parser, given.fractions)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,169 @@
+"""Few documents divided by paragraph, so that each of them is in every split.
+
+A paragraph is what stands between blank lines; of a document without any, a line.
+
+Each document's paragraphs are put into an order by a hash of seed and content and laid
+around a circle, by their bytes. The same arc of all circles is valid, the next one
+test: of each document a split gets its part, to a paragraph. Each circle is turned by a
+hash, so that of many documents of few paragraphs some are in valid. Copies of one
+paragraph go where the first is.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from data_prep.folders.errors import InputError
+from data_prep.folders.text_files import TextFile
+from fairseq_transnormer.data import SPLITS
+
+HASH_BYTES = 8
+
+
+class DividedParagraphs:
+    """The paragraphs of files, each with its split.
+
+    Args:
+        files: in the order in which their text is wanted; read twice here.
+        fractions: of the bytes that train, valid and test get.
+        seed: another one, other splits.
+
+    Raises:
+        InputError: there are fewer different paragraphs than splits.
+    """
+
+    def __init__(
+        self, files: Sequence[TextFile], fractions: Sequence[float], seed: int
+    ):
+        self.files = files
+        self._by_line = [not _has_paragraphs(file) for file in files]
+        hashes, sizes, documents = array("Q"), array("q"), array("q")
+        key = seed.to_bytes(HASH_BYTES, "big")
+        for number, paragraph in self._paragraphs():
+            content = "".join(paragraph).strip().encode()
+            digest = hashlib.blake2b(content, digest_size=HASH_BYTES, key=key).digest()
+            hashes.append(int.from_bytes(digest, "big"))
+            sizes.append(len(content))
+            documents.append(number)
+        self._documents = np.array(documents)
+        self._homes = self._divide(np.array(hashes), np.array(sizes), fractions, key)
+
+    def lines(self, split: str) -> Iterator[str]:
+        """The lines of a split; what was no neighbour has a blank line between."""
+        wanted, last = SPLITS.index(split), None
+        for place, (number, paragraph) in enumerate(self._paragraphs()):
+            if self._homes[place] != wanted:
+                continue
+            if last is not None and not (self._by_line[number] and number == last):
+                yield "\n"
+            last = number
+            yield from paragraph
+
+    def counts(self, split: str) -> dict[str, int]:
+        """Paragraphs, and documents that they are of."""
+        chosen = self._documents[self._homes == SPLITS.index(split)]
+        return {"documents": len(np.unique(chosen)), "paragraphs": len(chosen)}
+
+    def _divide(
+        self,
+        hashes: np.ndarray,
+        sizes: np.ndarray,
+        fractions: Sequence[float],
+        key: bytes,
+    ) -> np.ndarray:
+        """The number of the split of each paragraph, (paragraphs,)."""
+        # neither names nor places matter: documents are taken in the order of content
+        by_content = np.argsort([file.sha256 for file in self.files], kind="stable")
+        rank = np.empty(len(self.files), np.int64)
+        rank[by_content] = np.arange(len(self.files))
+        ranks = rank[self._documents]
+        order = np.lexsort((ranks, hashes))
+        is_first = np.ones(len(order), bool)
+        is_first[1:] = hashes[order][1:] != hashes[order][:-1]
+        group = np.cumsum(is_first) - 1
+        first = order[is_first]  # one a different paragraph, sorted by hash
+        places = _places(ranks[first], sizes[first], self._turns(key)[by_content])
+        homes = _arcs(places, sizes[first], fractions)
+        found = np.empty(len(order), np.int8)
+        found[order] = homes[group]
+        return found
+
+    def _turns(self, key: bytes) -> np.ndarray:
+        """How far the circle of each file is turned, from 0 to 1."""
+        digests = [
+            hashlib.blake2b(
+                file.sha256.encode(), digest_size=HASH_BYTES, key=key
+            ).digest()
+            for file in self.files
+        ]
+        return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])
+
+    def _paragraphs(self) -> Iterator[tuple[int, list[str]]]:
+        """(number of the file, lines) of each paragraph."""
+        for number, file in enumerate(self.files):
+            with open(file.path, encoding="utf-8-sig") as lines:
+                if self._by_line[number]:
+                    yield from ((number, [_ended(x)]) for x in lines if x.strip())
+                    continue
+                for has_text, group in groupby(lines, lambda line: bool(line.strip())):
+                    if has_text:
+                        yield number, [_ended(line) for line in group]
+
+
+def _places(ranks: np.ndarray, sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Where on its document's circle each paragraph lies, from 0 to 1.
+
+    Args:
+        ranks: of the paragraphs' documents; the paragraphs are in the order by hash.
+        sizes: bytes of each paragraph.
+        turns: of the documents, by rank.
+    """
+    order = np.argsort(ranks, kind="stable")
+    ends = np.cumsum(sizes[order])
+    totals = np.bincount(ranks, weights=sizes, minlength=len(turns))
+    before = np.concatenate(([0], np.cumsum(totals)))[ranks[order]]
+    middle = (ends - before - sizes[order] / 2) / totals[ranks[order]]
+    places = np.empty(len(order))
+    places[order] = (middle + turns[ranks[order]]) % 1
+    return places
+
+
+def _arcs(
+    places: np.ndarray, sizes: np.ndarray, fractions: Sequence[float]
+) -> np.ndarray:
+    """The number of each paragraph's split: valid's arc, then test's, then train's."""
+    order = np.argsort(places, kind="stable")
+    ends = np.cumsum(sizes[order])
+    homes, first, part = np.zeros(len(order), np.int8), 0, 0.0
+    for number in range(1, len(SPLITS)):
+        if not fractions[number]:
+            continue
+        part += fractions[number]
+        end = max(first + 1, int(np.searchsorted(ends, part * ends[-1], side="right")))
+        homes[order[first:end]] = number
+        first = end
+    if first >= len(order):
+        raise InputError(
+            f"--input: {len(order)} different paragraphs leave none for train after "
+            "valid and test; give more text, other --fractions, or the splits "
+            "themselves with --train, --valid and --test"
+        )
+    return homes
+
+
+def _has_paragraphs(file: TextFile) -> bool:
+    """Whether blank lines stand between lines of text."""
+    stretches = 0
+    with open(file.path, encoding="utf-8-sig") as lines:
+        for has_text, _ in groupby(lines, lambda line: bool(line.strip())):
+            stretches += has_text
+            if stretches > 1:
+                return True
+    return False
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n"

@@ -1,0 +1,126 @@
+"""A training's progress: a bar in a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from ..analysis.training_log import parse_training_log
+from ..launching.exit_code import EXIT_RESUMABLE
+
+LAST_LINES = 20
+STOPPING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+class Progress:
+    """Shows what the JSON log of fairseq-train says, as it comes.
+
+    Args:
+        updates: of the whole training.
+        stream: where it is shown.
+    """
+
+    def __init__(self, updates: int, stream: TextIO = sys.stderr):
+        self.updates, self.stream = updates, stream
+        self.bar = None
+        if stream.isatty():
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=updates, unit=" updates", file=stream, leave=True)
+        self._first: tuple[int, float] | None = None
+
+    def read(self, line: str) -> None:
+        """Take a line of the log."""
+        records = parse_training_log(line)
+        for record in records["train_inner"]:
+            self._show(int(record["num_updates"]), record)
+        for record in records["valid"]:
+            self._say(
+                f"update {record['valid_num_updates']}: validation loss "
+                f"{record['valid_loss']} bits a token, perplexity "
+                f"{record['valid_ppl']}"
+            )
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self.bar is not None:
+            self.bar.close()
+
+    def _show(self, update: int, record: dict) -> None:
+        speed = f"{float(record['wps']):,.0f} tokens/s"
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"loss {record['loss']} bits, {speed}", False)
+            self.bar.update(update - self.bar.n)
+            return
+        self._say(
+            f"update {update} of {self.updates}: loss {record['loss']} bits a token, "
+            f"{speed}{self._time_left(update)}"
+        )
+
+    def _time_left(self, update: int) -> str:
+        now = time.monotonic()
+        if self._first is None or update <= self._first[0]:
+            self._first = update, now
+            return ""
+        first, began = self._first
+        seconds = (now - began) / (update - first) * (self.updates - update)
+        return f", {seconds / 60:.0f} min left at most"
+
+    def _say(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.write(text, file=self.stream)
+        else:
+            print(text, file=self.stream, flush=True)
+
+
+def run_training(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, updates: int
+) -> int:
+    """Run fairseq-train, its output to a log and its progress to stderr.
+
+    SIGTERM, SIGHUP and a terminal's interrupt end the training after a checkpoint.
+
+    Returns:
+        its exit code. If it failed, the last lines of its output have been shown.
+    """
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    progress = Progress(updates)
+    with open(log, "a", encoding="utf-8") as file:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            # else a terminal would interrupt it, too, and its workers
+            start_new_session=True,
+        )
+        before = {
+            received: signal.signal(
+                received, lambda *_: process.send_signal(signal.SIGTERM)
+            )
+            for received in STOPPING
+        }
+        try:
+            for line in process.stdout:
+                file.write(line)
+                file.flush()
+                last.append(line)
+                progress.read(line)
+            code = process.wait()
+        finally:
+            for received, handler in before.items():
+                signal.signal(received, handler)
+            progress.close()
+    if code not in (0, EXIT_RESUMABLE):
+        sys.stderr.writelines(last)
+    return code
