@@ -147,9 +147,9 @@ def _arcs(
         first = end
     if first >= len(order):
         raise InputError(
-            f"--input: {len(order)} different paragraphs leave none for train after "
-            "valid and test; give more text, other --fractions, or the splits "
-            "themselves with --train, --valid and --test"
+            f"--input: {len(order)} different paragraphs cannot fill the "
+            f"{np.count_nonzero(fractions)} splits; give more text, other --fractions, "
+            "or the splits themselves with --train, --valid and --test"
         )
     return homes
 

@@ -7,10 +7,11 @@ stand for the files in them and below that have one of --suffixes, in UTF-8.
 
 DIR gets train.txt, valid.txt and test.txt, with a blank line between what were no
 neighbours, and manifest.json with counts and checksums. --count writes nothing and
-prints the counts as JSON.
+prints the counts as JSON, with a hash of the files and of how they are divided.
 """
 
 import argparse
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -165,7 +166,9 @@ def _ended(lines: Iterator[str]) -> Iterator[str]:
 def _record(
     division: Division, told: dict[str, str], counts: dict[str, dict[str, int]]
 ) -> dict[str, Any]:
+    content = json.dumps(division.settings, sort_keys=True)
     return {
+        "content": hashlib.sha256(content.encode()).hexdigest(),
         "divided_by": division.by,
         "reason": division.reason,
         "warnings": division.warnings(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -70,11 +69,15 @@ class Pipeline:
             "dividing": wishes.dividing,
         }
         self.done: dict[str, float] = {}
-        if earlier is None:
-            self.counts = self._counted()
-        else:
+        if earlier is not None:
             self._check_same(earlier)
-            self.counts, self.done = earlier["counts"], earlier["done"]
+            self.done = earlier["done"]
+        self.counts = self._counted()
+        if earlier is not None and self.counts != earlier["counts"]:
+            raise OwnTextError(
+                f"{wishes.folder}: other texts than when {wishes.dest} was begun; "
+                "allowed: the same files, or another --dest"
+            )
         self.plan = self._planned(earlier)
 
     def tell(self) -> None:
@@ -178,9 +181,7 @@ class Pipeline:
         os.replace(part, self.run.curves)
 
     def _command(self, command: list[str]) -> None:
-        done = subprocess.run(started(command), env=self.environment)
-        if done.returncode:
-            raise OwnTextError(code=done.returncode if done.returncode > 0 else 1)
+        stages.run(command, self.environment)
 
     def _splitting(self) -> list[str]:
         words = [*self.wishes.dividing, "--dest", str(self.run.text)]

@@ -140,7 +140,7 @@ def plan_for(
     most = 64 if has_gpu else 8
     chosen = {key: value for key, value in (chosen or {}).items() if value is not None}
     length = chosen.get("tokens_per_sample", length)
-    batch = max(1, min(most, tokens // (FEWEST_UPDATES_AN_EPOCH * length)))
+    batch = max(1, min(most, round(tokens / (FEWEST_UPDATES_AN_EPOCH * length))))
     batch = chosen.get("batch_size", batch)
     updates = round(EPOCHS * tokens / (batch * length))
     plan = Plan(

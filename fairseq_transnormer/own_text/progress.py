@@ -24,16 +24,16 @@ class Progress:
 
     Args:
         updates: of the whole training.
-        stream: where it is shown.
+        stream: where it is shown; by default stderr.
     """
 
-    def __init__(self, updates: int, stream: TextIO = sys.stderr):
-        self.updates, self.stream = updates, stream
+    def __init__(self, updates: int, stream: TextIO | None = None):
+        self.updates, self.stream = updates, stream or sys.stderr
         self.bar = None
-        if stream.isatty():
+        if self.stream.isatty():
             from tqdm import tqdm
 
-            self.bar = tqdm(total=updates, unit=" updates", file=stream, leave=True)
+            self.bar = tqdm(total=updates, unit=" updates", file=self.stream)
         self._first: tuple[int, float] | None = None
 
     def read(self, line: str) -> None:

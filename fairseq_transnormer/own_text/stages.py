@@ -86,7 +86,7 @@ def training(run: Run, plan: Plan, gpus: int, precision: str | None) -> list[str
     """Trains, or resumes the training."""
     half = plan.layers // 2
     values = {
-        "model.attention_types": f"diag*{half},norm*{half}",
+        "model.attention_types": f"'diag*{half},norm*{half}'",
         "model.embed_dim": plan.width,
         "model.num_heads": plan.width // HEAD_WIDTH,
         "model.ffn_dim": round(8 * plan.width / 3),
@@ -157,6 +157,15 @@ def openings(test: Path, count: int = SAMPLES) -> list[str]:
     return list(dict.fromkeys(chosen)) or [""]
 
 
+def run(command: Sequence[str], environment: dict[str, str]) -> None:
+    """Run a command whose output is for the user.
+
+    Raises:
+        OwnTextError: it failed, and has said why.
+    """
+    _check(subprocess.run(started(command), env=environment).returncode)
+
+
 def output_of(command: Sequence[str], environment: dict[str, str]) -> str:
     """What a command prints; its errors and warnings go to stderr.
 
@@ -166,9 +175,13 @@ def output_of(command: Sequence[str], environment: dict[str, str]) -> str:
     done = subprocess.run(
         started(command), env=environment, stdout=subprocess.PIPE, encoding="utf-8"
     )
-    if done.returncode:
-        raise OwnTextError(code=done.returncode if done.returncode > 0 else 1)
+    _check(done.returncode)
     return done.stdout
+
+
+def _check(code: int) -> None:
+    if code:
+        raise OwnTextError(code=code if code > 0 else 1)
 
 
 def started(command: Sequence[str]) -> list[str]:

@@ -188,8 +188,8 @@ def test_given_model_is_used(tmp_path, text_files, piece_folder):
 
 def test_splits_share_no_document(tmp_path, documents):
     dest = tmp_path / "bin"
-    fractions = ["--fractions", 0.7, 0.2, 0.1]
-    assert prepare(dest, *WORDS, "--input", documents, *fractions) == 0
+    more = ["--fractions", 0.7, 0.2, 0.1, "--split-by", "document"]
+    assert prepare(dest, *WORDS, "--input", documents, *more) == 0
     recorded = json.loads((dest / "report.json").read_text())["settings"]["documents"]
     contents = {
         split: {line.split(":")[1] for line in lines}
@@ -206,7 +206,8 @@ def test_splits_share_no_document(tmp_path, documents):
 
 def test_split_depends_on_content_and_seed_alone(tmp_path, documents):
     def train_of(name, folder, *more):
-        assert prepare(tmp_path / name, *WORDS, "--input", folder, *more) == 0
+        options = ["--input", folder, "--split-by", "document", *more]
+        assert prepare(tmp_path / name, *WORDS, *options) == 0
         recorded = json.loads((tmp_path / name / "report.json").read_text())
         files = recorded["settings"]["documents"]["train"]
         return {line.split(":")[1] for line in files}

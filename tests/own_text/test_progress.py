@@ -1,0 +1,99 @@
+"""A training's progress in a terminal and in a log."""
+
+import io
+import json
+import os
+import signal
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from fairseq_transnormer.own_text.progress import Progress, run_training
+from tests.messages import assert_names
+
+
+def record(kind: str, **values) -> str:
+    shown = json.dumps({name: str(value) for name, value in values.items()})
+    return f"2026-01-01 00:00:00 | INFO | {kind} | {shown}\n"
+
+
+LOG = [
+    "2026-01-01 00:00:00 | INFO | fairseq.trainer | begin\n",
+    record("train_inner", num_updates=10, loss=9.5, wps=4321.5),
+    record("valid", valid_num_updates=10, valid_loss=8.25, valid_ppl=304.4),
+    record("train_inner", num_updates=20, loss=7.5, wps=4000),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_plain_lines_in_a_log():
+    stream = io.StringIO()
+    progress = Progress(40, stream)
+    for line in LOG:
+        progress.read(line)
+    progress.close()
+    first, valid, last = stream.getvalue().splitlines()
+    assert_names(first, "update 10 of 40", "9.5", "bits", "4,322 tokens/s")
+    assert_names(valid, "update 10", "validation", "8.25", "304.4")
+    assert_names(last, "update 20 of 40", "7.5", "min left")
+    assert "\r" not in stream.getvalue()
+
+
+def test_a_bar_in_a_terminal():
+    stream = Terminal()
+    progress = Progress(40, stream)
+    for line in LOG:
+        progress.read(line)
+    progress.close()
+    shown = stream.getvalue()
+    assert "\r" in shown and "20/40" in shown and "50%" in shown
+    assert_names(shown, "7.5 bits", "4,000 tokens/s", "8.25")
+
+
+# stands for fairseq-train: logs, and ends after SIGTERM as the plugin makes it end
+TRAINING = textwrap.dedent(
+    """
+    import signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    print({line!r}, end="", flush=True)
+    if sys.argv[1] == "wait":
+        time.sleep(60)
+    print("the reason", file=sys.stderr)
+    sys.exit(int(sys.argv[1]))
+    """
+).format(line=LOG[1])
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_log_has_everything(tmp_path, capfd, code):
+    command = [sys.executable, "-c", TRAINING, str(code)]
+    log = tmp_path / "train.log"
+    log.write_text("of an earlier attempt\n")
+    assert run_training(command, {}, log, 40) == code
+    assert log.read_text() == f"of an earlier attempt\n{LOG[1]}the reason\n"
+    shown = capfd.readouterr().err
+    assert_names(shown, "update 10 of 40")
+    assert ("the reason" in shown) == (code != 0)
+
+
+@pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_the_training_after_a_checkpoint(tmp_path, received):
+    log = tmp_path / "train.log"
+
+    def stop():
+        while not (log.exists() and log.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), received)
+
+    threading.Thread(target=stop).start()
+    before = signal.getsignal(received)
+    command = [sys.executable, "-c", TRAINING, "wait"]
+    assert run_training(command, {}, log, 40) == 75
+    assert signal.getsignal(received) is before
