@@ -48,6 +48,10 @@ ALLOWED = {
         *("argument_types", "checkpoints", "data", "models", "modules", "ops"),
         "subcommands",
     },
+    "own_text": {
+        *("analysis", "argument_types", "data", "launching", "missing_packages"),
+        "subcommands",
+    },
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data"),
         *("generation", "hydra_train", "installation", "launching"),

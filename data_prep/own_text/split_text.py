@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.documentation.corpus import MANIFEST
 from data_prep.folders.arguments import command_parser, destination_folder
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.report import file_records
@@ -32,6 +31,7 @@ from data_prep.own_text.division import (
 )
 from data_prep.own_text.documents import described, find_files, left_out
 
+MANIFEST = "manifest.json"
 TEXT_SUFFIXES = (".txt", ".md", ".rst")
 # characters that are counted one by one; more say no more of a script
 COUNTED = 20_000_000
