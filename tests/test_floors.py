@@ -40,7 +40,7 @@ ALLOWED = {
     },
     "scoring": {
         *("argument_types", "checkpoints", "data", "devices", "generation", "models"),
-        *("ops", "subcommands"),
+        "subcommands",
     },
     "classification": {"checkpoints", "criterions", "data", "devices", "subcommands"},
     "export": {"checkpoints", "data", "missing_packages", "models", "modules"},

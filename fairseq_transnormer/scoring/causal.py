@@ -13,14 +13,11 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from ..models.language_model import TransNormerDecoder
-from ..ops import reorder_state
 from .batches import in_batches, padded
 from .context import Context, Window, windows
 
 # Logits that are in memory at once: 128 MiB.
 LOGITS_AT_ONCE = 1 << 25
-# tokens of a text between two looks at its state, at the least
-SHORTEST_STRETCH = 16
 
 
 class CausalScorer:
@@ -62,14 +59,17 @@ class CausalScorer:
 
         Args:
             texts: tokens of each, its ends of lines included; taken as needed.
-            context: windows, or without one the whole text, if ``carries_state``.
+            context: windows, or without one the whole text, if ``carries_state``, one
+                text after the other.
 
         Returns:
             (number of the text, tokens, their log-probabilities in nats); a text's
             parts come in their order, among those of the others.
         """
         if context.window is None:
-            yield from self._with_state(texts)
+            for number, each in enumerate(texts):
+                for tokens, found in self._with_state(each):
+                    yield number, tokens, found
             return
         fresh, read = context.window - context.overlap, context.overlap + 1
         cut = [windows(each, fresh, read, [self.start]) for each in texts]
@@ -90,33 +90,17 @@ class CausalScorer:
         return self._of_rows(rows, [each.scored for each in group])
 
     @torch.no_grad()
-    def _with_state(
-        self, texts: Sequence[Iterable[int]]
-    ) -> Iterator[tuple[int, list[int], list[float]]]:
-        stretch = max(SHORTEST_STRETCH, self.batch_tokens // max(1, len(texts)))
-        rows = [(number, iter(each)) for number, each in enumerate(texts)]
-        before, states = [self.start] * len(rows), None
-        while rows:
-            new = [list(islice(tokens, stretch)) for _, tokens in rows]
-            going = [i for i, each in enumerate(new) if each]
-            if len(going) < len(rows):
-                rows, before, new = (
-                    [each[i] for i in going] for each in (rows, before, new)
-                )
-                if states is not None and going:
-                    order = torch.tensor(going, device=self.device)
-                    states = tuple(reorder_state(each, order) for each in states)
-            if not rows:
-                return
-            inputs = [[a, *b[:-1]] for a, b in zip(before, new, strict=True)]
+    def _with_state(self, tokens: Iterable[int]) -> Iterator[tuple[list[int], list]]:
+        """(tokens, log-probabilities) of a text of any length, in stretches."""
+        tokens, before, states = iter(tokens), self.start, None
+        while new := list(islice(tokens, self.batch_tokens)):
+            inputs = torch.tensor([[before, *new[:-1]]], device=self.device)
             features, states = self.decoder.model.features(
-                padded(inputs, self.pad).to(self.device), states, return_states=True
+                inputs, states, return_states=True
             )
-            kept = [features[i, : len(each)] for i, each in enumerate(new)]
-            found = self._of_rows(kept, new)
-            for (number, _), tokens, values in zip(rows, new, found, strict=True):
-                yield number, tokens, values
-            before = [each[-1] for each in new]
+            (found,) = self._of_rows([features[0]], [new])
+            yield new, found
+            before = new[-1]
 
     def _of_rows(
         self, features: list[Tensor], targets: list[list[int]]

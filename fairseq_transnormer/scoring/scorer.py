@@ -15,7 +15,7 @@ from ..data.subword_files import MASK, check_text
 from ..devices import usable_device
 from .causal import CausalScorer
 from .checkpoint import load_for_scoring
-from .context import Context
+from .context import LONGEST_WINDOW, Context
 from .errors import ScoringError
 from .masked import MaskedScorer
 from .text_files import read_lines
@@ -125,11 +125,10 @@ class TextScorer:
         tallies = [_Tally(self, text, i, tokens) for i, text in enumerate(texts, 1)]
         # read as a whole, so that texts of like length can run side by side
         encoded = [list(tally.tokens()) for tally in tallies]
-        order = sorted(range(len(tallies)), key=lambda i: -len(encoded[i]))
-        for group in self._groups(order, encoded):
-            rows = [encoded[i] for i in group]
-            for number, known, found in self.scorer.log_probs(rows, self.context):
-                tallies[group[number]].add(known, found)
+        for chosen, context in self._contexts([len(each) for each in encoded]):
+            rows = [encoded[i] for i in chosen]
+            for number, known, found in self.scorer.log_probs(rows, context):
+                tallies[chosen[number]].add(known, found)
         return [tally.score() for tally in tallies]
 
     def stream(
@@ -185,18 +184,20 @@ class TextScorer:
             )
         return [*tokens, dictionary.eos()]
 
-    def _groups(
-        self, order: list[int], encoded: list[list[int]]
-    ) -> Iterator[list[int]]:
-        """Texts that run side by side; windows are sorted by length on their own."""
+    def _contexts(self, lengths: list[int]) -> Iterator[tuple[list[int], Context]]:
+        """Texts by number, and the context that they are scored in together.
+
+        What fits into a batch as a whole is a window of its own, with all before it.
+        """
+        texts = range(len(lengths))
         if self.context.window is not None:
-            if order:
-                yield sorted(order)
+            yield [*texts], self.context
             return
-        while order:
-            size = max(1, self.scorer.batch_tokens // max(1, len(encoded[order[0]])))
-            yield order[:size]
-            order = order[size:]
+        most = min(self.scorer.batch_tokens, LONGEST_WINDOW)
+        whole = [i for i in texts if lengths[i] <= most]
+        if whole:
+            yield whole, Context(max(2, *(lengths[i] for i in whole)))
+        yield [i for i in texts if lengths[i] > most], self.context
 
     def _default_context(self) -> Context:
         if self.scorer.carries_state:
