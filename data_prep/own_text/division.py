@@ -67,7 +67,10 @@ class Division:
         because = f": {self.reason}" if self.reason else ""
         print(f"divided by {self.by}{because}")
         for split in self.splits:
-            parts = [f"{number:,} {name}" for name, number in split.counts.items()]
+            parts = [
+                f"{number:,} {name.removesuffix('s') if number == 1 else name}"
+                for name, number in split.counts.items()
+            ]
             print(f"  {split.name}: text of {', '.join(parts)}")
         for sentence in self.warnings():
             print(f"warning: {sentence}", file=sys.stderr)

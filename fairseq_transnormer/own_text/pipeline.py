@@ -89,9 +89,9 @@ class Pipeline:
         print(f"divided by {counts['divided_by']}{because}")
         for name, of_split in counts["splits"].items():
             paragraphs = of_split.get("paragraphs")
-            parts = [] if paragraphs is None else [f"{paragraphs:,} paragraphs"]
+            parts = [] if paragraphs is None else [counted(paragraphs, "paragraphs")]
             parts += [
-                f"text of {of_split['documents']:,} documents",
+                f"text of {counted(of_split['documents'], 'documents')}",
                 f"{of_split['words']:,} words",
                 f"{of_split['characters']:,} characters",
             ]
@@ -123,8 +123,8 @@ class Pipeline:
         """
         self._write_record()
         for name, stage in (
-            ("split", lambda: self._command(self._splitting())),
-            ("encode", lambda: self._command(stages.encoding(self.run, self.plan))),
+            ("split", self._split),
+            ("encode", self._encode),
             ("train", self._train),
             ("evaluate", self._evaluate),
             ("generate", self._generate),
@@ -145,6 +145,13 @@ class Pipeline:
         stage()
         self.done[name] = time.monotonic() - began
         self._write_record()
+
+    def _split(self) -> None:
+        # what it says has been told with the plan
+        stages.run(self._splitting(), self.environment, quiet=True)
+
+    def _encode(self) -> None:
+        stages.run(stages.encoding(self.run, self.plan), self.environment)
 
     def _train(self) -> None:
         code = run_training(
@@ -179,9 +186,6 @@ class Pipeline:
             stages.plotting(self.run, self._name(), part), self.environment
         )
         os.replace(part, self.run.curves)
-
-    def _command(self, command: list[str]) -> None:
-        stages.run(command, self.environment)
 
     def _splitting(self) -> list[str]:
         words = [*self.wishes.dividing, "--dest", str(self.run.text)]
@@ -245,6 +249,11 @@ class Pipeline:
         return time.monotonic() - self.began
 
 
+def counted(number: int, things: str) -> str:
+    """1 document, 2 documents."""
+    return f"{number:,} {things.removesuffix('s') if number == 1 else things}"
+
+
 def _check_places(folder: Path, dest: Path) -> None:
     if not (ROOT / "data_prep").is_dir():
         raise OwnTextError(
@@ -286,7 +295,17 @@ def _table(scores: dict) -> str:
         rows.append((name, f"{found['bits_per_byte']:.3f}", shown))
     lines = [f"| {a:14} | {b:>11} | {c:>18} |" for a, b, c in rows]
     lines.insert(1, "|---|--:|--:|")
-    model = scores["model"]
+    model, rules = scores["model"], scores["rules"]
+    better = [
+        name
+        for name in ("unigram", "bigram")
+        if rules.get(name, model)["bits_per_byte"] < model["bits_per_byte"]
+    ]
+    if better:
+        lines.append(
+            f"The {better[-1]} is better than the model, which has learned too little: "
+            "more --updates, or more text, may help"
+        )
     return "\n".join(
         [
             f"test text: {model['tokens']:,} tokens, {model['words']:,} words, "

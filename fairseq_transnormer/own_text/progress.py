@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,7 +34,15 @@ class Progress:
         if self.stream.isatty():
             from tqdm import tqdm
 
-            self.bar = tqdm(total=updates, unit=" updates", file=self.stream)
+            # 80 x 24 where a terminal gives its size as 0, for which tqdm shows nothing
+            width, height = shutil.get_terminal_size()
+            self.bar = tqdm(
+                total=updates,
+                unit=" updates",
+                file=self.stream,
+                ncols=width,
+                nrows=height,
+            )
         self._first: tuple[int, float] | None = None
 
     def read(self, line: str) -> None:

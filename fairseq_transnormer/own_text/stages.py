@@ -157,13 +157,21 @@ def openings(test: Path, count: int = SAMPLES) -> list[str]:
     return list(dict.fromkeys(chosen)) or [""]
 
 
-def run(command: Sequence[str], environment: dict[str, str]) -> None:
-    """Run a command whose output is for the user.
+def run(
+    command: Sequence[str], environment: dict[str, str], quiet: bool = False
+) -> None:
+    """Run a command whose output is for the user, if it is not ``quiet``.
 
     Raises:
         OwnTextError: it failed, and has said why.
     """
-    _check(subprocess.run(started(command), env=environment).returncode)
+    shown = subprocess.PIPE if quiet else None
+    done = subprocess.run(
+        started(command), env=environment, stdout=shown, stderr=shown, encoding="utf-8"
+    )
+    if quiet and done.returncode:
+        sys.stderr.write(done.stderr)
+    _check(done.returncode)
 
 
 def output_of(command: Sequence[str], environment: dict[str, str]) -> str:

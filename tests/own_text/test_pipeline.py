@@ -66,7 +66,7 @@ def quick(monkeypatch):
         log.write_text("log")
         return 0
 
-    def in_process(command, environment):
+    def in_process(command, environment, quiet=False):
         """Of ``data_prep``, which would import fairseq each time."""
         assert command[:3] == ["python", "-m", "data_prep"]
         if code := data_prep_command(command[3:]):

@@ -57,6 +57,19 @@ def test_a_bar_in_a_terminal():
     assert_names(shown, "7.5 bits", "4,000 tokens/s", "8.25")
 
 
+def test_a_bar_in_a_terminal_that_does_not_know_its_size():
+    """As in a container; tqdm would show nothing."""
+    shown, terminal = os.openpty()
+    with open(terminal, "w", encoding="utf-8") as stream:
+        progress = Progress(40, stream)
+        for line in LOG:
+            progress.read(line)
+        progress.close()
+        stream.flush()
+        assert b"20/40" in os.read(shown, 10_000)
+    os.close(shown)
+
+
 # stands for fairseq-train: logs, and ends after SIGTERM as the plugin makes it end
 TRAINING = textwrap.dedent(
     """
