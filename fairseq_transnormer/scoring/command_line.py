@@ -23,6 +23,7 @@ from .errors import ScoringError
 from .text_files import UNITS, read_lines, units_of
 from .text_score import TextScore
 
+ALL = "all"
 # units that are read before the first is printed
 UNITS_AT_ONCE = 1024
 COLUMNS = ("log-prob.", "tokens", "words", "bytes", "unknown", "ppl/token", "ppl/word")
@@ -60,11 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--window",
-        type=integer_between(2, LONGEST_WINDOW),
+        type=_window,
         metavar="N",
         help="tokens that the model reads at once, as fairseq-eval-lm's "
-        "--tokens-per-sample (default: all before, by a carried state, where the model "
-        "has one of constant size; else the training's)",
+        "--tokens-per-sample (default: the training's); all: all of the text before a "
+        "token, by a carried state, where the model has one of constant size",
     )
     add(
         "--overlap",
@@ -91,13 +92,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _window(text: str) -> int | str:
+    return ALL if text == ALL else integer_between(2, LONGEST_WINDOW)(text)
+
+
 def _run(args: argparse.Namespace) -> None:
     if args.by and not args.input:
         raise ScoringError(f"--by {args.by}: allowed with --input only")
     # a wrong setting shall not wait for the checkpoint
-    if args.window is None and args.overlap:
-        raise ScoringError(f"--overlap {args.overlap}: allowed with --window only")
-    context = None if args.window is None else Context(args.window, args.overlap)
+    if args.window in (None, ALL) and args.overlap:
+        raise ScoringError(f"--overlap {args.overlap}: allowed with --window N only")
+    context = None
+    if args.window is not None:
+        context = Context(None if args.window == ALL else args.window, args.overlap)
     # fairseq: seconds that --help shall not cost
     from .scorer import TextScorer, check_known
 
@@ -160,11 +167,15 @@ class _Report:
         self.made_with = {"context": str(scorer.context), "path": args.path}
         if self.json:
             self.made_with["weights"] = weights_fingerprint(args.path)
+        self.is_carried = scorer.context.window is None
+        self.trained_length = scorer.trained_length
+        self.longest = 0
         self._waiting: list[tuple[dict, TextScore]] = []
         self._begun = False
 
     def add(self, name: dict, score: TextScore) -> None:
         self.total += score
+        self.longest = max(self.longest, score.tokens)
         self._waiting.append((name, score))
         if self._begun or self.total.known:
             self._print_waiting()
@@ -180,6 +191,14 @@ class _Report:
                 f"{self.total.unknown:,} of {self.total.tokens:,} tokens are not in "
                 "the dictionary and are scored as <unk>: the text itself is less "
                 "probable",
+                file=sys.stderr,
+            )
+
+        if self.is_carried and self.longest > self.trained_length:
+            print(
+                f"up to {self.longest:,} tokens were read with a carried state; the "
+                f"training's sequences have {self.trained_length:,}, and what lies "
+                "beyond may be scored worse than in windows (--window)",
                 file=sys.stderr,
             )
 

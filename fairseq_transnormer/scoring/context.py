@@ -18,8 +18,8 @@ class Context:
 
     Attributes:
         window: tokens that a model reads at once, fairseq-eval-lm's
-            ``--tokens-per-sample``; None: all before the token, by a state that is
-            carried along.
+            ``--tokens-per-sample``; None: all of the text before the token, by a state
+            that is carried along.
         overlap: of a window's tokens those that the windows before it have scored and
             that are read again; fairseq-eval-lm's ``--context-window``.
 

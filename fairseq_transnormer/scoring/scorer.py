@@ -36,9 +36,8 @@ class TextScorer:
     Args:
         hub: a model with its task and its units.
         scorer: of this model.
-        context: what a token is predicted from; by default all of its text where the
-            model carries a state of one size, else windows as long as those of the
-            training.
+        context: what a token is predicted from; by default windows as long as the
+            training's sequences.
 
     Raises:
         ScoringError: the model cannot have this context.
@@ -52,7 +51,7 @@ class TextScorer:
     ):
         self.hub, self.scorer = hub, scorer
         self.dictionary = hub.task.source_dictionary
-        self.context = context or self._default_context()
+        self.context = context or Context(self.trained_length)
         self._check_context()
         self._strips = isinstance(hub.bpe, GPT2BPE)  # as its data's preparation
 
@@ -199,11 +198,10 @@ class TextScorer:
             yield whole, Context(max(2, *(lengths[i] for i in whole)))
         yield [i for i in texts if lengths[i] > most], self.context
 
-    def _default_context(self) -> Context:
-        if self.scorer.carries_state:
-            return Context()
-        longest = min(self.scorer.longest, self.hub.cfg.task.tokens_per_sample)
-        return Context(longest)
+    @property
+    def trained_length(self) -> int:
+        """Tokens of the training's sequences."""
+        return min(self.scorer.longest, self.hub.cfg.task.tokens_per_sample)
 
     def _check_context(self) -> None:
         window, scorer = self.context.window, self.scorer

@@ -58,7 +58,7 @@ def test_json_of_lines_and_their_sum(run, path, text_file):
             assert row[name] == pytest.approx(value, rel=1e-6), name
     assert total["total"] is True
     assert total["weights"] == weights_fingerprint(path)
-    assert_names(total["context"], "carried state")
+    assert_names(total["context"], "windows of 64 tokens")
     for name in ("log_prob", "tokens", "words", "bytes", "unknown"):
         assert total[name] == pytest.approx(sum(row[name] for row in found))
     assert total["unknown"] == 1
@@ -98,6 +98,16 @@ def test_tokens(run):
     )
 
 
+def test_a_carried_state_is_told(run, text_file):
+    """And that it is longer than what the model was trained on."""
+    _, out, err = run("--input", text_file, "--window", "all", "--json")
+    row, total = rows(out)
+    assert_names(total["context"], "all tokens before", "carried state")
+    assert_names(err, f"{row['tokens']} tokens", "carried state", 64, "--window")
+    *_, err = run("--input", text_file, "--window", "all", "--by", "line")
+    assert "carried" not in err
+
+
 def test_stdin(run, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("the river\n\nit .\n"))
     status, out, _ = run("--input", "-", "--by", "line", "--stream", "--json")
@@ -122,6 +132,8 @@ def test_masked_models_have_pseudo_log_likelihoods(run, checkpoint_of, text_file
     ("arguments", "parts"),
     [
         (["--text", "the", "--window", "0"], ["--window", "'0'", "2 to"]),
+        (["--text", "the", "--window", "al"], ["--window", "'al'", "2 to"]),
+        (["--text", "the", "--window", "all", "--overlap", "3"], ["--overlap 3"]),
         (["--text", "the", "--overlap", "3"], ["--overlap 3", "--window"]),
         (["--text", "the", "--window", "9", "--overlap", "8"], ["overlap=8", "0 to 7"]),
         (["--text", "the", "--by", "line"], ["--by line", "--input"]),
