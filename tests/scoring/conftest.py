@@ -25,12 +25,12 @@ def checkpoint_of(word_folder, tmp_path_factory):
     def train(arch, data=word_folder, *more):
         if (arch, data, more) not in known:
             save_dir = tmp_path_factory.mktemp(arch)
-            options = [*(MASKED if arch.startswith("roberta") else ()), *more]
+            options = [*(MASKED if arch.startswith("roberta") else ())]
             if arch == "transformer_lm":
                 options += ["--decoder-layers", 2, "--decoder-embed-dim", 32]
                 options += ["--decoder-ffn-embed-dim", 32]
                 options += ["--decoder-attention-heads", 2]
-            options += ["--max-update", 12]
+            options += ["--max-update", 12, *more]
             known[arch, data, more] = models.train(data, save_dir, arch, *options)
         return known[arch, data, more]
 

