@@ -73,11 +73,8 @@ class Pipeline:
             self._check_same(earlier)
             self.done = earlier["done"]
         self.counts = self._counted()
-        if earlier is not None and self.counts != earlier["counts"]:
-            raise OwnTextError(
-                f"{wishes.folder}: other texts than when {wishes.dest} was begun; "
-                "allowed: the same files, or another --dest"
-            )
+        if earlier is not None:
+            self._check_same_texts(earlier["counts"])
         self.plan = self._planned(earlier)
 
     def tell(self) -> None:
@@ -227,6 +224,13 @@ class Pipeline:
                     f"--dest {self.run.dest}: holds a run of {name} {earlier[name]}, "
                     f"not of {now}; allowed: another --dest"
                 )
+
+    def _check_same_texts(self, earlier: dict) -> None:
+        if earlier["content"] != self.counts["content"]:
+            raise OwnTextError(
+                f"{self.wishes.folder}: other texts than when {self.run.dest} was "
+                "begun; allowed: the same files, or another --dest"
+            )
 
     def _tokens(self) -> int:
         """Of the train split: counted once it is encoded, else estimated."""

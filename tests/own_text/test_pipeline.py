@@ -148,6 +148,8 @@ def test_another_folder_and_other_values_are_refused(folder, run, quick, tmp_pat
 
 def test_changed_texts_are_refused(folder, run, quick):
     assert run(folder, "--updates", 13)[0] == 75
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    assert run(folder, "--updates", 13)[0] == 75
     (folder / "new.txt").write_text("one more")
     code, _, err = run(folder, "--updates", 13)
     assert code == 2 and err.count("\n") == 1
