@@ -64,7 +64,7 @@ class Manifest:
         architecture: fairseq's name of the model, for people.
         kind: a key of ``CONFIGS``.
         vocab_size: rows of the embedding.
-        special_tokens: numbers of bos, pad, eos, unk and, but for causal models, mask.
+        special_tokens: numbers of bos, pad, eos, unk and, where there is one, mask.
         start_token: stands in front of a text.
         config: of the model.
         files: name -> SHA-256 of each other file.

@@ -32,10 +32,11 @@ def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
     if manifest.kind == CAUSAL:
         # what is generated stands at the end of each row
         return settings | {"padding_side": "left"}
+    if "mask" in manifest.special_tokens:
+        settings["mask_token"] = MASK
     return settings | {
         "cls_token": bos,
         "sep_token": eos,
-        "mask_token": MASK,
         "padding_side": "right",
         "model_max_length": manifest.config.max_positions,
     }

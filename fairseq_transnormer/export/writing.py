@@ -86,7 +86,7 @@ def export_checkpoint(
     rows = len(tensors[embedding])
     units, missing = _unit_files(checkpoint, state, data, rows)
     notes += missing
-    manifest = _manifest(kind, cfg, rows)
+    manifest = _manifest(kind, cfg, rows, units.get(DICTIONARY))
     if kind == CLASSIFIER:
         manifest, missing = _with_head(manifest, checkpoint, cfg, tensors, data)
         notes += missing
@@ -180,7 +180,9 @@ def _texts_of(data: str | Path | None) -> str | Path | None:
     return texts if texts is not None and texts.is_dir() else data
 
 
-def _manifest(kind: str, cfg: dict[str, Any], rows: int) -> Manifest:
+def _manifest(
+    kind: str, cfg: dict[str, Any], rows: int, dictionary: Path | None
+) -> Manifest:
     name = cfg["model"]["_name"]
     # as fairseq builds it: fields younger than the checkpoint have their defaults
     defaults = MODEL_DATACLASS_REGISTRY[name]()
@@ -191,7 +193,12 @@ def _manifest(kind: str, cfg: dict[str, Any], rows: int) -> Manifest:
     values["backend"] = "auto"
     special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
     if kind != CAUSAL:
-        special["mask"] = rows - 1
+        # appended to what dict.txt has, if that does not have it
+        symbols = Vocabulary.read(dictionary).symbols if dictionary else []
+        if MASK in symbols:
+            special["mask"] = symbols.index(MASK)
+        elif len(symbols) < rows:
+            special["mask"] = rows - 1
     begins = kind != CAUSAL or cfg["task"].get("add_bos_token", False)
     return Manifest(
         architecture=name,

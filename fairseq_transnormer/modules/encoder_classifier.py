@@ -3,8 +3,6 @@
 Letters: B batch, N length, C width.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +26,7 @@ HeadActivation = choice("HeadActivation", HEAD_ACTIVATIONS, __name__)
 
 @dataclass
 class HeadConfig:
-    """A classification head."""
+    """A classification head. The types of the fields are read, so no strings."""
 
     outputs: int = described(2, "classes; 1 for a regression", at_least=1)
     inner_dim: int = described(768, "width inside", at_least=1)
@@ -62,11 +60,6 @@ class ClassificationHead(nn.Module):
         self.activation = HEAD_ACTIVATIONS[str(config.activation)]
         self.dense = nn.Linear(embed_dim, config.inner_dim)
         self.out_proj = nn.Linear(config.inner_dim, config.outputs)
-
-    def reset_parameters(self) -> None:
-        """Fresh weights."""
-        self.dense.reset_parameters()
-        self.out_proj.reset_parameters()
 
     def forward(self, features: Tensor, real: Tensor) -> Tensor:
         """Logits.

@@ -1,0 +1,43 @@
+"""Exported models in Hugging Face's transformers.
+
+    import fairseq_transnormer.hf
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained("exported")
+    tokenizer = AutoTokenizer.from_pretrained("exported")
+
+The folder is what ``python -m fairseq_transnormer export`` writes. Importing this
+package registers the classes; no code of the folder is run. docs/transformers.md has
+more.
+"""
+
+import importlib.util
+
+for _package in ("transformers", "safetensors"):
+    if importlib.util.find_spec(_package) is None:
+        raise ModuleNotFoundError(
+            f"{_package} is not installed; install it: pip install "
+            "'fairseq-transnormer[hf]'",
+            name=_package,
+        )
+
+from .cache import TransNormerCache  # noqa: E402
+from .causal import TransNormerForCausalLM  # noqa: E402
+from .configuration import TransNormerConfig  # noqa: E402
+from .encoders import (  # noqa: E402
+    TransNormerForMaskedLM,
+    TransNormerForSequenceClassification,
+)
+from .registration import register  # noqa: E402
+from .tokenizer import TransNormerTokenizer  # noqa: E402
+
+register()
+
+__all__ = [
+    "TransNormerCache",
+    "TransNormerConfig",
+    "TransNormerForCausalLM",
+    "TransNormerForMaskedLM",
+    "TransNormerForSequenceClassification",
+    "TransNormerTokenizer",
+]
