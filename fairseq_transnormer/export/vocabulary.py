@@ -75,14 +75,17 @@ class Vocabulary:
             return [str(unit) for unit in self._gpt2().encode(text).ids]
         return text.split()
 
-    def join(self, symbols: Sequence[str]) -> str:
-        """The text that symbols spell."""
-        if self.sentencepiece_model is not None:
-            text = "".join(symbols).replace("\N{LOWER ONE EIGHTH BLOCK}", " ").strip()
-            return decode_byte_pieces(text)
+    def join(self, symbols: Sequence[str], *, continues: bool = False) -> str:
+        """The text that symbols spell.
+
+        continues: a text stands before it: the space between both is kept.
+        """
         if self.gpt2_units is not None:
             return self._join_gpt2(symbols)
-        return " ".join(symbols)
+        if self.sentencepiece_model is None:
+            return " " * (continues and len(symbols) > 0) + " ".join(symbols)
+        text = "".join(symbols).replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
+        return decode_byte_pieces(text.rstrip() if continues else text.strip())
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a line; unknown symbols are <unk>.

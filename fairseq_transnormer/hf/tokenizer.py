@@ -25,8 +25,9 @@ from .pretrained import finish
 class TransNormerTokenizer(PreTrainedTokenizer):
     """Text to tokens of an exported model and back.
 
-    Causal models get ``start text``, bidirectional ones ``<s> text </s>`` or
-    ``<s> text </s> </s> pair </s>``.
+    Tokens without a start in front continue a text: their text begins with the space
+    that separates both. Causal models get ``start text``, bidirectional ones
+    ``<s> text </s>`` or ``<s> text </s> </s> pair </s>``.
 
     Args:
         vocab_size: entries that the model has.
@@ -193,12 +194,13 @@ class TransNormerTokenizer(PreTrainedTokenizer):
     def _decode(
         self, token_ids: int | list[int], skip_special_tokens: bool = False, **kwargs
     ) -> str:
-        tokens = [token_ids] if isinstance(token_ids, int) else token_ids
+        pad, start = self.pad_token_id, self.bos_token_id
+        tokens = [token_ids] if isinstance(token_ids, int) else list(token_ids)
+        first = next((token for token in tokens if token != pad), start)
         # unknown and masked places are seen, as in fairseq's texts
-        hidden = {self.bos_token_id, self.eos_token_id, self.pad_token_id}
-        if not skip_special_tokens:
-            hidden = set()
+        hidden = {start, self.eos_token_id, pad} if skip_special_tokens else set()
         symbols = self.vocabulary.symbols
         return self.vocabulary.join(
-            [symbols[token] for token in tokens if token not in hidden]
+            [symbols[token] for token in tokens if token not in hidden],
+            continues=first != start,
         )
