@@ -33,6 +33,10 @@ setup(
             "tqdm",
         ],
         "export": ["safetensors"],
+        # device_map and the Trainer of transformers ask for accelerate
+        "hf": ["transformers>=5.23,<6", "accelerate", "safetensors"],
+        # evaluations through transformers: docs/transformers.md
+        "lm-eval": ["lm-eval>=0.4.13"],
         "monitor": ["tensorboardX"],
         "plot": ["matplotlib", "pandas>=2.1"],
         "reproduce": ["matplotlib", "pandas>=2.1", "scipy", "pyyaml"],

@@ -16,6 +16,7 @@ INSTALL = {
         "Installation, has the others)"
     ),
     "safetensors": "pip install 'fairseq-transnormer[export]'",
+    "transformers": "pip install 'fairseq-transnormer[hf]'",
     # whose packages have other names than their modules
     "hydra": "pip install hydra-core",
     "yaml": "pip install PyYAML",

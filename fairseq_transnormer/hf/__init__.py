@@ -11,15 +11,15 @@ package registers the classes; no code of the folder is run. docs/transformers.m
 more.
 """
 
-import importlib.util
-
-for _package in ("transformers", "safetensors"):
-    if importlib.util.find_spec(_package) is None:
-        raise ModuleNotFoundError(
-            f"{_package} is not installed; install it: pip install "
-            "'fairseq-transnormer[hf]'",
-            name=_package,
-        )
+try:
+    import safetensors  # noqa: F401
+    import transformers  # noqa: F401
+except ImportError as error:
+    raise ModuleNotFoundError(
+        f"{error.name} is not installed; install it: pip install "
+        "'fairseq-transnormer[hf]'",
+        name=error.name,
+    ) from error
 
 from .cache import TransNormerCache  # noqa: E402
 from .causal import TransNormerForCausalLM  # noqa: E402

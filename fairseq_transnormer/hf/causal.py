@@ -112,6 +112,10 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         logits = self.model.output(slice_logits_to_keep(x[:, :length], logits_to_keep))
         loss = None
         if labels is not None:
+            # a pad in front of a token does not predict it
+            after_pads = tokens[:, : length - 1].eq(self.config.pad_token_id)
+            labels = labels.clone()
+            labels[:, 1:][after_pads] = -100
             loss = self.loss_function(
                 logits,
                 labels,

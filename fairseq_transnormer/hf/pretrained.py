@@ -76,7 +76,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 the weights are not those of the configuration.
         """
         name = pretrained_model_name_or_path
-        if name is not None and os.path.isdir(name):
+        if name is not None and (os.path.isdir(name) or _is_path(name)):
             folder = Path(name, kwargs.get("subfolder") or "")
             version = read_manifest(folder).format_version
             if version != VERSION:
@@ -159,7 +159,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         self.model.stack.checkpoint_activations = enable
 
     @property
-    def is_gradient_checkpointing(self) -> bool:
+    def is_activation_checkpointing(self) -> bool:
         """Whether layers are recomputed in the backward pass."""
         return self.model.stack.checkpoint_activations
 
@@ -195,6 +195,11 @@ class TransNormerPreTrainedModel(PreTrainedModel):
             )
         pads = attention_mask[:, attention_mask.shape[1] - length :].eq(0)
         return input_ids.masked_fill(pads, self.config.pad_token_id)
+
+
+def _is_path(name: str | os.PathLike) -> bool:
+    """Whether this can be no name of a repository."""
+    return os.path.isabs(name) or os.fspath(name).startswith(".")
 
 
 def refuse_attentions(output_attentions: bool | None) -> None:

@@ -35,6 +35,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         sentencepiece_file: makes pieces of text, which stand in the dictionary.
         gpt2_encoder_file, gpt2_merges_file: likewise, encoder.json and vocab.bpe.
         mask_token: in place of a hidden symbol.
+        add_bos_token: put the start in front of a text.
         kwargs: of transformers; a ``cls_token`` is that of a bidirectional model.
 
     Raises:
@@ -57,6 +58,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         gpt2_encoder_file: str | None = None,
         gpt2_merges_file: str | None = None,
         mask_token: str | None = None,
+        add_bos_token: bool = True,
         **kwargs,
     ):
         if dictionary_file is None:
@@ -81,6 +83,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
                 f"{dictionary_file}: {len(symbols)} entries with the special ones; "
                 f"allowed: vocab_size={vocab_size}, the model's"
             )
+        self.add_bos_token = add_bos_token
         super().__init__(vocab_size=vocab_size, mask_token=mask_token, **kwargs)
 
     @classmethod
@@ -130,12 +133,13 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
     ) -> list[int]:
         """A text, or a pair of texts, with what stands around them."""
-        bos, eos = self.bos_token_id, self.eos_token_id
+        start = [self.bos_token_id] * self.add_bos_token
         if self.cls_token is None:
-            return [bos, *token_ids_0, *(token_ids_1 or [])]
+            return [*start, *token_ids_0, *(token_ids_1 or [])]
+        end = [self.eos_token_id]
         if token_ids_1 is None:
-            return [bos, *token_ids_0, eos]
-        return [bos, *token_ids_0, eos, eos, *token_ids_1, eos]
+            return [*start, *token_ids_0, *end]
+        return [*start, *token_ids_0, *end, *end, *token_ids_1, *end]
 
     def get_special_tokens_mask(
         self,
@@ -198,7 +202,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         tokens = [token_ids] if isinstance(token_ids, int) else list(token_ids)
         first = next((token for token in tokens if token != pad), start)
         # unknown and masked places are seen, as in fairseq's texts
-        hidden = {start, self.eos_token_id, pad} if skip_special_tokens else set()
+        hidden = set(range(UNK)) if skip_special_tokens else set()
         symbols = self.vocabulary.symbols
         return self.vocabulary.join(
             [symbols[token] for token in tokens if token not in hidden],

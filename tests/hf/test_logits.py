@@ -100,6 +100,15 @@ def test_loss(name, exports):
     assert model(**given).loss.item() == pytest.approx(each.mean().item(), rel=1e-5)
     loss = model(**given, num_items_in_batch=1000).loss
     assert loss.item() == pytest.approx(each.sum().item() / 1000, rel=1e-5)
+    # nothing is predicted at pads, also in front of a row
+    losses = []
+    for side in ("left", "right"):
+        moved, mask = padded(
+            [row[:n] for row, n in zip(tokens, LENGTHS, strict=True)], side
+        )
+        labels = moved.masked_fill(mask == 0, -100)
+        losses.append(model(moved, mask, labels=labels).loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", AUTO)
