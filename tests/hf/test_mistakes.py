@@ -8,6 +8,7 @@ import sys
 from functools import partial
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -20,6 +21,7 @@ from transformers import (
 from fairseq_transnormer.export import ExportError, load_exported
 from fairseq_transnormer.export.command_line import main
 from fairseq_transnormer.hf import TransNormerForCausalLM
+from fairseq_transnormer.hf.pretrained import finish
 from tests.export.checkpoints import changed_section
 from tests.messages import assert_names, command_refuses, refuses
 from tests.paths import ROOT
@@ -51,6 +53,7 @@ def test_without_the_extra(package, tmp_path):
     assert_names(line, package, "not installed", "fairseq-transnormer[hf]")
 
 
+@pytest.mark.slow
 def test_no_fairseq_is_needed(copy):
     """Nor does a folder's code run: there is none."""
     program = f"""
@@ -146,8 +149,6 @@ def test_weights_of_another_model(copy):
     tensors["model.other"] = tensors.pop("model.embed_tokens.weight").clone()
     save_file(tensors, copy / WEIGHTS, {"format": "pt"})
     # as if it had been written so
-    from fairseq_transnormer.hf.pretrained import finish
-
     finish(copy)
     with refused("model.other", "model.embed_tokens.weight", "allowed"):
         AutoModelForCausalLM.from_pretrained(copy)
@@ -199,8 +200,6 @@ def test_the_flat_format(copy):
 
 def test_a_head_that_is_not_there(exports, tmp_path, capsys):
     checkpoint = exports["classifier"].folder.parent / "checkpoint.pt"
-    import torch
-
     state = torch.load(checkpoint, weights_only=True)
     state["cfg"]["task"]["classification_head_name"] = "other"
     torch.save(state, tmp_path / "x.pt")
@@ -218,8 +217,6 @@ def test_a_head_that_is_not_there(exports, tmp_path, capsys):
 
 def test_labels_that_are_not_known(exports, tmp_path, capsys):
     """The folder of the fine-tuning is gone: a note, and numbers for labels."""
-    import torch
-
     state = torch.load(
         exports["classifier"].folder.parent / "checkpoint.pt", weights_only=True
     )
