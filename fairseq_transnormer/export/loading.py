@@ -117,8 +117,10 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
     return Exported(model.to(device).eval(), manifest, vocabulary)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest:
     """The manifest of a folder whose files are those that it was written with.
+
+    only: names of the files to look at; all by default.
 
     Raises:
         ExportError: a file is missing, truncated, changed, or of another format.
@@ -127,6 +129,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise ExportError(f"{folder}: no such folder")
     manifest = Manifest.read(folder)
     for name, expected in manifest.files.items():
+        if only is not None and name not in only:
+            continue
         if not (folder / name).is_file():
             raise ExportError(f"{folder / name}: missing")
         if file_sha256(folder / name) != expected:

@@ -36,9 +36,21 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
     def __init__(self, config: TransNormerConfig):
         super().__init__(config)
         self.post_init()
-        self.generation_config = GenerationConfig(
-            **generation_settings(config.manifest)
-        )
+        self._set_generation_config()
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        """See ``TransNormerPreTrainedModel``."""
+        found = super().from_pretrained(*args, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found
+        # a folder without generation_config.json: texts would have no end
+        if model.generation_config.eos_token_id is None:
+            model._set_generation_config()
+        return found
+
+    def _set_generation_config(self) -> None:
+        settings = generation_settings(self.config.manifest)
+        self.generation_config = GenerationConfig(**settings)
 
     def forward(
         self,

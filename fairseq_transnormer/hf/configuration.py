@@ -125,7 +125,9 @@ class TransNormerConfig(PretrainedConfig):
         return HeadConfig(
             outputs=self.num_labels,
             inner_dim=self.embed_dim,
-            regression=self.problem_type == "regression",
+            # as transformers' loss takes it
+            regression=self.problem_type == "regression"
+            or (self.problem_type is None and self.num_labels == 1),
         )
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import replace
 from torch import Tensor
 from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput
 
+from ..export.errors import ExportError
 from ..export.manifest import BIDIRECTIONAL, CLASSIFIER
 from ..modules.encoder_classifier import ClassificationHead
 from .configuration import TransNormerConfig
@@ -113,8 +114,13 @@ class TransNormerForSequenceClassification(TransNormerEncoderModel):
         super().__init__(config)
         head = config.manifest.head or config.default_head()
         head = replace(head, outputs=config.num_labels)
-        labels = [config.id2label[i] for i in range(config.num_labels)]
-        config.set_head(head, labels)
+        labels = config.id2label
+        if set(range(config.num_labels)) != set(labels):
+            raise ExportError(
+                f"id2label={repr(labels)[:80]}; allowed: the numbers 0 to "
+                f"{config.num_labels - 1}, each with its label"
+            )
+        config.set_head(head, [str(labels[i]) for i in range(config.num_labels)])
         self.classifier = ClassificationHead(head, config.hidden_size)
         self.post_init()
 

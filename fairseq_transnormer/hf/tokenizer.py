@@ -95,7 +95,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         """
         folder = Path(pretrained_model_name_or_path, kwargs.get("subfolder") or "")
         if (folder / MANIFEST).is_file():
-            read_manifest(folder)
+            read_manifest(folder, cls.vocab_files_names.values())
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from fairseq_transnormer.hf import TransNormerCache
+from fairseq_transnormer.hf import TransNormerCache, TransNormerForCausalLM
 from fairseq_transnormer.ops import state_bytes
 from tests.messages import refuses
 
@@ -160,11 +160,24 @@ def test_what_a_state_cannot_do(words):
         words.model.generate(inputs_embeds=torch.zeros(1, 2, 32))
 
 
+def test_without_generation_config(words, tmp_path):
+    """What ends a text, and what is none, stands in config.json, too."""
+    words.model.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    model = TransNormerForCausalLM.from_pretrained(tmp_path)
+    expected = words.model.generation_config.to_diff_dict()
+    assert model.generation_config.to_diff_dict() == expected
+    inputs = encoded(words)
+    found = model.generate(**inputs, max_new_tokens=20)
+    assert torch.equal(found, words.model.generate(**inputs, max_new_tokens=20))
+
+
 def test_a_pad_is_never_written(words):
-    """Its logit is that of a row of zeros, which may be the largest."""
-    model = copy.deepcopy(words.model)
-    with torch.no_grad():
-        model.model.embed_tokens.weight[4:] *= -1
-        model.model.embed_tokens.weight[:4] = 0
-    tokens = model.generate(**encoded(words, PROMPTS[:1]), max_new_tokens=9)
-    assert 1 not in tokens
+    """... however large its logit is; the others stay as they are."""
+    found = words.model.generate(
+        **encoded(words), max_new_tokens=5, output_scores=True, output_logits=True,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    for scores, logits in zip(found.scores, found.logits, strict=True):
+        assert (scores[:, 1] == -torch.inf).all() and logits.isfinite().all()
+        assert torch.equal(scores[:, 2:], logits[:, 2:])

@@ -76,7 +76,9 @@ assert len(found[0]) > 3 and "omegaconf" not in sys.modules
 @pytest.mark.parametrize("name", [WEIGHTS, "dict.txt"])
 def test_files_that_are_cut_short(name, copy):
     path = copy / name
-    for load in (AutoModelForCausalLM, TransNormerForCausalLM, AutoTokenizer):
+    loaders = [AutoModelForCausalLM, TransNormerForCausalLM, AutoTokenizer]
+    # a tokenizer does not read the weights
+    for load in loaders[: 2 if name == WEIGHTS else 3]:
         whole = path.read_bytes()
         path.write_bytes(whole[:-3])
         with refused(path, "truncated"):

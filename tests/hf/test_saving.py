@@ -124,6 +124,10 @@ def test_a_new_head(exports, tmp_path):
     same_weights(model, again)
     assert again.config.id2label == labels
     assert load_exported(tmp_path).manifest.labels == [*labels.values()]
+    with refuses(ExportError, "id2label", "0 to 1", alone=True):
+        AutoModelForSequenceClassification.from_pretrained(
+            tmp_path, id2label={1: "a", 2: "b"}, ignore_mismatched_sizes=True
+        )
     more = AutoModelForSequenceClassification.from_pretrained(
         tmp_path,
         id2label={i: str(i) for i in range(5)},
