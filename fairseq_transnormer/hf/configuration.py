@@ -91,6 +91,11 @@ class TransNormerConfig(PretrainedConfig):
         Raises:
             ExportError: a value is not allowed.
         """
+        if not isinstance(config, (LanguageModelConfig, EncoderConfig)):
+            raise ExportError(
+                f"config={type(config).__name__}; allowed: LanguageModelConfig, "
+                "EncoderConfig and what is derived from them"
+            )
         kind = CAUSAL if isinstance(config, LanguageModelConfig) else BIDIRECTIONAL
         special = {name: i for i, name in enumerate(("bos", "pad", "eos", "unk"))}
         if kind != CAUSAL:

@@ -18,6 +18,7 @@ from fairseq_transnormer.export import ExportError, load_exported
 from fairseq_transnormer.hf import TransNormerConfig, TransNormerForCausalLM
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
+    ClassifierT1Config,
     EncoderT1Config,
     LanguageModelT2Config,
 )
@@ -155,9 +156,10 @@ def test_a_model_from_scratch(tmp_path):
         EncoderT1Config(attention_types="diag,norm", embed_dim=32, num_heads=2), 50
     )
     for auto in (AutoModelForMaskedLM, AutoModelForSequenceClassification):
-        assert (
-            auto.from_config(copy.deepcopy(config))(torch.tensor([[5, 6]])) is not None
-        )
+        model = auto.from_config(copy.deepcopy(config))
+        assert model(torch.tensor([[5, 6]])).logits.isfinite().all()
+    with refuses(ExportError, "ClassifierT1Config", "EncoderConfig", alone=True):
+        TransNormerConfig.of(ClassifierT1Config(), 50)
 
 
 def test_configuration(exports):
