@@ -1,5 +1,6 @@
 """Exported models, of which the trained ones are those of tests/generation."""
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,11 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+# read when huggingface_hub is imported: nothing here is to be looked for elsewhere
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-import fairseq_transnormer.hf  # noqa: F401 (registers the classes)
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import TextGenerator
 from tests.data_prep.conftest import gpt2_dir
@@ -67,6 +66,11 @@ def texts(request, tmp_path_factory) -> Texts:
 
 def exported_texts(trained, folder: Path) -> Texts:
     """A trained model and its export."""
+    # each test file skips itself without them
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import fairseq_transnormer.hf  # noqa: F401 (registers the classes)
+
     export_checkpoint(trained.path, folder)
     return Texts(
         trained.generator,

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
 from fairseq_transnormer.hf import TransNormerCache, TransNormerForCausalLM
 from fairseq_transnormer.ops import state_bytes
 from tests.messages import refuses

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
 from tests.generation.models import sentences
 
 lm_eval = pytest.importorskip(

@@ -5,6 +5,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,

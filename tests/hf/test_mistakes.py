@@ -10,6 +10,9 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,

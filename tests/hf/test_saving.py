@@ -6,6 +6,9 @@ from dataclasses import asdict
 
 import pytest
 import torch
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,

@@ -6,6 +6,9 @@ import torch
 from fairseq.data import Dictionary, encoders
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
 from transformers import AutoTokenizer
 
 from data_prep.folders.encoders import Gpt2Encoder, SentencepieceEncoder, WordEncoder

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
