@@ -21,6 +21,15 @@ except ImportError as error:
         name=error.name,
     ) from error
 
+from transformers import (  # noqa: E402
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from ..export.manifest import FORMAT  # noqa: E402
 from .cache import TransNormerCache  # noqa: E402
 from .causal import TransNormerForCausalLM  # noqa: E402
 from .configuration import TransNormerConfig  # noqa: E402
@@ -28,10 +37,15 @@ from .encoders import (  # noqa: E402
     TransNormerForMaskedLM,
     TransNormerForSequenceClassification,
 )
-from .registration import register  # noqa: E402
 from .tokenizer import TransNormerTokenizer  # noqa: E402
 
-register()
+AutoConfig.register(FORMAT, TransNormerConfig)
+AutoModelForCausalLM.register(TransNormerConfig, TransNormerForCausalLM)
+AutoModelForMaskedLM.register(TransNormerConfig, TransNormerForMaskedLM)
+AutoModelForSequenceClassification.register(
+    TransNormerConfig, TransNormerForSequenceClassification
+)
+AutoTokenizer.register(TransNormerConfig, TransNormerTokenizer)
 
 __all__ = [
     "TransNormerCache",
