@@ -27,6 +27,8 @@ EXTRAS = {
         "tqdm",
     ],
     "export": ["safetensors", "sentencepiece"],
+    # device_map and the Trainer of transformers ask for accelerate
+    "hf": ["accelerate", "safetensors", "sentencepiece", "transformers>=5.23,<6"],
     "monitor": ["tensorboardX"],
     # tables, analyses, plots
     "reproduce": ["matplotlib", "pandas>=2.1", "pyyaml", "scikit-learn", "scipy"],
@@ -34,6 +36,8 @@ EXTRAS = {
 EXTRAS["all"] = sorted({each for extra in EXTRAS.values() for each in extra})
 # CUDA builds of torch bring their Triton along
 EXTRAS["triton"] = ["triton>=3.6"]
+# evaluations through transformers: docs/transformers.md
+EXTRAS["lm-eval"] = ["lm-eval>=0.4.13"]
 # others' implementations, which tests/oracles compares with: docs/testing.md
 EXTRAS["oracles"] = [
     "linformer",

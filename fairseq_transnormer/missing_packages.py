@@ -16,6 +16,7 @@ EXTRAS = {
         *("PIL", "datasets", "pooch", "pyarrow", "sentencepiece", "tiktoken", "tqdm"),
     ),
     "export": ("safetensors",),
+    "hf": ("accelerate", "tokenizers", "transformers"),
     "monitor": ("tensorboardX",),
     "reproduce": ("matplotlib", "pandas", "scipy", "sklearn", "yaml"),
     "triton": ("triton",),

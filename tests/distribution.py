@@ -10,6 +10,7 @@ import pytest
 TOGETHER = {
     "tests/export": "tests/generation",
     "tests/generation": "tests/generation",
+    "tests/hf": "tests/generation",
     "tests/fairseq_patches": "tests/fairseq_patches",
     "tests/workers": "tests/workers",
 }

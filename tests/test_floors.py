@@ -44,6 +44,7 @@ ALLOWED = {
     },
     "classification": {"checkpoints", "criterions", "data", "devices", "subcommands"},
     "export": {"checkpoints", "data", "missing_packages", "models", "modules"},
+    "hf": {"data", "export", "modules", "ops"},
     "analysis": {
         *("argument_types", "checkpoints", "data", "models", "modules", "ops"),
         "subcommands",

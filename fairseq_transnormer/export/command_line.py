@@ -1,8 +1,8 @@
 """Export a checkpoint of fairseq-train as safetensors and JSON.
 
 The folder has config.json, model.safetensors and, where they are found, dict.txt and
-the files of the subword units. fairseq_transnormer.export.load_exported reads it;
-neither fairseq nor pickle is needed for that.
+the files of the subword units. fairseq_transnormer.export.load_exported reads it, and
+transformers after "import fairseq_transnormer.hf"; neither needs fairseq or pickle.
 """
 
 from __future__ import annotations

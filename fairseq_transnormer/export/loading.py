@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,13 +12,26 @@ import torch
 from torch import Tensor, nn
 
 from ..data.fingerprints import file_sha256
-from ..data.subword_files import DICTIONARY, MASK, SENTENCEPIECE_MODEL, SPECIAL
+from ..data.subword_files import (
+    DICTIONARY,
+    GPT2_UNITS,
+    MASK,
+    SENTENCEPIECE_MODEL,
+    SPECIAL,
+)
 from ..missing_packages import explanation
 from ..modules import CausalLanguageModel, MaskedLanguageModel
+from ..modules.encoder_classifier import EncoderClassifier
 from ..modules.registry import parse_attention_types
 from .continuation import Settings, continue_tokens
 from .errors import ExportError
-from .manifest import MANIFEST, WEIGHTS, Manifest
+from .manifest import (
+    CAUSAL,
+    MANIFEST,
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    Manifest,
+)
 from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -34,7 +48,7 @@ class Exported:
         vocabulary: of its dictionary; None if the export has none.
     """
 
-    model: CausalLanguageModel | MaskedLanguageModel
+    model: CausalLanguageModel | MaskedLanguageModel | EncoderClassifier
     manifest: Manifest
     vocabulary: Vocabulary | None
 
@@ -88,10 +102,41 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
             does not go with another one.
     """
     folder = Path(folder)
+    manifest = read_manifest(folder)
+    if WEIGHTS_INDEX in manifest.files:
+        raise ExportError(
+            f"{folder / WEIGHTS_INDEX}: the weights are split; allowed: {WEIGHTS} "
+            "alone, which save_pretrained(max_shard_size=...) writes up to that size"
+        )
+    stored = _read_header(folder / WEIGHTS)
+    _check_sizes(manifest, stored, folder)
+    # no memory on this device
+    with torch.device("meta"):
+        own = manifest.tensors(manifest.build())
+    check_tensors(own, stored, folder / WEIGHTS)
+    vocabulary = None
+    if DICTIONARY in manifest.files:
+        vocabulary = read_vocabulary(folder, manifest.files)
+        _check_vocabulary(manifest, vocabulary, folder / DICTIONARY)
+    model = manifest.build()
+    _fill(model, manifest, folder / WEIGHTS)
+    return Exported(model.to(device).eval(), manifest, vocabulary)
+
+
+def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest:
+    """The manifest of a folder whose files are those that it was written with.
+
+    only: names of the files to look at; all by default.
+
+    Raises:
+        ExportError: a file is missing, truncated, changed, or of another format.
+    """
     if not folder.is_dir():
         raise ExportError(f"{folder}: no such folder")
     manifest = Manifest.read(folder)
     for name, expected in manifest.files.items():
+        if only is not None and name not in only:
+            continue
         if not (folder / name).is_file():
             raise ExportError(f"{folder / name}: missing")
         if file_sha256(folder / name) != expected:
@@ -99,24 +144,23 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
                 f"{folder / name}: truncated or changed; its SHA-256 is not that of "
                 "the export"
             )
-    stored = _read_header(folder / WEIGHTS)
-    _check_sizes(manifest, stored, folder)
-    # no memory on this device
-    with torch.device("meta"):
-        own = own_tensors(manifest.build())
-    check_tensors(own, stored, folder / WEIGHTS)
-    vocabulary = None
-    if DICTIONARY in manifest.files:
-        units = folder / SENTENCEPIECE_MODEL
-        vocabulary = Vocabulary.read(
-            folder / DICTIONARY,
-            units if units.name in manifest.files else None,
-            has_gpt2_units="vocab.bpe" in manifest.files,
-        )
-        _check_vocabulary(manifest, vocabulary, folder / DICTIONARY)
-    model = manifest.build()
-    _fill(model, folder / WEIGHTS)
-    return Exported(model.to(device).eval(), manifest, vocabulary)
+    return manifest
+
+
+def read_vocabulary(folder: Path, files: Collection[str]) -> Vocabulary:
+    """The vocabulary of a folder's dictionary and its subword units, if it has any.
+
+    files: names of those that belong to the export.
+
+    Raises:
+        ExportError: see ``Vocabulary.read``.
+    """
+    units = folder / SENTENCEPIECE_MODEL if SENTENCEPIECE_MODEL in files else None
+    gpt2 = None
+    if units is None and set(GPT2_UNITS) <= set(files):
+        encoder, merges = (folder / name for name in GPT2_UNITS)
+        gpt2 = (encoder, merges)
+    return Vocabulary.read(folder / DICTIONARY, units, gpt2)
 
 
 def safetensors() -> ModuleType:
@@ -130,14 +174,6 @@ def safetensors() -> ModuleType:
     except ImportError as error:
         raise ExportError(explanation(error)) from error
     return safetensors.torch
-
-
-def own_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and saved buffers by name, each once: tied ones under the first."""
-    found: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        found.setdefault(id(tensor), (name, tensor))
-    return dict(found.values())
 
 
 class Stored(NamedTuple):
@@ -179,7 +215,7 @@ def _read_header(path: Path) -> dict[str, Stored]:
 
 def _check_sizes(manifest: Manifest, stored: dict[str, Stored], folder: Path) -> None:
     """What even a model without memory takes time for: its width and its layers."""
-    path, embedding = folder / WEIGHTS, "embed_tokens.weight"
+    path, embedding = folder / WEIGHTS, manifest.embedding
     if embedding not in stored:
         raise ExportError(f"{path}: lacks tensors: {embedding}")
     expected = manifest.vocab_size, manifest.config.embed_dim
@@ -203,8 +239,8 @@ def _check_sizes(manifest: Manifest, stored: dict[str, Stored], folder: Path) ->
 def _check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) -> None:
     symbols = vocabulary.symbols
     allowed = {len(symbols)}
-    # masked_lm appends one to what dict.txt has
-    if manifest.kind == "bidirectional" and MASK not in symbols:
+    # masked_lm and sentence_prediction append one to what dict.txt has
+    if manifest.kind != CAUSAL and MASK not in symbols:
         allowed.add(len(symbols) + 1)
     if manifest.vocab_size not in allowed:
         raise ExportError(
@@ -221,9 +257,9 @@ def _check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) ->
 
 
 @torch.no_grad()
-def _fill(model: nn.Module, path: Path) -> None:
+def _fill(model: nn.Module, manifest: Manifest, path: Path) -> None:
     stored = safetensors().load_file(path)
-    for name, tensor in own_tensors(model).items():
+    for name, tensor in manifest.tensors(model).items():
         if not stored[name].isfinite().all():
             raise ExportError(f"{path}: {name} has numbers that are NaN or infinite")
         tensor.copy_(stored[name])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..data.subword_files import OVERWRITE, SPECIAL, check_text, decode_byte_pieces
+from ..missing_packages import explanation
 from .errors import ExportError
 
 UNK = SPECIAL.index("<unk>")
@@ -19,13 +20,14 @@ class Vocabulary:
 
     Attributes:
         symbols: of tokens 0, 1, ...
-        sentencepiece_model: makes pieces of text; None: words are symbols.
-        has_gpt2_units: symbols are numbers of GPT-2's units, which need fairseq.
+        sentencepiece_model: makes pieces of text.
+        gpt2_units: GPT-2's encoder.json and vocab.bpe, whose numbers are symbols; with
+            neither of both, words are.
     """
 
     symbols: list[str]
     sentencepiece_model: Path | None = None
-    has_gpt2_units: bool = False
+    gpt2_units: tuple[Path, Path] | None = None
 
     def __post_init__(self) -> None:
         self.numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
@@ -36,7 +38,7 @@ class Vocabulary:
         cls,
         dictionary: Path,
         sentencepiece_model: Path | None = None,
-        has_gpt2_units: bool = False,
+        gpt2_units: tuple[Path, Path] | None = None,
     ) -> Vocabulary:
         """Read dict.txt: "SYMBOL COUNT" a line, and what fairseq appends to it.
 
@@ -64,41 +66,64 @@ class Vocabulary:
                 )
             known.add(symbol)
             symbols.append(symbol)
-        return cls(symbols, sentencepiece_model, has_gpt2_units)
+        return cls(symbols, sentencepiece_model, gpt2_units)
+
+    def split(self, text: str) -> list[str]:
+        """The symbols of a line, also such as the dictionary lacks.
+
+        Raises:
+            ExportError: of a file, or of the text, that cannot be read.
+        """
+        check_text(text, ExportError)
+        if self.sentencepiece_model is not None:
+            # fairseq joins the pieces with spaces and splits them again
+            return " ".join(self._sentencepiece().encode(text, out_type=str)).split()
+        if self.gpt2_units is not None:
+            return [str(unit) for unit in self._gpt2().encode(text).ids]
+        return text.split()
+
+    def join(self, symbols: Sequence[str], *, continues: bool = False) -> str:
+        """The text that symbols spell.
+
+        continues: a text stands before it: the space between both is kept.
+        """
+        if self.gpt2_units is not None:
+            return self._join_gpt2(symbols)
+        if self.sentencepiece_model is None:
+            return " " * (continues and len(symbols) > 0) + " ".join(symbols)
+        text = "".join(symbols).replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
+        return decode_byte_pieces(text.rstrip() if continues else text.strip())
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a line; unknown symbols are <unk>.
 
         Raises:
-            ExportError: of a file, or of the text, that cannot be read.
+            ExportError: as ``split``.
         """
-        if self.has_gpt2_units:
-            raise ExportError(
-                "GPT-2's units are encoded by fairseq or tiktoken only; here: tokens"
-            )
-        check_text(text, ExportError)
-        words = text.split()
-        if self.sentencepiece_model is not None:
-            words = self._sentencepiece().encode(text, out_type=str)
-        return [self.numbers.get(word, UNK) for word in words]
+        return [self.numbers.get(symbol, UNK) for symbol in self.split(text)]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones but for <unk>."""
         hidden = set(range(UNK))
-        names = [self.symbols[token] for token in tokens if token not in hidden]
-        if self.sentencepiece_model is None:
-            return " ".join(names)
-        text = "".join(names).replace("\N{LOWER ONE EIGHTH BLOCK}", " ").strip()
-        return decode_byte_pieces(text)
+        return self.join([self.symbols[each] for each in tokens if each not in hidden])
+
+    def _join_gpt2(self, symbols: Sequence[str]) -> str:
+        """Numbers as text; what is no number (<unk>, <mask>) as it is."""
+        text, numbers = "", []
+        for symbol in [*symbols, ""]:
+            if symbol.isdecimal():
+                numbers.append(int(symbol))
+            else:
+                text += self._gpt2().decode(numbers, skip_special_tokens=False) + symbol
+                numbers = []
+        return text
 
     def _sentencepiece(self) -> Any:
         if self._processor is None:
             try:
                 from sentencepiece import SentencePieceProcessor
             except ImportError as error:
-                raise ExportError(
-                    "sentencepiece is not installed: pip install sentencepiece"
-                ) from error
+                raise ExportError(explanation(error)) from error
             try:
                 self._processor = SentencePieceProcessor(
                     model_file=str(self.sentencepiece_model)
@@ -107,4 +132,26 @@ class Vocabulary:
                 raise ExportError(
                     f"{self.sentencepiece_model}: no sentencepiece model ({error})"
                 ) from error
+        return self._processor
+
+    def _gpt2(self) -> Any:
+        if self._processor is None:
+            try:
+                from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+            except ImportError as error:
+                raise ExportError(explanation(error)) from error
+            assert self.gpt2_units is not None
+            encoder, merges = map(str, self.gpt2_units)
+            try:
+                units = models.BPE.from_file(encoder, merges)
+            # tokenizers raises no class of its own
+            except Exception as error:
+                raise ExportError(
+                    f"{encoder}, {merges}: not GPT-2's units ({str(error)[:200]})"
+                ) from error
+            self._processor = Tokenizer(units)
+            self._processor.pre_tokenizer = pre_tokenizers.ByteLevel(
+                add_prefix_space=False
+            )
+            self._processor.decoder = decoders.ByteLevel()
         return self._processor

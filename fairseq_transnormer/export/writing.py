@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,23 +14,33 @@ from torch import Tensor
 from ..checkpoints.identity import check_dictionary, check_dictionary_file
 from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
 from ..data.fingerprints import file_sha256
+from ..data.labelled_texts import SentenceData
 from ..data.subword_files import DICTIONARY, MASK, dictionary_folder
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
 from ..models.vanilla import VanillaEncoderModel
+from ..modules.encoder_classifier import HeadConfig
 from .errors import ExportError
-from .loading import check_tensors, load_exported, own_tensors, safetensors
+from .loading import check_tensors, load_exported, safetensors
 from .manifest import (
+    BIDIRECTIONAL,
+    CAUSAL,
+    CLASSIFIER,
+    CONFIGS,
     FILES,
     MANIFEST,
-    MODELS,
+    PREFIX,
     WEIGHTS,
     Manifest,
 )
+from .transformers_files import write_transformers_files
 from .vocabulary import Vocabulary
 
-# kind -> where fairseq's model has the plain PyTorch one
-PREFIXES = {"causal": "decoder.model.", "bidirectional": "encoder.model."}
+# where fairseq's model has the plain PyTorch one, and where it has heads
+PREFIXES = {CAUSAL: "decoder.model."} | dict.fromkeys(
+    (BIDIRECTIONAL, CLASSIFIER), "encoder.model."
+)
 HEADS = "classification_heads."
+FINE_TUNING = "sentence_prediction"
 
 
 class Done(NamedTuple):
@@ -68,28 +78,35 @@ def export_checkpoint(
     parts = cfg.get("model"), cfg.get("task"), weights
     if not all(isinstance(each, dict) for each in parts):
         raise ExportError(f"{checkpoint}: not a checkpoint of fairseq-train")
-    kind = _kind(checkpoint, cfg["model"].get("_name"))
-    tensors, notes = _plain_tensors(kind, state["model"])
-    if "embed_tokens.weight" not in tensors:
+    kind = _kind(checkpoint, cfg)
+    tensors, notes = _plain_tensors(kind, cfg, state["model"])
+    embedding = f"{PREFIX}embed_tokens.weight"
+    if embedding not in tensors:
         raise ExportError(f"{checkpoint}: no {PREFIXES[kind]}embed_tokens.weight in it")
-    rows = len(tensors["embed_tokens.weight"])
+    rows = len(tensors[embedding])
     units, missing = _unit_files(checkpoint, state, data, rows)
     notes += missing
+    manifest = _manifest(kind, cfg, rows, units.get(DICTIONARY))
+    if kind == CLASSIFIER:
+        manifest, missing = _with_head(manifest, checkpoint, cfg, tensors, data)
+        notes += missing
     try:
-        manifest = _write(dest, checkpoint, kind, cfg, tensors, units)
+        _write(dest, checkpoint, manifest, tensors, units)
     except OSError as error:
         raise ExportError(f"{dest}: cannot be written ({error})") from error
     return Done(manifest.architecture, [MANIFEST, *manifest.files], notes)
 
 
-def _kind(checkpoint: Path, architecture: str | None) -> str:
+def _kind(checkpoint: Path, cfg: dict[str, Any]) -> str:
+    architecture = cfg["model"].get("_name")
     model = MODEL_REGISTRY.get(architecture, object)
     if issubclass(model, TransNormerLanguageModel):
-        return "causal"
+        return CAUSAL
     if issubclass(model, TransNormerEncoderModel) and not issubclass(
         model, VanillaEncoderModel
     ):
-        return "bidirectional"
+        is_fine_tuned = cfg["task"].get("_name") == FINE_TUNING
+        return CLASSIFIER if is_fine_tuned else BIDIRECTIONAL
     raise ExportError(
         f"{checkpoint}: a checkpoint of {architecture!r}; allowed: the language models "
         "that this package has in plain PyTorch, which are those with attention_types"
@@ -97,16 +114,24 @@ def _kind(checkpoint: Path, architecture: str | None) -> str:
 
 
 def _plain_tensors(
-    kind: str, state: dict[str, Tensor]
+    kind: str, cfg: dict[str, Any], state: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The plain model's tensors by their names there; notes on what is left out."""
-    prefix = PREFIXES[kind]
-    tensors = {
-        name.removeprefix(prefix): tensor
-        for name, tensor in state.items()
-        if not name.startswith(HEADS)
-    }
-    heads = {name.split(".")[1] for name in state if name.startswith(HEADS)}
+    """The tensors by their names in the export; notes on what is left out."""
+    renamed = {PREFIXES[kind]: PREFIX}
+    name = cfg["task"].get("classification_head_name")
+    if kind == CLASSIFIER:
+        renamed[f"{HEADS}{name}."] = "classifier."
+    tensors = {}
+    for key, tensor in state.items():
+        for old, new in renamed.items():
+            if key.startswith(old):
+                key = new + key.removeprefix(old)
+                break
+        if not key.startswith(HEADS):
+            tensors[key] = tensor
+    heads = {key.split(".")[1] for key in state if key.startswith(HEADS)}
+    if kind == CLASSIFIER:
+        heads.discard(name)
     return tensors, [
         f"the classification head {head!r} is not exported" for head in sorted(heads)
     ]
@@ -116,8 +141,12 @@ def _unit_files(
     checkpoint: Path, state: dict[str, Any], data: str | Path | None, rows: int
 ) -> tuple[dict[str, Path], list[str]]:
     """Dictionary and subword files by name; notes on what is missing."""
+    trained_on = state["cfg"]["task"].get("data")
+    if state["cfg"]["task"].get("_name") == FINE_TUNING:
+        data = _texts_of(data)
+        trained_on = str(_texts_of(trained_on or ""))
     try:
-        folder = dictionary_folder(checkpoint, state["cfg"]["task"].get("data"), data)
+        folder = dictionary_folder(checkpoint, trained_on, data)
     except ValueError as error:
         if data is not None:
             raise ExportError(str(error)) from error
@@ -145,47 +174,105 @@ def _unit_files(
     return found | {DICTIONARY: folder / DICTIONARY}, []
 
 
-def _manifest(kind: str, cfg: dict[str, Any], rows: int) -> Manifest:
+def _texts_of(data: str | Path | None) -> str | Path | None:
+    """The folder of the texts of a problem, or what is given where it is none."""
+    texts = None if data is None else Path(data) / "input0"
+    return texts if texts is not None and texts.is_dir() else data
+
+
+def _manifest(
+    kind: str, cfg: dict[str, Any], rows: int, dictionary: Path | None
+) -> Manifest:
     name = cfg["model"]["_name"]
     # as fairseq builds it: fields younger than the checkpoint have their defaults
     defaults = MODEL_DATACLASS_REGISTRY[name]()
-    names = {each.name for each in fields(MODELS[kind][1])}
+    names = {each.name for each in fields(CONFIGS[kind])}
     values = {each: getattr(defaults, each) for each in names}
     values |= {each: cfg["model"][each] for each in names & cfg["model"].keys()}
     # whoever loads it may have another device
     values["backend"] = "auto"
     special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
-    if kind == "bidirectional":
-        special["mask"] = rows - 1
-    begins = kind == "bidirectional" or cfg["task"].get("add_bos_token", False)
+    if kind != CAUSAL:
+        # appended to what dict.txt has, if that does not have it
+        symbols = Vocabulary.read(dictionary).symbols if dictionary else []
+        if MASK in symbols:
+            special["mask"] = symbols.index(MASK)
+        elif len(symbols) < rows:
+            special["mask"] = rows - 1
+    begins = kind != CAUSAL or cfg["task"].get("add_bos_token", False)
     return Manifest(
         architecture=name,
         kind=kind,
         vocab_size=rows,
         special_tokens=special,
         start_token=special["bos" if begins else "eos"],
-        config=MODELS[kind][1](**values),
+        config=CONFIGS[kind](**values),
         files={},
     )
+
+
+def _with_head(
+    manifest: Manifest,
+    checkpoint: Path,
+    cfg: dict[str, Any],
+    tensors: dict[str, Tensor],
+    data: str | Path | None,
+) -> tuple[Manifest, list[str]]:
+    """The manifest of a classifier with its head; notes on what is not known."""
+    name = cfg["task"].get("classification_head_name")
+    needed = {f"classifier.{part}.weight" for part in ("dense", "out_proj")}
+    if not needed <= tensors.keys():
+        raise ExportError(f"{checkpoint}: no classification head {name!r} in it")
+    notes, labels, scale = [], [], 1.0
+    folder = data or str(cfg["task"].get("data") or "").split(":")[0]
+    outputs, inner_dim = (
+        len(tensors[f"classifier.{part}.weight"]) for part in ("out_proj", "dense")
+    )
+    regression = bool(cfg["task"].get("regression_target"))
+    try:
+        found = SentenceData.read(folder)
+        if (found.num_classes, found.is_regression) != (outputs, regression):
+            raise ValueError(
+                f"{folder}: {found.num_classes} labels; allowed for {checkpoint}: "
+                f"{outputs}, the outputs of its head {name!r}"
+            )
+        labels, scale = found.labels, found.target_scale
+    except ValueError as error:
+        if data is not None:
+            raise ExportError(str(error)) from error
+        notes.append(f"the labels are not known: {error}")
+    model = cfg["model"]
+    try:
+        head = HeadConfig(
+            outputs=outputs,
+            inner_dim=inner_dim,
+            pooling=model.get("pooling", "first"),
+            activation=model["pooler_activation_fn"],
+            dropout=model["pooler_dropout"],
+            regression=regression,
+            target_scale=scale,
+        )
+    except ValueError as error:
+        raise ExportError(f"{checkpoint}: {error}") from error
+    return replace(manifest, head=head, labels=list(labels)), notes
 
 
 def _write(
     dest: Path,
     checkpoint: Path,
-    kind: str,
-    cfg: dict[str, Any],
+    manifest: Manifest,
     tensors: dict[str, Tensor],
     units: dict[str, Path],
-) -> Manifest:
+) -> None:
     """Fill a folder beside ``dest``, load it, and give it its name."""
     folder = dest.with_name(f".{dest.name}.{os.getpid()}.partial")
     folder.mkdir(parents=True)
     try:
-        manifest = _manifest(kind, cfg, len(tensors["embed_tokens.weight"]))
         model = manifest.build()
-        own = own_tensors(model)
+        own = manifest.tensors(model)
         # a tied matrix is in a checkpoint under both of its names
-        tied = model.state_dict().keys() - own.keys()
+        prefix = "" if manifest.kind == CLASSIFIER else PREFIX
+        tied = {f"{prefix}{name}" for name in model.state_dict()} - own.keys()
         tensors = {k: v.contiguous() for k, v in tensors.items() if k not in tied}
         check_tensors(own, tensors, checkpoint)
         safetensors().save_file(tensors, folder / WEIGHTS, {"format": "pt"})
@@ -193,6 +280,7 @@ def _write(
             shutil.copyfile(source, folder / name)
         for name in (WEIGHTS, *units):
             manifest.files[name] = file_sha256(folder / name)
+        write_transformers_files(manifest, folder, has_units=bool(units))
         manifest.write(folder)
         # safetensors lets the owner alone read it
         shutil.copymode(folder / MANIFEST, folder / WEIGHTS)
@@ -200,4 +288,3 @@ def _write(
         os.rename(folder, dest)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return manifest

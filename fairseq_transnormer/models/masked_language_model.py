@@ -10,19 +10,16 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderModel
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.roberta.model import RobertaClassificationHead
-from torch import Tensor, nn
+from torch import nn
 
 from ..fairseq_patches.output_loss import encoder_loss
 from ..modules.config import EncoderConfig
+from ..modules.encoder_classifier import Pooling, mean_over_tokens
 from ..modules.masked_language_model import MaskedLanguageModel
-from ..modules.options import Choice, described, probability
+from ..modules.options import described, probability
 from .variants import as_dataclass
 
 logger = logging.getLogger(__name__)
-
-
-class Pooling(Choice, values=("first", "mean")):
-    """What a classification head reads of a row."""
 
 
 @dataclass
@@ -96,21 +93,6 @@ class TransNormerEncoder(FairseqEncoder):
     def max_positions(self):
         """Longest input."""
         return self._max_positions
-
-
-def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:
-    """The mean of the features of real tokens, summed in float32.
-
-    Args:
-        features: (B, N, C); what stands at other tokens does not matter.
-        real: bool (B, N); one in each row at least.
-
-    Returns:
-        (B, 1, C), which fairseq's heads take for a sentence of one token.
-    """
-    kept = features.float().masked_fill(~real.unsqueeze(-1), 0)
-    mean = kept.sum(1, keepdim=True) / real.sum(1)[:, None, None]
-    return mean.to(features.dtype)
 
 
 class TransNormerEncoderModel(FairseqEncoderModel):

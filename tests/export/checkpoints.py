@@ -1,5 +1,8 @@
-"""Checkpoints as fairseq-train writes them, of models that were not trained."""
+"""Checkpoints as fairseq-train writes them, and changes of what was exported."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -31,3 +34,12 @@ def write_checkpoint(path: Path, architecture: str, data: str = "", **changes):
     state = {"args": None, "cfg": cfg, "model": model.state_dict()}
     torch.save(state, path)
     return model
+
+
+@contextmanager
+def changed_section(folder: Path) -> Iterator[dict]:
+    """What config.json says of an export, to be changed and written again."""
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    yield content["fairseq_transnormer"]
+    path.write_text(json.dumps(content))

@@ -1,5 +1,6 @@
 """What was exported gives the same logits and texts, also without fairseq."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,9 @@ import sys
 import pytest
 import torch
 from fairseq.models import MODEL_REGISTRY
+from safetensors.torch import load_file, save_file
 
+from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.export import load_exported
 from fairseq_transnormer.export.command_line import main
 from fairseq_transnormer.export.continuation import continue_tokens
@@ -181,3 +184,22 @@ def test_a_row_that_has_ended_is_filled_with_pads():
     # of each row the first end, if it has one, and all before it stay
     over = (endless == end).cumsum(1) - (endless == end).long() > 0
     assert torch.equal(found, endless.masked_fill(over, pad)[:, :length])
+
+
+@pytest.mark.parametrize("arch", ["transnormer_t1_tiny", "roberta_transnormer_t2_tiny"])
+def test_folders_of_the_flat_format(arch, tmp_path):
+    """Version 1: no section, and tensors by the names of the plain model."""
+    model = write_checkpoint(tmp_path / "model.pt", arch)
+    export_checkpoint(tmp_path / "model.pt", tmp_path / "out")
+    weights = tmp_path / "out/model.safetensors"
+    tensors = load_file(weights)
+    save_file({k.removeprefix("model."): v for k, v in tensors.items()}, weights)
+    path = tmp_path / "out/config.json"
+    flat = json.loads(path.read_text())["fairseq_transnormer"]
+    flat |= {"format": "fairseq_transnormer", "format_version": 1}
+    flat["files"]["model.safetensors"] = file_sha256(weights)
+    path.write_text(json.dumps(flat))
+    tokens = draw_tokens(2, 21)
+    with torch.no_grad():
+        found = load_exported(tmp_path / "out").model(tokens)
+        assert torch.equal(found, model(tokens)[0])

@@ -16,7 +16,7 @@ from tests.fairseq_patches.test_damaged_files import flip
 from tests.messages import refuses
 from tests.models.building import dictionary
 
-from .checkpoints import write_checkpoint
+from .checkpoints import changed_section, write_checkpoint
 
 WEIGHTS = "model.safetensors"
 # more than the interpreter and torch have taken by then
@@ -40,19 +40,22 @@ def copy(request, exported, tmp_path):
 
 def change(folder, **values):
     """Values of config.json; "config.NAME" of the model's configuration."""
-    content = json.loads((folder / "config.json").read_text())
-    for name, value in values.items():
-        if name in content:
-            content[name] = value
-        else:
-            content["config"][name] = value
-    (folder / "config.json").write_text(json.dumps(content))
+    with changed_section(folder) as content:
+        for name, value in values.items():
+            if name in content:
+                content[name] = value
+            else:
+                content["config"][name] = value
+
+
+def section(folder):
+    return json.loads((folder / "config.json").read_text())["fairseq_transnormer"]
 
 
 def replace(folder, name, content: bytes):
     """A file and its SHA-256 in config.json."""
     (folder / name).write_bytes(content)
-    files = json.loads((folder / "config.json").read_text())["files"]
+    files = section(folder)["files"]
     change(folder, files=files | {name: hashlib.sha256(content).hexdigest()})
 
 
@@ -118,7 +121,7 @@ def test_config_that_is_none(text, copy, bounded):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.uint8, torch.int64])
 def test_weights_that_are_no_floats(dtype, copy):
     weights = load_file(copy / WEIGHTS)
-    name = "embed_tokens.weight"
+    name = "model.embed_tokens.weight"
     weights[name] = weights[name].to(dtype)
     save_file(weights, copy / WEIGHTS)
     replace(copy, WEIGHTS, (copy / WEIGHTS).read_bytes())
@@ -186,7 +189,7 @@ def test_a_dictionary_that_is_none(line, copy):
     ("first", "second"), [("pad", "eos"), ("bos", "unk"), ("bos", "pad")]
 )
 def test_special_tokens_that_coincide(first, second, copy):
-    special = json.loads((copy / "config.json").read_text())["special_tokens"]
+    special = section(copy)["special_tokens"]
     change(copy, special_tokens=special | {second: special[first]})
     with refuses(ExportError, "special_tokens", first, second, special[first]):
         load_exported(copy)
@@ -194,7 +197,7 @@ def test_special_tokens_that_coincide(first, second, copy):
 
 def test_special_tokens_that_are_others_in_the_dictionary(exported, tmp_path):
     copy = shutil.copytree(exported / "transnormer_t1_tiny", tmp_path / "copy")
-    special = json.loads((copy / "config.json").read_text())["special_tokens"]
+    special = section(copy)["special_tokens"]
     change(copy, special_tokens=special | {"pad": 7})
     with refuses(ExportError, "special_tokens.pad=7", "w3", 1):
         load_exported(copy)

@@ -16,7 +16,7 @@ from fairseq_transnormer.export.writing import export_checkpoint
 from tests.messages import assert_names, command_refuses, refuses
 from tests.models.building import dictionary
 
-from .checkpoints import write_checkpoint
+from .checkpoints import changed_section, write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,10 @@ refused = partial(refuses, ExportError, alone=True)
 
 def test_the_files(exported):
     names = sorted(path.name for path in (exported / "out").iterdir())
-    assert names == ["config.json", "dict.txt", "model.safetensors"]
+    assert names == [
+        *("config.json", "dict.txt", "generation_config.json", "model.safetensors"),
+        "tokenizer_config.json",
+    ]
     modes = {path.stat().st_mode for path in (exported / "out").iterdir()}
     assert len(modes) == 1
     assert load_exported(exported / "out").vocabulary.symbols[4:6] == ["w0", "w1"]
@@ -64,8 +67,7 @@ def test_missing_truncated_and_changed_files(name, copy):
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"format": "other"}, ["config.json", "export", repr(FORMAT)]),
-        ({"format_version": 2}, ["config.json", "format_version=2", 1]),
+        ({"format_version": 3}, ["config.json", "format_version=3", 1, 2]),
         ({"rotary": 1}, ["config.json", "rotary"]),
         ({"kind": "both"}, ["kind='both'", "causal", "bidirectional"]),
         ({"vocab_size": "30"}, ["vocab_size='30'", "int"]),
@@ -92,13 +94,11 @@ def test_missing_truncated_and_changed_files(name, copy):
     ],
 )
 def test_config_that_does_not_do(change, parts, copy):
-    path = copy / "config.json"
-    content = json.loads(path.read_text())
-    for name, value in change.items():
-        if name == "config":
-            value = content["config"] | value
-        content[name] = value
-    path.write_text(json.dumps(content))
+    with changed_section(copy) as content:
+        for name, value in change.items():
+            if name == "config":
+                value = content["config"] | value
+            content[name] = value
     with refused(*parts):
         load_exported(copy)
 
@@ -106,20 +106,29 @@ def test_config_that_does_not_do(change, parts, copy):
 @pytest.mark.parametrize("token", ["1", None, 1.0, True, [1], -1, 30])
 @pytest.mark.parametrize("name", ["pad", "unk"])
 def test_special_tokens_that_are_none(name, token, copy):
-    path = copy / "config.json"
-    content = json.loads(path.read_text())
-    content["special_tokens"][name] = token
-    path.write_text(json.dumps(content))
+    with changed_section(copy) as content:
+        content["special_tokens"][name] = token
     with refused(f"special_tokens.{name}={token!r}", "0 to 29"):
         load_exported(copy)
 
 
 def test_fields_that_are_not_there(copy):
-    path = copy / "config.json"
-    content = json.loads(path.read_text())
-    del content["kind"]
-    path.write_text(json.dumps(content))
-    with refused(path, "lacks", "kind"):
+    with changed_section(copy) as content:
+        del content["kind"]
+    with refused(copy / "config.json", "lacks", "kind"):
+        load_exported(copy)
+
+
+def test_a_folder_that_was_not_finished(copy):
+    with changed_section(copy) as content:
+        del content["files"]
+    with refused(copy / "config.json", "lacks", "files"):
+        load_exported(copy)
+
+
+def test_a_folder_of_other_programs(copy):
+    (copy / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    with refused(copy / "config.json", "export", repr(FORMAT)):
         load_exported(copy)
 
 

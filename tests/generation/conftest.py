@@ -1,5 +1,7 @@
 """Models that are trained once for all tests of generation."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -33,25 +35,37 @@ def load(path, data) -> Trained:
     return Trained(str(path), str(data), hub, generator)
 
 
+# Other rooms import these fixtures, and pytest makes those anew for each room.
+made: dict[str, Trained | Path] = {}
+
+
+def once(name: str, make: Callable[[], Trained | Path]) -> Trained | Path:
+    """What ``make`` returned first in this process under this name."""
+    if name not in made:
+        made[name] = make()
+    return made[name]
+
+
 @pytest.fixture(scope="session")
 def word_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("words")
-    models.word_data(folder)
-    return folder
+    def make() -> Path:
+        folder = tmp_path_factory.mktemp("words")
+        models.word_data(folder)
+        return folder
+
+    return once("words", make)
 
 
 @pytest.fixture(scope="session")
 def t1(word_folder, tmp_path_factory) -> Trained:
     """A word-level T1."""
-    save_dir = tmp_path_factory.mktemp("t1")
-    return load(models.train(word_folder, save_dir, "transnormer_t1_tiny"), word_folder)
+    return once("t1", lambda: _word_level(word_folder, tmp_path_factory, "t1"))
 
 
 @pytest.fixture(scope="session")
 def t2(word_folder, tmp_path_factory) -> Trained:
     """A word-level T2, where the variant does not matter."""
-    save_dir = tmp_path_factory.mktemp("t2")
-    return load(models.train(word_folder, save_dir, "transnormer_t2_tiny"), word_folder)
+    return once("t2", lambda: _word_level(word_folder, tmp_path_factory, "t2"))
 
 
 @pytest.fixture(params=["t1", "t2"])
@@ -63,8 +77,17 @@ def trained(request) -> Trained:
 @pytest.fixture(scope="session")
 def pieces(tmp_path_factory) -> Trained:
     """A T2 with sentencepiece and byte fallback."""
-    data = tmp_path_factory.mktemp("pieces") / "data"
-    models.sentencepiece_data(data)
-    save_dir = tmp_path_factory.mktemp("pieces_model")
-    path = models.train(data, save_dir, "transnormer_t2_tiny", "--max-update", 150)
-    return load(path, data)
+
+    def make() -> Trained:
+        data = tmp_path_factory.mktemp("pieces") / "data"
+        models.sentencepiece_data(data)
+        save_dir = tmp_path_factory.mktemp("pieces_model")
+        path = models.train(data, save_dir, "transnormer_t2_tiny", "--max-update", 150)
+        return load(path, data)
+
+    return once("pieces", make)
+
+
+def _word_level(data: Path, tmp_path_factory, variant: str) -> Trained:
+    save_dir = tmp_path_factory.mktemp(variant)
+    return load(models.train(data, save_dir, f"transnormer_{variant}_tiny"), data)

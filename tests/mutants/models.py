@@ -5,6 +5,7 @@ from .mutant import Mutant
 _MODELS = "fairseq_transnormer/models/"
 _GENERATION = "fairseq_transnormer/generation/"
 _CRITERIONS = "fairseq_transnormer/criterions/"
+_HF = "fairseq_transnormer/hf/"
 
 MODELS = (
     Mutant(
@@ -30,7 +31,7 @@ MODELS = (
     ),
     Mutant(
         "models/pooling-in-half-precision",
-        _MODELS + "masked_language_model.py",
+        "fairseq_transnormer/modules/encoder_classifier.py",
         "kept = features.float().masked_fill",
         "kept = features.masked_fill",
         "tests/models/test_pooling.py",
@@ -274,5 +275,89 @@ MODELS = (
         "FairseqFusedAdam.__name__ = FairseqAdam.__name__",
         "",
         "tests/fairseq_patches/test_changed_optimizer.py",
+    ),
+    Mutant(
+        "hf/beams-keep-their-states",
+        _HF + "cache.py",
+        "self.state = reorder_state(self.state, order)",
+        "pass",
+        "tests/hf/test_generation.py",
+    ),
+    Mutant(
+        "hf/pads-are-tokens",
+        _HF + "pretrained.py",
+        "return input_ids.masked_fill(pads, self.config.pad_token_id)",
+        "return input_ids",
+        "tests/hf/test_logits.py",
+    ),
+    Mutant(
+        "hf/a-column-of-pads-is-read",
+        _HF + "causal.py",
+        "if past and length == 1 and attention_mask is not None:",
+        "if False:",
+        "tests/hf/test_generation.py",
+    ),
+    Mutant(
+        "hf/pads-are-written",
+        "fairseq_transnormer/export/transformers_files.py",
+        '"suppress_tokens": [special["pad"]],',
+        '"suppress_tokens": None,',
+        "tests/hf/test_generation.py",
+    ),
+    Mutant(
+        "hf/angles-in-half-precision",
+        _HF + "pretrained.py",
+        '_keep_in_fp32_modules_strict = ["lrpe"]',
+        "_keep_in_fp32_modules_strict = []",
+        "tests/hf/test_saving.py",
+    ),
+    Mutant(
+        "hf/unfinished-folders-are-loaded",
+        "fairseq_transnormer/export/manifest.py",
+        'if "files" not in content:',
+        "if False:",
+        "tests/hf/test_mistakes.py",
+    ),
+    Mutant(
+        "hf/a-first-column-that-is-a-pad",
+        "fairseq_transnormer/modules/encoder_classifier.py",
+        "x = features[rows, real.to(torch.uint8).argmax(1)]",
+        "x = features[rows, 0]",
+        "tests/hf/test_logits.py",
+    ),
+    Mutant(
+        "hf/pads-predict-tokens",
+        _HF + "causal.py",
+        "labels[:, 1:][after_pads] = -100",
+        "pass",
+        "tests/hf/test_logits.py",
+    ),
+    Mutant(
+        "hf/no-fresh-head",
+        _HF + "encoders.py",
+        "if module in (self.classifier.dense, self.classifier.out_proj):",
+        "if module is self.classifier:",
+        "tests/hf/test_saving.py",
+    ),
+    Mutant(
+        "hf/a-continuation-without-its-space",
+        _HF + "tokenizer.py",
+        "continues=first != start,",
+        "continues=False,",
+        "tests/hf/test_tokenizer.py",
+    ),
+    Mutant(
+        "hf/spaces-in-front-of-masks",
+        _HF + "tokenizer.py",
+        "symbols = self.vocabulary.split(first.rstrip())",
+        "symbols = self.vocabulary.split(first)",
+        "tests/hf/test_tokenizer.py",
+    ),
+    Mutant(
+        "hf/a-start-for-the-other",
+        "fairseq_transnormer/export/transformers_files.py",
+        '"bos_token": symbol[manifest.start_token],',
+        '"bos_token": symbol[0],',
+        "tests/hf/test_tokenizer.py",
     ),
 )

@@ -1,0 +1,57 @@
+"""Exported models in Hugging Face's transformers.
+
+    import fairseq_transnormer.hf
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained("exported")
+    tokenizer = AutoTokenizer.from_pretrained("exported")
+
+The folder is what ``python -m fairseq_transnormer export`` writes. Importing this
+package registers the classes; no code of the folder is run. docs/transformers.md has
+more.
+"""
+
+try:
+    import safetensors  # noqa: F401
+    import transformers  # noqa: F401
+except ImportError as error:
+    raise ModuleNotFoundError(
+        f"{error.name} is not installed; install it: pip install "
+        "'fairseq-transnormer[hf]'",
+        name=error.name,
+    ) from error
+
+from transformers import (  # noqa: E402
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from ..export.manifest import FORMAT  # noqa: E402
+from .cache import TransNormerCache  # noqa: E402
+from .causal import TransNormerForCausalLM  # noqa: E402
+from .configuration import TransNormerConfig  # noqa: E402
+from .encoders import (  # noqa: E402
+    TransNormerForMaskedLM,
+    TransNormerForSequenceClassification,
+)
+from .tokenizer import TransNormerTokenizer  # noqa: E402
+
+AutoConfig.register(FORMAT, TransNormerConfig)
+AutoModelForCausalLM.register(TransNormerConfig, TransNormerForCausalLM)
+AutoModelForMaskedLM.register(TransNormerConfig, TransNormerForMaskedLM)
+AutoModelForSequenceClassification.register(
+    TransNormerConfig, TransNormerForSequenceClassification
+)
+AutoTokenizer.register(TransNormerConfig, TransNormerTokenizer)
+
+__all__ = [
+    "TransNormerCache",
+    "TransNormerConfig",
+    "TransNormerForCausalLM",
+    "TransNormerForMaskedLM",
+    "TransNormerForSequenceClassification",
+    "TransNormerTokenizer",
+]

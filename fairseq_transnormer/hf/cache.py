@@ -1,0 +1,106 @@
+"""The states of the layers as a cache of transformers.
+
+What a text has cost in memory does not depend on its length, where each layer's state
+is constant. There is no step back: a state cannot forget its last token.
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from ..ops import reorder_state
+from ..ops.states import State
+
+
+class StateLayer(CacheLayerMixin):
+    """The state of one layer.
+
+    Attributes:
+        state: after the tokens that were read; None before the first.
+        columns: of the input that were read, pads counted.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.state: State | None = None
+        self.columns = 0
+
+    def lazy_initialization(self, key_states, value_states) -> None:
+        """Nothing: the model makes the state."""
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        """Refused: the state is no list of keys and values."""
+        raise NotImplementedError(
+            "a TransNormerCache has no keys and values; allowed: the models of "
+            "fairseq_transnormer.hf, which hand over their states"
+        )
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Columns of an attention mask, and the first of them."""
+        return self.columns + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Columns that were read."""
+        return self.columns
+
+    def get_max_length(self) -> int:
+        """-1: no limit."""
+        return -1
+
+    def reset(self) -> None:
+        """Forget all."""
+        self.state, self.columns = None, 0
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        """Row i continues row ``beam_idx[i]``."""
+        if self.state is not None:
+            order = beam_idx.to(self.state.length.device)
+            self.state = reorder_state(self.state, order)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep the rows ``indices``."""
+        self.reorder_cache(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Each row ``repeats`` times."""
+        if self.state is not None:
+            rows = torch.arange(len(self.state.length))
+            self.reorder_cache(rows.repeat_interleave(repeats))
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refused, but for 0."""
+        if tokens_to_remove:
+            raise ValueError(
+                f"tokens_to_remove={tokens_to_remove}; allowed: 0, since the states of "
+                "a TransNormerCache cannot forget their last tokens"
+            )
+
+    def offload(self) -> None:
+        """Nothing: the state is small."""
+
+    def prefetch(self) -> None:
+        """Nothing."""
+
+
+class TransNormerCache(Cache):
+    """The states of all layers.
+
+    Args:
+        layers: how many the model has.
+    """
+
+    def __init__(self, layers: int):
+        super().__init__(layers=[StateLayer() for _ in range(layers)])
+
+    @property
+    def states(self) -> tuple[State, ...] | None:
+        """What ``CausalLanguageModel`` takes; None before the first token."""
+        states = tuple(layer.state for layer in self.layers)
+        return None if states[0] is None else states
+
+    def put(self, states: tuple[State, ...], columns: int) -> None:
+        """Keep the states after ``columns`` more columns of the input."""
+        for layer, state in zip(self.layers, states, strict=True):
+            layer.state = state
+            layer.columns += columns

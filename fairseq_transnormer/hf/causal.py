@@ -1,0 +1,184 @@
+"""The causal language model (the paper's ALM) for transformers.
+
+Letters: B batch, N length, P columns that the cache has read, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_utils import slice_logits_to_keep
+
+from ..export.manifest import CAUSAL
+from ..export.transformers_files import generation_settings
+from .cache import TransNormerCache
+from .configuration import TransNormerConfig
+from .pretrained import TransNormerPreTrainedModel, refuse_attentions
+
+
+class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
+    """``CausalLanguageModel`` with ``generate`` and a loss.
+
+    Pads may stand anywhere; positions count tokens. A token that is ``pad_token_id`` is
+    a pad whatever the mask says.
+
+    Args:
+        config: of a causal model.
+    """
+
+    kinds = (CAUSAL,)
+    # the loss counts the targets of all accumulated batches
+    accepts_loss_kwargs = True
+
+    def __init__(self, config: TransNormerConfig):
+        super().__init__(config)
+        self.post_init()
+        self._set_generation_config()
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        """See ``TransNormerPreTrainedModel``."""
+        found = super().from_pretrained(*args, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found
+        # a folder without generation_config.json: texts would have no end
+        if model.generation_config.eos_token_id is None:
+            model._set_generation_config()
+        return found
+
+    def _set_generation_config(self) -> None:
+        settings = generation_settings(self.config.manifest)
+        self.generation_config = GenerationConfig(**settings)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: TransNormerCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> CausalLMOutputWithPast | tuple:
+        """Logits of the next token at each position.
+
+        Args:
+            input_ids: int64 (B, N).
+            attention_mask: (B, P + N) or (B, N), 0 at pads.
+            past_key_values: what an earlier call returned; it is changed.
+            labels: int64 (B, N), the tokens themselves, -100 where none counts; the
+                loss is that of the next token.
+            use_cache: return a cache; by default in evaluation, if the configuration
+                has it.
+            output_attentions: refused.
+            output_hidden_states: return the embedding and each layer's output.
+            return_dict: an object (the default) or a tuple.
+            logits_to_keep: only those of so many last positions, or of these; 0: all.
+            num_items_in_batch: what the sum of the losses is divided by.
+
+        Returns:
+            logits (B, N, V), or (B, logits_to_keep, V); loss, past_key_values and
+            hidden_states where asked for.
+
+        Raises:
+            ValueError: an input is not as said here.
+        """
+        refuse_attentions(output_attentions)
+        if past_key_values is not None and not isinstance(
+            past_key_values, TransNormerCache
+        ):
+            raise ValueError(
+                f"past_key_values={type(past_key_values).__name__}; allowed: "
+                "TransNormerCache"
+            )
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
+        use_cache = use_cache or past_key_values is not None
+        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        tokens = self._tokens(input_ids, attention_mask, past)
+        length = tokens.shape[1]
+        if past and length == 1 and attention_mask is not None:
+            # a single column after states would be read as tokens, pads and all
+            tokens = F.pad(tokens, (0, 1), value=self.config.pad_token_id)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states = [] if output_hidden_states else None
+        x = self.model.features(
+            tokens,
+            None if past_key_values is None else past_key_values.states,
+            return_states=use_cache,
+            hidden_states=hidden_states,
+        )
+        if use_cache:
+            x, states = x
+            if past_key_values is None:
+                past_key_values = TransNormerCache(len(states))
+            past_key_values.put(states, length)
+        if hidden_states is not None:
+            hidden_states = tuple(each[:, :length] for each in hidden_states)
+        logits = self.model.output(slice_logits_to_keep(x[:, :length], logits_to_keep))
+        loss = None
+        if labels is not None:
+            # a pad in front of a token does not predict it
+            after_pads = tokens[:, : length - 1].eq(self.config.pad_token_id)
+            labels = labels.clone()
+            labels[:, 1:][after_pads] = -100
+            loss = self.loss_function(
+                logits,
+                labels,
+                vocab_size=self.config.vocab_size,
+                num_items_in_batch=num_items_in_batch,
+            )
+        found = CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=past_key_values,
+            hidden_states=hidden_states,
+        )
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return found if return_dict else found.to_tuple()
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        next_sequence_length: int | None = None,
+        past_key_values: TransNormerCache | None = None,
+        attention_mask: Tensor | None = None,
+        is_first_iteration: bool = False,
+        **kwargs,
+    ) -> dict:
+        """The inputs of ``forward`` for the next tokens of a text."""
+        inputs = super().prepare_inputs_for_generation(
+            input_ids,
+            next_sequence_length=next_sequence_length,
+            past_key_values=past_key_values,
+            attention_mask=attention_mask,
+            is_first_iteration=is_first_iteration,
+            **kwargs,
+        )
+        # what has just been generated is no pad: nothing to look at
+        if next_sequence_length == 1 and not is_first_iteration:
+            inputs.pop("attention_mask", None)
+        return inputs
+
+    def _prepare_cache_for_generation(
+        self, generation_config, model_kwargs: dict, *args, **kwargs
+    ) -> None:
+        kind = generation_config.cache_implementation
+        if kind not in (None, "dynamic"):
+            raise ValueError(
+                f"cache_implementation={kind!r}; allowed: none, since the states of "
+                "the layers are the cache"
+            )
+        given = model_kwargs.get("past_key_values")
+        if given is not None:
+            given._is_user_defined = True
+        elif generation_config.use_cache is not False:
+            layers = self.config.num_hidden_layers
+            model_kwargs["past_key_values"] = TransNormerCache(layers)

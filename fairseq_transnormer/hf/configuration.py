@@ -1,0 +1,196 @@
+"""The manifest of an export as a configuration of transformers."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from ..data.subword_files import MASK, SPECIAL
+from ..export.errors import ExportError
+from ..export.manifest import (
+    BIDIRECTIONAL,
+    CAUSAL,
+    CLASSIFIER,
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    Manifest,
+)
+from ..modules import EncoderConfig, LanguageModelConfig, parse_attention_types
+from ..modules.encoder_classifier import HeadConfig
+
+
+class TransNormerConfig(PretrainedConfig):
+    """The section ``fairseq_transnormer`` of config.json beside transformers' fields.
+
+    The values of the model's own configuration are attributes, too (``embed_dim``,
+    ``dropout``, ``attention_types``, ...), so that ``from_pretrained(folder,
+    dropout=0.2)`` changes one.
+
+    Args:
+        fairseq_transnormer: the section; ``of`` makes one for a model from scratch.
+
+    Raises:
+        ExportError: a value is not allowed.
+    """
+
+    model_type = FORMAT
+    keys_to_ignore_at_inference = ("past_key_values",)
+
+    fairseq_transnormer: dict[str, Any] | None = None
+    use_cache: bool = True
+
+    def __post_init__(self, **kwargs):
+        section = self.fairseq_transnormer
+        if not isinstance(section, dict):
+            raise ExportError(
+                f"{MANIFEST}: {FORMAT}={section!r}; allowed: what "
+                "python -m fairseq_transnormer export writes, or TransNormerConfig.of"
+            )
+        section = copy.deepcopy(section)
+        # of the folder that it was read from
+        section.pop("files", None)
+        if section.get("format_version") != VERSION:
+            raise ExportError(
+                f"{MANIFEST}: format_version={section.get('format_version')!r}; "
+                f"allowed in transformers: {VERSION}; export the checkpoint again"
+            )
+        self.fairseq_transnormer = section
+        manifest = self.manifest
+        if manifest.kind == CLASSIFIER:
+            labels = manifest.labels or [
+                f"LABEL_{i}" for i in range(manifest.head.outputs)
+            ]
+            if self.id2label is None and "num_labels" not in kwargs:
+                self.id2label = dict(enumerate(labels))
+                self.label2id = {label: i for i, label in enumerate(labels)}
+            if self.problem_type is None and manifest.head.regression:
+                self.problem_type = "regression"
+        own = {
+            name: kwargs.pop(name) for name in [*kwargs] if name in section["config"]
+        }
+        super().__post_init__(**kwargs)
+        for name, value in own.items():
+            setattr(self, name, value)
+
+    @classmethod
+    def of(
+        cls, config: LanguageModelConfig | EncoderConfig, vocab_size: int, **kwargs
+    ) -> TransNormerConfig:
+        """The configuration of a model from scratch.
+
+        Args:
+            config: of the plain model, e.g. ``LanguageModelT2Config()``.
+            vocab_size: entries of the vocabulary, with fairseq's special ones at 0 to
+                3 and, of an encoder, ``<mask>`` at its end.
+            kwargs: of transformers.
+
+        Raises:
+            ExportError: a value is not allowed.
+        """
+        if not isinstance(config, (LanguageModelConfig, EncoderConfig)):
+            raise ExportError(
+                f"config={type(config).__name__}; allowed: LanguageModelConfig, "
+                "EncoderConfig and what is derived from them"
+            )
+        kind = CAUSAL if isinstance(config, LanguageModelConfig) else BIDIRECTIONAL
+        special = {name: i for i, name in enumerate(("bos", "pad", "eos", "unk"))}
+        if kind != CAUSAL:
+            special[MASK.strip("<>")] = vocab_size - 1
+        manifest = Manifest(
+            architecture=FORMAT,
+            kind=kind,
+            vocab_size=vocab_size,
+            special_tokens=special,
+            start_token=SPECIAL.index("</s>" if kind == CAUSAL else "<s>"),
+            config=config,
+            files={},
+        )
+        return cls(fairseq_transnormer=manifest.content(), **kwargs)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the section says, without files.
+
+        Raises:
+            ExportError: a value is not allowed.
+        """
+        return Manifest.of_content(self.fairseq_transnormer, MANIFEST, {})
+
+    def set_head(self, head: HeadConfig, labels: list[str]) -> None:
+        """Make this the configuration of a classifier."""
+        changed = replace(self.manifest, kind=CLASSIFIER, head=head, labels=labels)
+        self.fairseq_transnormer = changed.content()
+
+    def default_head(self) -> HeadConfig:
+        """A head for ``num_labels`` on top of an encoder that has none."""
+        return HeadConfig(
+            outputs=self.num_labels,
+            inner_dim=self.embed_dim,
+            # as transformers' loss takes it
+            regression=self.problem_type == "regression"
+            or (self.problem_type is None and self.num_labels == 1),
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary."""
+        return self.fairseq_transnormer["vocab_size"]
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the model."""
+        return self.embed_dim
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of an attention."""
+        return self.num_heads
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Layers."""
+        return len(parse_attention_types(self.attention_types))
+
+    @property
+    def tie_word_embeddings(self) -> bool:
+        """Whether the output layer has the matrix of the embedding."""
+        return not self.untie_output_embedding
+
+    @property
+    def bos_token_id(self) -> int:
+        """The token in front of a text."""
+        return self.fairseq_transnormer["start_token"]
+
+    @property
+    def pad_token_id(self) -> int:
+        """The token that is no text."""
+        return self.fairseq_transnormer["special_tokens"]["pad"]
+
+    @property
+    def eos_token_id(self) -> int:
+        """The token that ends a text."""
+        return self.fairseq_transnormer["special_tokens"]["eos"]
+
+    def __getattr__(self, name: str) -> Any:
+        values = _own_values(self)
+        if name in values:
+            return values[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        values = _own_values(self)
+        if name not in values:
+            return super().__setattr__(name, value)
+        section = self.fairseq_transnormer | {"config": values | {name: value}}
+        manifest = Manifest.of_content(section, MANIFEST, {})
+        super().__setattr__(FORMAT, manifest.content())
+
+
+def _own_values(config: TransNormerConfig) -> dict[str, Any]:
+    section = config.__dict__.get(FORMAT)
+    values = section.get("config") if isinstance(section, dict) else None
+    return values if isinstance(values, dict) else {}

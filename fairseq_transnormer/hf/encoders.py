@@ -1,0 +1,172 @@
+"""The bidirectional encoder (the paper's BLM) and its classifier for transformers.
+
+Letters: B batch, N length, V vocabulary, L labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput
+
+from ..export.errors import ExportError
+from ..export.manifest import BIDIRECTIONAL, CLASSIFIER
+from ..modules.encoder_classifier import ClassificationHead
+from .configuration import TransNormerConfig
+from .pretrained import TransNormerPreTrainedModel, refuse_attentions
+
+
+class TransNormerEncoderModel(TransNormerPreTrainedModel):
+    """What both have in common: the encoder."""
+
+    _tied_weights_keys = {"model.lm_head.weight": "model.embed_tokens.weight"}
+
+    def _encode(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        output_attentions: bool | None,
+        output_hidden_states: bool | None,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
+        """Tokens (B, N), their features (B, N, C), and each layer's output."""
+        refuse_attentions(output_attentions)
+        tokens = self._tokens(input_ids, attention_mask)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states = [] if output_hidden_states else None
+        x = self.model.features(tokens, hidden_states)
+        return tokens, x, None if hidden_states is None else tuple(hidden_states)
+
+
+class TransNormerForMaskedLM(TransNormerEncoderModel):
+    """``MaskedLanguageModel`` with a loss.
+
+    Args:
+        config: of a bidirectional model, or of a classifier, whose head is left out.
+    """
+
+    kinds = (BIDIRECTIONAL, CLASSIFIER)
+    # the loss counts the targets of all accumulated batches
+    accepts_loss_kwargs = True
+
+    def __init__(self, config: TransNormerConfig):
+        super().__init__(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> MaskedLMOutput | tuple:
+        """Logits of the token at each position.
+
+        Args:
+            input_ids: int64 (B, N).
+            attention_mask: (B, N), 0 at pads, which may stand anywhere.
+            labels: int64 (B, N), -100 where none counts.
+            output_attentions: refused.
+            output_hidden_states: return the embedding and each layer's output.
+            return_dict: an object (the default) or a tuple.
+            num_items_in_batch: what the sum of the losses is divided by.
+
+        Returns:
+            logits (B, N, V); loss and hidden_states where asked for.
+
+        Raises:
+            ValueError: an input is not as said here, or longer than max_positions.
+        """
+        _, x, hidden_states = self._encode(
+            input_ids, attention_mask, output_attentions, output_hidden_states
+        )
+        logits, loss = self.model.lm_head(x), None
+        if labels is not None:
+            loss = self.loss_function(
+                logits,
+                labels,
+                vocab_size=self.config.vocab_size,
+                num_items_in_batch=num_items_in_batch,
+            )
+        found = MaskedLMOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return found if return_dict else found.to_tuple()
+
+
+class TransNormerForSequenceClassification(TransNormerEncoderModel):
+    """``EncoderClassifier`` with a loss.
+
+    Args:
+        config: of a classifier, or of a bidirectional model, which gets a fresh head
+            for ``num_labels``. The output of a regression is the label over the head's
+            ``target_scale``.
+    """
+
+    kinds = (CLASSIFIER, BIDIRECTIONAL)
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TransNormerConfig):
+        super().__init__(config)
+        head = config.manifest.head or config.default_head()
+        head = replace(head, outputs=config.num_labels)
+        labels = config.id2label
+        if set(range(config.num_labels)) != set(labels):
+            raise ExportError(
+                f"id2label={repr(labels)[:80]}; allowed: the numbers 0 to "
+                f"{config.num_labels - 1}, each with its label"
+            )
+        config.set_head(head, [str(labels[i]) for i in range(config.num_labels)])
+        self.classifier = ClassificationHead(head, config.hidden_size)
+        self.post_init()
+
+    def _init_weights(self, module) -> None:
+        # the only parts that a checkpoint may lack
+        if module in (self.classifier.dense, self.classifier.out_proj):
+            module.reset_parameters()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> SequenceClassifierOutput | tuple:
+        """Logits of a text's labels.
+
+        Args:
+            input_ids: int64 (B, N).
+            attention_mask: (B, N), 0 at pads, which may stand anywhere.
+            labels: of the texts: int64 (B,), or floats for ``problem_type``
+                "regression" and "multi_label_classification".
+            output_attentions: refused.
+            output_hidden_states: return the embedding and each layer's output.
+            return_dict: an object (the default) or a tuple.
+
+        Returns:
+            logits (B, L); loss and hidden_states where asked for.
+
+        Raises:
+            ValueError: an input is not as said here, or longer than max_positions.
+        """
+        tokens, x, hidden_states = self._encode(
+            input_ids, attention_mask, output_attentions, output_hidden_states
+        )
+        real = tokens.ne(self.config.pad_token_id)
+        logits, loss = self.classifier(x, real), None
+        if labels is not None:
+            loss = self.loss_function(
+                labels=labels, pooled_logits=logits, config=self.config
+            )
+        found = SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=hidden_states
+        )
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return found if return_dict else found.to_tuple()

@@ -1,0 +1,232 @@
+"""What the models have in common: loading, saving, and what they refuse.
+
+Letters: B batch, N length, P columns that a cache has read.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..data.fingerprints import file_sha256
+from ..data.whole_files import write_text
+from ..export.errors import ExportError
+from ..export.loading import read_manifest
+from ..export.manifest import (
+    FILES,
+    FORMAT,
+    MANIFEST,
+    SHARD,
+    VERSION,
+    WEIGHTS,
+    WEIGHTS_INDEX,
+)
+from .configuration import TransNormerConfig
+
+HEAD = "classifier."
+
+
+class TransNormerPreTrainedModel(PreTrainedModel):
+    """Base of the models; ``model`` is the plain one.
+
+    Args:
+        config: of one of the class's ``kinds``.
+
+    Raises:
+        ExportError: it is of another kind, or its values do not go together.
+    """
+
+    config_class = TransNormerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    # a state cannot step back, as assisted generation would have it
+    _is_stateful = True
+    # angles: off by radians in half precision
+    _keep_in_fp32_modules_strict = ["lrpe"]
+    _no_split_modules = ["TransNormerLayer"]
+    # of manifests, the class's own first
+    kinds: tuple[str, ...] = ()
+
+    def __init__(self, config: TransNormerConfig):
+        super().__init__(config)
+        manifest = config.manifest
+        if manifest.kind not in self.kinds:
+            raise ExportError(
+                f"{config.name_or_path or MANIFEST}: kind={manifest.kind!r}, a "
+                f"{manifest.architecture}; allowed for {type(self).__name__}: "
+                f"{', '.join(self.kinds)}"
+            )
+        self.model = manifest.build_language_model()
+
+    def _init_weights(self, module) -> None:
+        """The modules have made their weights themselves."""
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        """transformers' own, for whole folders alone.
+
+        Raises:
+            ExportError: a file of a local folder is missing, truncated or changed, or
+                the weights are not those of the configuration.
+        """
+        name = pretrained_model_name_or_path
+        if name is not None and (os.path.isdir(name) or _is_path(name)):
+            folder = Path(name, kwargs.get("subfolder") or "")
+            version = read_manifest(folder).format_version
+            if version != VERSION:
+                raise ExportError(
+                    f"{folder / MANIFEST}: format_version={version}; allowed in "
+                    f"transformers: {VERSION}; export the checkpoint again"
+                )
+        wants_report = kwargs.pop("output_loading_info", False)
+        model, report = super().from_pretrained(
+            name, *args, output_loading_info=True, **kwargs
+        )
+        # a head may be new, or left behind
+        missing = _but_head(report["missing_keys"])
+        unexpected = _but_head(report["unexpected_keys"])
+        if missing or unexpected:
+            raise ExportError(
+                f"{name}: not the weights of {type(model).__name__}: lacks "
+                f"{missing or 'none'}, has unknown {unexpected or 'none'}; allowed: "
+                "those of its config.json"
+            )
+        return (model, report) if wants_report else model
+
+    def save_pretrained(self, save_directory, *args, **kwargs) -> None:
+        """transformers' own; ``load_exported`` reads the folder, too."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("is_main_process", not args or args[0]):
+            finish(Path(save_directory))
+
+    def resize_token_embeddings(
+        self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True
+    ):
+        """The embedding, for the size that it has.
+
+        Raises:
+            ValueError: for another size.
+        """
+        size = self.config.vocab_size
+        if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
+            raise ValueError(
+                f"new_num_tokens={new_num_tokens}, pad_to_multiple_of="
+                f"{pad_to_multiple_of}; allowed: {size}, the entries of the dictionary "
+                "that the model was trained with"
+            )
+        return self.get_input_embeddings()
+
+    def get_output_embeddings(self) -> None:
+        """None: the output layer is part of the plain model."""
+        return None
+
+    def get_correct_attn_implementation(
+        self, requested_attention: str | None, is_init_check: bool = False
+    ) -> str:
+        """ "eager", which here means the ops of this package.
+
+        Raises:
+            ValueError: for another one.
+        """
+        if requested_attention not in (None, "eager"):
+            raise ValueError(
+                f"attn_implementation={requested_attention!r}; allowed: 'eager' or "
+                "none, since the attentions are no softmax over all tokens (the ops' "
+                "implementation is config.backend)"
+            )
+        return "eager"
+
+    def _set_gradient_checkpointing(
+        self,
+        enable: bool = True,
+        gradient_checkpointing_func=None,
+        every_n_layers: int = 1,
+    ) -> None:
+        settings = {}
+        if isinstance(gradient_checkpointing_func, functools.partial):
+            settings = gradient_checkpointing_func.keywords
+        if enable and (settings.get("use_reentrant") or every_n_layers != 1):
+            raise ValueError(
+                f"use_reentrant={settings.get('use_reentrant')}, every_n_layers="
+                f"{every_n_layers}; allowed: False, 1: each layer is recomputed"
+            )
+        self.model.stack.checkpoint_activations = enable
+
+    @property
+    def is_activation_checkpointing(self) -> bool:
+        """Whether layers are recomputed in the backward pass."""
+        return self.model.stack.checkpoint_activations
+
+    def _tokens(
+        self, input_ids: Tensor, attention_mask: Tensor | None, past: int = 0
+    ) -> Tensor:
+        """``input_ids`` (B, N) with pads where the mask is 0.
+
+        attention_mask: (B, N) or (B, P + N), of which the last N columns count.
+
+        Raises:
+            ValueError: it has another shape; on a CPU, a token is none of the
+                vocabulary.
+        """
+        if input_ids is None:
+            raise ValueError("input_ids=None; allowed: int64 (B, N)")
+        if input_ids.device.type == "cpu" and input_ids.numel():
+            low, high = input_ids.aminmax()
+            if low < 0 or high >= self.config.vocab_size:
+                token = int(low if low < 0 else high)
+                raise ValueError(
+                    f"input_ids has {token}; allowed: 0 to "
+                    f"{self.config.vocab_size - 1}, the dictionary of the model"
+                )
+        if attention_mask is None:
+            return input_ids
+        length = input_ids.shape[1]
+        allowed = {(len(input_ids), length), (len(input_ids), past + length)}
+        if tuple(attention_mask.shape) not in allowed:
+            raise ValueError(
+                f"attention_mask has the shape {tuple(attention_mask.shape)}; allowed: "
+                f"{' or '.join(map(str, sorted(allowed)))}"
+            )
+        pads = attention_mask[:, attention_mask.shape[1] - length :].eq(0)
+        return input_ids.masked_fill(pads, self.config.pad_token_id)
+
+
+def _is_path(name: str | os.PathLike) -> bool:
+    """Whether this can be no name of a repository."""
+    return os.path.isabs(name) or os.fspath(name).startswith(".")
+
+
+def refuse_attentions(output_attentions: bool | None) -> None:
+    """Raise ValueError where attention matrices are asked for."""
+    if output_attentions:
+        raise ValueError(
+            f"output_attentions={output_attentions}; allowed: False, since no matrix "
+            "of attention weights is computed"
+        )
+
+
+def finish(folder: Path) -> None:
+    """Put the SHA-256 of a folder's files into its config.json, as its last step."""
+    path = folder / MANIFEST
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    names = {each.name for each in folder.iterdir()}
+    weights = {WEIGHTS, WEIGHTS_INDEX} & names
+    if FORMAT not in content or not weights:
+        return
+    if WEIGHTS_INDEX in weights:
+        weights = {WEIGHTS_INDEX, *filter(SHARD.fullmatch, names)}
+    found = weights | (names & set(FILES[1:]))
+    content[FORMAT]["files"] = {
+        name: file_sha256(folder / name) for name in sorted(found)
+    }
+    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+def _but_head(names: Iterable[str]) -> str:
+    return ", ".join(sorted(each for each in names if not each.startswith(HEAD))[:20])

@@ -1,0 +1,210 @@
+"""The dictionary and the subword units of a training as a tokenizer of transformers.
+
+It cuts text as the training's data were cut, into pieces of sentencepiece, units of
+GPT-2 or words. Of the special tokens only ``<mask>`` is looked for in a text.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizer
+
+from ..data.subword_files import DICTIONARY, GPT2_UNITS, MASK, SENTENCEPIECE_MODEL
+from ..export.errors import ExportError
+from ..export.loading import read_manifest
+from ..export.manifest import MANIFEST
+from ..export.vocabulary import UNK, Vocabulary
+from .pretrained import finish
+
+
+class TransNormerTokenizer(PreTrainedTokenizer):
+    """Text to tokens of an exported model and back.
+
+    Tokens without a start in front continue a text: their text begins with the space
+    that separates both. Causal models get ``start text``, bidirectional ones
+    ``<s> text </s>`` or ``<s> text </s> </s> pair </s>``.
+
+    Args:
+        vocab_size: entries that the model has.
+        dictionary_file: dict.txt.
+        sentencepiece_file: makes pieces of text, which stand in the dictionary.
+        gpt2_encoder_file, gpt2_merges_file: likewise, encoder.json and vocab.bpe.
+        mask_token: in place of a hidden symbol.
+        add_bos_token: put the start in front of a text.
+        kwargs: of transformers; a ``cls_token`` is that of a bidirectional model.
+
+    Raises:
+        ExportError: a file is missing, or has not as many entries as the model.
+    """
+
+    vocab_files_names = {
+        "dictionary_file": DICTIONARY,
+        "sentencepiece_file": SENTENCEPIECE_MODEL,
+        "gpt2_encoder_file": GPT2_UNITS[0],
+        "gpt2_merges_file": GPT2_UNITS[1],
+    }
+    model_input_names = ["input_ids", "attention_mask"]
+
+    def __init__(
+        self,
+        vocab_size: int,
+        dictionary_file: str | None = None,
+        sentencepiece_file: str | None = None,
+        gpt2_encoder_file: str | None = None,
+        gpt2_merges_file: str | None = None,
+        mask_token: str | None = None,
+        add_bos_token: bool = True,
+        **kwargs,
+    ):
+        if dictionary_file is None:
+            where = kwargs.get("name_or_path") or "the tokenizer's folder"
+            raise ExportError(
+                f"{where}: no {DICTIONARY}; allowed: an export with a dictionary "
+                "(--data of python -m fairseq_transnormer export)"
+            )
+        units = (gpt2_encoder_file, gpt2_merges_file)
+        self.files = [dictionary_file, sentencepiece_file, *units]
+        self.vocabulary = Vocabulary.read(
+            Path(dictionary_file),
+            None if sentencepiece_file is None else Path(sentencepiece_file),
+            None if None in units else tuple(map(Path, units)),
+        )
+        symbols = self.vocabulary.symbols
+        if mask_token is not None and MASK not in symbols:
+            self.vocabulary.numbers[MASK] = len(symbols)
+            symbols.append(MASK)
+        if len(symbols) != vocab_size:
+            raise ExportError(
+                f"{dictionary_file}: {len(symbols)} entries with the special ones; "
+                f"allowed: vocab_size={vocab_size}, the model's"
+            )
+        self.add_bos_token = add_bos_token
+        super().__init__(vocab_size=vocab_size, mask_token=mask_token, **kwargs)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        """transformers' own, for whole folders alone.
+
+        Raises:
+            ExportError: a file of a local folder is missing, truncated or changed.
+        """
+        folder = Path(pretrained_model_name_or_path, kwargs.get("subfolder") or "")
+        if (folder / MANIFEST).is_file():
+            read_manifest(folder, cls.vocab_files_names.values())
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+
+    def save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:
+        """transformers' own; the files then belong to the export, if it is one."""
+        written = super().save_pretrained(save_directory, *args, **kwargs)
+        finish(Path(save_directory))
+        return written
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the dictionary."""
+        return len(self.vocabulary.symbols)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Number of each symbol."""
+        return dict(self.vocabulary.numbers)
+
+    def tokenize(self, text: str, **kwargs) -> list[str]:
+        """The symbols of a text, also such as the dictionary lacks."""
+        if self.cls_token is None:
+            return self.vocabulary.split(text)
+        # as the data of encoders are cut
+        mask = self.mask_token
+        first, *others = text.strip().split(mask) if mask else [text.strip()]
+        symbols = self.vocabulary.split(first.rstrip())
+        for span in others:
+            symbols += [mask, *self.vocabulary.split(span.rstrip())]
+        return symbols
+
+    def convert_tokens_to_string(self, tokens: list[str]) -> str:
+        """The text that symbols spell."""
+        return self.vocabulary.join(tokens)
+
+    def build_inputs_with_special_tokens(
+        self, token_ids_0: list[int], token_ids_1: list[int] | None = None
+    ) -> list[int]:
+        """A text, or a pair of texts, with what stands around them."""
+        start = [self.bos_token_id] * self.add_bos_token
+        if self.cls_token is None:
+            return [*start, *token_ids_0, *(token_ids_1 or [])]
+        end = [self.eos_token_id]
+        if token_ids_1 is None:
+            return [*start, *token_ids_0, *end]
+        return [*start, *token_ids_0, *end, *end, *token_ids_1, *end]
+
+    def get_special_tokens_mask(
+        self,
+        token_ids_0: list[int],
+        token_ids_1: list[int] | None = None,
+        already_has_special_tokens: bool = False,
+    ) -> list[int]:
+        """1 at tokens that are no text."""
+        if not already_has_special_tokens:
+            token_ids_0 = self.build_inputs_with_special_tokens(
+                token_ids_0, token_ids_1
+            )
+        special = set(self.all_special_ids) - {self.unk_token_id}
+        return [int(token in special) for token in token_ids_0]
+
+    def save_vocabulary(
+        self, save_directory: str, filename_prefix: str | None = None
+    ) -> tuple[str, ...]:
+        """Copy the files."""
+        written = []
+        for source, name in zip(
+            self.files, self.vocab_files_names.values(), strict=True
+        ):
+            target = os.path.join(save_directory, name)
+            if source is None:
+                continue
+            if not (os.path.exists(target) and os.path.samefile(source, target)):
+                shutil.copyfile(source, target)
+            written.append(target)
+        return tuple(written)
+
+    def _tokenize(self, text: str, **kwargs) -> list[str]:
+        return self.vocabulary.split(text)
+
+    def _convert_token_to_id(self, token: str) -> int:
+        return self.vocabulary.numbers.get(token, UNK)
+
+    def _convert_id_to_token(self, index: int) -> str:
+        return self.vocabulary.symbols[index]
+
+    def _add_tokens(
+        self, new_tokens: Iterable[Any], special_tokens: bool = False
+    ) -> int:
+        unknown = [
+            str(token)
+            for token in new_tokens
+            if str(token) not in self.vocabulary.numbers
+        ]
+        if unknown:
+            raise ValueError(
+                f"{unknown}: not in the dictionary; allowed: its {self.vocab_size} "
+                "entries, which are all that the model has"
+            )
+        return super()._add_tokens(new_tokens, special_tokens)
+
+    def _decode(
+        self, token_ids: int | list[int], skip_special_tokens: bool = False, **kwargs
+    ) -> str:
+        pad, start = self.pad_token_id, self.bos_token_id
+        tokens = [token_ids] if isinstance(token_ids, int) else list(token_ids)
+        first = next((token for token in tokens if token != pad), start)
+        # unknown and masked places are seen, as in fairseq's texts
+        hidden = set(range(UNK)) if skip_special_tokens else set()
+        symbols = self.vocabulary.symbols
+        return self.vocabulary.join(
+            [symbols[token] for token in tokens if token not in hidden],
+            continues=first != start,
+        )

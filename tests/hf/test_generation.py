@@ -1,0 +1,185 @@
+"""``generate`` gives the texts of our generator, on our states."""
+
+import copy
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
+from fairseq_transnormer.hf import TransNormerCache, TransNormerForCausalLM
+from fairseq_transnormer.ops import state_bytes
+from tests.messages import refuses
+
+# one has unknown words, one is empty; of different lengths, hence with pads on the left
+PROMPTS = ["the river", "an old king left €", "", "her brother sees nothing in 1902"]
+
+
+def encoded(texts, prompts=PROMPTS):
+    return texts.tokenizer(prompts, return_tensors="pt", padding=True)
+
+
+def written(texts, prompts=PROMPTS, **settings):
+    tokens = texts.model.generate(**encoded(texts, prompts), **settings)
+    return texts.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+
+def test_the_likeliest_tokens(texts):
+    expected = [
+        each.text for each in texts.generator.generate(PROMPTS, max_new_tokens=25)
+    ]
+    assert written(texts, max_new_tokens=25) == expected
+    # fairseq begins no text with its end
+    assert len(set(expected)) > 2 and all(expected)
+
+
+@pytest.mark.parametrize("beam", [2, 5])
+def test_beam_search(texts, beam):
+    """Length penalties differ: fairseq's counts the prompt, too."""
+    settings = {"beam": beam, "length_penalty": 0.0, "max_new_tokens": 40}
+    expected = [each.text for each in texts.generator.generate(PROMPTS, **settings)]
+    more = {"num_beams": beam, "length_penalty": 0.0, "early_stopping": True}
+    assert written(texts, max_new_tokens=40, **more) == expected
+
+
+def test_what_is_drawn(texts):
+    """Text for text: from the same random numbers, of which fairseq loses some."""
+    others, size = 0, texts.tokenizer.vocab_size
+    settings = {"max_new_tokens": 20, "temperature": 1.3}
+    for seed in range(4):
+        for prompt in PROMPTS[:2]:
+            expected = texts.generator.generate(
+                prompt, sampling=True, seed=seed, **settings
+            )
+            tokens = encoded(texts, [prompt])["input_ids"]
+            torch.manual_seed(seed)
+            # its loader's seed, and a draw for each token of the prompt
+            torch.empty((), dtype=torch.int64).random_()
+            for _ in range(tokens.shape[1] - 1):
+                torch.multinomial(torch.ones(1, size), 1)
+            (found,) = written(texts, [prompt], do_sample=True, top_k=0, **settings)
+            assert found == expected.text
+            others += found != texts.generator.generate(prompt, max_new_tokens=20).text
+    assert others > 2
+
+
+@pytest.mark.parametrize("choice", [{"top_k": 3}, {"top_p": 0.6}])
+def test_what_may_be_drawn(words, choice):
+    """The same tokens with the same probabilities as in fairseq."""
+    (prompt,) = PROMPTS[:1]
+    rest = {"top_k": 0} | choice
+    found = words.model.generate(
+        **encoded(words, [prompt] * 300),
+        **({"do_sample": True, "max_new_tokens": 1} | rest),
+    )[:, -1]
+    drawn = set()
+    for seed in range(20):
+        tokens = words.generator.generate(
+            prompt, max_new_tokens=1, seed=seed, **choice
+        ).tokens
+        drawn.add(tokens[len(words.tokenizer(prompt)["input_ids"]) - 1])
+    assert drawn <= set(found.tolist()) and len(drawn) > 1
+    with torch.no_grad():
+        logits = words.model(encoded(words, [prompt])["input_ids"]).logits[0, -1]
+    ranked = logits.softmax(-1).sort(descending=True)
+    kept = 3
+    if "top_p" in choice:
+        kept = int((ranked.values.cumsum(-1) < choice["top_p"]).sum()) + 1
+    assert set(found.tolist()) == set(ranked.indices[:kept].tolist())
+
+
+def test_several_texts_a_prompt(words):
+    tokens = words.model.generate(
+        **encoded(words), num_beams=4, num_return_sequences=3, max_new_tokens=20
+    )
+    assert len(tokens) == 3 * len(PROMPTS)
+    best = written(words, num_beams=4, max_new_tokens=20)
+    found = words.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    assert found[::3] == best and len(set(found)) > len(set(best))
+    drawn = words.model.generate(
+        **encoded(words), do_sample=True, num_return_sequences=5, max_new_tokens=9
+    )
+    assert len(drawn) == 5 * len(PROMPTS)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"use_cache": False}, {"prefill_chunk_size": 1}, {"prefill_chunk_size": 3}],
+    ids=str,
+)
+def test_ways_to_read_the_prompt(words, settings):
+    """Without a cache, and the prompt in parts, some of them a column with pads."""
+    expected = written(words, max_new_tokens=20)
+    assert written(words, max_new_tokens=20, **settings) == expected
+
+
+def test_the_cache_has_one_size(words):
+    sizes = set()
+    for new in (1, 30, 100):
+        cache = TransNormerCache(words.model.config.num_hidden_layers)
+        words.model.generate(
+            **encoded(words, PROMPTS[:1]),
+            **{"past_key_values": cache, "min_new_tokens": new, "max_new_tokens": new},
+        )
+        assert cache.get_seq_length() >= new and cache.get_max_length() == -1
+        sizes.add(sum(map(state_bytes, cache.states)))
+    assert len(sizes) == 1
+    cache.reset()
+    assert cache.states is None and cache.get_seq_length() == 0
+
+
+def test_a_cache_that_is_kept(words):
+    """The prompt is read once, and continued several times."""
+    model, tokenizer = words.model, words.tokenizer
+    with torch.no_grad():
+        start = model(**tokenizer("the river", return_tensors="pt")).past_key_values
+    for more in (" found", " crosses the"):
+        inputs = tokenizer(f"the river{more}", return_tensors="pt")
+        cache = copy.deepcopy(start)
+        found = model.generate(**inputs, past_key_values=cache, max_new_tokens=9)
+        assert torch.equal(found, model.generate(**inputs, max_new_tokens=9))
+    start.batch_repeat_interleave(2)
+    start.batch_select_indices(torch.tensor([1]))
+    again = model.generate(**inputs, past_key_values=start, max_new_tokens=9)
+    assert torch.equal(found, again)
+
+
+def test_what_a_state_cannot_do(words):
+    inputs = encoded(words, PROMPTS[:1])
+    with refuses(ValueError, "assisted", "TransNormerForCausalLM"):
+        words.model.generate(**inputs, prompt_lookup_num_tokens=2)
+    for kind in ("static", "quantized", "offloaded"):
+        with refuses(ValueError, f"cache_implementation={kind!r}", alone=True):
+            words.model.generate(**inputs, cache_implementation=kind)
+    with torch.no_grad():
+        cache = words.model(**inputs).past_key_values
+    cache.crop(0)
+    with refuses(ValueError, "tokens_to_remove=-1", "allowed", alone=True):
+        cache.crop(-1)
+    with refuses(ValueError, "past_key_values=tuple", "TransNormerCache", alone=True):
+        words.model(**inputs, past_key_values=())
+    with refuses(ValueError, "inputs_embeds"):
+        words.model.generate(inputs_embeds=torch.zeros(1, 2, 32))
+
+
+def test_without_generation_config(words, tmp_path):
+    """What ends a text, and what is none, stands in config.json, too."""
+    words.model.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    model = TransNormerForCausalLM.from_pretrained(tmp_path)
+    expected = words.model.generation_config.to_diff_dict()
+    assert model.generation_config.to_diff_dict() == expected
+    inputs = encoded(words)
+    found = model.generate(**inputs, max_new_tokens=20)
+    assert torch.equal(found, words.model.generate(**inputs, max_new_tokens=20))
+
+
+def test_a_pad_is_never_written(words):
+    """... however large its logit is; the others stay as they are."""
+    found = words.model.generate(
+        **encoded(words), max_new_tokens=5, output_scores=True, output_logits=True,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    for scores, logits in zip(found.scores, found.logits, strict=True):
+        assert (scores[:, 1] == -torch.inf).all() and logits.isfinite().all()
+        assert torch.equal(scores[:, 2:], logits[:, 2:])

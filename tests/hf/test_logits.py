@@ -1,0 +1,155 @@
+"""Logits, losses and hidden states are those of the model in fairseq."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+)
+
+from fairseq_transnormer.hf import TransNormerForMaskedLM
+from tests.messages import refuses
+
+from .checkpoints import CAUSAL, ENCODERS, padded, rows
+
+LENGTHS = (9, 21, 1, 14)
+AUTO = dict.fromkeys(CAUSAL, AutoModelForCausalLM) | dict.fromkeys(
+    ENCODERS, AutoModelForMaskedLM
+)
+# rounding; a step of bfloat16 between 4 and 8 is 0.03
+TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 0.04}
+CLOSE = {"rtol": 0, "atol": 2e-6}
+
+
+def alone(model, row):
+    """fairseq's logits for a row by itself."""
+    with torch.no_grad():
+        return model(row[None])[0][0].float()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("name", AUTO)
+def test_padding_changes_nothing(name, dtype, exports):
+    model = AUTO[name].from_pretrained(
+        exports[name].folder, dtype=dtype, device_map="cpu"
+    )
+    assert model.dtype == dtype and not model.training
+    given, fairseqs = rows(*LENGTHS), copy.deepcopy(exports[name].model).to(dtype)
+    expected = [alone(fairseqs, row) for row in given]
+    largest = 0.0
+    for side in ("left", "right"):
+        tokens, mask = padded(given, side)
+        # what stands at pads does not matter
+        tokens[mask == 0] = 7
+        with torch.no_grad():
+            found = model(input_ids=tokens, attention_mask=mask).logits.float()
+        for row, where, right in zip(found, mask.bool(), expected, strict=True):
+            largest = max(largest, (row[where] - right).abs().max().item())
+    print(
+        f"{name}, {dtype}: {largest:.1e} of {max(e.abs().max() for e in expected):.1f}"
+    )
+    assert largest < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("name", ["classifier", "regression"])
+def test_classifier(name, exports):
+    folder, fairseqs = exports[name].folder, exports[name].model
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    given = rows(*LENGTHS)
+    head = {"classification_head_name": "sentence_classification_head"}
+    with torch.no_grad():
+        expected = [
+            fairseqs(row[None], features_only=True, **head)[0][0] for row in given
+        ]
+        for side in ("left", "right"):
+            tokens, mask = padded(given, side)
+            found = model(input_ids=tokens, attention_mask=mask).logits
+            torch.testing.assert_close(found, torch.stack(expected), **CLOSE)
+    labels = {"classifier": ["no", "yes", "maybe"], "regression": ["LABEL_0"]}[name]
+    assert list(model.config.id2label.values()) == labels
+    targets = torch.tensor([1, 0, 2, 1]) if name == "classifier" else torch.rand(4)
+    loss = model(input_ids=tokens, attention_mask=mask, labels=targets).loss
+    by_hand = (
+        F.cross_entropy(found.double(), targets)
+        if name == "classifier"
+        else (found[:, 0].double() - targets).square().mean()
+    )
+    assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_loss(name, exports):
+    """The mean over targets that count, or their sum over a given number."""
+    model = AUTO[name].from_pretrained(exports[name].folder)
+    tokens, mask = padded(rows(*LENGTHS), "right")
+    labels = tokens.masked_fill(mask == 0, -100)
+    labels[1, 3:8] = -100
+    with torch.no_grad():
+        logits = exports[name].model(tokens)[0].double()
+    if name in CAUSAL:
+        logits, targets = logits[:, :-1], labels[:, 1:]
+    else:
+        targets = labels
+    scores = logits.log_softmax(-1)[targets >= 0]
+    each = -scores.gather(1, targets[targets >= 0][:, None])
+    given = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
+    assert model(**given).loss.item() == pytest.approx(each.mean().item(), rel=1e-5)
+    loss = model(**given, num_items_in_batch=1000).loss
+    assert loss.item() == pytest.approx(each.sum().item() / 1000, rel=1e-5)
+    # nothing is predicted at pads, also in front of a row
+    losses = []
+    for side in ("left", "right"):
+        moved, mask = padded(
+            [row[:n] for row, n in zip(tokens, LENGTHS, strict=True)], side
+        )
+        labels = moved.masked_fill(mask == 0, -100)
+        losses.append(model(moved, mask, labels=labels).loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_hidden_states(name, exports):
+    model = AUTO[name].from_pretrained(exports[name].folder)
+    (row,) = rows(17)
+    with torch.no_grad():
+        found = model(row[None], output_hidden_states=True).hidden_states
+        _, extra = exports[name].model(row[None], return_all_hiddens=True)
+    assert len(found) == len(extra["inner_states"]) == 3
+    for ours, theirs in zip(found, extra["inner_states"], strict=True):
+        torch.testing.assert_close(ours, theirs.transpose(0, 1), **CLOSE)
+    (logits, *_) = model(row[None], return_dict=False)
+    assert logits.shape == (1, 17, model.config.vocab_size)
+
+
+def test_a_classifier_without_its_head(exports):
+    """The masked-LM head of a fine-tuned encoder."""
+    model = TransNormerForMaskedLM.from_pretrained(exports["classifier"].folder)
+    (row,) = rows(17)
+    with torch.no_grad():
+        expected = exports["classifier"].model(row[None])[0]
+        torch.testing.assert_close(model(row[None]).logits, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_inputs_that_do_not_do(name, exports):
+    model = AUTO[name].from_pretrained(exports[name].folder)
+    (row,) = rows(5)
+    tokens = row[None]
+    with refuses(ValueError, "output_attentions=True", "allowed", alone=True):
+        model(tokens, output_attentions=True)
+    for shape in ((1, 4), (2, 5), (1, 6)):
+        with refuses(ValueError, "attention_mask", shape, (1, 5), alone=True):
+            model(tokens, attention_mask=torch.ones(shape))
+    size = model.config.vocab_size
+    for token in (-1, size):
+        with refuses(ValueError, "input_ids", token, f"0 to {size - 1}", alone=True):
+            model(tokens.clone().index_fill(1, torch.tensor(2), token))
+    with refuses(ValueError, "input_ids=None", "allowed", alone=True):
+        model()

@@ -1,0 +1,234 @@
+"""What cannot be loaded is refused in one line that names it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from fairseq_transnormer.export import ExportError, load_exported
+from fairseq_transnormer.export.command_line import main
+from fairseq_transnormer.hf import TransNormerForCausalLM
+from fairseq_transnormer.hf.pretrained import finish
+from tests.export.checkpoints import changed_section
+from tests.messages import assert_names, command_refuses, refuses
+from tests.paths import ROOT
+from tests.test_missing_packages import WITHOUT
+
+from .checkpoints import CAUSAL, ENCODERS
+
+refused = partial(refuses, ExportError, alone=True)
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def copy(exports, tmp_path):
+    return shutil.copytree(exports[CAUSAL[0]].folder, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("package", ["transformers", "safetensors"])
+def test_without_the_extra(package, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(packages=(package,)))
+    done = subprocess.run(
+        [sys.executable, "-c", "import fairseq_transnormer.hf"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert_names(line, package, "not installed", "fairseq-transnormer[hf]")
+
+
+@pytest.mark.slow
+def test_no_fairseq_is_needed(copy):
+    """Nor does a folder's code run: there is none."""
+    program = f"""
+import sys
+sys.modules["fairseq"] = None
+import fairseq_transnormer.hf
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained({str(copy)!r})
+tokenizer = AutoTokenizer.from_pretrained({str(copy)!r})
+found = model.generate(**tokenizer("w1 w2", return_tensors="pt"), max_new_tokens=3)
+assert len(found[0]) > 3 and "omegaconf" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(copy.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "dict.txt"])
+def test_files_that_are_cut_short(name, copy):
+    path = copy / name
+    loaders = [AutoModelForCausalLM, TransNormerForCausalLM, AutoTokenizer]
+    # a tokenizer does not read the weights
+    for load in loaders[: 2 if name == WEIGHTS else 3]:
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-3])
+        with refused(path, "truncated"):
+            load.from_pretrained(copy)
+        path.unlink()
+        with refused(path, "missing"):
+            load.from_pretrained(copy)
+        path.write_bytes(whole)
+
+
+def test_a_folder_that_was_not_finished(copy):
+    """As a save_pretrained leaves it that is killed before its end."""
+    with changed_section(copy) as content:
+        del content["files"]
+    for load in (AutoModelForCausalLM, AutoTokenizer):
+        with refused(copy / "config.json", "lacks", "files"):
+            load.from_pretrained(copy)
+
+
+def test_a_save_that_fails(words, tmp_path, monkeypatch):
+    """... over an older one: what is there is not taken for the new one."""
+    words.model.save_pretrained(tmp_path)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        words.model.save_pretrained(tmp_path)
+    with refused(tmp_path / "config.json", "lacks", "files"):
+        TransNormerForCausalLM.from_pretrained(tmp_path)
+
+
+def test_models_of_another_kind(exports):
+    cases = [
+        (AutoModelForMaskedLM, CAUSAL[0], "causal", "bidirectional"),
+        (AutoModelForCausalLM, ENCODERS[0], "bidirectional", "causal"),
+        (AutoModelForCausalLM, "classifier", "classifier", "causal"),
+        (AutoModelForSequenceClassification, CAUSAL[0], "causal", "classifier"),
+    ]
+    for auto, name, kind, allowed in cases:
+        with refused(exports[name].folder, f"kind={kind!r}", allowed):
+            auto.from_pretrained(exports[name].folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parts"),
+    [
+        ("block_size", 0, ["config.block_size=0", "at least 1"]),
+        ("attention_types", "diag,nrom", ["attention_types", "nrom", "norm"]),
+        ("num_heads", 3, ["num_heads=3", "divisors"]),
+        ("rotary", 1, ["config.rotary"]),
+        ("ffn_dim", 41, [WEIGHTS]),
+    ],
+)
+def test_configurations_that_do_not_do(name, value, parts, copy):
+    with changed_section(copy) as content:
+        content["config"][name] = value
+    if name == "ffn_dim":
+        # transformers lists the tensors whose shapes differ
+        with pytest.raises(RuntimeError, match="ffn|feed_forward|size"):
+            AutoModelForCausalLM.from_pretrained(copy)
+        return
+    with refused("config", *parts):
+        AutoModelForCausalLM.from_pretrained(copy)
+
+
+def test_weights_of_another_model(copy):
+    tensors = load_file(copy / WEIGHTS)
+    tensors["model.other"] = tensors.pop("model.embed_tokens.weight").clone()
+    save_file(tensors, copy / WEIGHTS, {"format": "pt"})
+    # as if it had been written so
+    finish(copy)
+    with refused("model.other", "model.embed_tokens.weight", "allowed"):
+        AutoModelForCausalLM.from_pretrained(copy)
+
+
+def test_a_tokenizer_that_does_not_fit(exports, copy, tmp_path):
+    """Of another export, in the folder of this one, and of a folder without any."""
+    other = AutoTokenizer.from_pretrained(exports[ENCODERS[0]].folder)
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(
+        json.dumps(config | {"vocab_size": other.vocab_size})
+    )
+    with refused(copy / "dict.txt", 44, f"vocab_size={other.vocab_size}"):
+        AutoTokenizer.from_pretrained(copy)
+    (copy / "dict.txt").unlink()
+    with changed_section(copy) as content:
+        del content["files"]["dict.txt"]
+    with refused(copy, "no dict.txt", "--data"):
+        AutoTokenizer.from_pretrained(copy)
+    model = AutoModelForCausalLM.from_pretrained(copy)
+    with refuses(ValueError, "input_ids", 44, "0 to 43", alone=True):
+        model(**other("w1 <mask>", return_tensors="pt"))
+
+
+def test_folders_that_are_no_export(copy, tmp_path):
+    """Also one that is not there, whose name transformers takes for a repository's."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for folder in (empty, tmp_path / "none"):
+        with refused(folder):
+            TransNormerForCausalLM.from_pretrained(folder)
+        with pytest.raises((OSError, ValueError)):
+            AutoModelForCausalLM.from_pretrained(folder)
+    (copy / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    with refused(copy / "config.json", "fairseq_transnormer"):
+        TransNormerForCausalLM.from_pretrained(copy)
+
+
+def test_the_flat_format(copy):
+    """Version 1 had no room for transformers: only load_exported reads it."""
+    flat = json.loads((copy / "config.json").read_text())["fairseq_transnormer"]
+    flat |= {"format": "fairseq_transnormer", "format_version": 1}
+    (copy / "config.json").write_text(json.dumps(flat))
+    with refused(copy / "config.json", "format_version=1", 2, "export"):
+        TransNormerForCausalLM.from_pretrained(copy)
+    with pytest.raises(ValueError, match="model_type"):
+        AutoConfig.from_pretrained(copy)
+
+
+def test_a_head_that_is_not_there(exports, tmp_path, capsys):
+    checkpoint = exports["classifier"].folder.parent / "checkpoint.pt"
+    state = torch.load(checkpoint, weights_only=True)
+    state["cfg"]["task"]["classification_head_name"] = "other"
+    torch.save(state, tmp_path / "x.pt")
+    arguments = [tmp_path / "x.pt", "--dest", tmp_path / "out"]
+    command_refuses(main, arguments, capsys, tmp_path / "x.pt", "'other'")
+    state["cfg"]["task"]["classification_head_name"] = "sentence_classification_head"
+    state["cfg"]["model"]["pooler_activation_fn"] = "swish"
+    torch.save(state, tmp_path / "x.pt")
+    command_refuses(main, arguments, capsys, "activation='swish'", "tanh", "gelu")
+    data = tmp_path / "data"
+    arguments += ["--data", data]
+    command_refuses(main, arguments, capsys, data, "dict.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_labels_that_are_not_known(exports, tmp_path, capsys):
+    """The folder of the fine-tuning is gone: a note, and numbers for labels."""
+    state = torch.load(
+        exports["classifier"].folder.parent / "checkpoint.pt", weights_only=True
+    )
+    state["cfg"]["task"]["data"] = str(tmp_path / "gone")
+    torch.save(state, tmp_path / "x.pt")
+    assert main([str(tmp_path / "x.pt"), "--dest", str(tmp_path / "out")]) == 0
+    assert_names(capsys.readouterr().err, "note", "labels", tmp_path / "gone")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert [*model.config.id2label.values()] == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert load_exported(tmp_path / "out").manifest.labels == []

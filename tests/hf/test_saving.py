@@ -1,0 +1,237 @@
+"""What save_pretrained writes is loaded again, here and by load_exported."""
+
+import copy
+import json
+from dataclasses import asdict
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from fairseq_transnormer.export import ExportError, load_exported
+from fairseq_transnormer.hf import TransNormerConfig, TransNormerForCausalLM
+from fairseq_transnormer.modules import (
+    CausalLanguageModel,
+    ClassifierT1Config,
+    EncoderT1Config,
+    LanguageModelT2Config,
+)
+from tests.messages import refuses
+
+from .checkpoints import CAUSAL, ENCODERS, padded, rows
+
+AUTO = (
+    {name: AutoModelForCausalLM for name in CAUSAL}
+    | {name: AutoModelForMaskedLM for name in ENCODERS}
+    | {
+        name: AutoModelForSequenceClassification
+        for name in ("classifier", "regression")
+    }
+)
+
+
+def same_weights(model, other):
+    theirs = other.state_dict()
+    assert model.state_dict().keys() == theirs.keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, theirs[name]), name
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_saved_and_loaded_again(name, exports, tmp_path):
+    folder = exports[name].folder
+    model = AUTO[name].from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.01
+    model.save_pretrained(tmp_path / "out")
+    again = AUTO[name].from_pretrained(tmp_path / "out")
+    same_weights(model, again)
+    assert again.config.to_dict().keys() == model.config.to_dict().keys()
+    assert again.config.manifest == model.config.manifest
+    # tied matrices are one, and stand once in the file
+    if name not in CAUSAL:
+        assert again.model.lm_head.weight is again.model.embed_tokens.weight
+    before, after = (
+        load_exported(each).manifest for each in (folder, tmp_path / "out")
+    )
+    assert before.kind == after.kind and before.config == after.config
+    assert load_exported(tmp_path / "out").vocabulary is None
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "out")
+    AUTO[name].from_pretrained(tmp_path / "out")
+    loaded = load_exported(tmp_path / "out")
+    assert loaded.vocabulary.symbols == load_exported(folder).vocabulary.symbols
+    tokens, _ = padded(rows(5, 9), "right")
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model(tokens), model(tokens).logits)
+
+
+def test_the_tokenizer_may_be_saved_first(words, tmp_path):
+    words.tokenizer.save_pretrained(tmp_path)
+    words.model.save_pretrained(tmp_path)
+    exported = load_exported(tmp_path)
+    text = exported.continue_text("the river", max_new_tokens=9)
+    assert text == words.generator.generate("the river", max_new_tokens=9).text
+
+
+@pytest.mark.parametrize("name", [CAUSAL[1], "classifier"])
+def test_half_precision(name, exports, tmp_path):
+    model = AUTO[name].from_pretrained(
+        exports[name].folder, dtype=torch.bfloat16, device_map="cpu"
+    )
+    exact = AUTO[name].from_pretrained(exports[name].folder)
+    for (key, half), full in zip(
+        model.named_parameters(), exact.parameters(), strict=True
+    ):
+        # angles of positions need more
+        wanted = torch.float32 if ".lrpe." in key else torch.bfloat16
+        assert half.dtype == wanted and torch.equal(half, full.to(wanted)), key
+    model.save_pretrained(tmp_path)
+    again = AUTO[name].from_pretrained(tmp_path)
+    assert again.dtype == torch.bfloat16
+    same_weights(model, again)
+    same_weights(model.float(), AUTO[name].from_pretrained(tmp_path, dtype="float32"))
+    assert load_exported(tmp_path).model is not None
+
+
+def test_split_weights(exports, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    model.save_pretrained(tmp_path, max_shard_size="30KB")
+    same_weights(model, AutoModelForCausalLM.from_pretrained(tmp_path))
+    with refuses(ExportError, "model.safetensors.index.json", "max_shard_size"):
+        load_exported(tmp_path)
+    shard = sorted(tmp_path.glob("model-*.safetensors"))[1]
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with refuses(ExportError, shard, "truncated"):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_a_new_head(exports, tmp_path):
+    """Fine-tuning begins with fresh weights of the head, and keeps the labels."""
+    labels = {0: "bad", 1: "good", 2: "so"}
+    model = AutoModelForSequenceClassification.from_pretrained(
+        exports[ENCODERS[0]].folder, num_labels=3, id2label=labels
+    )
+    for parameter in model.classifier.parameters():
+        assert 0.02 < parameter.std() < 0.3
+    model.save_pretrained(tmp_path)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    same_weights(model, again)
+    assert again.config.id2label == labels
+    assert load_exported(tmp_path).manifest.labels == [*labels.values()]
+    with refuses(ExportError, "id2label", "0 to 1", alone=True):
+        AutoModelForSequenceClassification.from_pretrained(
+            tmp_path, id2label={1: "a", 2: "b"}, ignore_mismatched_sizes=True
+        )
+    more = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path,
+        id2label={i: str(i) for i in range(5)},
+        ignore_mismatched_sizes=True,
+    )
+    assert more.classifier.out_proj.out_features == 5
+    assert torch.equal(more.classifier.dense.weight, model.classifier.dense.weight)
+
+
+def test_a_model_from_scratch(tmp_path):
+    """With the fresh weights of the plain model."""
+    plain = LanguageModelT2Config(embed_dim=32, num_heads=2, ffn_dim=40)
+    config = TransNormerConfig.of(plain, vocab_size=50)
+    torch.manual_seed(5)
+    model = AutoModelForCausalLM.from_config(config)
+    torch.manual_seed(5)
+    expected = CausalLanguageModel(plain, 50)
+    for mine, theirs in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    model.save_pretrained(tmp_path)
+    assert asdict(load_exported(tmp_path).manifest.config) == asdict(plain)
+    found = model.generate(torch.tensor([[2, 5, 6]]), max_new_tokens=4)
+    assert found.shape[1] <= 7
+    config = TransNormerConfig.of(
+        EncoderT1Config(attention_types="diag,norm", embed_dim=32, num_heads=2), 50
+    )
+    for auto in (AutoModelForMaskedLM, AutoModelForSequenceClassification):
+        model = auto.from_config(copy.deepcopy(config))
+        assert model(torch.tensor([[5, 6]])).logits.isfinite().all()
+    with refuses(ExportError, "ClassifierT1Config", "EncoderConfig", alone=True):
+        TransNormerConfig.of(ClassifierT1Config(), 50)
+
+
+def test_configuration(exports):
+    folder = exports[CAUSAL[0]].folder
+    config = AutoConfig.from_pretrained(folder)
+    assert (config.embed_dim, config.hidden_size, config.num_hidden_layers) == (
+        32,
+        32,
+        2,
+    )
+    assert (config.vocab_size, config.pad_token_id, config.eos_token_id) == (44, 1, 2)
+    assert config.attention_types == "diag,norm" and config.tie_word_embeddings
+    assert copy.deepcopy(config).to_dict() == config.to_dict()
+    json.loads(config.to_json_string())
+    model = AutoModelForCausalLM.from_pretrained(folder, dropout=0.25, backend="torch")
+    assert model.model.dropout == 0.25 and model.config.dropout == 0.25
+    assert model.model.stack.layers[0].dropout == 0.25
+    with refuses(ExportError, "config.dropout=2.0", "below 1", alone=True):
+        config.dropout = 2.0
+    with refuses(ExportError, "config.backend='abacus'", "triton", alone=True):
+        AutoConfig.from_pretrained(folder, backend="abacus")
+    assert config.dropout != 2.0
+
+
+def test_the_size_of_the_vocabulary(exports):
+    for name, auto in AUTO.items():
+        model = auto.from_pretrained(exports[name].folder)
+        size = model.config.vocab_size
+        embedding = model.get_input_embeddings()
+        assert embedding.num_embeddings == size
+        assert model.resize_token_embeddings() is embedding
+        assert model.resize_token_embeddings(size) is embedding
+        with refuses(ValueError, f"new_num_tokens={size + 1}", size, alone=True):
+            model.resize_token_embeddings(size + 1)
+        with refuses(ValueError, "pad_to_multiple_of=64", size, alone=True):
+            model.resize_token_embeddings(pad_to_multiple_of=64)
+
+
+def test_implementations_of_attention(exports):
+    folder = exports[CAUSAL[0]].folder
+    for each in ("sdpa", "flash_attention_2", "flex_attention"):
+        with refuses(ValueError, f"attn_implementation={each!r}", "eager", alone=True):
+            AutoModelForCausalLM.from_pretrained(folder, attn_implementation=each)
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    assert isinstance(model, TransNormerForCausalLM)
+
+
+@pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[1]])
+def test_activation_checkpointing(name, exports):
+    """Less memory, the same gradients."""
+    model = AUTO[name].from_pretrained(
+        exports[name].folder, dropout=0.0, attention_dropout=0.0
+    )
+    model.train()
+    (row,) = rows(12)
+    gradients = {}
+    for enabled in (False, True):
+        if enabled:
+            model.activation_checkpointing_enable()
+        assert model.is_activation_checkpointing == enabled
+        model.zero_grad()
+        model(row[None], labels=row[None]).loss.backward()
+        gradients[enabled] = {
+            key: each.grad.clone()
+            for key, each in model.named_parameters()
+            if each.grad is not None
+        }
+    torch.testing.assert_close(gradients[True], gradients[False])
+    with refuses(ValueError, "use_reentrant=True", "every_n_layers=1", alone=True):
+        model.activation_checkpointing_enable({"use_reentrant": True})
+    model.activation_checkpointing_disable()
+    assert not model.model.stack.checkpoint_activations

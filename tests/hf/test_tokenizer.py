@@ -1,0 +1,170 @@
+"""The tokenizer cuts text as the data of the training were cut."""
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary, encoders
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
+from transformers import AutoTokenizer
+
+from data_prep.folders.encoders import Gpt2Encoder, SentencepieceEncoder, WordEncoder
+from data_prep.folders.fairseq_format import gpt2_dictionary
+from fairseq_transnormer.classification.encoding import TextEncoder
+from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.hf import TransNormerTokenizer
+from tests.messages import refuses
+
+from .checkpoints import save
+
+any_line = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"))
+ODD = "\x1c\x1d\x85 the\u2028river \u3000an\xa0 \x0b old king ﷽ 😀 it's 1,234.5 € Ａ"
+SPECIAL = "a <s> b</s> </s> <unk> c"
+
+
+@pytest.fixture(scope="session")
+def gpt2(gpt2_dir, tmp_path_factory):
+    """The data of an encoder with GPT-2's units, its encoder, and the tokenizer."""
+    data = tmp_path_factory.mktemp("gpt2")
+    gpt2_dictionary().save(str(data / "dict.txt"))
+    for name in ("encoder.json", "vocab.bpe"):
+        (data / name).write_bytes((gpt2_dir / name).read_bytes())
+    arch = ("--task", "masked_lm", "--arch", "roberta_transnormer_t2_tiny")
+    checkpoint, _ = save(data / "checkpoint.pt", data, *arch)
+    export_checkpoint(checkpoint, data / "out")
+    encode = Gpt2Encoder(data, gpt2_dictionary().indices)
+    return data, encode, AutoTokenizer.from_pretrained(data / "out")
+
+
+@given(line=any_line)
+@example(line=ODD)
+@example(line=SPECIAL)
+@example(line="")
+@settings(max_examples=100)
+def test_causal_equals_the_data(texts, line):
+    data = texts.generator.task.args.data
+    dictionary = Dictionary.load(f"{data}/dict.txt")
+    encode = WordEncoder(dictionary.indices)
+    if texts.tokenizer.vocabulary.sentencepiece_model:
+        encode = SentencepieceEncoder(
+            texts.tokenizer.vocabulary.sentencepiece_model, dictionary.indices
+        )
+    (expected,) = encode([line])
+    found = texts.tokenizer(line)["input_ids"]
+    # a start for an end
+    assert found == [2, *expected[:-1].tolist()]
+    symbols = [dictionary[token] for token in expected[:-1]]
+    generator = texts.generator
+    text = generator.detokenizer.text(generator.detokenizer.symbols(expected[:-1]))
+    assert texts.tokenizer.decode(found, skip_special_tokens=True) == text
+    assert texts.tokenizer.convert_ids_to_tokens(found[1:]) == symbols
+
+
+@given(line=any_line)
+@example(line=ODD)
+@example(line=SPECIAL)
+@example(line="it's  they'll   don't\t\tWE'VE 1,234.5 <|endoftext|> madeupword0000")
+@settings(max_examples=100)
+def test_gpt2s_units_equal_the_data(gpt2, line):
+    _, encode, tokenizer = gpt2
+    (expected,) = encode([line])
+    found = tokenizer(line)["input_ids"]
+    assert found == [0, *expected.tolist()]
+    assert tokenizer.decode(found, skip_special_tokens=True) == line.strip()
+    assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize(line)) == found[1:-1]
+
+
+def test_masks_are_those_of_fairseqs_hub(gpt2):
+    """As RobertaHubInterface.fill_mask has them: a space in front belongs to them."""
+    folder, _, tokenizer = gpt2
+    bpe = encoders.gpt2_bpe.GPT2BPE(
+        encoders.gpt2_bpe.GPT2BPEConfig(
+            gpt2_encoder_json=str(folder / "encoder.json"),
+            gpt2_vocab_bpe=str(folder / "vocab.bpe"),
+        )
+    )
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    mask = dictionary.add_symbol("<mask>")
+    for text in (
+        "The <mask> river <mask>, it's <mask>",
+        "a<mask>b",
+        "<mask>",
+        "no mask in it",
+    ):
+        spans = [bpe.encode(span.rstrip()) for span in text.split("<mask>")]
+        expected = dictionary.encode_line(
+            "<s> " + " <mask> ".join(spans), append_eos=True, add_if_not_exist=False
+        )
+        assert tokenizer(text)["input_ids"] == expected.tolist()
+    assert tokenizer.mask_token_id == mask == len(dictionary) - 1
+
+
+@pytest.mark.parametrize("most", [8, 9, 12, 13, 30])
+def test_pairs_and_what_is_cut(most, exports):
+    """As a classifier's texts are encoded."""
+    tokenizer = AutoTokenizer.from_pretrained(exports["regression"].folder)
+    dictionary = Dictionary.load(str(exports["regression"].folder / "dict.txt"))
+    encode = TextEncoder([], dictionary, most)
+    short, long = "w1 w2", " ".join(f"w{i % 40}" for i in range(20))
+    more = {"truncation": True, "max_length": most}
+    for pair in ((short, short), (short, long), (long, short), (long, long)):
+        assert tokenizer(*pair, **more)["input_ids"] == encode(*pair)
+    for text in (short, long):
+        assert tokenizer(text, **more)["input_ids"] == encode(text)
+
+
+def test_a_text_and_what_continues_it(texts):
+    """Texts of parts are parts of the text."""
+    prompt, tokenizer = "the river", texts.tokenizer
+    found = texts.generator.generate(prompt, max_new_tokens=12)
+    start = len(tokenizer(prompt)["input_ids"]) - 1
+    rest = tokenizer.decode(found.tokens[start:], skip_special_tokens=True)
+    assert rest.startswith(" ") and prompt + rest == found.text
+    tokens = [1, 1, *tokenizer(prompt)["input_ids"], 2, 1]
+    assert tokenizer.decode(tokens, skip_special_tokens=True) == prompt
+    assert "<pad>" in tokenizer.decode(tokens)
+    assert tokenizer.decode([2]) == "</s>" and tokenizer.decode([]) == ""
+
+
+def test_batches_are_padded(texts, exports):
+    tokenizer = texts.tokenizer
+    batch = tokenizer(["the river", "it"], padding=True, return_tensors="pt")
+    rows = batch["input_ids"][batch["attention_mask"].bool()]
+    alone = [tokenizer(text)["input_ids"] for text in ("the river", "it")]
+    assert rows.tolist() == [*alone[0], *alone[1]]
+    # pads stand in front of what is continued, and after what is only read
+    assert batch["attention_mask"][1, 0] == 0 and batch["attention_mask"][1, -1] == 1
+    encoder = AutoTokenizer.from_pretrained(exports["classifier"].folder)
+    batch = encoder(["w1 w2", "w3"], padding=True, return_tensors="np")
+    assert np.array_equal(batch["attention_mask"], [[1, 1, 1, 1], [1, 1, 1, 0]])
+    assert encoder.model_max_length == 512 and batch.keys() == {
+        *("input_ids", "attention_mask")
+    }
+    mask = encoder.get_special_tokens_mask([5, 3], [6])
+    assert mask == [1, 0, 0, 1, 1, 0, 1]
+
+
+def test_the_vocabulary_is_fixed(texts):
+    tokenizer = texts.tokenizer
+    assert len(tokenizer) == tokenizer.vocab_size == len(tokenizer.get_vocab())
+    assert tokenizer.vocab_size == texts.model.config.vocab_size
+    with refuses(ValueError, "<think>", "allowed", tokenizer.vocab_size, alone=True):
+        tokenizer.add_tokens(["<think>"])
+    assert len(tokenizer) == texts.model.get_input_embeddings().num_embeddings
+    with torch.no_grad():
+        texts.model(torch.tensor([tokenizer(SPECIAL)["input_ids"]]))
+
+
+def test_saved_and_loaded_again(texts, gpt2, tmp_path):
+    for name, tokenizer in (("causal", texts.tokenizer), ("gpt2", gpt2[2])):
+        tokenizer.save_pretrained(tmp_path / name)
+        again = TransNormerTokenizer.from_pretrained(tmp_path / name)
+        for text in (ODD, SPECIAL, "the river <mask> it"):
+            assert again(text) == tokenizer(text)
+            tokens = tokenizer(text)["input_ids"]
+            assert again.decode(tokens) == tokenizer.decode(tokens)
+        assert again.padding_side == tokenizer.padding_side
+        assert again.special_tokens_map == tokenizer.special_tokens_map

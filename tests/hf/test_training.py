@@ -1,0 +1,144 @@
+"""transformers' Trainer trains the models, and its pipelines run them."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
+
+from fairseq_transnormer.classification import TextClassifier
+from fairseq_transnormer.export import load_exported
+
+from .checkpoints import CAUSAL, ENCODERS
+
+pytest.importorskip("accelerate", reason="pip install 'fairseq-transnormer[hf]'")
+
+LINES = [" ".join(f"w{(i + j) % 40}" for j in range(3 + i % 5)) for i in range(24)]
+
+
+def train(model, tokenizer, examples, collator, folder, **settings) -> list[float]:
+    """The losses of the updates."""
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        **{"per_device_train_batch_size": 4, "max_steps": 12, "learning_rate": 0.01}
+        | {"logging_steps": 1, "use_cpu": True, "report_to": [], "save_steps": 6}
+        | {"disable_tqdm": True, "lr_scheduler_type": "constant", "seed": 3}
+        | settings,
+    )
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=examples,
+        data_collator=collator,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    return [each["loss"] for each in trainer.state.log_history if "loss" in each]
+
+
+@pytest.mark.parametrize("kind", [CAUSAL[1], ENCODERS[0]])
+def test_language_models(kind, exports, tmp_path):
+    folder = exports[kind].folder
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    auto = AutoModelForMaskedLM if kind in ENCODERS else AutoModelForCausalLM
+    model = auto.from_pretrained(folder)
+    examples = [tokenizer(line) for line in LINES]
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm=kind in ENCODERS)
+    losses = train(model, tokenizer, examples, collator, tmp_path)
+    assert len(losses) == 12 and sum(losses[-3:]) < sum(losses[:3]) - 0.5
+    # a checkpoint is a folder as an export is
+    loaded = load_exported(tmp_path / "checkpoint-12")
+    assert loaded.vocabulary.symbols == load_exported(folder).vocabulary.symbols
+    tokens = collator(examples[:3])["input_ids"]
+    with torch.no_grad():
+        expected = model.eval()(tokens).logits
+        torch.testing.assert_close(loaded.model(tokens), expected)
+
+
+def test_accumulated_batches_are_as_one(exports, tmp_path):
+    """The loss is the mean over all targets of an update, however they are split."""
+    folder = exports[CAUSAL[0]].folder
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right")
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    examples, losses = [tokenizer(line) for line in LINES], {}
+    for size in (8, 2):
+        model = AutoModelForCausalLM.from_pretrained(folder, dropout=0.0)
+        losses[size] = train(
+            model,
+            tokenizer,
+            examples,
+            collator,
+            tmp_path / str(size),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=8 // size,
+            max_steps=3,
+        )
+    assert losses[2] == pytest.approx(losses[8], abs=2e-4)
+
+
+def test_a_classifier(exports, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(exports[ENCODERS[1]].folder)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        exports[ENCODERS[1]].folder, id2label={0: "low", 1: "high"}, dropout=0.0
+    )
+    examples = [
+        tokenizer(f"w{i} w{i + 1}") | {"labels": int(i > 15)} for i in range(32)
+    ]
+    collator = DataCollatorWithPadding(tokenizer)
+    more = {"max_steps": 40, "learning_rate": 0.003, "save_strategy": "no"}
+    losses = train(model, tokenizer, examples, collator, tmp_path, **more)
+    assert sum(losses[-8:]) < 0.5 * sum(losses[:8])
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = pipeline("text-classification", model=str(tmp_path))(["w2 w3", "w29 w30"])
+    assert [each["label"] for each in found] == ["low", "high"]
+
+
+def test_pipeline_of_a_causal_model(words):
+    run = pipeline(
+        "text-generation", model=words.model, tokenizer=words.tokenizer, device="cpu"
+    )
+    prompts = ["the river", "an old king left"]
+    expected = [
+        each.text for each in words.generator.generate(prompts, max_new_tokens=12)
+    ]
+    for more in ({}, {"batch_size": 2}):
+        found = run(prompts, max_new_tokens=12, do_sample=False, **more)
+        assert [each[0]["generated_text"] for each in found] == expected
+
+
+def test_pipeline_that_fills_masks(exports):
+    folder, fairseqs = exports[ENCODERS[0]].folder, exports[ENCODERS[0]].model
+    found = pipeline("fill-mask", model=str(folder))("w3 <mask> w5", top_k=3)
+    # <s> w3 <mask> w5 </s>
+    tokens = torch.tensor([[0, 7, 44, 9, 2]])
+    with torch.no_grad():
+        best = fairseqs(tokens)[0][0, 2].softmax(-1).topk(3)
+    assert [each["token"] for each in found] == best.indices.tolist()
+    assert [each["score"] for each in found] == pytest.approx(best.values.tolist())
+    assert found[0]["sequence"].split()[::2] == ["w3", "w5"]
+
+
+def test_pipeline_of_a_classifier(exports):
+    folder = exports["classifier"].folder
+    classifier = TextClassifier.from_checkpoint(
+        folder.parent / "checkpoint.pt", device="cpu"
+    )
+    texts = ["w1 w2 w3", "w30", " ".join(f"w{i % 40}" for i in range(300))]
+    run = pipeline("text-classification", model=str(folder), top_k=None)
+    for found, expected in zip(
+        run(texts, batch_size=3), classifier.classify(texts), strict=True
+    ):
+        scores = {each["label"]: each["score"] for each in found}
+        assert scores == pytest.approx(expected.probabilities, abs=1e-6)
