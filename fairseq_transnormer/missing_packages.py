@@ -12,8 +12,8 @@ from types import TracebackType
 # packages whose name says too little of how to get them
 INSTALL = {
     "fairseq": (
-        'pip install "ve-fairseq==0.12.3" (Python 3.11 and 3.12; README.md, '
-        "Installation, has the others)"
+        'pip install "ve-fairseq==0.12.3" (Python 3.11 and 3.12; '
+        "docs/installation.md has the others)"
     ),
     "safetensors": "pip install 'fairseq-transnormer[export]'",
     # whose packages have other names than their modules
