@@ -78,8 +78,8 @@ def _panel(axes: Axes, panel: Table, names: list[str]) -> dict[str, object]:
     ticks = ticks[:: -(-len(ticks) // MOST_TICKS) or 1]
     axes.set_xticks(ticks, [str(n) for n in ticks])
     low, high = axes.get_ylim()
-    if high < 100 * low:
-        # a log scale labels whole powers of ten only
+    if high < 1000 * low:
+        # a log scale labels whole powers of ten only: two or three values an axis
         few = MaxNLocator(6) if high < 10 * low else LogLocator(subs=(1, 2, 5))
         axes.yaxis.set_major_locator(few)
         axes.yaxis.set_major_formatter(ScalarFormatter())
