@@ -72,6 +72,7 @@ ALLOWED = {
         "optimizers",
     },
     "benchmarks.report": {
+        "analysis",
         *("benchmarks.generation", "benchmarks.harness", "benchmarks.kernels"),
         "benchmarks.linear_transformers",
     },

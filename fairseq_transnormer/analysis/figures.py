@@ -33,8 +33,12 @@ def plain_log_ticks(axis) -> None:
     else:
         every = (1,) if high > 1000 * low else (1, 2, 5)
         axis.set_major_locator(ticker.LogLocator(subs=every))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _plain(value)))
     axis.set_minor_locator(ticker.NullLocator())
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if value < 10_000 else f"{value:,.0f}"
 
 
 def named_paths(arguments: list[str]) -> dict[str, Path]:
