@@ -45,6 +45,8 @@ EXTRAS["oracles"] = [
     "performer-pytorch",
     "transformers",
 ]
+# the pages as a site: mkdocs.yml
+EXTRAS["docs"] = ["mkdocs", "pymdown-extensions"]
 EXTRAS["dev"] = [
     *(
         "build",

@@ -68,5 +68,5 @@ def how_to_install(module: str) -> str:
         return f"pip install {module}"
     how = f"pip install 'fairseq-transnormer[{EXTRA_OF[module]}]'"
     if EXTRA_OF[module] == "fairseq":
-        how += " (Python 3.11 and 3.12; README.md, Installation, has the others)"
+        how += " (Python 3.11 and 3.12; docs/installation.md has the others)"
     return how

@@ -19,7 +19,7 @@ case $version in
     3.11 | 3.12) ;;
     *)
         echo "install.sh: PYTHON=$python is Python $version; allowed: 3.11, 3.12" \
-            "(README.md, Installation, has the ways for others)" >&2
+            "(docs/installation.md has the ways for others)" >&2
         exit 2
         ;;
 esac
@@ -36,7 +36,7 @@ pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 # torch first and by its exact version: what follows then asks for no other build.
 "${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
 "${pip[@]}" --constraint "$root/constraints.txt" --no-build-isolation \
-    --editable "$root[all,triton,dev]"
+    --editable "$root[all,triton,docs,dev]"
 # ve-fairseq asks for torchaudio, of which there are builds for CUDA alone. Beside a
 # torch for CPUs it cannot be loaded, and what looks for it, as transformers does, fails
 # with it; fairseq itself imports it for speech only.

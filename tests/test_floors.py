@@ -83,6 +83,7 @@ ALLOWED = {
         "optimizers",
     },
     "benchmarks.report": {
+        "analysis",
         *("benchmarks.generation", "benchmarks.harness", "benchmarks.kernels"),
         "benchmarks.linear_transformers",
     },

@@ -8,12 +8,14 @@ import sys
 
 import pytest
 
+from benchmarks.report import gpu_runs
 from tests.messages import process_refuses
 from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += [ROOT / "configs/README.md", ROOT / "data_prep/README.md"]
 README = PAGES[0].read_text(encoding="utf-8")
+TRAINING = (ROOT / "docs/training.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, text: str) -> list[str]:
@@ -62,11 +64,18 @@ def test_architectures_and_configurations_exist():
 
     import fairseq_transnormer.models  # noqa: F401 (registers them)
 
-    named = set(re.findall(r"`((?:roberta_)?transnormer_t\w+)`", README))
-    named |= set(re.findall(r"--arch (\w+)", README))
+    text = README + TRAINING
+    named = set(re.findall(r"`((?:roberta_)?transnormer_t\w+)`", text))
+    named |= set(re.findall(r"--arch (\w+)", text))
     assert len(named) >= 8 and named <= set(ARCH_MODEL_REGISTRY)
-    for name in re.findall(r"--config-name (\w+)", README):
+    for name in re.findall(r"--config-name (\w+)", text):
         assert (ROOT / "configs" / f"{name}.yaml").exists()
+
+
+def test_the_readme_is_short_and_says_what_was_measured_on_gpus():
+    assert len(README.splitlines()) <= 200
+    says_nothing = "nothing has been measured on a GPU" in " ".join(README.split())
+    assert says_nothing == (gpu_runs.section() == gpu_runs.NOTHING)
 
 
 def test_the_plain_pytorch_example_runs():

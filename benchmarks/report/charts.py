@@ -10,7 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
 from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter  # noqa: E402
+
+from fairseq_transnormer.analysis.figures import plain_log_ticks  # noqa: E402
 
 from .tables import Table, pivot  # noqa: E402
 
@@ -77,12 +78,7 @@ def _panel(axes: Axes, panel: Table, names: list[str]) -> dict[str, object]:
     ticks = list(medians.dropna(axis=1, how="all").columns)
     ticks = ticks[:: -(-len(ticks) // MOST_TICKS) or 1]
     axes.set_xticks(ticks, [str(n) for n in ticks])
-    low, high = axes.get_ylim()
-    if high < 100 * low:
-        # a log scale labels whole powers of ten only
-        few = MaxNLocator(6) if high < 10 * low else LogLocator(subs=(1, 2, 5))
-        axes.yaxis.set_major_locator(few)
-        axes.yaxis.set_major_formatter(ScalarFormatter())
+    plain_log_ticks(axes.yaxis)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.set_title(textwrap.fill(panel.title, 44), fontsize=10)

@@ -3,15 +3,14 @@
     python -m benchmarks report
 
 Reads every JSON file of the results folder and writes a PNG for each and one README.md
-beside them. The same JSON gives the same files. The project's README gets the tables of
-the GPUs in results/gpu.
+beside them. The same JSON gives the same files. docs/benchmarks.md gets the tables
+of the GPUs in results/gpu.
 """
 
 import argparse
 from pathlib import Path
 
 from ..harness import results
-from ..harness.timed_steps import ROOT
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -55,4 +54,4 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(str(error))
     print(f"report: wrote {readme}")
     if folder == results.FOLDER:
-        gpu_runs.write(ROOT / "README.md")
+        gpu_runs.write(gpu_runs.PAGE)

@@ -1,7 +1,8 @@
-"""README's tables of GPUs: from the kernels' runs that gpu_check left, one a device.
+"""The tables of GPUs in docs/benchmarks.md.
 
-A run is results/gpu/DEVICE/kernels.json, as scripts/gpu_check.sh --out
-results/gpu/DEVICE writes it.
+They come from the kernels' runs that gpu_check left, one a device. A run is
+results/gpu/DEVICE/kernels.json, as scripts/gpu_check.sh --out results/gpu/DEVICE writes
+it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from pandas import DataFrame
 from ..harness import results
 from ..harness.markdown import table
 from ..harness.phases import TRAINING
+from ..harness.timed_steps import ROOT
 from ..kernels import targets
 from .sections import measured_kernels, speeds
 
 FOLDER = results.FOLDER.parent / "gpu"
+PAGE = ROOT / "docs/benchmarks.md"
 BEGIN, END = "<!-- measured on GPUs: begin -->", "<!-- measured on GPUs: end -->"
 NOTHING = (
     "**Nothing has been measured on a GPU yet.** `scripts/gpu_check.sh --out "
     "results/gpu/DEVICE`\ndoes that in one command, and `python -m benchmarks report` "
     "then puts its figures here."
 )
-# group and variant, and what the README says of them
+# group and variant, and what the page says of them
 SHOWN = {
     ("norm_attention", "causal"): "NormAttention (phi, LRPE, attention, norm), causal",
     ("block_attention", "softmax causal"): "DiagAttention, softmax, causal",
@@ -31,24 +34,24 @@ SHOWN = {
 
 
 def section(folder: Path = FOLDER) -> str:
-    """What stands between the marks of the README."""
+    """What stands between the marks of the page."""
     paths = sorted(folder.glob("*/kernels.json"))
     return "\n\n".join(map(_of_device, paths)) or NOTHING
 
 
-def write(readme: Path, folder: Path = FOLDER) -> None:
-    """Put the section into the README.
+def write(page: Path, folder: Path = FOLDER) -> None:
+    """Put the section into the page.
 
     Raises:
         ValueError: it has no marks.
     """
-    text = readme.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise ValueError(f"{readme} has no {BEGIN} ... {END}")
+        raise ValueError(f"{page} has no {BEGIN} ... {END}")
     made = f"{before}{begin}\n{section(folder)}\n{end}{after}"
-    readme.write_text(made, encoding="utf-8")
+    page.write_text(made, encoding="utf-8")
 
 
 def _of_device(path: Path) -> str:

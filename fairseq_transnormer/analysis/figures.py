@@ -20,6 +20,27 @@ def save(figure, target: Path) -> None:
     pyplot().close(figure)
 
 
+def plain_log_ticks(axis) -> None:
+    """Ticks with plain figures for a logarithmic axis, of matplotlib's.
+
+    A log scale labels whole powers of ten only, which a short one has not.
+    """
+    from matplotlib import ticker
+
+    low, high = axis.get_view_interval()
+    if high < 10 * low:
+        axis.set_major_locator(ticker.MaxNLocator(6))
+    else:
+        every = (1,) if high > 1000 * low else (1, 2, 5)
+        axis.set_major_locator(ticker.LogLocator(subs=every))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _plain(value)))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if value < 10_000 else f"{value:,.0f}"
+
+
 def named_paths(arguments: list[str]) -> dict[str, Path]:
     """Name -> path of each "NAME=PATH", or of a "PATH", which then is its own name.
 

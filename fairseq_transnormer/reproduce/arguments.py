@@ -222,6 +222,12 @@ def _report(commands) -> None:
     _add_tables(command, "*")
     _add_place(command)
     _add_out(command)
+    command.add_argument(
+        "--from-results",
+        action="store_true",
+        help="write pages and plots anew of the JSON files in the folder of --out, "
+        "without the runs (default of TABLE: those that are there)",
+    )
 
 
 def _execute(commands) -> None:

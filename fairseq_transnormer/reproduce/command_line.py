@@ -17,13 +17,13 @@ from .errors import ReproduceError
 from .fine_tuning import check_name, checkpoint_table
 from .forking import Forks
 from .jobs import Conditions, check_checkpoints, job_of, with_needs
-from .markdown import number
+from .markdown import correlations_of, number
 from .metrics import NotMeasured, RunResults, read_metric
 from .planning import plan_all
 from .presets import Preset, load_preset
 from .processes import Launch, LoggedProcess
 from .progress import Progress
-from .reporting import write_report
+from .reporting import rewrite_report, write_report
 from .results import errors_of
 from .run_figures import seeds_of
 from .runs import Plan, RunFolder
@@ -325,7 +325,12 @@ def _report(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
     tables = load_tables(configs, arguments.tables or ["all"], preset)
-    return _write(tables, arguments, preset)
+    if not arguments.from_results:
+        return _write(tables, arguments, preset)
+    out = arguments.out / preset.name
+    if not arguments.tables:
+        tables = [each for each in tables if (out / f"{each.name}.json").exists()]
+    return _tell(rewrite_report(tables, preset, out), out)
 
 
 def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -> int:
@@ -338,12 +343,18 @@ def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -
         out,
         arguments.command_line,
     )
+    return _tell(all_measured, out)
+
+
+def _tell(all_measured: list[dict[str, Any]], out: Path) -> int:
+    """Print what a report says; its exit code."""
     for measured in all_measured:
         for column, found in measured["agreement"].items():
             if found:
+                spearman = correlations_of(found)[0]
+                ranks = f"Spearman {spearman}, " if spearman else ""
                 print(
-                    f"{measured['table']} {column}: {found['rows']} rows, Spearman "
-                    f"{number(found['spearman']) or '-'}, "
+                    f"{measured['table']} {column}: {found['rows']} rows, {ranks}"
                     f"{len(found['disagreements'])} pairs in another order"
                 )
         if not measured["agreement"]:

@@ -67,8 +67,9 @@ def conditions_of(table: Table, cells: dict, runs: dict[str, Runs]) -> dict[str,
         },
         "unequal": unequal,
         "set_by_hand": _set_by_hand(results),
+        "changed_models": _changed_models(results),
         # the fingerprint tells data apart; folders may move
-        "data": sorted({_data_of(each) for each in results.values()}),
+        "data": sorted(set(filter(None, map(_data_of, results.values())))),
         "seeds": sorted({seed for each in runs.values() for seed in each.seeds}),
     }
 
@@ -145,6 +146,19 @@ def _set_by_hand(results: dict[str, RunResults]) -> dict[str, dict[str, list[str
     return found
 
 
-def _data_of(results: RunResults) -> str:
+def _changed_models(results: dict[str, RunResults]) -> dict[str, list[str]]:
+    """Values of models that are others than their configuration files' -> runs."""
+    found: dict[str, list[str]] = {}
+    for name, each in results.items():
+        changed = get(each.folder.description(), "origin.changed_model") or {}
+        if changed:
+            values = ", ".join(f"{key}: {value}" for key, value in changed.items())
+            found.setdefault(values, []).append(name)
+    return found
+
+
+def _data_of(results: RunResults) -> str | None:
+    """None for a job without data, as a benchmark."""
     description = results.folder.description()
-    return f"{Path(description['data']).name} ({description['data_fingerprint']})"
+    fingerprint = description["data_fingerprint"]
+    return f"{Path(description['data']).name} ({fingerprint})" if fingerprint else None

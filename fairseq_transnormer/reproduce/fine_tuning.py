@@ -27,6 +27,7 @@ from .jobs import (
     MACHINE_KEYS,
     Conditions,
     HydraTrain,
+    changed_model,
     folder_name,
     named_configuration,
     run_name,
@@ -111,6 +112,8 @@ class FineTune:
         start, needs = self._start(cell, conditions, name)
         configuration = self._configuration(cell, conditions, data, start)
         check_model(configuration["model"])
+        named = {key: v for key, v in cell.overrides.items() if key == MODEL}
+        plain = compose(conditions.configs, cell.config, named)
         command = [sys.executable, "-m", FINE_TUNING_RUN, *HYDRA_OPTIONS]
         return Plan(
             name=name,
@@ -125,6 +128,7 @@ class FineTune:
                 "configuration": cell.config,
                 "overrides": cell.overrides,
                 "further_overrides": conditions.overrides_of(TASK),
+                "changed_model": changed_model(configuration, plain),
             },
             # the weights are compared instead
             machine_keys=(*MACHINE_KEYS, CHECKPOINT),

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..checkpoints.files import check_last_checkpoint
 from ..installation import PACKAGE
-from ..launching.configurations import compose, get
+from ..launching.configurations import Configuration, compose, get
 from .corpora import Corpus, Text
 from .errors import ReproduceError
 from .model_check import check_model
@@ -183,6 +183,7 @@ class HydraTrain:
                 "configuration": cell.config,
                 "overrides": cell.overrides,
                 "further_overrides": conditions.overrides_of(task),
+                "changed_model": changed_model(configuration, plain),
             },
             machine_keys=MACHINE_KEYS,
             layout_keys=LAYOUT_KEYS,
@@ -199,6 +200,16 @@ class HydraTrain:
         if cell.conditions is not None:
             return cell.conditions
         return compose(conditions.configs, cell.config, {})["task"]["_name"]
+
+
+def changed_model(configuration: Configuration, plain: Configuration) -> dict[str, Any]:
+    """The values of a run's model that are others than its configuration file's."""
+    before = plain["model"]
+    return {
+        key: value
+        for key, value in configuration["model"].items()
+        if key not in before or before[key] != value
+    }
 
 
 def _conditions(

@@ -4,10 +4,17 @@ from collections.abc import Callable
 from typing import Any
 
 from .progress import duration
+from .ranks import FEWEST_ROWS
 
 
-def table_page(measured: dict[str, Any]) -> str:
-    """The page of one table: figures, order of the rows, runs, conditions."""
+def table_page(measured: dict[str, Any], pictures: dict[str, str]) -> str:
+    """The page of one table: figures, order of the rows, runs, conditions.
+
+    Args:
+        measured: what ``results.measure`` returns, with the report's own entries.
+        pictures: image beside the page -> what it shows.
+    """
+    order = _agreement(measured)
     parts = [
         f"# {measured['title']}",
         measured["task"],
@@ -16,10 +23,10 @@ def table_page(measured: dict[str, Any]) -> str:
         _per_cell("Not complete:", measured, "not_complete"),
         _per_cell("**Missing**, although the runs are finished:", measured, "errors"),
         _attached(measured),
-        "## Order of the rows" if measured["agreement"] else "",
-        _agreement(measured),
-        f"![]({measured['table']}.png)",
-        *(f"![]({image})" for image in measured["images"]),
+        *measured["remarks"],
+        "## Order of the rows" if order else "",
+        order,
+        *(f"![{shows}]({image})" for image, shows in pictures.items()),
         _sweep(measured),
         "## Runs",
         _runs(measured),
@@ -36,10 +43,11 @@ def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str
     lines = [
         f"# Tables, preset `{preset}`",
         "",
-        description + ".",
+        description[:1].upper() + description[1:] + ".",
         "",
-        "| table | column | figures | Spearman | Kendall | pairs in another order |",
-        "|---|---|--:|--:|--:|--:|",
+        "| table | column | figures | Spearman | Kendall | pairs in another order "
+        "| updates | data |",
+        "|---|---|--:|--:|--:|--:|--:|---|",
     ]
     for measured in tables:
         # a table without an order to compare has its first column's figures
@@ -48,16 +56,40 @@ def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str
             cells = [row[column] for row in measured["rows"].values()]
             there = sum(cell["measured"] is not None for cell in cells)
             correlations = (
-                [number(found["spearman"]), number(found["kendall"])]
-                + [str(len(found["disagreements"]))]
+                [*correlations_of(found), str(len(found["disagreements"]))]
                 if found
                 else ["", "", ""]
             )
+            conditions = [updates_of(measured), _names_of_data(measured)]
             lines.append(
                 f"| [{measured['title']}]({measured['table']}.md) | {column} | "
-                f"{there} of {len(cells)} | {' | '.join(correlations)} |"
+                f"{there} of {len(cells)} | {' | '.join(correlations + conditions)} |"
             )
     return "\n".join(lines) + "\n"
+
+
+def correlations_of(found: dict[str, Any]) -> list[str]:
+    """Spearman's and Kendall's; of fewer rows they say nothing and are empty."""
+    if found["rows"] < FEWEST_ROWS:
+        return ["", ""]
+    return [number(found[name]) or "-" for name in ("spearman", "kendall")]
+
+
+def updates_of(measured: dict[str, Any]) -> str:
+    """How many the finished runs had: one figure, or the fewest and the most."""
+    runs = [run for seeds in measured["runs"].values() for run in seeds.values()]
+    # of a run's log the last line may be some updates before its end
+    equal = measured["conditions"]["equal"].get("optimization.max_update")
+    found = {equal or int(run["updates"]) for run in runs if run["updates"]}
+    if not found:
+        return ""
+    return " to ".join(f"{each:,}" for each in sorted({min(found), max(found)}))
+
+
+def _names_of_data(measured: dict[str, Any]) -> str:
+    """Without the fingerprints, which the table's page has."""
+    names = [each.rpartition(" (")[0] for each in measured["conditions"]["data"]]
+    return ", ".join(dict.fromkeys(names))
 
 
 def number(value: float | None, sign: bool = False) -> str:
@@ -144,26 +176,33 @@ def _attached(measured: dict[str, Any]) -> str:
 def _agreement(measured: dict[str, Any]) -> str:
     parts = []
     for column, found in measured["agreement"].items():
+        printed = [row[column]["paper"] for row in measured["rows"].values()]
+        if not any(figure is not None for figure in printed):
+            continue
         if found is None:
             parts.append(f"**{column}**: fewer than two rows to compare.")
             continue
         pairs = found["disagreements"]
         verdict = (
-            f"{len(pairs)} pairs of rows stand the other way round"
+            f"{_pairs(pairs)} of rows the other way round"
             if pairs
-            else "no pair of rows stands the other way round"
+            else "no pair of rows the other way round"
             if found["ties"]
             else "the paper's order"
         )
         if found["ties"]:
-            verdict += f", {len(found['ties'])} pairs are equal here"
-        parts.append(
-            f"**{column}**: {verdict}. Spearman {number(found['spearman']) or '-'}, "
-            f"Kendall {number(found['kendall']) or '-'}, {found['rows']} rows."
-        )
+            verdict += f", {_pairs(found['ties'])} equal here"
+        spearman, kendall = correlations_of(found)
+        ranks = f"Spearman {spearman}, Kendall {kendall}, " if spearman else ""
+        few = "" if spearman else ", too few for a rank correlation"
+        parts.append(f"**{column}**: {verdict}. {ranks}{found['rows']} rows{few}.")
         if pairs:
             parts.append("\n".join(_disagreement(pair) for pair in pairs))
     return "\n\n".join(parts)
+
+
+def _pairs(found: list) -> str:
+    return f"{len(found)} pair{'s' if len(found) > 1 else ''}"
 
 
 def _disagreement(pair: dict[str, Any]) -> str:
@@ -243,6 +282,10 @@ def _conditions(measured: dict[str, Any]) -> str:
         of = cells[measured["columns"].index(column)].get("mean_of")
         if of:
             lines.append(f"* {column}: mean of {', '.join(of)}")
+    for values, names in conditions["changed_models"].items():
+        lines.append(
+            f"* model, beside its configuration file: {values} ({', '.join(names)})"
+        )
     for key, values in conditions["set_by_hand"].items():
         shown = "; ".join(
             f"{value} ({', '.join(names)})" for value, names in values.items()

@@ -3,6 +3,8 @@
 from itertools import combinations
 from typing import Any
 
+FEWEST_ROWS = 4  # whose rank correlation is worth printing
+
 
 def agreement(
     paper: dict[str, float], measured: dict[str, float], deviation: dict[str, float]

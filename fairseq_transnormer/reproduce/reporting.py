@@ -13,6 +13,7 @@ from .execution import log_tail
 from .jobs import Conditions, filled
 from .markdown import overview, table_page
 from .plots import plot_bubbles, plot_sweep, plot_table
+from .presets import Preset
 from .results import measure
 from .runs import RunFolder
 from .tables import Table
@@ -45,21 +46,70 @@ def write_report(
         measured = measure(table, conditions, runs_dir)
         measured |= {"preset": conditions.preset.name, "command": command}
         measured["images"] = _figure(table, measured, runs_dir, out)
-        if table.sweep:
-            measured["images"].append(f"{table.name}_sweep.png")
-            plot_sweep(measured, out / measured["images"][-1])
         measured["attached"] = _attached(table, measured, runs_dir, out)
-        bubbles = out / f"{table.name}_bubbles.png"
-        if table.bubbles and plot_bubbles(measured, table.bubbles, bubbles):
-            measured["images"].append(bubbles.name)
+        measured["remarks"] = []
         write_json(out / f"{table.name}.json", measured)
-        write_text(out / f"{table.name}.md", table_page(measured))
-        plot_table(measured, out / f"{table.name}.png")
+        _write_page(table, measured, out)
         all_measured.append(measured)
-    preset = conditions.preset
+    _write_overview(conditions.preset, out)
+    return all_measured
+
+
+def rewrite_report(
+    tables: list[Table], preset: Preset, out: Path
+) -> list[dict[str, Any]]:
+    """Write pages and pictures anew of the JSON files that reports left.
+
+    Figures, conditions and ``remarks``, which are added to a JSON file by hand, are the
+    files'; titles and what stands below them are those of the tables today.
+
+    Raises:
+        ReproduceError: a table has no such file, or one of another form; nothing has
+            been written then.
+    """
+    reported = {each["table"]: each for each in _reported(out, preset.name)}
+    found = []
+    for table in tables:
+        path = out / f"{table.name}.json"
+        if table.name not in reported:
+            there = ", ".join(reported) or "none"
+            raise ReproduceError(
+                f"{path}: no report of preset {preset.name}; reported there: {there}"
+            )
+        measured = reported[table.name] | {"title": table.title, "task": table.task}
+        try:
+            table_page(measured, {})
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ReproduceError(
+                f"{path}: of another form ({error!r}); report it from its runs"
+            ) from error
+        found.append(measured)
+    for table, measured in zip(tables, found, strict=True):
+        _write_page(table, measured, out)
+    _write_overview(preset, out)
+    return found
+
+
+def _write_page(table: Table, measured: dict[str, Any], out: Path) -> None:
+    """The table's pictures, and its page with those that there are."""
+    pictures = {}
+    name = f"{table.name}.png"
+    if plot_table(measured, out / name):
+        pictures[name] = f"{table.title}: the rows' figures and learning curves"
+    for image in measured["images"]:
+        pictures[image] = f"{table.title}: {Path(image).stem}"
+    name = f"{table.name}_sweep.png"
+    if table.sweep and plot_sweep(measured, out / name):
+        pictures[name] = f"{table.title}: the values of the sweep"
+    name = f"{table.name}_bubbles.png"
+    if table.bubbles and plot_bubbles(measured, table.bubbles, out / name):
+        pictures[name] = f"{table.title}: {', '.join(table.bubbles.values())}"
+    write_text(out / f"{table.name}.md", table_page(measured, pictures))
+
+
+def _write_overview(preset: Preset, out: Path) -> None:
     page = overview(_reported(out, preset.name), preset.name, preset.description)
     write_text(out / "README.md", page)
-    return all_measured
 
 
 def _reported(out: Path, preset: str) -> list[dict[str, Any]]:

@@ -81,7 +81,8 @@ def test_from_pre_training_to_labels(place, capsys, monkeypatch):
     assert cells["AVG"]["measured"] == pytest.approx(expected)
     assert cells["AVG"]["difference"] == pytest.approx(expected - 70)
     assert cells["params_m"]["measured"] > 0
-    assert (place / "out/tiny/one_sweep.png").stat().st_size > 5_000
+    # one value of the sweep was run: nothing to compare
+    assert not (place / "out/tiny/one_sweep.png").exists()
 
     capsys.readouterr()
     start = place / "runs/tiny/blm_t2/seed1/checkpoints/checkpoint_best.pt"

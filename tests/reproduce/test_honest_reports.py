@@ -7,8 +7,11 @@ import shutil
 import pytest
 import yaml
 
+from fairseq_transnormer.launching.configurations import compose
 from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.jobs import changed_model
 from fairseq_transnormer.reproduce.metrics import RunResults, read_metric
+from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.ranks import agreement
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import assert_names, lines_naming
@@ -217,9 +220,27 @@ def test_seeds_of_one_row_are_of_one_model(report):
 def test_what_was_set_by_hand_is_told(report):
     run = report.add("blm_t1", 7.0)
     origin = {"further_overrides": {"optimization.max_update": 1500}}
+    origin["changed_model"] = {"ffn_dim": 170, "num_heads": 1}
     rewrite(run, "run.json", origin=origin)
     _, page = report()
     assert_names(page, "optimization.max_update", "1500 (smoke/blm_t1/seed1)")
+    assert_names(page, "ffn_dim: 170, num_heads: 1 (smoke/blm_t1/seed1)")
+
+
+def test_a_plan_says_what_it_changes_of_the_model():
+    """The preset's widths, and the row's own values."""
+    configuration = compose(CONFIGS, "blm", {"model": "blm_t1"})
+    plain = compose(CONFIGS, "blm", {"model": "blm_t1"})
+    assert changed_model(configuration, plain) == {}
+    load_preset(CONFIGS, "small").scale(configuration["model"], "masked_lm")
+    configuration["model"]["block_size"] = 32
+    changed = changed_model(configuration, plain)
+    assert changed == {
+        "block_size": 32,
+        "embed_dim": 64,
+        "ffn_dim": 170,
+        "num_heads": 1,
+    }
 
 
 def test_rows_that_are_equal_are_not_in_the_papers_order(report):

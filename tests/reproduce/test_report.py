@@ -2,15 +2,18 @@
 
 import json
 import math
+import shutil
 
 import pytest
 import yaml
 
+from fairseq_transnormer.reproduce import reporting
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.metrics import NotMeasured, RunResults, read_metric
 from fairseq_transnormer.reproduce.ranks import agreement
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import lines_naming, refuses
+from tests.paths import ROOT
 
 from .stand_in import finished_run
 
@@ -37,7 +40,6 @@ def reported(tmp_path):
         options = ["--preset", preset, "--runs-dir", str(tmp_path / "runs")]
         assert main(["report", "table11", *options, "--out", str(out)]) == 0
         folder = out / preset
-        assert (folder / "table11.png").stat().st_size > 10_000
         assert "table11.md" in (folder / "README.md").read_text()
         measured = json.loads((folder / "table11.json").read_text())
         return measured, (folder / "table11.md").read_text()
@@ -56,6 +58,7 @@ def test_paper_measured_and_difference(reported):
     assert "| 64 | 3.82 | 7.00 | 3.81 |  |" in page
     found = measured["agreement"]["T1"]
     assert (found["spearman"], found["kendall"], found["disagreements"]) == (1, 1, [])
+    assert "Spearman" not in page  # of three rows
     assert measured["agreement"]["T2"] is None
     assert "smoke/blm_t2 | | not run" in page
     run = measured["runs"]["smoke/blm_t1"]["1"]
@@ -310,3 +313,57 @@ def test_a_tables_own_figure_is_made_of_its_finished_rows(tmp_path):
     seen = (tmp_path / "results" / "smoke" / "mine" / "seen").read_text()
     assert "'data'" in seen and "T2=" in seen and "T1=" not in seen
     assert "blm_t2/seed1/checkpoints/checkpoint_best.pt" in seen
+
+
+def test_pages_are_written_anew_from_their_json(tmp_path, capsys):
+    """Without runs: the same page, with what was remarked in the JSON by hand."""
+    runs = tmp_path / "runs"
+    for size, ppl in ((32, 8.0), (64, 7.0)):
+        name = "blm_t1" + (f"+block_size={size}" if size != 64 else "")
+        finished_run(runs / "smoke" / name / "seed1", CONFIGURATION, ppl)
+    out = ["--preset", "smoke", "--out", str(tmp_path / "out")]
+    assert main(["report", "table11", *out, "--runs-dir", str(runs)]) == 0
+    shutil.rmtree(runs)
+    folder = tmp_path / "out" / "smoke"
+    page, overview = folder / "table11.md", folder / "README.md"
+    before = {path: path.read_bytes() for path in (page, overview)}
+    picture = (folder / "table11.png").read_bytes()
+    for path in (page, overview, folder / "table11.png"):
+        path.unlink()
+    assert main(["report", "--from-results", *out]) == 0
+    assert {path: path.read_bytes() for path in before} == before
+    assert (folder / "table11.png").read_bytes() == picture
+    content = json.loads((folder / "table11.json").read_text())
+    content["remarks"] = ["Measured on a Monday."]
+    (folder / "table11.json").write_text(json.dumps(content))
+    assert main(["report", "table11", "--from-results", *out]) == 0
+    assert "\nMeasured on a Monday.\n" in page.read_text()
+
+    # what is not there, or of another form: one line, and nothing is written
+    written = page.read_bytes()
+    capsys.readouterr()
+    assert main(["report", "table11", "table1", "--from-results", *out]) == 2
+    assert lines_naming(
+        capsys.readouterr().err, "table1.json", "reported there: table11"
+    )
+    del content["conditions"]
+    (folder / "table11.json").write_text(json.dumps(content))
+    assert main(["report", "table11", "--from-results", *out]) == 2
+    assert lines_naming(capsys.readouterr().err, "table11.json", "'conditions'")
+    assert page.read_bytes() == written
+
+
+def test_the_pages_in_results_are_those_of_their_json(tmp_path, monkeypatch):
+    def is_there(measured, *others):
+        return (ROOT / "results/tables/small" / others[-1].name).exists()
+
+    for plot in ("plot_table", "plot_sweep", "plot_bubbles"):
+        monkeypatch.setattr(reporting, plot, is_there)
+    folder = shutil.copytree(ROOT / "results/tables/small", tmp_path / "small")
+    assert main(["report", "--from-results", "--preset", "small",
+                 "--out", str(tmp_path)]) == 0  # fmt: skip
+    pages = sorted(folder.glob("*.md"))
+    assert len(pages) > 10
+    for page in pages:
+        made = ROOT / "results/tables/small" / page.name
+        assert page.read_text() == made.read_text(), page.name

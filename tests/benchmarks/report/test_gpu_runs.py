@@ -1,7 +1,8 @@
-"""README's tables of GPUs."""
+"""The tables of GPUs in docs/benchmarks.md."""
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -9,14 +10,12 @@ from benchmarks.harness.phases import GRAPH, LAUNCHED
 from benchmarks.kernels.targets import KERNEL
 from benchmarks.report import gpu_runs
 from tests.benchmarks.kernels.test_targets import norm, run
-from tests.paths import ROOT
 
 
-def test_the_readme_has_the_runs_of_the_results_folder(tmp_path):
-    readme = tmp_path / "README.md"
-    shutil.copy(ROOT / "README.md", readme)
-    gpu_runs.write(readme)
-    assert readme.read_text() == (ROOT / "README.md").read_text()
+def test_the_page_has_the_runs_of_the_results_folder(tmp_path):
+    page = shutil.copy(gpu_runs.PAGE, tmp_path)
+    gpu_runs.write(Path(page))
+    assert Path(page).read_text() == gpu_runs.PAGE.read_text()
 
 
 def test_a_run_becomes_a_table(tmp_path):
@@ -33,7 +32,7 @@ def test_a_run_becomes_a_table(tmp_path):
     made = gpu_runs.section(folder)
     assert "| ours (triton) | 50% (2) | 100% (1) |" in made
     assert "2.00x (causal, n = 512): met" in made
-    readme = tmp_path / "README.md"
-    readme.write_text("no marks")
-    with pytest.raises(ValueError, match="README.md"):
-        gpu_runs.write(readme, folder)
+    page = tmp_path / "page.md"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="page.md"):
+        gpu_runs.write(page, folder)
