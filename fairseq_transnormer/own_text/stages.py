@@ -45,7 +45,7 @@ class Run:
 
     @property
     def log(self) -> Path:
-        return self.dest / "train.log"
+        return self.dest / "output.log"
 
     @property
     def scores(self) -> Path:
@@ -133,7 +133,7 @@ def generating(run: Run, prompts: Sequence[str]) -> list[str]:
 def plotting(run: Run, name: str, target: Path) -> list[str]:
     """Draws the losses, and what else the log has."""
     return [
-        *("python", "-m", MODULE, "analyse", "run_curves", f"{name}={run.log}"),
+        *("python", "-m", MODULE, "analyse", "run_curves", f"{name}={run.checkpoints}"),
         *("--plot", str(target)),
     ]
 

@@ -108,7 +108,7 @@ def test_every_stage_is_done_once(folder, run, quick, tmp_path):
     assert code == 0 and len(quick) == 3
     made = {path.name for path in (tmp_path / "run").iterdir()}
     assert made == {
-        *("own_text.json", "text", "data-bin", "checkpoints", "train.log"),
+        *("own_text.json", "text", "data-bin", "checkpoints", "output.log"),
         *("scores.json", "generated.txt", "curves.png"),
     }
     for rule in ("xz", "unigram", "bigram", "T2"):
