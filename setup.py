@@ -28,7 +28,10 @@ EXTRAS = {
     ],
     "export": ["safetensors", "sentencepiece"],
     # device_map and the Trainer of transformers ask for accelerate
-    "hf": ["accelerate", "safetensors", "sentencepiece", "transformers>=5.23,<6"],
+    "hf": [
+        *("accelerate", "safetensors", "sentencepiece", "tokenizers"),
+        "transformers>=5.23,<6",
+    ],
     "monitor": ["tensorboardX"],
     # tables, analyses, plots
     "reproduce": ["matplotlib", "pandas>=2.1", "pyyaml", "scikit-learn", "scipy"],

@@ -1,10 +1,13 @@
 """The tables of the documentation are the command's."""
 
+import pytest
+
 from fairseq_transnormer.analysis import systems
 from fairseq_transnormer.modules.systems import SYSTEMS
 from tests.paths import DOCS
 
 
+@pytest.mark.slow
 def test_the_documentation_has_the_tables():
     for page, table in (
         ("systems.md", systems.language_models()),

@@ -16,6 +16,7 @@ WORSE = {"lr": 0.5, "warmup_updates": 1, "save_interval_updates": 4, "batch_size
 WORSE["max_update"] = 90  # less than an epoch
 
 
+@pytest.mark.slow
 def test_patience_counts_on(training):
     """Killed after the first of three validations without a better loss."""
     whole, run = training(patience=3, **WORSE), training(patience=3, **WORSE)

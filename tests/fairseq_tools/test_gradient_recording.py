@@ -61,6 +61,7 @@ def test_a_resumed_run_appends_to_its_file(data_bin, tmp_path, logged_by):
     assert series.norm_of().tolist() == pytest.approx(whole, abs=6e-4)
 
 
+@pytest.mark.slow
 def test_two_workers_record_the_reduced_gradient_once(data_bin, tmp_path, logged_by):
     options = {"max_update": 3, "batch_size": 4, "dropout": 0}
     logged_by(data_bin, ARCH, tmp_path / "one", "--update-freq", 2, **options)

@@ -342,6 +342,7 @@ def test_wrong_flags_are_told_before_anything_starts(data, capsys):
         command_refuses(command_line.main, arguments, capsys, *parts)
 
 
+@pytest.mark.slow
 def test_the_script_trains_and_resumes(data, tmp_path):
     """One update of 128 sequences on the CPU, then a second by the script itself."""
     options = ["--gpus", 0, "--data", data, *TINY]

@@ -221,7 +221,7 @@ def test_what_a_preset_leaves_out():
         return {table.name for table in tables}
 
     assert {"table5", "topics"} <= names("smoke")
-    assert names("smoke") - names("small") == {"table5", "precision"}
+    assert names("smoke") - names("small") == {"table5", "precision", "tnl"}
     assert names("smoke") - names("paper") == {"topics", "precision"}
     small = load_preset(CONFIGS, "small")
     assert load_tables(CONFIGS, ["table5"], small)[0].sweep == {

@@ -181,6 +181,7 @@ def test_a_damaged_measurement_is_named(tmp_path, text, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_figures_are_read_from_the_rows_of_one_measurement(tmp_path):
     folder = tmp_path / "runs" / "smoke" / "lra_speed" / "seed1"
     out_of_memory = {"contestant": "LS", "phase": "training", "length": 2048}

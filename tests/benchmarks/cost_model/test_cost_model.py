@@ -270,6 +270,7 @@ def test_memory_is_a_line_over_the_batch():
         assert found == pytest.approx(line.model + size * line.sequence, rel=0.01)
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_within_what_the_document_states():
     """Steps of small models on a CPU core, worked out from that core's rates."""
     run = results.read(ROOT / command.FOLDER / "cpu.json")
@@ -297,6 +298,7 @@ def test_steps_are_measured(tmp_path, monkeypatch, capsys):
     assert found.model == TINY and found.pass_bytes == pytest.approx(1, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     small = Run("small", TINY._replace(dtype="bfloat16"), 16, 1, 10)
     monkeypatch.setattr(command, "PAPER", [small] * 5)

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.harness import results
 from benchmarks.harness.command_line import benchmark_parser
 from benchmarks.report import command as report
+from benchmarks.report import page
 from benchmarks.training import compare_models
 from tests.messages import assert_names, refuses
 
@@ -55,7 +56,7 @@ def test_an_earlier_run_is_replaced(tmp_path):
 
 
 def test_a_page_of_somebody_else_is_refused(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(report, "section", lambda run, image: "a section")
+    monkeypatch.setattr(page, "section", lambda run, image: "a section")
     readme = tmp_path / "README.md"
     readme.write_text("# My results\n")
     results.write(tmp_path / "kernels.json", **RUN)
