@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -54,8 +55,14 @@ def test_every_room_is_installed():
 @pytest.mark.slow
 def test_a_wheel_has_what_its_commands_need(tmp_path):
     """All files of the packages, the configurations, and a training that begins."""
-    build = [*("-m", "build", "--wheel", "--no-isolation", "--outdir"), tmp_path, ROOT]
-    run_python(*build, cwd=tmp_path)
+    # setuptools writes into the folder that it builds, what would then be found first
+    source = tmp_path / "source"
+    for name in (*PACKAGES, "configs"):
+        shutil.copytree(ROOT / name, source / name)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [*("-m", "build", "--wheel", "--no-isolation", "--outdir"), tmp_path]
+    run_python(*build, source, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())
