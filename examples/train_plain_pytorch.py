@@ -179,8 +179,10 @@ class Trainer:
 
     def save(self) -> None:
         """Write the checkpoint, laid out as fairseq's are."""
-        task = {"_name": "language_modeling", "data": str(self.args.data.resolve())}
-        model = {"_name": self.args.arch, **self.config}
+        args = self.args
+        task = {"_name": "language_modeling", "data": str(args.data.resolve())}
+        task["tokens_per_sample"] = args.tokens_per_sample
+        model = {"_name": args.arch, **self.config}
         done = {"num_updates": self.updates, "lr_scheduler_state": {}}
         state = {"cfg": {"model": model, "task": task}, "optimizer_history": [done]}
         state["extra_state"] = self.settings | {"train_iterator": None}

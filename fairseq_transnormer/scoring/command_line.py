@@ -168,7 +168,7 @@ class _Report:
         if self.json:
             self.made_with["weights"] = weights_fingerprint(args.path)
         self.is_carried = scorer.context.window is None
-        self.trained_length = scorer.trained_length
+        self.trained_length = scorer.trained_length if self.is_carried else None
         self.longest = 0
         self._waiting: list[tuple[dict, TextScore]] = []
         self._begun = False

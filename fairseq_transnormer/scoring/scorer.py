@@ -200,8 +200,18 @@ class TextScorer:
 
     @property
     def trained_length(self) -> int:
-        """Tokens of the training's sequences."""
-        return min(self.scorer.longest, self.hub.cfg.task.tokens_per_sample)
+        """Tokens of the training's sequences.
+
+        Raises:
+            ScoringError: the checkpoint does not say.
+        """
+        length = self.hub.cfg.task.get("tokens_per_sample")
+        if length is None:
+            raise ScoringError(
+                "the checkpoint's task has no tokens_per_sample, the training's length "
+                "of sequences; allowed: a window of N tokens (--window N)"
+            )
+        return min(self.scorer.longest, length)
 
     def _check_context(self) -> None:
         window, scorer = self.context.window, self.scorer

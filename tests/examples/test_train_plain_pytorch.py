@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.data import data_utils
 
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import LOG
 from fairseq_transnormer.export import load_exported
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import TextGenerator
+from fairseq_transnormer.scoring import Context, ScoringError, TextScorer
 from tests.forked_trainings import Training, logged
 from tests.messages import process_refuses, refuses
 from tests.paths import ROOT
@@ -229,3 +231,27 @@ def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
     assert loss / tokens / math.log(2) == pytest.approx(valid, rel=1e-5)
     (result,) = TextGenerator.from_checkpoint(last).generate(["word1 word2"], beam=1)
     assert result.text.startswith("word1 word2")
+
+
+def test_the_checkpoint_scores_as_it_was_validated(trained, data, tmp_path):
+    """In windows of the training's length, without being told."""
+    scorer = TextScorer.from_checkpoint(trained(1) / "checkpoint_last.pt")
+    lines = data_utils.load_indexed_dataset(str(data / "valid"))
+    text = "".join(f"{scorer.dictionary.string(line)}\n" for line in lines)
+    (tmp_path / "valid.txt").write_text(text)
+    found = scorer.score_file(tmp_path / "valid.txt")
+    valid = records(trained(1), "valid")[-1]["valid_loss"]
+    measured = -found.log_prob / found.tokens / math.log(2)
+    assert measured == pytest.approx(valid, rel=1e-5)
+
+
+def test_a_checkpoint_without_a_length_needs_a_window(trained, tmp_path):
+    last = trained(1) / "checkpoint_last.pt"
+    state = torch.load(last, weights_only=False)
+    del state["cfg"]["task"]["tokens_per_sample"]
+    torch.save(state, tmp_path / "earlier.pt")
+    with refuses(ScoringError, "tokens_per_sample", "--window"):
+        TextScorer.from_checkpoint(tmp_path / "earlier.pt")
+    scorer = TextScorer.from_checkpoint(tmp_path / "earlier.pt", context=Context(32))
+    expected = TextScorer.from_checkpoint(last).score(["word1 word2"])
+    assert scorer.score(["word1 word2"]) == expected
