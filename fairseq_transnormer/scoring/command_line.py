@@ -28,6 +28,7 @@ ALL = "all"
 UNITS_AT_ONCE = 1024
 COLUMNS = ("log-prob.", "tokens", "words", "bytes", "unknown", "ppl/token", "ppl/word")
 COLUMNS += ("bits/byte",)
+WIDTH = 11
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -206,7 +207,7 @@ class _Report:
         if not self._begun and not self.json:
             kind = "pseudo-log-likelihood" if self.is_masked else "log-probability"
             print(f"{kind} in nats; context: {self.made_with['context']}")
-            print("".join(f"{name:>12}" for name in COLUMNS))
+            print("".join(f" {name:>{WIDTH}}" for name in COLUMNS))
         self._begun = True
         for name, score in self._waiting:
             if self.json:
@@ -226,8 +227,8 @@ def _print_json(content: dict) -> None:
 def _print_row(score: TextScore, name: str) -> None:
     counts = (score.tokens, score.words, score.bytes, score.unknown)
     ratios = (score.perplexity, score.word_perplexity, score.bits_per_byte)
-    shown = [f"{score.log_prob:12.3f}", *(f"{each:12,}" for each in counts)]
+    shown = [f"{score.log_prob:.3f}", *(f"{each:,}" for each in counts)]
     for ratio, digits in zip(ratios, (2, 2, 4), strict=True):
         value = "-" if ratio is None else f"{ratio:,.{digits}f}"
-        shown.append(f"{value:>12}")
-    print("".join(shown), f" {name}")
+        shown.append(value if len(value) <= WIDTH else f"{ratio:.4e}")
+    print("".join(f" {each:>{WIDTH}}" for each in shown), f" {name}")

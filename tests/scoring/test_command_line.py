@@ -250,3 +250,15 @@ def test_scores_add_up():
     assert one + two == TextScore(-8.0, 10, 3, 7, 30, 1)
     assert TextScore().perplexity is None and TextScore().bits_per_byte is None
     assert TextScore(-1e6, 2).perplexity == float("inf")
+
+
+@pytest.mark.parametrize("nats", [20, 120, 3000])
+def test_columns_stay_apart(capsys, nats):
+    """Perplexities a word of an untrained model have any number of digits."""
+    found = TextScore(-float(nats), 10, 1, 4, 20, 0)
+    command_line._print_row(found, "a.txt")
+    *figures, name = capsys.readouterr().out.split()
+    assert name == "a.txt"
+    assert len(figures) == len(command_line.COLUMNS)
+    shown = figures[command_line.COLUMNS.index("ppl/word")].replace(",", "")
+    assert float(shown) == pytest.approx(found.word_perplexity, rel=1e-3)
