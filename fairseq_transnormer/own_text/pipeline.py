@@ -116,9 +116,16 @@ class Pipeline:
         """Do what is not done yet.
 
         Raises:
-            OwnTextError: a stage failed, or the training was asked to stop.
+            OwnTextError: DIR cannot be written, a stage failed, or the training was
+                asked to stop.
         """
-        self._write_record()
+        try:
+            self._write_record()
+        except OSError as error:
+            raise OwnTextError(
+                f"--dest {self.run.dest}: cannot be written ({error.strerror}); "
+                "allowed: a folder that can be made"
+            ) from error
         for name, stage in (
             ("split", self._split),
             ("encode", self._encode),

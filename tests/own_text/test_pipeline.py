@@ -255,6 +255,13 @@ def test_folders_that_do_not_do(run, quick, tmp_path, content, parts):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_place_that_cannot_be_made(folder, capsys):
+    """Not even root makes folders in /proc."""
+    words = [folder, "--dest", "/proc/mine"]
+    parts = ("--dest", "/proc/mine", "cannot be written", "allowed")
+    command_refuses(command_line.main, words, capsys, *parts)
+
+
 def test_places_that_do_not_do(folder, capsys, tmp_path):
     foreign = tmp_path / "foreign"
     foreign.mkdir()
