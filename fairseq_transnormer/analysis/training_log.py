@@ -26,6 +26,11 @@ _AT_THE_END = re.compile(
 )
 Records = dict[str, list[dict]]
 
+ALLOWED = (
+    "train.log of a run, or a log of fairseq-train with --log-format json, simple or "
+    "tqdm, with a record of log_interval updates or an epoch"
+)
+
 
 def log_of(path: Path) -> Path:
     """The log that a file is, or that a folder has: train.log, by its checkpoints."""
@@ -42,9 +47,11 @@ def read_training_log(path: Path) -> Records:
     those of whole epochs as "train_inner".
 
     Raises:
-        ValueError: the log has no record of training.
+        ValueError: there is no such log, or it has no record of training.
     """
     path = log_of(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; allowed: {ALLOWED}")
     records = _parse(path.read_text(encoding="utf-8", errors="replace"))
     epochs = records.pop("train")
     if not records["train_inner"]:
@@ -53,11 +60,7 @@ def read_training_log(path: Path) -> Records:
             for record in epochs
         ]
     if not records["train_inner"]:
-        raise ValueError(
-            f"{path}: no training records; allowed: train.log of a run, or a log of "
-            "fairseq-train with --log-format json, simple or tqdm, of log_interval "
-            "updates or an epoch at least"
-        )
+        raise ValueError(f"{path}: no training records; allowed: {ALLOWED}")
     return records
 
 

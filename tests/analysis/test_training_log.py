@@ -99,7 +99,9 @@ def test_a_log_of_epochs_alone(logged, tmp_path):
     }
 
 
-def test_fairseqs_bar(tmp_path, capsys):
+def test_fairseqs_bar(tmp_path, capsys, caplog):
+    # shown to those who see its other lines
+    caplog.set_level(logging.INFO, "fairseq")
     bar = progress_bar.TqdmProgressBar(range(4), epoch=3)
     bar.tqdm.mininterval, bar.tqdm.miniters = 0, 1
     rows = iter(EXPECTED["train_inner"])
