@@ -134,7 +134,7 @@ def digits(record: dict, *names: str) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_losses_are_fairseqs(trained, data, tmp_path, workers):
     options = SETTINGS | FAIRSEQ_ONLY | {"update-freq": 4 // workers}
     oracle = Training(

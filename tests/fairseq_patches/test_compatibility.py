@@ -28,7 +28,7 @@ assert "torch._dynamo" not in sys.modules
 @pytest.mark.parametrize(
     "first",
     [
-        "fairseq_transnormer.generation",
+        pytest.param("fairseq_transnormer.generation", marks=pytest.mark.slow),
         # in a process that fairseq has started
         "fairseq_transnormer.fairseq_patches.stopping",
         pytest.param("fairseq_transnormer.ops", marks=pytest.mark.slow),

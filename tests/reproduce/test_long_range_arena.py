@@ -240,6 +240,7 @@ def finished_arena(folder: Path, accuracy: float) -> None:
     (folder / "train.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_figure_1_of_the_tasks_that_a_preset_trains(tmp_path):
     """Of the smoke preset: ListOps alone."""
     runs = tmp_path / "runs" / "smoke"
