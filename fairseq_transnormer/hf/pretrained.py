@@ -88,7 +88,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         model, report = super().from_pretrained(
             name, *args, output_loading_info=True, **kwargs
         )
-        # a head may be new, or left behind
+        # a head may be new, or left out
         missing = _but_head(report["missing_keys"])
         unexpected = _but_head(report["unexpected_keys"])
         if missing or unexpected:

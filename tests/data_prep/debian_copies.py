@@ -11,11 +11,11 @@ Heading of the page
 ===================
 
 The function :c:func:`kmalloc` takes a *size* and ``flags``, see `the page <x.html>`_.
-It goes on here::
+It continues here::
 
     code that is left out of the text
 
-A paragraph behind the code, number {number}, which is kept here.
+A paragraph after the code, number {number}, which is kept here.
 """
 HTML = """<html><head><title>No title in the text here</title></head><body>
 <div class="navheader"><p>Go to the previous page of this book</p></div>

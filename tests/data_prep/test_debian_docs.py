@@ -28,7 +28,7 @@ def test_text_without_markup_and_no_document_in_two_splits(unpacked, tmp_path):
     texts, manifest = made(tmp_path / "text", unpacked)
     everything = "".join(texts.values())
     assert (
-        "The function kmalloc takes a size and flags, see the page. It goes on here:"
+        "The function kmalloc takes a size and flags, see the page. It continues here:"
         in everything
     )
     assert "Words of the page 7 with a name are kept in one line." in everything

@@ -29,7 +29,7 @@ class Both(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """A trained model behind our generator and behind transformers."""
+    """A trained model in our generator and in transformers."""
 
     generator: TextGenerator
     model: nn.Module
