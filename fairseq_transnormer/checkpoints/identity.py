@@ -78,15 +78,7 @@ def check_dictionary_file(dictionary: Path) -> None:
         (folder, dictionary.name),
         (folder.parent, f"{folder.name}/{dictionary.name}"),
     ):
-        reported = _reported(place / REPORT, name)
-        if reported is None:
-            continue
-        found = file_sha256(dictionary)
-        if found != reported:
-            raise CheckpointError(
-                f"{dictionary}: changed after the data was prepared: its SHA-256 is "
-                f"{found}; allowed, by {place / REPORT}: {reported}"
-            )
+        check_reported_file(place, name, dictionary)
 
 
 def check_reported_file(folder: Path, name: str, file: Path) -> None:
@@ -106,8 +98,8 @@ def check_reported_file(folder: Path, name: str, file: Path) -> None:
     found = file_sha256(file)
     if found != reported:
         raise CheckpointError(
-            f"{file}: not the {name} of {folder}: its SHA-256 is {found}; allowed, by "
-            f"{folder / REPORT}: {reported}"
+            f"{file}: not the {name} with which {folder} was prepared, or changed "
+            f"since: its SHA-256 is {found}; allowed, by {folder / REPORT}: {reported}"
         )
 
 
