@@ -25,10 +25,10 @@ from fairseq_transnormer import argument_types as types
 from fairseq_transnormer import modules
 from fairseq_transnormer.checkpoints.identity import KEY as IDENTITY
 from fairseq_transnormer.checkpoints.safe_loading import read_checkpoint
-from fairseq_transnormer.data.subword_files import SPECIAL, dictionary_sha256
+from fairseq_transnormer.data.subword_files import dictionary_sha256, dictionary_symbols
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import append_record
-from fairseq_transnormer.data.whole_files import write_whole
+from fairseq_transnormer.data.whole_files import make_folder, write_whole
 from fairseq_transnormer.modules.options import TRAINING_ONLY
 
 T1, T2 = modules.LanguageModelT1Config, modules.LanguageModelT2Config
@@ -89,8 +89,7 @@ class Trainer:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
         if self.workers > 1:
             dist.init_process_group("gloo" if args.cpu else "nccl")
-        with (args.data / "dict.txt").open(encoding="utf-8") as file:
-            symbols = [*SPECIAL, *(line.rpartition(" ")[0] for line in file)]
+        symbols = dictionary_symbols(args.data)
         self.train, self.valid = (
             TokenBlocks(args.data / split, args.tokens_per_sample, len(symbols))
             for split in ("train", "valid")
@@ -108,7 +107,7 @@ class Trainer:
         self.settings = {k: (vars(args) | self.config)[k] for k in sorted(kept)}
         self.settings["update_freq"] *= self.workers  # any number of processes resumes
         self.settings[IDENTITY] = dictionary_sha256(symbols)
-        args.save_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(args.save_dir, "--save-dir")
         self.checkpoint = args.save_dir / "checkpoint_last.pt"
         if self.checkpoint.exists():
             self.resume()
@@ -156,9 +155,7 @@ class Trainer:
         longest = self.args.clip_norm or math.inf
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, longest).item()
         if not math.isfinite(norm):
-            raise ValueError(
-                f"update {self.updates + 1}: the gradient's norm is {norm}"
-            )
+            raise ValueError(f"update {self.updates + 1}: gradient norm {norm}")
         # fairseq's Adam adds eps to the root of v before the bias of v is corrected
         eps = EPS / math.sqrt(1 - BETAS[1] ** (self.updates + 1))
         self.optimizer.param_groups[0].update(lr=self.learning_rate(), eps=eps)
@@ -192,7 +189,10 @@ class Trainer:
 
     def resume(self) -> None:
         """From the checkpoint; ValueError if it is damaged, or of another run."""
-        state = read_checkpoint(self.checkpoint)
+        try:
+            state = read_checkpoint(self.checkpoint)
+        except ValueError as e:
+            raise ValueError(f"{e}; allowed: a copy, or another --save-dir") from e
         for name, value in self.settings.items():
             before = state["extra_state"].get(name)
             if before != value:
@@ -244,6 +244,7 @@ class Trainer:
 if __name__ == "__main__":
     try:
         Trainer(*parse()).run()
-    except (OSError, ValueError) as error:
-        print(f"train_plain_pytorch.py: error: {error}", file=sys.stderr)
+    except (OSError, ValueError) as e:
+        told = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) else e
+        print(f"train_plain_pytorch.py: error: {told}", file=sys.stderr)
         sys.exit(2)

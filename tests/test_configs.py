@@ -182,7 +182,15 @@ def test_machines(machine):
 
 @pytest.mark.parametrize("machine", sorted(set(MACHINES) - {"cpu"}))
 @pytest.mark.parametrize(
-    "primary", ["alm_linear", "blm_performer", "alm_cosformer", "alm_vanilla"]
+    "primary",
+    [
+        "alm_linear",
+        "alm_vanilla",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("blm_performer", "alm_cosformer")
+        ),
+    ],
 )
 def test_machines_train_systems_that_the_kernels_lack(machine, primary):
     """Asked for by name, kernels that cannot run an op end training at its first step.

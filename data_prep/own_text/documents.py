@@ -110,8 +110,8 @@ def split_documents(
         wanted = [split for split, size in sizes.items() if size or split == "train"]
         raise InputError(
             f"--input: {len(documents)} different documents cannot fill the "
-            f"{len(wanted)} splits {', '.join(wanted)}; give more files, or the "
-            "splits themselves with --train, --valid and --test"
+            f"{len(wanted)} splits {', '.join(wanted)}; allowed: {len(wanted)} or "
+            "more, or --split-by paragraph"
         )
     divided, first = {}, 0
     for split, size in sizes.items():

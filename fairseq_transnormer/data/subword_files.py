@@ -36,6 +36,26 @@ def dictionary_sha256(symbols: Sequence[str], special: int = len(SPECIAL)) -> st
     return hashlib.sha256(content.encode("ascii")).hexdigest()
 
 
+def dictionary_symbols(folder: Path) -> list[str]:
+    """The symbols of a folder's dict.txt, behind fairseq's special ones.
+
+    Raises:
+        ValueError: there is no dict.txt, or it is not in UTF-8.
+    """
+    path = folder / DICTIONARY
+    if not path.is_file():
+        raise ValueError(
+            f"{folder}: no {DICTIONARY}; allowed: a folder that data_prep made of text"
+        )
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: not UTF-8 (byte {error.start}); allowed: SYMBOL COUNT a line"
+        ) from error
+    return [*SPECIAL, *(line.rpartition(" ")[0] for line in lines if line)]
+
+
 def dictionary_folder(
     checkpoint: Path, trained_on: str | None, data: str | Path | None = None
 ) -> Path:

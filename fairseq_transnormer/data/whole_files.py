@@ -8,6 +8,7 @@ target do not meet, or ``TARGET.part`` where a lock admits one writer at a time.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -53,6 +54,27 @@ def write_whole(
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def make_folder(path: Path, name: str) -> None:
+    """Make a folder that files are to be written to, before any work is lost.
+
+    Args:
+        path: the folder, which may be there.
+        name: what the message calls it.
+
+    Raises:
+        ValueError: it cannot be made, or not be written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ValueError(
+            f"{name} {path}: cannot be written ({error.strerror}); allowed: a folder "
+            "that can be made"
+        ) from error
 
 
 def copy_whole(source: str | Path, target: str | Path) -> None:

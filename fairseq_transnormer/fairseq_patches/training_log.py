@@ -19,15 +19,13 @@ from unittest import mock
 
 from fairseq.logging import metrics, progress_bar
 from fairseq.logging.progress_bar import BaseProgressBar, TqdmProgressBar, format_stat
-from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from ..data.training_bar import TrainingBar
 from ..data.training_records import LOG, append_record
 
 logger = logging.getLogger(__name__)
 
-BAR = "{desc} |{bar}| {n_fmt}/{total_fmt} updates{postfix}, {remaining} left"
-SHOWN = {"loss": "loss {:.3f}", "wps": "{:,.0f} tokens/s"}
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -40,8 +38,8 @@ class Run:
 
     def __init__(self, trainer) -> None:
         self.trainer = trainer
-        # tqdm's, once there is a terminal to show it on
-        self.bar = None
+        # once there is a terminal to show it on
+        self.bar: TrainingBar | None = None
         checkpoint = trainer.cfg.checkpoint
         self._folder = None
         if not checkpoint.no_save:
@@ -145,16 +143,10 @@ class RunBar(TqdmProgressBar):
     def __iter__(self) -> Iterator[Any]:
         trainer = self._run.trainer
         if self._run.bar is None:
-            self._run.bar = tqdm(
-                total=self._run.updates(len(self.iterable)),
-                initial=trainer.get_num_updates(),
-                desc=self.prefix,
-                bar_format=BAR,
-                dynamic_ncols=True,
-                leave=False,
-            )
+            updates = self._run.updates(len(self.iterable))
+            self._run.bar = TrainingBar(updates, trainer.get_num_updates())
         bar, looked = self._run.bar, 0.0
-        bar.set_description_str(self.prefix, refresh=False)
+        bar.describe(self.prefix)
         try:
             # fairseq's lines would else begin in the middle of the bar's
             with logging_redirect_tqdm():
@@ -163,17 +155,14 @@ class RunBar(TqdmProgressBar):
                     if time.monotonic() - looked > SECONDS_BETWEEN_LOOKS:
                         looked = time.monotonic()
                         self.log(metrics.get_smoothed_values("train_inner"))
-                    bar.update(trainer.get_num_updates() - bar.n)
+                    bar.move_to(trainer.get_num_updates())
         finally:
             bar.clear()
 
     def log(self, stats, tag=None, step=None) -> None:
         """Show the loss and the tokens a second, where there are any."""
-        found = [
-            text.format(stats[name]) for name, text in SHOWN.items() if stats.get(name)
-        ]
-        if found:
-            self._run.bar.set_postfix_str(", ".join(found), refresh=False)
+        if self._run.bar is not None:
+            self._run.bar.show(stats)
 
 
 def _number(value: Any) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..data import REPORT
-from ..data.whole_files import write_json, write_text
+from ..data.whole_files import make_folder, write_json, write_text
 from ..launching.exit_code import EXIT_RESUMABLE
 from . import stages
 from .baselines import trivial_rules
@@ -103,7 +103,7 @@ class Pipeline:
         """Print the commands of all stages."""
         run, plan = self.run, self.plan
         for command in (
-            self._splitting(),
+            stages.splitting(self.wishes.folder, self._dividing()),
             stages.encoding(run, plan),
             self._training(),
             stages.scoring(run, plan),
@@ -120,12 +120,10 @@ class Pipeline:
                 asked to stop.
         """
         try:
-            self._write_record()
-        except OSError as error:
-            raise OwnTextError(
-                f"--dest {self.run.dest}: cannot be written ({error.strerror}); "
-                "allowed: a folder that can be made"
-            ) from error
+            make_folder(self.run.dest, "--dest")
+        except ValueError as error:
+            raise OwnTextError(str(error)) from error
+        self._write_record()
         for name, stage in (
             ("split", self._split),
             ("encode", self._encode),
@@ -152,7 +150,7 @@ class Pipeline:
 
     def _split(self) -> None:
         # what it says has been told with the plan
-        stages.run(self._splitting(), self.environment, quiet=True)
+        stages.divide(self.wishes.folder, self._dividing(), self.environment)
 
     def _encode(self) -> None:
         stages.run(stages.encoding(self.run, self.plan), self.environment)
@@ -191,9 +189,8 @@ class Pipeline:
         )
         os.replace(part, self.run.curves)
 
-    def _splitting(self) -> list[str]:
-        words = [*self.wishes.dividing, "--dest", str(self.run.text)]
-        return stages.splitting(self.wishes.folder, words)
+    def _dividing(self) -> list[str]:
+        return [*self.wishes.dividing, "--dest", str(self.run.text)]
 
     def _training(self) -> list[str]:
         return stages.training(
@@ -201,10 +198,8 @@ class Pipeline:
         )
 
     def _counted(self) -> dict:
-        command = stages.splitting(
-            self.wishes.folder, [*self.wishes.dividing, "--count"]
-        )
-        return json.loads(stages.output_of(command, self.environment))
+        options = [*self.wishes.dividing, "--count"]
+        return json.loads(stages.divide(self.wishes.folder, options, self.environment))
 
     def _planned(self, earlier: dict | None) -> Plan:
         """The plan of the earlier run, or that of the rule; refuses another one."""
@@ -248,7 +243,6 @@ class Pipeline:
         return estimated_tokens(train["characters"], train["different_characters"])
 
     def _write_record(self) -> None:
-        self.run.dest.mkdir(parents=True, exist_ok=True)
         content = {"made_by": MADE_BY, **self.identity, "plan": asdict(self.plan)}
         content |= {"counts": self.counts, "done": self.done}
         write_json(self.run.record, content)
@@ -272,7 +266,9 @@ def _check_places(folder: Path, dest: Path) -> None:
             "with pip install -e"
         )
     if not folder.exists():
-        raise OwnTextError(f"{folder}: no such folder; allowed: a folder of text files")
+        raise OwnTextError(
+            f"{folder}: no such folder; allowed: a folder of text files, or a file"
+        )
     there, here = folder.resolve(), dest.resolve()
     if here == there or here.is_relative_to(there) or there.is_relative_to(here):
         raise OwnTextError(

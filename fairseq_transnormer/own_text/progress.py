@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..analysis.training_log import parse_training_log
+from ..data.training_bar import TrainingBar
 from ..launching.exit_code import EXIT_RESUMABLE
 
 LAST_LINES = 20
@@ -32,17 +32,7 @@ class Progress:
         self.updates, self.stream = updates, stream or sys.stderr
         self.bar = None
         if self.stream.isatty():
-            from tqdm import tqdm
-
-            # 80 x 24 where a terminal gives its size as 0, for which tqdm shows nothing
-            width, height = shutil.get_terminal_size()
-            self.bar = tqdm(
-                total=updates,
-                unit=" updates",
-                file=self.stream,
-                ncols=width,
-                nrows=height,
-            )
+            self.bar = TrainingBar(updates, stream=self.stream)
         self._first: tuple[int, float] | None = None
 
     def read(self, line: str) -> None:
@@ -58,16 +48,17 @@ class Progress:
             )
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Take the bar away."""
         if self.bar is not None:
             self.bar.close()
 
     def _show(self, update: int, record: dict) -> None:
-        speed = f"{float(record['wps']):,.0f} tokens/s"
         if self.bar is not None:
-            self.bar.set_postfix_str(f"loss {record['loss']} bits, {speed}", False)
-            self.bar.update(update - self.bar.n)
+            self.bar.describe(f"epoch {int(record['epoch']):03d}")
+            self.bar.move_to(update)
+            self.bar.show(record)
             return
+        speed = f"{float(record['wps']):,.0f} tokens/s"
         self._say(
             f"update {update} of {self.updates}: loss {record['loss']} bits a token, "
             f"{speed}{self._time_left(update)}"
@@ -84,7 +75,7 @@ class Progress:
 
     def _say(self, text: str) -> None:
         if self.bar is not None:
-            self.bar.write(text, file=self.stream)
+            self.bar.say(text)
         else:
             print(text, file=self.stream, flush=True)
 

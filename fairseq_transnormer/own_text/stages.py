@@ -157,21 +157,37 @@ def openings(test: Path, count: int = SAMPLES) -> list[str]:
     return list(dict.fromkeys(chosen)) or [""]
 
 
-def run(
-    command: Sequence[str], environment: dict[str, str], quiet: bool = False
-) -> None:
-    """Run a command whose output is for the user, if it is not ``quiet``.
+def run(command: Sequence[str], environment: dict[str, str]) -> None:
+    """Run a command whose output is for the user.
 
     Raises:
         OwnTextError: it failed, and has said why.
     """
-    shown = subprocess.PIPE if quiet else None
+    _check(subprocess.run(started(command), env=environment).returncode)
+
+
+def divide(folder: Path, options: Sequence[str], environment: dict[str, str]) -> str:
+    """Divide the text; what is printed.
+
+    Args:
+        folder: the texts.
+        options: of ``data_prep split_text``, ``--dest`` or ``--count`` among them.
+        environment: of the process.
+
+    Raises:
+        OwnTextError: it refused the text, in its words.
+    """
     done = subprocess.run(
-        started(command), env=environment, stdout=shown, stderr=shown, encoding="utf-8"
+        started(splitting(folder, options)),
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
     )
-    if quiet and done.returncode:
-        sys.stderr.write(done.stderr)
-    _check(done.returncode)
+    if done.returncode:
+        reason = done.stderr.strip().rpartition(": error: ")[2]
+        # the option that FOLDER is there
+        raise OwnTextError(reason.replace("--input", "FOLDER"), done.returncode)
+    return done.stdout
 
 
 def output_of(command: Sequence[str], environment: dict[str, str]) -> str:

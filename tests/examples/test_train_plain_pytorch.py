@@ -9,6 +9,7 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -198,7 +199,7 @@ def test_another_dictionary_is_refused(trained, trainer, tmp_path):
     [
         ({"attention_types": "norm,what"}, ("attention_types", "what", "allowed")),
         ({"ffn_type": "wide"}, ("ffn_type", "wide", "glu")),
-        ({"data": "none"}, ("none",)),
+        ({"data": "none"}, ("none", "dict.txt", "data_prep")),
     ],
 )
 def test_mistakes_are_named(trainer, data, tmp_path, options, parts):
@@ -208,12 +209,29 @@ def test_mistakes_are_named(trainer, data, tmp_path, options, parts):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_place_that_cannot_be_made(trainer, data):
+    """Not even root makes folders in /proc."""
+    with refuses(ValueError, "--save-dir", "/proc/run", "allowed"):
+        trainer(*words(data, Path("/proc/run")))
+
+
+def test_a_truncated_checkpoint_is_refused(trained, trainer, data, tmp_path):
+    whole = (trained(2) / "checkpoint_last.pt").read_bytes()
+    (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
+    with refuses(ValueError, "checkpoint_last.pt", "damaged", "--save-dir"):
+        trainer(*words(data, tmp_path, update_freq=4))
+
+
 def test_a_mistake_is_one_line(data, tmp_path):
-    given = words(data, tmp_path / "run", dropout=2)
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+    (copy / "train.idx").unlink()
+    given = words(copy, tmp_path / "run")
     done = subprocess.run(
         [sys.executable, SCRIPT, *given], capture_output=True, text=True
     )
-    process_refuses(done, "dropout", "2.0", "below 1", alone=True)
+    process_refuses(done, "train.idx", "No such file", alone=True)
+    assert "Errno" not in done.stderr
 
 
 def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):

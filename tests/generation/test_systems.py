@@ -22,9 +22,17 @@ SYSTEMS = sorted(
 )
 # the fixtures of the other files
 SYSTEMS = [name for name in SYSTEMS if not name.startswith("transnormer")]
+# one that keeps all keys, one that keeps sums, and one that keeps both
+USUAL = ("vanilla_transformer", "transformer_linear", "transformer_ls")
 
 
-@pytest.fixture(scope="module", params=SYSTEMS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        name if name in USUAL else pytest.param(name, marks=pytest.mark.slow)
+        for name in SYSTEMS
+    ],
+)
 def system(request, word_folder, tmp_path_factory) -> Trained:
     folder = tmp_path_factory.mktemp(request.param)
     arch = f"{request.param}_tiny"

@@ -107,15 +107,20 @@ def assert_same(flags, primary, *overrides, data):
     [
         ("alm", ["model=alm_t1"]),
         ("alm", ["run=gpus4", "precision=fp16"]),
-        ("alm", ["run=gpus1", "model.block_size=32"]),
-        ("alm", ["run=cpu", "model=alm_ls"]),
         ("alm", ["model=alm_vanilla", "+machine=a100"]),
         ("blm", ["run=gpus2", "precision=bf16"]),
-        ("blm", ["model=blm_performer", "optimization.lr=[0.001]"]),
         ("alm_small", []),
-        ("blm_small", ["++model.dropout=0.0"]),
-        ("copy_task", []),
-        ("digits", []),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("alm", ["run=gpus1", "model.block_size=32"]),
+                ("alm", ["run=cpu", "model=alm_ls"]),
+                ("blm", ["model=blm_performer", "optimization.lr=[0.001]"]),
+                ("blm_small", ["++model.dropout=0.0"]),
+                ("copy_task", []),
+                ("digits", []),
+            )
+        ),
     ],
 )
 def test_the_command_trains_the_configuration(dry_run, data, config, overrides):

@@ -15,7 +15,6 @@ from data_prep.__main__ import main as data_prep_command
 from fairseq_transnormer.launching import command_line as train_command
 from fairseq_transnormer.own_text import command_line, pipeline, stages
 from fairseq_transnormer.own_text.baselines import trivial_rules
-from fairseq_transnormer.own_text.errors import OwnTextError
 from fairseq_transnormer.own_text.plan import plan_for
 from fairseq_transnormer.own_text.stages import Run
 from tests.generation.models import sentences
@@ -66,11 +65,18 @@ def quick(monkeypatch):
         log.write_text("log")
         return 0
 
-    def in_process(command, environment, quiet=False):
-        """Of ``data_prep``, which would import fairseq each time."""
-        assert command[:3] == ["python", "-m", "data_prep"]
-        if code := data_prep_command(command[3:]):
-            raise OwnTextError(code=code)
+    def in_process(command, capture_output=False, **_):
+        """A process of ``data_prep``, which would import fairseq each time."""
+        assert command[1:3] == ["-m", "data_prep"]
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.ExitStack() as captured:
+            if capture_output:
+                captured.enter_context(contextlib.redirect_stdout(out))
+                captured.enter_context(contextlib.redirect_stderr(err))
+            code = data_prep_command(command[3:])
+        return subprocess.CompletedProcess(
+            command, code, out.getvalue(), err.getvalue()
+        )
 
     def output(command, environment):
         if "score" in command:
@@ -83,14 +89,11 @@ def quick(monkeypatch):
         if "run_curves" in command:
             Path(command[-1]).write_text("curves")
             return ""
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            in_process(command, environment)
-        return printed.getvalue()
+        raise AssertionError(command)
 
     monkeypatch.setattr(pipeline, "run_training", train)
     monkeypatch.setattr(stages, "output_of", output)
-    monkeypatch.setattr(stages, "run", in_process)
+    monkeypatch.setattr(stages.subprocess, "run", in_process)
     return trainings
 
 
@@ -234,7 +237,7 @@ def test_openings(tmp_path):
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (None, ["no such folder"]),
+        (None, ["no such folder", "or a file"]),
         ({}, ["no *.txt, *.md, *.rst file", "empty"]),
         ({"a.png": b"\x89PNG"}, ["1 *.png"]),
         ({"a.txt": b"\0\0\0 text"}, ["a.txt", "binary"]),
@@ -251,8 +254,16 @@ def test_folders_that_do_not_do(run, quick, tmp_path, content, parts):
             (folder / name).write_bytes(written)
     code, out, err = run(folder)
     assert (code, out) == (2, "") and err.count("\n") == 1, err
-    assert_names(err, "error", *parts)
+    assert_names(err, "own_text: error", *parts)
+    # no options of another command
+    assert "--input" not in err and "split_text" not in err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_file_is_a_text(run, quick, folder, tmp_path):
+    code, out, err = run(folder / "en.txt", "--dry-run")
+    assert code == 0, err
+    assert_names(out, "en.txt", "1 *.txt")
 
 
 def test_a_place_that_cannot_be_made(folder, capsys):

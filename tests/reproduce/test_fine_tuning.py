@@ -52,6 +52,8 @@ def place(tmp_path_factory):
     return folder
 
 
+# the rows of table 5 that scripts/test.sh trains take the same way
+@pytest.mark.slow
 def test_from_pre_training_to_labels(place, capsys, monkeypatch):
     monkeypatch.setattr(command_line, "LoggedProcess", ForkedProcess)
     options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "runs")]
