@@ -148,8 +148,8 @@ def _arcs(
     if first >= len(order):
         raise InputError(
             f"--input: {len(order)} different paragraphs cannot fill the "
-            f"{np.count_nonzero(fractions)} splits; give more text, other --fractions, "
-            "or the splits themselves with --train, --valid and --test"
+            f"{np.count_nonzero(fractions)} splits; allowed: "
+            f"{np.count_nonzero(fractions)} or more"
         )
     return homes
 

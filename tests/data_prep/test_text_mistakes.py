@@ -50,10 +50,10 @@ def test_bad_input_folder(tmp_path, fails):
     fails(text.main, arguments, f"--input {folder}", "no *.txt", dest=dest)
     (folder / "a.txt").write_text("one\n")
     (folder / "b.txt").write_text("one\n")
-    parts = ["1 different paragraphs", "3 splits", "--train"]
+    parts = ["1 different paragraphs", "3 splits", "3 or more"]
     fails(text.main, arguments, *parts, dest=dest)
     arguments += ["--split-by", "document"]
-    fails(text.main, arguments, "1 different documents", "--train", dest=dest)
+    fails(text.main, arguments, "1 different documents", "--split-by", dest=dest)
 
 
 @pytest.mark.parametrize(
