@@ -75,16 +75,18 @@ go HF_HUB_OFFLINE=1 python -c "'import fairseq_transnormer.hf, lm_eval.__main__ 
     "m.cli_evaluate()'" run --model hf \
     --model_args pretrained=$runs/exported,add_bos_token=False \
     --include_path $runs/tasks --tasks own_text --device cpu "2>/dev/null | grep perplexity"
-# the harness scores the words of a line, not its end
+# the harness scores the words of a line, not its end; words are what \s+ divides
 cat >$runs/without_ends.py <<'PYTHON'
 import json
 import math
+import re
 import sys
 
 rows = [json.loads(line) for line in sys.stdin][:-1]
 total = sum(p for row in rows for _, p in row["token_log_probs"][:-1])
 lines = open("runs/roads/lines.txt", encoding="utf-8").read().splitlines()
-words, size = (sum(map(len, each)) for each in zip(*((x.split(), x.encode()) for x in lines)))
+words = sum(len(re.split(r"\s+", line)) for line in lines)
+size = sum(len(line.encode()) for line in lines)
 print("word perplexity", math.exp(-total / words), "byte perplexity", math.exp(-total / size))
 PYTHON
 go python -m fairseq_transnormer score --path $best --data $data --by line \
