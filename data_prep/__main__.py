@@ -37,6 +37,7 @@ COMMANDS = {
         "paragraphs of the kernel's documentation, labelled",
     ),
     "copy_task": Subcommand("data_prep.symbols.copy_task", "series to be repeated"),
+    "recall": Subcommand("data_prep.symbols.recall", "values of keys to be recalled"),
     "digits": Subcommand("data_prep.symbols.digits", "images of digits as pixels"),
     "verify": Subcommand("data_prep.folders.verify", "check a folder of prepared data"),
 }

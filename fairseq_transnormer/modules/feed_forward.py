@@ -105,5 +105,8 @@ class FFN(nn.Module):
 FEED_FORWARDS: dict[str, type[GLU] | type[FFN]] = {"glu": GLU, "ffn": FFN}
 
 
-class FeedForwardType(Choice, values=FEED_FORWARDS):
-    """A channel mixer."""
+NO_FEED_FORWARD = "none"
+
+
+class FeedForwardType(Choice, values=(*FEED_FORWARDS, NO_FEED_FORWARD)):
+    """A channel mixer, or none: layers of attention alone."""

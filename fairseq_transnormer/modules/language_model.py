@@ -20,7 +20,8 @@ from .padding import mask_of_pads
 class CausalLanguageModel(nn.Module):
     """Token embedding and positions, causal layers, and an output over the vocabulary.
 
-    x = dropout(sqrt(d) E[t] + position); layers; logits = norm(x) E^T.
+    x = dropout(sqrt(d) E[t] + position); layers; logits = norm(x) E^T. Where several
+    tokens share a position, E[t] is the sum of theirs.
 
     Args:
         config: e.g. ``LanguageModelT2Config()``, the paper's T2.
@@ -119,7 +120,9 @@ class CausalLanguageModel(nn.Module):
 
         Args:
             tokens: int64 (B, N); ``padding_idx`` may stand anywhere, but a single
-                column after ``states`` is taken for one real token a row.
+                column after ``states`` is taken for one real token a row. Or
+                (B, N, K), K tokens a position, of which the first says whether it is
+                padding; ``padding_idx`` where there are fewer.
             states: what an earlier call with ``return_states`` returned; ``tokens``
                 then continue those rows. Consumed: clone to keep.
             return_states: also return the states, whose size does not depend on how
@@ -199,8 +202,10 @@ class CausalLanguageModel(nn.Module):
         mask = None
         # a decoding step has one real token a row: no look at the values, no wait
         if states is None or tokens.shape[1] > 1:
-            mask = mask_of_pads(tokens.eq(self.padding_idx), padding)
-        x = self.embed_scale * self.embed_tokens(tokens)
+            first = tokens if tokens.dim() == 2 else tokens[..., 0]
+            mask = mask_of_pads(first.eq(self.padding_idx), padding)
+        embedded = self.embed_tokens(tokens)
+        x = self.embed_scale * (embedded.sum(2) if tokens.dim() == 3 else embedded)
         if self.embed_positions is not None:
             positions = token_positions(mask, tokens)
             if states is not None:

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from ..ops import add_and_norm, add_dropped, norm_beside
 from ..ops.states import State
 from .config import LayerConfig
-from .feed_forward import FEED_FORWARDS
+from .feed_forward import FEED_FORWARDS, NO_FEED_FORWARD
 from .norms import SimpleRMSNorm, build_norm
 from .padding import tokens_first
 from .plain_modules import all_plain
@@ -26,6 +26,7 @@ class TransNormerLayer(nn.Module):
     """Token mixer and channel mixer, each with a residual connection.
 
     Pre-norm: x + dropout(part(norm(x))). Post-norm: norm(x + dropout(part(x))).
+    With ``ffn_type`` "none" there is no channel mixer.
 
     Args:
         config: widths, norms, channel mixer and dropout.
@@ -41,14 +42,17 @@ class TransNormerLayer(nn.Module):
             )
 
         self.attention, self.attention_norm = attention, norm()
-        self.feed_forward = FEED_FORWARDS[str(config.ffn_type)](
-            config.embed_dim,
-            config.ffn_dim,
-            config.ffn_activation,
-            config.activation_dropout,
-            config.backend,
-        )
-        self.feed_forward_norm = norm()
+        self.feed_forward: nn.Module | None = None
+        self.feed_forward_norm: nn.Module | None = None
+        if str(config.ffn_type) != NO_FEED_FORWARD:
+            self.feed_forward = FEED_FORWARDS[str(config.ffn_type)](
+                config.embed_dim,
+                config.ffn_dim,
+                config.ffn_activation,
+                config.activation_dropout,
+                config.backend,
+            )
+            self.feed_forward_norm = norm()
         self.pre_norm = config.norm_position == "pre"
         self.dropout = config.dropout
 
@@ -89,16 +93,19 @@ class TransNormerLayer(nn.Module):
     ) -> Tensor | tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         one, other = self.attention_norm, self.feed_forward_norm
+        mixer = self.feed_forward
         if isinstance(one, SimpleRMSNorm) and isinstance(other, SimpleRMSNorm):
-            if self.pre_norm and all_plain(SimpleRMSNorm, one, other):
+            plain = self.pre_norm and all_plain(SimpleRMSNorm, one, other)
+            if plain and mixer is not None:
                 arguments = x, key_padding_mask, state, return_state
-                return self._one_norm_a_sum(one, other, *arguments)
+                return self._one_norm_a_sum(one, other, mixer, *arguments)
         y = self.attention_norm(x) if self.pre_norm else x
         y = self.attention(y, key_padding_mask, state, return_state)
         y, state = y if return_state else (y, None)
         x = self._add(x, y, self.attention_norm)
-        y = self.feed_forward_norm(x) if self.pre_norm else x
-        x = self._add(x, self.feed_forward(y), self.feed_forward_norm)
+        if mixer is not None and other is not None:
+            y = other(x) if self.pre_norm else x
+            x = self._add(x, mixer(y), other)
         return (x, state) if return_state else x
 
     if TYPE_CHECKING:
@@ -108,6 +115,7 @@ class TransNormerLayer(nn.Module):
         self,
         before: SimpleRMSNorm,
         between: SimpleRMSNorm,
+        mixer: nn.Module,
         x: Tensor,
         key_padding_mask: Tensor | None,
         state: State | None,
@@ -120,7 +128,7 @@ class TransNormerLayer(nn.Module):
         y, state = y if return_state else (y, None)
         backend = between.backend
         x, y = add_and_norm(x, y, dropout_p=dropout_p, eps=between.eps, backend=backend)
-        x = add_dropped(x, self.feed_forward(y), dropout_p=dropout_p, backend=backend)
+        x = add_dropped(x, mixer(y), dropout_p=dropout_p, backend=backend)
         return (x, state) if return_state else x
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:

@@ -43,7 +43,7 @@ class Text:
 
     def fingerprint(self) -> str:
         """Changes with the dictionary and the text of any split."""
-        return _fingerprint(self.folder, FILES)
+        return fingerprint_of(self.folder, FILES)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class LabelledTokens:
         names = sorted(path.name for path in self.folder.glob("*.bin"))
         names += sorted(path.name for path in self.folder.glob("*.npy"))
         said = {k: v for k, v in read_manifest(self.folder).items() if k in MEANING}
-        return _fingerprint(self.folder, names, said)
+        return fingerprint_of(self.folder, names, said)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ class NoData:
         return ""
 
 
-def _fingerprint(folder: Path, names: Iterable[str], said: Any = None) -> str:
+def fingerprint_of(folder: Path, names: Iterable[str], said: Any = None) -> str:
+    """Of files, and of what is said of them."""
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
     for name in names:
         digest.update(f"{name} {file_fingerprint(folder / name)}\n".encode())

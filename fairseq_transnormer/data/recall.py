@@ -1,0 +1,112 @@
+"""Associative recall as tensors: what ``data_prep recall`` wrote, read without fairseq.
+
+Letters: N places of a line, P pairs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import REPORT, SPLITS
+from .binary_data import read_binary_data
+from .subword_files import SPECIAL, dictionary_symbols
+from .typed_mappings import MAPPING, POSITIVE, check_values, read_json
+
+BLANK, BAR = ".", "|"
+PAD = SPECIAL.index("<pad>")
+_SETTINGS = {"length": POSITIVE, "pairs": POSITIVE}
+
+
+def read_settings(folder: str | Path, pairs: int = 0) -> dict[str, Any]:
+    """What ``data_prep recall`` noted of a folder: length, pairs and more.
+
+    Args:
+        folder: the folder.
+        pairs: refuse one with other pairs in a line; 0: any.
+
+    Raises:
+        ValueError: there is no such note, or it is of other data.
+    """
+    path = Path(folder) / REPORT
+    try:
+        settings = read_json(path, {"settings": MAPPING}, ["settings"])["settings"]
+    except OSError as error:
+        raise ValueError(
+            f"{path}: {error.strerror}; allowed: a folder that data_prep recall made"
+        ) from error
+    if settings.get("data") != "recall":
+        raise ValueError(
+            f"{path}: data of {settings.get('data')!r}; allowed: a folder that "
+            "data_prep recall made"
+        )
+    check_values(str(path), settings, _SETTINGS, _SETTINGS)
+    if pairs not in (0, settings["pairs"]):
+        raise ValueError(
+            f"pairs={pairs}; allowed for {folder}: 0 or {settings['pairs']}, those of "
+            "its lines"
+        )
+    return settings
+
+
+class RecallLines:
+    """A split's lines, as inputs and what is to be told at each place.
+
+    Args:
+        folder: what ``data_prep recall`` made.
+        split: "train", "valid" or "test".
+        stacked: let a key and its value share a place, so that no layer has to bring
+            them together first. The 2 P places of the pairs become P.
+        pairs: refuse a folder with other pairs in a line; 0: any.
+
+    Attributes:
+        inputs: int64 (lines, N); stacked (lines, N - P, 2), where a place that is no
+            pair has padding for the second.
+        targets: int64, (lines, N) or (lines, N - P); padding where nothing is told.
+
+    Raises:
+        ValueError: the folder is none, or its lines are not as it says.
+        OSError: a file cannot be read.
+    """
+
+    def __init__(
+        self, folder: str | Path, split: str, stacked: bool = False, pairs: int = 0
+    ) -> None:
+        folder = Path(folder)
+        settings = read_settings(folder, pairs)
+        if split not in SPLITS:
+            raise ValueError(f"split={split!r}; allowed: {', '.join(SPLITS)}")
+        symbols = dictionary_symbols(folder)
+        length = settings["length"]
+        data = read_binary_data(folder / split)
+        # inputs, a bar, what is told, the end
+        width = 2 * length + 2
+        ids = np.asarray(data.ids(), dtype=np.int64)
+        if not len(data.sizes) or (data.sizes != width).any():
+            raise ValueError(
+                f"{folder / split}.idx: lines that are not of {width} symbols, as "
+                f"length={length} of {REPORT} asks for"
+            )
+        ids = ids.reshape(-1, width)
+        bar, blank = symbols.index(BAR), symbols.index(BLANK)
+        if (ids[:, length] != bar).any():
+            raise ValueError(f"{folder / split}.bin: a line without {BAR!r} in it")
+        told = ids[:, length + 1 : -1]
+        self.inputs = ids[:, :length]
+        self.targets = np.where(told == blank, PAD, told)
+        if stacked:
+            self.inputs = _stacked(self.inputs, settings["pairs"])
+            self.targets = self.targets[:, settings["pairs"] :]
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+def _stacked(inputs: np.ndarray, pairs: int) -> np.ndarray:
+    """(lines, N) -> (lines, N - P, 2)."""
+    together = inputs[:, : 2 * pairs].reshape(len(inputs), pairs, 2)
+    alone = inputs[:, 2 * pairs :, None]
+    rest = np.concatenate([alone, np.full_like(alone, PAD)], axis=2)
+    return np.concatenate([together, rest], axis=1)

@@ -1,0 +1,68 @@
+"""Associative recall as tensors, against the lines of text that they stand for."""
+
+import json
+
+import pytest
+
+from data_prep.symbols import recall
+from fairseq_transnormer.data import REPORT
+from fairseq_transnormer.data.recall import PAD, RecallLines
+from fairseq_transnormer.data.subword_files import dictionary_symbols
+from tests.messages import refuses
+
+LAW = {"vocabulary": 24, "length": 30, "pairs": 3, "power": 0.5}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    words = [word for name, value in LAW.items() for word in (f"--{name}", str(value))]
+    words += ["--counts", "40", "5", "5", "--dest", str(tmp_path / "data")]
+    assert recall.main(words) == 0
+    return tmp_path / "data"
+
+
+def expected_lines():
+    return [
+        [part.split() for part in line.split(" | ")]
+        for line in recall.lines(40, **LAW, seed=[1, 0])
+    ]
+
+
+def test_side_by_side(folder):
+    symbols, lines = dictionary_symbols(folder), RecallLines(folder, "train")
+    assert len(lines) == 40
+    for number, (inputs, told) in enumerate(expected_lines()):
+        assert [symbols[i] for i in lines.inputs[number]] == inputs
+        found = ["." if i == PAD else symbols[i] for i in lines.targets[number]]
+        assert found == told
+
+
+def test_stacked(folder):
+    symbols = dictionary_symbols(folder)
+    lines = RecallLines(folder, "train", stacked=True)
+    assert lines.inputs.shape == (40, 27, 2) and lines.targets.shape == (40, 27)
+    for number, (inputs, told) in enumerate(expected_lines()):
+        pairs = [*zip(inputs[:6:2], inputs[1:6:2], strict=True)]
+        alone = [(symbol, "<pad>") for symbol in inputs[6:]]
+        found = [(symbols[a], symbols[b]) for a, b in lines.inputs[number]]
+        assert found == pairs + alone
+        found = ["." if i == PAD else symbols[i] for i in lines.targets[number]]
+        assert found == told[3:]
+
+
+def test_mistakes_are_named(folder, tmp_path):
+    with refuses(ValueError, "pairs=4", str(folder), "3"):
+        RecallLines(folder, "train", pairs=4)
+    with refuses(ValueError, "'text'", "train"):
+        RecallLines(folder, "text")
+    with refuses(ValueError, REPORT, "data_prep recall"):
+        RecallLines(tmp_path, "train")
+    report = json.loads((folder / REPORT).read_text())
+    report["settings"]["length"] = 28
+    (folder / REPORT).write_text(json.dumps(report))
+    with refuses(ValueError, "58 symbols", "length=28"):
+        RecallLines(folder, "train")
+    report["settings"]["data"] = "copy_task"
+    (folder / REPORT).write_text(json.dumps(report))
+    with refuses(ValueError, "copy_task", "data_prep recall"):
+        RecallLines(folder, "train")
