@@ -180,8 +180,8 @@ def _add_running(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TASK=DIR",
         help="data for a fairseq task (language_modeling, masked_lm, "
-        "sentence_prediction, long_range_arena) or a table's conditions (copy_task, "
-        "digits), instead of the preset's",
+        "sentence_prediction, long_range_arena, associative_recall) or a table's "
+        "conditions (copy_task, digits), instead of the preset's",
     )
     add("--prepare", action="store_true", help="make missing data as the preset says")
     add(

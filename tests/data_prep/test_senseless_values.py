@@ -6,7 +6,7 @@ from data_prep.documentation import documentation_topics, stdlib_corpus
 from data_prep.labelled_texts import classification, glue
 from data_prep.long_range_arena import lra, lra_stand_ins
 from data_prep.own_text import text
-from data_prep.symbols import copy_task, digits
+from data_prep.symbols import copy_task, digits, recall
 from data_prep.wikitext import wikitext103
 from tests.messages import assert_names
 
@@ -16,6 +16,7 @@ TRAIN = ["--train", "x", "--valid", "y"]
 INTEGERS = [
     (copy_task, [], ["symbols", "shortest", "longest"]),
     (copy_task, [], ["seed"]),
+    (recall, [], ["vocabulary", "length", "pairs", "seed"]),
     (lra, ["listops"], ["max-depth", "max-args", "shortest", "longest", "seed"]),
     (lra, ["pathfinder"], ["seed", "workers"]),
     (lra_stand_ins, [], ["longest", "seed"]),
@@ -61,7 +62,7 @@ def test_integers(tmp_path, capsys, case):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [copy_task, lra_stand_ins])
+@pytest.mark.parametrize("command", [copy_task, recall, lra_stand_ins])
 def test_zero_is_no_length(tmp_path, capsys, command):
     message = refused(capsys, command, ["--dest", tmp_path / "d", "--longest", 0])
     assert_names(message, "--longest", 0)

@@ -20,7 +20,7 @@ from data_prep.folders.sequence_folder import (
 from data_prep.labelled_texts import classification
 from data_prep.long_range_arena import lra_stand_ins
 from data_prep.own_text import text
-from data_prep.symbols import copy_task, digits
+from data_prep.symbols import copy_task, digits, recall
 from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import assert_names
@@ -386,7 +386,11 @@ def words(text_files) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "maker", ["words", "pieces", "labels", "numbers", "copy_task", "digits", "corpus"]
+    "maker",
+    [
+        *("words", "pieces", "labels", "numbers", "copy_task", "recall", "digits"),
+        "corpus",
+    ],
 )
 def test_every_maker_lists_all_that_it_made(
     tmp_path, text_files, pretraining_data, maker
@@ -412,6 +416,7 @@ def test_every_maker_lists_all_that_it_made(
         "labels": (classification.main, labelled),
         "numbers": (classification.main, [*labelled, "--regression"]),
         "copy_task": (copy_task.main, small),
+        "recall": (recall.main, ["--counts", "3", "2", "2"]),
         "digits": (digits.main, []),
         "corpus": (corpus, []),
     }[maker]

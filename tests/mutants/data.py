@@ -147,6 +147,20 @@ DATA = (
         "tests/data_prep/test_copy_task.py",
     ),
     Mutant(
+        "data_prep/recall-first-place-never",
+        "data_prep/symbols/recall.py",
+        "at = 2 * (pairs + int(gap) - 1)",
+        "at = 2 * (pairs + int(gap) - 2)",
+        "tests/data_prep/test_recall.py",
+    ),
+    Mutant(
+        "data/stacked-targets-not-moved",
+        "fairseq_transnormer/data/recall.py",
+        'self.targets = self.targets[:, settings["pairs"] :]',
+        'self.targets = self.targets[:, : -settings["pairs"]]',
+        "tests/data/test_recall.py",
+    ),
+    Mutant(
         "data_prep/gpt2-ids-one-off",
         "data_prep/folders/encoders.py",
         "[token + SPECIAL_COUNT for token in each]",
