@@ -99,12 +99,14 @@ def main(arguments: list[str] | None = None) -> int:
     if not configurations:
         rows = backend.Kernels("rows", products=False)
         reasons = {
-            str(x): backend.why_triton_cannot_run(
+            backend.why_triton_cannot_run(
                 [torch.empty(0, dtype=x, device=device)], rows
             )
             for x in dtypes
         }
-        parser.error(f"no kernel can run on {device}: {reasons}")
+        parser.error(
+            f"no kernel can run on {device}: {'; '.join(sorted(filter(None, reasons)))}"
+        )
     tried = _isolated if options.isolated else _in_this_process
     rows = []
     try:
