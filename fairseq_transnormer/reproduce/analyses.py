@@ -9,6 +9,9 @@ ANALYSES = {
     "gradient_statistics": Subcommand(
         f"{_ROOT}.analysis.gradient_statistics", "Table 2: how far gradients vary"
     ),
+    "update_line": Subcommand(
+        f"{_ROOT}.analysis.update_line", "the loss along one update of the weights"
+    ),
     "gradient_bounds": Subcommand(
         f"{_ROOT}.analysis.gradient_bounds", "section 3.1: bounds of the gradients"
     ),

@@ -1,0 +1,202 @@
+"""The loss along one update, from the weights before it to those after it and beyond.
+
+    python -m fairseq_transnormer analyse update_line before.pt after.pt --data DATA
+
+An update that makes a model worse may have gone too far in a good direction, or in a
+bad one; the loss at fractions of it tells which. What each part of the model does alone
+shows where it went wrong. How alike the attentions' outputs are over the tokens is said,
+too: 1 where all tokens get the same vector.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..argument_types import number_between, positive_integer
+from ..checkpoints.identity import weights_fingerprint
+from ..modules.registry import ATTENTIONS
+from ..subcommands import command_parser
+from .context_use import perplexities
+from .figures import pyplot, save
+from .trained_models import load_trained_model, read_blocks, run_on
+
+# parts of a model, by its parameters' names, those of fairseq's own models too
+PARTS = {
+    "values and outputs of the attentions": r"attn?(ention)?\.(v|out)_proj",
+    "queries and keys": r"attn?(ention)?\.(q|k)_proj",
+    "channel mixers": r"feed_forward\.|fc\d\.",
+    "norms": r"norm\.(weight|bias)$",
+    "embeddings": r"embed_",
+    "masked-LM head": r"lm_head\.",
+}
+Weights = Mapping[str, Tensor]
+Loss = Callable[[nn.Module], float]
+
+
+def loss_along(
+    model: nn.Module,
+    before: Weights,
+    after: Weights,
+    fractions: list[float],
+    loss: Loss,
+) -> dict[float, float]:
+    """Fraction of the update -> the loss with the weights there.
+
+    Args:
+        model: takes the weights; has others afterwards.
+        before, after: its ``state_dict`` on both sides of the update.
+        fractions: 0 is before, 1 after.
+        loss: of the model.
+    """
+    found = {}
+    for fraction in fractions:
+        model.load_state_dict(
+            {
+                name: old.lerp(after[name], fraction)
+                if old.is_floating_point()
+                else old
+                for name, old in before.items()
+            }
+        )
+        found[fraction] = loss(model)
+    return found
+
+
+def loss_of_parts(
+    model: nn.Module, before: Weights, after: Weights, loss: Loss
+) -> dict[str, float]:
+    """Part -> the loss where its weights alone are those after the update.
+
+    Arguments as for ``loss_along``; parts that the model has not are left out.
+    """
+    found = {}
+    for part, pattern in PARTS.items():
+        moved = {name for name in before if re.search(pattern, name)}
+        if moved:
+            model.load_state_dict(
+                {name: (after if name in moved else before)[name] for name in before}
+            )
+            found[part] = loss(model)
+    return found
+
+
+@torch.no_grad()
+def likeness(model: nn.Module, tokens: Tensor) -> list[float]:
+    """Of each attention: the length of its outputs' mean over their mean length.
+
+    Args:
+        model: fairseq's, in evaluation.
+        tokens: int64 (B, N); each row is looked at by itself.
+
+    Returns:
+        numbers from 0 to 1, in the order of the layers.
+    """
+    kinds = (*ATTENTIONS.values(), nn.MultiheadAttention)
+    found: list[float] = []
+
+    def note(_: nn.Module, __: tuple, output: Tensor | tuple) -> None:
+        x = output[0] if isinstance(output, tuple) else output
+        of_rows = x.mean(1).norm(dim=-1) / x.norm(dim=-1).mean(1)
+        found.append(of_rows.mean().item())
+
+    hooks = [
+        each.register_forward_hook(note)
+        for each in model.modules()
+        if isinstance(each, kinds)
+    ]
+    run_on(model, tokens)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = command_parser("fairseq_transnormer analyse update_line", __doc__)
+    add = parser.add_argument
+    add("before", type=Path, metavar="BEFORE", help="checkpoint before the update")
+    add("after", type=Path, metavar="AFTER", help="checkpoint after it")
+    add("--data", type=Path, required=True, help="binarised text")
+    add("--split", default="train", help="that the loss is of (train)")
+    add("--blocks", type=positive_integer, default=4, help="of its text (4)")
+    add("--length", type=positive_integer, default=512, help="tokens of one (512)")
+    help_text = "share of the tokens that a masked model is to tell (0.15)"
+    add("--mask-share", type=number_between(0, 1), default=0.15, help=help_text)
+    add(
+        "--fractions",
+        type=float,
+        nargs="+",
+        default=[i / 8 for i in range(13)],
+        metavar="X",
+        help="of the update; 0: before, 1: after (0 to 1.5 by eighths)",
+    )
+    add("--json", type=Path, help="write the figures there, too")
+    add("--plot", type=Path, metavar="FILE.png", help="draw the losses")
+    options = parser.parse_args(argv)
+    logging.disable(logging.INFO)
+    try:
+        text = read_blocks(options.data, options.split, options.blocks, options.length)
+        model = load_trained_model(options.after, options.data)
+        after = {k: v.clone() for k, v in model.state_dict().items()}
+        before = load_trained_model(options.before, options.data).state_dict()
+        _check_same(options, before, after)
+
+        def loss(each: nn.Module) -> float:
+            share, length = options.mask_share, options.length
+            return math.log2(
+                perplexities(each, text.flatten(), [length], share)[length]
+            )
+
+        along = loss_along(model, before, after, options.fractions, loss)
+        parts = loss_of_parts(model, before, after, loss)
+        model.load_state_dict(before)
+        alike = likeness(model, text)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    record = {
+        "split": options.split,
+        "blocks": options.blocks,
+        "length": options.length,
+        "mask_share": options.mask_share,
+        "bits_a_token": along,
+        "one_part_moved": parts,
+        "likeness_before": alike,
+        "weights": [weights_fingerprint(p) for p in (options.before, options.after)],
+    }
+    for fraction, bits in along.items():
+        print(f"{fraction:6.3f} of the update: {bits:7.3f} bits a token")
+    for part, bits in parts.items():
+        print(f"{part} alone: {bits:7.3f} bits a token")
+    print("attentions' outputs, likeness over tokens:", *(f"{x:.2f}" for x in alike))
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if options.plot:
+        _draw(along, options.plot)
+    return 0
+
+
+def _check_same(options, before: Weights, after: Weights) -> None:
+    if {k: v.shape for k, v in before.items()} != {
+        k: v.shape for k, v in after.items()
+    }:
+        raise ValueError(
+            f"{options.before}: of another model than {options.after}; allowed: "
+            "checkpoints of one run"
+        )
+
+
+def _draw(along: Mapping[float, float], target: Path) -> None:
+    figure, axes = pyplot().subplots(figsize=(5, 3.5), layout="constrained")
+    axes.plot(list(along), list(along.values()), marker="o")
+    axes.axvline(1, color="grey", linewidth=1)
+    axes.set_xlabel("fraction of the update")
+    axes.set_ylabel("loss, bits a token")
+    save(figure, target)

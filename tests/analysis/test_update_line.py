@@ -1,0 +1,115 @@
+"""The loss along an update, against losses of models that are built for each place."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_transnormer.analysis import update_line
+from fairseq_transnormer.analysis.update_line import (
+    PARTS,
+    likeness,
+    loss_along,
+    loss_of_parts,
+)
+from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
+from tests.messages import command_refuses
+
+from ..tiny_data import write_tiny_data
+
+TINY = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 16, "block_size": 8}
+VOCABULARY = 20
+
+
+class Decoder(nn.Module):
+    """As fairseq's models have theirs."""
+
+    def __init__(self, seed, **values):
+        super().__init__()
+        torch.manual_seed(seed)
+        config = LanguageModelT2Config(attention_types="diag,norm", **TINY | values)
+        self.decoder = CausalLanguageModel(config, VOCABULARY)
+        self.eval()
+
+    def forward(self, tokens, features_only=False):
+        return self.decoder(tokens), None
+
+
+def squares(model) -> float:
+    """Stands for a loss: known at every place."""
+    return sum(p.square().sum().item() for p in model.parameters())
+
+
+def test_along_the_line():
+    model, before, after = Decoder(0), Decoder(1).state_dict(), Decoder(2).state_dict()
+    found = loss_along(model, before, after, [0, 0.25, 1, 1.5], squares)
+    for fraction, loss in found.items():
+        expected = sum(
+            ((1 - fraction) * before[name] + fraction * after[name])
+            .double()
+            .square()
+            .sum()
+            .item()
+            for name, _ in model.named_parameters()
+        )
+        assert loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_part_alone():
+    model, before = Decoder(0), Decoder(1).state_dict()
+    after = {name: weight + 1 for name, weight in before.items()}
+
+    def moved(each):
+        return {n for n, w in each.state_dict().items() if not w.equal(before[n])}
+
+    found = loss_of_parts(model, before, after, moved)
+    # every weight but LRPE's angles is of one part, and the head is a masked model's
+    assert set(found) == {*PARTS} - {"masked-LM head", "norms"}
+    parts = [name for names in found.values() for name in names]
+    assert len(parts) == len(set(parts))
+    assert {n for n in before if n not in parts} == {n for n in before if "lrpe" in n}
+    assert all("_proj" in name for name in found["queries and keys"])
+    assert len(found["queries and keys"]) == len(found["channel mixers"]) * 8 // 12
+
+
+def test_likeness_of_outputs(monkeypatch):
+    model, tokens = Decoder(3), torch.randint(4, VOCABULARY, (3, 12))
+    outputs = []
+    for layer in model.decoder.stack.layers:
+        layer.attention.register_forward_hook(lambda *given: outputs.append(given[2]))
+    found = likeness(model, tokens)
+    assert len(found) == len(outputs) == 2
+    for share, output in zip(found, outputs, strict=True):
+        rows = [row.mean(0).norm() / row.norm(dim=1).mean() for row in output]
+        assert share == pytest.approx((sum(rows) / 3).item(), rel=1e-5)
+        assert 0 < share < 1
+    # outputs that are the bias of the last product alone
+    for layer in model.decoder.stack.layers:
+        layer.attention.out_proj.weight.data.zero_()
+        layer.attention.out_proj.bias.data.fill_(1)
+    assert likeness(model, tokens) == pytest.approx([1, 1])
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    data = write_tiny_data(tmp_path / "data")
+    models = {"before.pt": Decoder(1), "after.pt": Decoder(2)}
+    monkeypatch.setattr(
+        update_line, "load_trained_model", lambda path, data: models[path.name]
+    )
+    monkeypatch.setattr(
+        update_line, "read_blocks", lambda *given: torch.randint(4, VOCABULARY, (2, 16))
+    )
+    for name, model in models.items():
+        torch.save({"model": model.state_dict()}, tmp_path / name)
+    words = [str(tmp_path / name) for name in models] + ["--data", str(data)]
+    words += ["--length", "16", "--blocks", "2", "--fractions", "0", "0.5", "1"]
+    out = [tmp_path / "found.json", tmp_path / "line.png"]
+    made = ["--json", str(out[0]), "--plot", str(out[1])]
+    assert update_line.main([*words, *made]) == 0
+    assert "0.500 of the update" in capsys.readouterr().out
+    found = json.loads(out[0].read_text())
+    assert [*found["bits_a_token"]] == ["0.0", "0.5", "1.0"]
+    assert len(set(found["weights"])) == 2 and out[1].stat().st_size > 1000
+    models["after.pt"] = Decoder(2, ffn_dim=24)
+    command_refuses(update_line.main, words, capsys, "before.pt", "one run")
