@@ -9,6 +9,7 @@ docs/analyses.md has the definition, and how a run records its gradients.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -161,6 +162,21 @@ def plot(series: dict[str, GradientSeries], target: Path) -> None:
     save(figure, target)
 
 
+def write_norms(series: dict[str, GradientSeries], target: Path) -> None:
+    """The norm of the whole gradient as a table: a row an update, a column a run."""
+    norms = {
+        name: dict(zip(each.updates.tolist(), each.norm_of().tolist(), strict=True))
+        for name, each in series.items()
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target, "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["update", *norms])
+        for update in sorted({u for each in norms.values() for u in each}):
+            cells = [each.get(update) for each in norms.values()]
+            table.writerow([update, *("" if x is None else f"{x:.5g}" for x in cells)])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = command_parser("fairseq_transnormer analyse gradient_statistics", __doc__)
@@ -169,6 +185,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--last", type=int, help="last update counted")
     parser.add_argument("--plot", type=Path, help="image to make")
     parser.add_argument("--json", type=Path, help="file for the numbers")
+    help_text = "file for the norm of the whole gradient at each update"
+    parser.add_argument("--series", type=Path, metavar="FILE.csv", help=help_text)
     arguments = parser.parse_args(argv)
     try:
         series = {}
@@ -198,6 +216,8 @@ def main(argv: list[str] | None = None) -> int:
         }
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
+    if arguments.series is not None:
+        write_norms(series, arguments.series)
     if arguments.plot is not None:
         plot(series, arguments.plot)
     return 0

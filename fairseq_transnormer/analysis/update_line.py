@@ -4,8 +4,8 @@
 
 An update that makes a model worse may have gone too far in a good direction, or in a
 bad one; the loss at fractions of it tells which. What each part of the model does alone
-shows where it went wrong. How alike the attentions' outputs are over the tokens is said,
-too: 1 where all tokens get the same vector.
+shows where it went wrong. How alike the outputs of an attention are over the tokens is
+said, too: 1 where all tokens get the same vector.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ..argument_types import number_between, positive_integer
 from ..checkpoints.identity import weights_fingerprint
+from ..modules.norm_attention import NormAttention
 from ..modules.registry import ATTENTIONS
 from ..subcommands import command_parser
 from .context_use import perplexities
@@ -118,6 +119,29 @@ def likeness(model: nn.Module, tokens: Tensor) -> list[float]:
     return found
 
 
+@torch.no_grad()
+def norm_inputs(model: nn.Module, tokens: Tensor) -> list[float]:
+    """Of each NormAttention: the median root mean square of what its norm gets.
+
+    Its norm's eps, which stands beside the square, matters where that is small.
+    Arguments as for ``likeness``.
+    """
+    found: list[float] = []
+
+    def note(_: nn.Module, given: tuple) -> None:
+        found.append(given[0].square().mean(-1).sqrt().median().item())
+
+    hooks = [
+        each.norm.register_forward_pre_hook(note)
+        for each in model.modules()
+        if isinstance(each, NormAttention)
+    ]
+    run_on(model, tokens)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = command_parser("fairseq_transnormer analyse update_line", __doc__)
@@ -158,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
         along = loss_along(model, before, after, options.fractions, loss)
         parts = loss_of_parts(model, before, after, loss)
         model.load_state_dict(before)
-        alike = likeness(model, text)
+        alike, inputs = likeness(model, text), norm_inputs(model, text)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     record = {
@@ -169,6 +193,7 @@ def main(argv: list[str] | None = None) -> int:
         "bits_a_token": along,
         "one_part_moved": parts,
         "likeness_before": alike,
+        "norm_inputs_before": inputs,
         "weights": [weights_fingerprint(p) for p in (options.before, options.after)],
     }
     for fraction, bits in along.items():
@@ -176,6 +201,8 @@ def main(argv: list[str] | None = None) -> int:
     for part, bits in parts.items():
         print(f"{part} alone: {bits:7.3f} bits a token")
     print("attentions' outputs, likeness over tokens:", *(f"{x:.2f}" for x in alike))
+    if inputs:
+        print("into NormAttention's norm, RMS:", *(f"{x:.4g}" for x in inputs))
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.plot:

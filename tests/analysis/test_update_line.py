@@ -12,6 +12,7 @@ from fairseq_transnormer.analysis.update_line import (
     likeness,
     loss_along,
     loss_of_parts,
+    norm_inputs,
 )
 from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
 from tests.messages import command_refuses
@@ -89,6 +90,16 @@ def test_likeness_of_outputs(monkeypatch):
         layer.attention.out_proj.weight.data.zero_()
         layer.attention.out_proj.bias.data.fill_(1)
     assert likeness(model, tokens) == pytest.approx([1, 1])
+
+
+def test_norm_inputs():
+    model, tokens = Decoder(3), torch.randint(4, VOCABULARY, (2, 10))
+    (attention,) = (x.attention for x in model.decoder.stack.layers[1:])
+    seen = []
+    attention.norm.register_forward_hook(lambda *given: seen.append(given[1][0]))
+    (found,) = norm_inputs(model, tokens)
+    sizes = sorted((x @ x / 16).sqrt().item() for x in seen[0].flatten(0, 1).detach())
+    assert found == pytest.approx(sizes[(len(sizes) - 1) // 2], rel=1e-5)
 
 
 def test_command(tmp_path, monkeypatch, capsys):
