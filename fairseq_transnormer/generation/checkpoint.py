@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..data.subword_files import (
 )
 from .errors import GenerationError
 
+TASKS = ("language_modeling",)
 # what examples/train_plain_pytorch.py has no settings of: fairseq's defaults
 SECTIONS = {"generation": GenerationConfig, "bpe": None, "tokenizer": None}
 
@@ -48,9 +50,8 @@ def load_language_model(
     Raises:
         GenerationError: a file is missing or not what it should be.
     """
-    return load_with_units(
-        path, data, sentencepiece_model, own_models(FairseqLanguageModel)
-    )
+    architectures = own_models(FairseqLanguageModel)
+    return load_with_units(path, data, sentencepiece_model, architectures, TASKS)
 
 
 def own_models(kind: type) -> set[str]:
@@ -67,12 +68,14 @@ def load_with_units(
     data: str | Path | None,
     sentencepiece_model: str | Path | None,
     architectures: set[str],
+    task_names: Sequence[str],
 ) -> GeneratorHubInterface:
-    """``load_language_model`` of any of these architectures."""
+    """``load_language_model`` of any of these architectures, trained by these tasks."""
     path = Path(path)
     state = _read_checkpoint(path)
     cfg = state["cfg"]
     _check_architecture(path, cfg, architectures)
+    _check_task(path, cfg, task_names)
     with open_dict(cfg):
         for name in SECTIONS.keys() - cfg.keys():
             section = SECTIONS[name]
@@ -117,6 +120,14 @@ def load_with_units(
             kind = "sentencepiece model" if len(units) == 1 else "files of GPT-2's BPE"
             named = f"{' and '.join(map(str, units))}: no {kind}"
         raise GenerationError(f"{named} ({one_line(error)})") from error
+
+
+def _check_task(path: Path, cfg: Mapping[str, Any], names: Sequence[str]) -> None:
+    name = cfg["task"]["_name"]
+    if name not in names:
+        raise GenerationError(
+            f"{path}: a checkpoint of the task {name}; allowed: {', '.join(names)}"
+        )
 
 
 def one_line(error: Exception) -> str:

@@ -46,10 +46,10 @@ def load_for_scoring(
     causal = own_models(FairseqLanguageModel) | fairseqs | {"transformer_lm"}
     masked = own_models(TransNormerEncoderModel)
     try:
-        hub = load_with_units(path, data, sentencepiece_model, causal | masked)
+        hub = load_with_units(path, data, sentencepiece_model, causal | masked, TASKS)
     except GenerationError as error:
         raise ScoringError(str(error)) from error
-    _check_task(path, hub.cfg)
+    _check_settings(path, hub.cfg)
     _check_units(hub)
     hub = hub.to(device).eval()
     (model,) = hub.models
@@ -59,12 +59,7 @@ def load_for_scoring(
     return hub, CausalScorer(model, batch_tokens)
 
 
-def _check_task(path: str | Path, cfg) -> None:
-    name = cfg.task._name
-    if name not in TASKS:
-        raise ScoringError(
-            f"{path}: a checkpoint of the task {name}; allowed: {', '.join(TASKS)}"
-        )
+def _check_settings(path: str | Path, cfg) -> None:
     for setting in ("add_bos_token", "output_dictionary_size"):
         value = getattr(cfg.task, setting, None)
         if value not in (None, False, -1):

@@ -87,6 +87,12 @@ def test_checkpoint_of_another_architecture(changed, name):
         load(path)
 
 
+def test_checkpoint_of_another_task(changed):
+    path = changed(task___name="associative_recall")
+    with refused(path, "associative_recall", "allowed", "language_modeling"):
+        load(path)
+
+
 def test_missing_dictionary(t2, changed, tmp_path):
     gone = tmp_path / "gone"
     path = changed(task__data=str(gone))
