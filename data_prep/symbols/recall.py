@@ -17,18 +17,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.folders.arguments import add_destination, command_parser
-from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
-from data_prep.folders.errors import InputError, run_command
-from fairseq_transnormer.argument_types import integer_between, positive_number, seed
-from fairseq_transnormer.data import SPLITS
+from data_prep.folders.arguments import command_parser
+from data_prep.folders.binary_folder import Recipe
+from data_prep.folders.errors import InputError
+from data_prep.symbols.generated_lines import (
+    add_generation,
+    check_total,
+    generated_recipe,
+    prepare,
+)
+from fairseq_transnormer.argument_types import integer_between, positive_number
 from fairseq_transnormer.data.recall import BAR, BLANK
 
-COUNTS = (100_000, 1000, 1000)
 MAX_VOCABULARY = 10**6
 MAX_LENGTH = 10**5
-MAX_LINES = 10**8
-MAX_TOKENS = 10**10
 
 
 def lines(
@@ -63,52 +65,26 @@ def _recipe(options: argparse.Namespace) -> Recipe:
             f"--length {options.length}; allowed with --pairs {options.pairs}: even "
             f"numbers from {4 * options.pairs}"
         )
-    most = MAX_TOKENS // (2 * options.length + 1)
-    if sum(options.counts) > most:
-        raise InputError(
-            f"--counts {' '.join(map(str, options.counts))}; allowed with --length "
-            f"{options.length}: {most} lines together, {MAX_TOKENS} symbols"
-        )
+    check_total(options, f"--length {options.length}", 2 * options.length + 1)
     law = {
         name: getattr(options, name)
         for name in ("vocabulary", "length", "pairs", "power")
     }
-    counts = dict(zip(SPLITS, options.counts, strict=True))
-    splits = [
-        Split(
-            split,
-            lambda number=number, split=split: lines(
-                counts[split], **law, seed=[options.seed, number]
-            ),
-            counts[split],
-        )
-        for number, split in enumerate(SPLITS)
-    ]
-    return symbol_recipe(
-        settings={"data": "recall", "seed": options.seed, "counts": counts} | law,
-        splits=splits,
-        symbols=[
-            *(f"k{i}" for i in range(half)),
-            *(f"v{i}" for i in range(half)),
-            *(BLANK, BAR),
-        ],
-    )
+    keys, values = ([f"{kind}{i}" for i in range(half)] for kind in "kv")
+    symbols = [*keys, *values, BLANK, BAR]
+    return generated_recipe("recall", options, law, symbols, lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = command_parser("recall", __doc__)
-    add_destination(parser)
+    add_generation(parser)
     add = parser.add_argument
     different = {"type": integer_between(4, MAX_VOCABULARY), "metavar": "N"}
     length = {"type": integer_between(4, MAX_LENGTH), "metavar": "N"}
     pairs = {"type": integer_between(1, MAX_LENGTH), "metavar": "N"}
-    add(
-        "--vocabulary",
-        default=8192,
-        help="keys and values (default: 8192)",
-        **different,
-    )
+    help_text = "keys and values (default: 8192)"
+    add("--vocabulary", default=8192, help=help_text, **different)
     add("--length", default=64, help="places of a line (default: 64)", **length)
     add("--pairs", default=4, help="of a line (default: 4)", **pairs)
     add(
@@ -118,20 +94,4 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="X",
         help="of the law of the gaps; 1: all places alike (default: 0.01)",
     )
-    add("--seed", type=seed, default=1, metavar="N", help="(default: 1)")
-    add(
-        "--counts",
-        type=integer_between(1, MAX_LINES),
-        nargs=3,
-        default=COUNTS,
-        metavar=("TRAIN", "VALID", "TEST"),
-        help="lines of each split (default: %(default)s)",
-    )
-    options = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _prepare(options))
-
-
-def _prepare(options: argparse.Namespace) -> None:
-    prepare_folder(
-        options.dest, _recipe(options), workers=1, overwrite=options.overwrite
-    )
+    return prepare(parser, arguments, _recipe)

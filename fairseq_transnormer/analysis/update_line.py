@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +90,6 @@ def loss_of_parts(
     return found
 
 
-@torch.no_grad()
 def likeness(model: nn.Module, tokens: Tensor) -> list[float]:
     """Of each attention: the length of its outputs' mean over their mean length.
 
@@ -101,41 +101,44 @@ def likeness(model: nn.Module, tokens: Tensor) -> list[float]:
         numbers from 0 to 1, in the order of the layers.
     """
     kinds = (*ATTENTIONS.values(), nn.MultiheadAttention)
-    found: list[float] = []
+    attentions = [each for each in model.modules() if isinstance(each, kinds)]
 
-    def note(_: nn.Module, __: tuple, output: Tensor | tuple) -> None:
+    def of_outputs(_: tuple, output: Tensor | tuple) -> float:
         x = output[0] if isinstance(output, tuple) else output
-        of_rows = x.mean(1).norm(dim=-1) / x.norm(dim=-1).mean(1)
-        found.append(of_rows.mean().item())
+        return (x.mean(1).norm(dim=-1) / x.norm(dim=-1).mean(1)).mean().item()
 
-    hooks = [
-        each.register_forward_hook(note)
-        for each in model.modules()
-        if isinstance(each, kinds)
-    ]
-    run_on(model, tokens)
-    for hook in hooks:
-        hook.remove()
-    return found
+    return _seen(model, tokens, attentions, of_outputs)
 
 
-@torch.no_grad()
 def norm_inputs(model: nn.Module, tokens: Tensor) -> list[float]:
     """Of each NormAttention: the median root mean square of what its norm gets.
 
     Its norm's eps, which stands beside the square, matters where that is small.
     Arguments as for ``likeness``.
     """
+    norms = [each.norm for each in model.modules() if isinstance(each, NormAttention)]
+    return _seen(
+        model,
+        tokens,
+        norms,
+        lambda given, _: given[0].square().mean(-1).sqrt().median().item(),
+    )
+
+
+@torch.no_grad()
+def _seen(
+    model: nn.Module,
+    tokens: Tensor,
+    modules: list[nn.Module],
+    measure: Callable[[tuple, Any], float],
+) -> list[float]:
+    """What ``measure`` makes of the modules' inputs and outputs, as they come."""
     found: list[float] = []
 
-    def note(_: nn.Module, given: tuple) -> None:
-        found.append(given[0].square().mean(-1).sqrt().median().item())
+    def note(_: nn.Module, given: tuple, output: Any) -> None:
+        found.append(measure(given, output))
 
-    hooks = [
-        each.norm.register_forward_pre_hook(note)
-        for each in model.modules()
-        if isinstance(each, NormAttention)
-    ]
+    hooks = [each.register_forward_hook(note) for each in modules]
     run_on(model, tokens)
     for hook in hooks:
         hook.remove()

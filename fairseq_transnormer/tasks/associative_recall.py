@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, FairseqDataset
+from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
@@ -13,6 +13,7 @@ from omegaconf import MISSING
 from ..data.recall import RecallLines, read_settings
 from ..data.subword_files import DICTIONARY
 from ..modules.options import described
+from .bucketed_sequences import SizedDataset
 
 
 @dataclass
@@ -30,7 +31,7 @@ class AssociativeRecallConfig(FairseqDataclass):
     )
 
 
-class RecallDataset(FairseqDataset):
+class RecallDataset(SizedDataset):
     """``RecallLines`` behind fairseq's interface.
 
     Args:
@@ -68,15 +69,6 @@ class RecallDataset(FairseqDataset):
             "ntokens": targets.numel(),
             "nsentences": len(numbers),
         }
-
-    def num_tokens(self, index):
-        return self.sizes[index]
-
-    def num_tokens_vec(self, indices):
-        return self.sizes[indices]
-
-    def size(self, index):
-        return self.sizes[index]
 
     def ordered_indices(self):
         """All indices in the order that batches are cut from."""

@@ -6,7 +6,26 @@ from fairseq.data import FairseqDataset
 from ..data.labelled_sequences import Example, LabelledSequences, collate
 
 
-class BucketedSequences(FairseqDataset):
+class SizedDataset(FairseqDataset):
+    """What fairseq asks of the lengths.
+
+    Attributes:
+        sizes: of each example; fairseq reads this name.
+    """
+
+    sizes: np.ndarray
+
+    def num_tokens(self, index):
+        return self.sizes[index]
+
+    def num_tokens_vec(self, indices):
+        return self.sizes[indices]
+
+    def size(self, index):
+        return self.sizes[index]
+
+
+class BucketedSequences(SizedDataset):
     """``LabelledSequences`` behind fairseq's interface.
 
     Examples are put in order by length, in steps of ``bucket_length`` tokens; an
@@ -23,7 +42,6 @@ class BucketedSequences(FairseqDataset):
     def __init__(self, examples: LabelledSequences, bucket_length: int, shuffle: bool):
         self.examples, self.bucket_length = examples, bucket_length
         self.shuffle, self.epoch = shuffle, 1
-        # of each example; fairseq reads this name
         self.sizes = examples.lengths.max(axis=1)
 
     def __len__(self):
@@ -57,15 +75,6 @@ class BucketedSequences(FairseqDataset):
             "ntokens": int(sum(lengths.sum() for lengths in batch.lengths)),
             "nsentences": len(ids),
         }
-
-    def num_tokens(self, index):
-        return self.sizes[index]
-
-    def num_tokens_vec(self, indices):
-        return self.sizes[indices]
-
-    def size(self, index):
-        return self.sizes[index]
 
     def ordered_indices(self):
         """All indices in the order that batches are cut from."""
