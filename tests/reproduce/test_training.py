@@ -63,6 +63,8 @@ def refused(capsys):
     return run
 
 
+# test_slurm.py interrupts and resumes rows, too
+@pytest.mark.slow
 def test_a_killed_row_resumes_and_is_reported(
     command, data, tmp_path, capsys, monkeypatch, refused
 ):
