@@ -37,7 +37,7 @@ def dictionary_sha256(symbols: Sequence[str], special: int = len(SPECIAL)) -> st
 
 
 def dictionary_symbols(folder: Path) -> list[str]:
-    """The symbols of a folder's dict.txt, behind fairseq's special ones.
+    """The symbols of a folder's dict.txt, after fairseq's special ones.
 
     Raises:
         ValueError: there is no dict.txt, or it is not in UTF-8.

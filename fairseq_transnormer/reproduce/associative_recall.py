@@ -4,14 +4,12 @@ A cell names the pairs of a line by ``task.pairs``, for which there is a folder.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..data import SPLITS
 from ..data.recall import RecallLines, read_settings
 from .corpora import FILES, Text, fingerprint_of
 from .errors import ReproduceError
-from .jobs import Conditions, HydraTrain
-from .presets import Preset
+from .jobs import Conditions, HydraTrainWithoutText
 from .tables import Cell
 
 TASK = "associative_recall"
@@ -44,7 +42,7 @@ class RecallText(Text):
         return fingerprint_of(self.folder, FILES, read_settings(self.folder))
 
 
-class Recall(HydraTrain):
+class Recall(HydraTrainWithoutText):
     """Training on one of the preset's folders."""
 
     def data(self, cell: Cell, conditions: Conditions) -> RecallText:
@@ -56,11 +54,3 @@ class Recall(HydraTrain):
                 "line, a whole number"
             )
         return RecallText(conditions.data_folder(TASK) / str(pairs), TASK, pairs)
-
-    def preset_overrides(self, preset: Preset) -> dict[str, Any]:
-        """What does not concern models of text."""
-        return {
-            key: value
-            for key, value in preset.overrides.items()
-            if key.startswith("common.")
-        }

@@ -202,6 +202,18 @@ class HydraTrain:
         return compose(conditions.configs, cell.config, {})["task"]["_name"]
 
 
+class HydraTrainWithoutText(HydraTrain):
+    """Training on other data, with settings of its own for them."""
+
+    def preset_overrides(self, preset: Preset) -> dict[str, Any]:
+        """What does not concern models of text."""
+        return {
+            key: value
+            for key, value in preset.overrides.items()
+            if key.startswith("common.")
+        }
+
+
 def changed_model(configuration: Configuration, plain: Configuration) -> dict[str, Any]:
     """The values of a run's model that are others than its configuration file's."""
     before = plain["model"]

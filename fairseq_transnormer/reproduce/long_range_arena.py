@@ -9,7 +9,6 @@ import sys
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from ..data.typed_mappings import (
     ABOVE_0,
@@ -26,9 +25,8 @@ from ..data.typed_mappings import (
 from ..installation import CLONE
 from .corpora import LabelledTokens, NoData
 from .errors import ReproduceError
-from .jobs import Conditions, HydraTrain, run_name
+from .jobs import Conditions, HydraTrainWithoutText, run_name
 from .metrics import GIBIBYTE, METRICS, NotAskedFor, NotMeasured, RunResults
-from .presets import Preset
 from .runs import Plan, Step
 from .tables import Cell
 
@@ -53,21 +51,13 @@ _MEASUREMENT_KINDS = {
 }
 
 
-class Arena(HydraTrain):
+class Arena(HydraTrainWithoutText):
     """Training on one of the five tasks."""
 
     def data(self, cell: Cell, conditions: Conditions) -> LabelledTokens:
         """The task's folder in that of all tasks."""
         folder = conditions.data_folder(TASK) / cell.overrides[ARENA]
         return LabelledTokens(folder, TASK)
-
-    def preset_overrides(self, preset: Preset) -> dict[str, Any]:
-        """What does not concern models of text."""
-        return {
-            key: value
-            for key, value in preset.overrides.items()
-            if key.startswith("common.")
-        }
 
 
 class Speed:

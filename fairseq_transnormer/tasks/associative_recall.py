@@ -32,7 +32,7 @@ class AssociativeRecallConfig(FairseqDataclass):
 
 
 class RecallDataset(SizedDataset):
-    """``RecallLines`` behind fairseq's interface.
+    """``RecallLines`` as a dataset of fairseq's.
 
     Args:
         lines: of a split.
@@ -84,9 +84,11 @@ class AssociativeRecallTask(FairseqTask):
     Train with ``partial_cross_entropy``; all places but these have padding for target.
     """
 
-    def __init__(self, cfg: AssociativeRecallConfig, dictionary: Dictionary):
+    def __init__(
+        self, cfg: AssociativeRecallConfig, dictionary: Dictionary, length: int
+    ):
         super().__init__(cfg)
-        self.dictionary = dictionary
+        self.dictionary, self.length = dictionary, length
 
     @classmethod
     def setup_task(cls, cfg: AssociativeRecallConfig, **kwargs):
@@ -95,8 +97,8 @@ class AssociativeRecallTask(FairseqTask):
         Raises:
             ValueError: it is of another kind.
         """
-        read_settings(cfg.data, cfg.pairs)
-        return cls(cfg, Dictionary.load(str(Path(cfg.data) / DICTIONARY)))
+        length = read_settings(cfg.data, cfg.pairs)["length"]
+        return cls(cfg, Dictionary.load(str(Path(cfg.data) / DICTIONARY)), length)
 
     def load_dataset(self, split, **kwargs):
         """Read a split; that of training is shuffled."""
@@ -106,7 +108,7 @@ class AssociativeRecallTask(FairseqTask):
 
     def max_positions(self):
         """Places of a line."""
-        return read_settings(self.cfg.data)["length"]
+        return self.length
 
     @property
     def source_dictionary(self):
