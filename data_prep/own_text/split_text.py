@@ -82,7 +82,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command_parser("split_text", __doc__)
     add = parser.add_argument
     help_text = "files or folders to divide"
-    add("--input", nargs="+", type=Path, required=True, metavar="PATH", help=help_text)
+    add(
+        "--input",
+        type=Path,
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="PATH",
+        help=help_text,
+    )
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument(
         "--dest",

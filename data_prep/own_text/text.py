@@ -169,11 +169,12 @@ def _parser() -> argparse.ArgumentParser:
     add_destination(parser)
     add = parser.add_argument
     add("--tokenizer", choices=["word", "sentencepiece"], required=True)
+    files = {"action": "extend", "nargs": "+", "type": Path, "metavar": "PATH"}
     for split in SPLITS:
         help_text = f"files or folders of the {split} split"
-        add(f"--{split}", nargs="+", type=Path, metavar="PATH", help=help_text)
+        add(f"--{split}", help=help_text, **files)
     help_text = "files or folders to divide into splits"
-    add("--input", nargs="+", type=Path, metavar="PATH", help=help_text)
+    add("--input", help=help_text, **files)
     add_suffixes(parser, SUFFIXES)
     add_division(parser, "with --input: ")
     add(

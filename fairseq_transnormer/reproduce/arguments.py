@@ -94,10 +94,12 @@ def _run(commands) -> None:
     add = command.add_argument
     _add_tables(command)
     _add_place(command)
-    add("--rows", nargs="+", metavar="ROW", help="these rows only")
-    add("--columns", nargs="+", metavar="COLUMN", help="these columns only")
+    only = {"action": "extend", "nargs": "+"}
+    add("--rows", metavar="ROW", help="these rows only", **only)
+    add("--columns", metavar="COLUMN", help="these columns only", **only)
     add(
         "--sweep",
+        action="extend",
         nargs="+",
         type=_setting,
         default=[],
@@ -175,17 +177,19 @@ def _add_running(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--data",
+        action="extend",
         nargs="+",
         type=_pair,
         default=[],
         metavar="TASK=DIR",
         help="data for a fairseq task (language_modeling, masked_lm, "
         "sentence_prediction, long_range_arena, associative_recall) or a table's "
-        "conditions (copy_task, digits), instead of the preset's",
+        "conditions (copy_task, digits, recall_capacity), instead of the preset's",
     )
     add("--prepare", action="store_true", help="make missing data as the preset says")
     add(
         "--set",
+        action="extend",
         nargs="+",
         type=_setting,
         default=[],

@@ -12,7 +12,6 @@ from .errors import ReproduceError
 from .jobs import Conditions, HydraTrainWithoutText
 from .tables import Cell
 
-TASK = "associative_recall"
 PAIRS = "task.pairs"
 
 
@@ -53,4 +52,5 @@ class Recall(HydraTrainWithoutText):
                 f"{cell.row}, {cell.column}: {PAIRS}={pairs!r}; allowed: pairs of a "
                 "line, a whole number"
             )
-        return RecallText(conditions.data_folder(TASK) / str(pairs), TASK, pairs)
+        task = self._task(cell, conditions)
+        return RecallText(conditions.data_folder(task) / str(pairs), task, pairs)

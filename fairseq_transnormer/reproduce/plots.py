@@ -214,6 +214,48 @@ def plot_bubbles(
     return True
 
 
+def plot_columns(measured: dict[str, Any], axis: str, target: Path) -> bool:
+    """The rows as lines over their columns, whose names are numbers.
+
+    Args:
+        measured: what ``results.measure`` returns, with the report's own entries.
+        axis: what the numbers are of.
+        target: the image.
+
+    Returns:
+        whether a row has two figures; without, there is no image.
+    """
+    lines = {}
+    for row, cells in measured["rows"].items():
+        points = [
+            (int(column), cell["measured"], cell["deviation"] or 0)
+            for column, cell in cells.items()
+            if cell["measured"] is not None
+        ]
+        if len(points) > 1:
+            lines[row] = sorted(points)
+    if not lines:
+        target.unlink(missing_ok=True)
+        return False
+    figure, axes = pyplot().subplots(figsize=(8, 4.5), layout="constrained")
+    for place, (row, points) in enumerate(lines.items()):
+        numbers, values, noise = zip(*points, strict=True)
+        style = "o-" if place < LINES_A_STYLE else "s--"
+        axes.errorbar(numbers, values, yerr=noise, fmt=style, capsize=3, label=row)
+    columns = [int(column) for column in measured["columns"]]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(columns, map(str, columns))
+    metrics = [
+        cell["metric"] for cell in next(iter(measured["rows"].values())).values()
+    ]
+    axes.set(xlabel=axis, ylabel=METRICS.get(metrics[0], metrics[0]))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.suptitle(f"{measured['title']}\n{_of_the_runs(measured)}", fontsize="medium")
+    save(figure, target)
+    return True
+
+
 def plot_sweep(measured: dict[str, Any], target: Path) -> bool:
     """For each ranked column the figure of every value of the sweep, a line a row.
 

@@ -12,7 +12,7 @@ from .errors import ReproduceError
 from .execution import log_tail
 from .jobs import Conditions, filled
 from .markdown import overview, table_page
-from .plots import plot_bubbles, plot_sweep, plot_table
+from .plots import plot_bubbles, plot_columns, plot_sweep, plot_table
 from .presets import Preset
 from .results import measure
 from .runs import RunFolder
@@ -101,6 +101,9 @@ def _write_page(table: Table, measured: dict[str, Any], out: Path) -> None:
     name = f"{table.name}_sweep.png"
     if table.sweep and plot_sweep(measured, out / name):
         pictures[name] = f"{table.title}: the values of the sweep"
+    name = f"{table.name}_columns.png"
+    if table.column_axis and plot_columns(measured, table.column_axis, out / name):
+        pictures[name] = f"{table.title}: over {table.column_axis}"
     name = f"{table.name}_bubbles.png"
     if table.bubbles and plot_bubbles(measured, table.bubbles, out / name):
         pictures[name] = f"{table.title}: {', '.join(table.bubbles.values())}"

@@ -54,6 +54,7 @@ TABLE_KINDS = {
     "conditions": TEXT,
     "curve": TEXT,
     "attach": TEXT,
+    "column_axis": TEXT,
 }
 COLUMN_KINDS = {
     "config": TEXT,
@@ -149,6 +150,8 @@ class Table:
         bubbles: "x", "y" and "size" -> columns of a figure with a circle a row.
         curve: what the learning curves are of; a key of the log's validation records.
         attach: a folder in the first cell's run that goes beside the page.
+        column_axis: what the columns' names are numbers of, so that the rows are drawn
+            as lines over them; empty where they are none.
     """
 
     name: str
@@ -164,6 +167,7 @@ class Table:
     bubbles: dict[str, str] = field(default_factory=dict)
     curve: str = "valid_ppl"
     attach: str | None = None
+    column_axis: str = ""
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell in this row and column."""
@@ -282,7 +286,18 @@ def load_table(configs: Path, name: str) -> Table:
         bubbles=_checked_bubbles(path, content.get("bubbles"), columns),
         curve=content.get("curve", "valid_ppl"),
         attach=content.get("attach"),
+        column_axis=_checked_column_axis(path, content.get("column_axis", ""), columns),
     )
+
+
+def _checked_column_axis(path: Path, axis: str, columns: dict) -> str:
+    for column in columns if axis else ():
+        if not column.isdecimal() or int(column) == 0:
+            raise ReproduceError(
+                f"{path}: column_axis={axis!r} with the column {column!r}; allowed: "
+                "columns that are numbers above 0"
+            )
+    return axis
 
 
 def _checked_bubbles(path: Path, bubbles: Any, columns: dict) -> dict[str, str]:

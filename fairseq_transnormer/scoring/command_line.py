@@ -52,7 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", action="append", help="may be given several times")
     source.add_argument(
-        "--input", nargs="+", metavar="FILE", help="text files in UTF-8; -: stdin"
+        "--input",
+        action="extend",
+        nargs="+",
+        metavar="FILE",
+        help="text files in UTF-8; -: stdin",
     )
     add(
         "--by",

@@ -12,6 +12,7 @@ from tests.messages import assert_names, refuses
 from tests.paths import CONFIGS
 
 TABLE = load_table(CONFIGS, "recall")
+CAPACITY = load_table(CONFIGS, "recall_capacity")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def conditions(data, preset="small"):
         CONFIGS,
         CONFIGS.parent,
         load_preset(CONFIGS, preset),
-        data={"associative_recall": data},
+        data={"associative_recall": data, "recall_capacity": data},
     )
 
 
@@ -43,6 +44,20 @@ def test_a_row_composes_and_builds(data, row, column):
     assert (task["pairs"], task["stacked"]) == (4, column == "stacked")
     assert (str(model["ffn_type"]), model["num_heads"]) == ("none", 1)
     assert model["embed_dim"] == 64
+
+
+@pytest.mark.parametrize("row", CAPACITY.rows)
+def test_capacity_asks_for_equally_many_values_of_equal_models(data, row):
+    for column in CAPACITY.columns:
+        cell = CAPACITY.cell(row, column)
+        found = job_of(cell).data(cell, conditions(data))
+        assert (found.folder, found.pairs) == (data / column, int(column))
+        assert cell.overrides["dataset.batch_size"] * int(column) == 1024
+    made = job_of(cell).plan(CAPACITY.cell(row, "4"), conditions(data))
+    task, model = made.configuration["task"], made.configuration["model"]
+    assert (task["pairs"], task["stacked"], model["embed_dim"]) == (4, True, 64)
+    assert f"heads of {64 // model['num_heads']}" in row
+    assert made.configuration["dataset"]["batch_size"] == 256
 
 
 def test_wrong_data_are_named(data):

@@ -117,3 +117,27 @@ def test_a_sweep_of_one_value_is_no_picture(drawn, second):
     measured["rows"]["good"]["figure"]["sweep"] = swept
     found = drawn(measured, plots.plot_sweep)
     assert found is None if second is None else list(found) == ["figure"]
+
+
+def test_columns_that_are_numbers_are_an_axis(drawn):
+    rows = {
+        "good": {"4": cell(99.0), "16": cell(90.0, deviation=2.0), "64": cell(40.0)},
+        "poor": {"4": cell(50.0), "16": cell(None), "64": cell(10.0)},
+        "begun": {"4": cell(30.0), "16": cell(None), "64": cell(None)},
+    }
+
+    def columns(measured, target):
+        return plots.plot_columns(measured, "pairs of a line", target)
+
+    measured = table({}) | {"rows": rows, "columns": ["4", "16", "64"]}
+    figures = []
+    drawn(measured, lambda *a: columns(*a) and not figures.append(plots.pyplot().gcf()))
+    (axes,) = figures[0].axes
+    assert axes.get_xlabel() == "pairs of a line" and axes.get_xscale() == "log"
+    lines = {each.get_label(): each.lines[0] for each in axes.containers}
+    assert {row: list(line.get_xdata()) for row, line in lines.items()} == {
+        "good": [4, 16, 64], "poor": [4, 64]
+    }  # fmt: skip
+    assert list(lines["poor"].get_ydata()) == [50.0, 10.0]
+    begun = measured | {"rows": {"begun": rows["begun"]}}
+    assert drawn(begun, columns) is None

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from fairseq_transnormer.reproduce import planning
+from fairseq_transnormer.reproduce.arguments import parser
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import Conditions
 from fairseq_transnormer.reproduce.planning import plan_all
@@ -71,3 +72,11 @@ def test_several_processes_plan_as_one(conditions, monkeypatch):
 def test_the_first_mistake_is_told(conditions, right):
     with refuses(ReproduceError, "width=-1", "allowed"):
         plan_all(cells(*range(right), -1, -2), [conditions])
+
+
+def test_an_option_given_twice_counts_twice():
+    words = ["run", "table1", "--set", "a=1", "--rows", "x", "--data", "b=c"]
+    given = parser().parse_args([*words, "--set", "d=2", "--rows", "y", "z"])
+    assert dict(given.set) == {"a": 1, "d": 2}
+    assert given.rows == ["x", "y", "z"] and dict(given.data) == {"b": "c"}
+    assert parser().parse_args(words).rows == ["x"]
