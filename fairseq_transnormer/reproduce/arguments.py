@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     _run(commands)
     _status(commands)
     _report(commands)
+    _claims(commands)
     _finetune(commands)
     _execute(commands)
     return main
@@ -107,6 +108,35 @@ def _run(commands) -> None:
         help="of a table's sweep these values only, as optimization.lr=[0.0003]",
     )
     _add_running(command)
+
+
+def _claims(commands) -> None:
+    command = _command(
+        commands, "claims", "judge the paper's claims by what reports measured"
+    )
+    add = command.add_argument
+    add(
+        "--results",
+        type=Path,
+        default=Path("results/tables"),
+        metavar="DIR",
+        help="where reports are, in a folder a preset (default: %(default)s)",
+    )
+    add(
+        "--presets",
+        nargs="+",
+        default=["paper", "small"],
+        metavar="NAME",
+        help="a claim is judged by the first that has its figures "
+        "(default: paper small)",
+    )
+    add(
+        "--page",
+        type=Path,
+        default=Path("docs/does_the_paper_hold.md"),
+        metavar="FILE",
+        help="to write (default: %(default)s)",
+    )
 
 
 def _finetune(commands) -> None:

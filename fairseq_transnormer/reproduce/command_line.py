@@ -1,4 +1,4 @@
-"""``python -m fairseq_transnormer reproduce``: list, run, status, report."""
+"""``python -m fairseq_transnormer reproduce``: list, run, status, report, claims."""
 
 import argparse
 import shlex
@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..data.whole_files import write_text
 from ..installation import working_folder
 from ..launching.configurations import ConfigurationError
 from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from . import corpora, slurm
 from .arguments import PROGRAM, parser
+from .claims import claims_page, judge, load_claims
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
 from .fine_tuning import check_name, checkpoint_table
@@ -44,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         "run": _run,
         "status": _status,
         "report": _report,
+        "claims": _claims,
         "finetune": _finetune,
         "execute": _execute,
     }
@@ -383,6 +386,26 @@ def _print_figures(measured: dict[str, Any]) -> None:
             seeds = f"seeds {', '.join(map(str, cell['seeds']))}"
             how = "; ".join([*chosen, seeds, *filter(None, [cell["not_complete"]])])
             print(f"{row} {column}: {number(cell['measured'])}{deviation} ({how})")
+
+
+def _claims(arguments: argparse.Namespace) -> int:
+    sections = load_claims(
+        arguments.config_dir / "claims" / f"{arguments.page.stem}.yaml"
+    )
+    folders = [arguments.results / name for name in arguments.presets]
+    if not any(folder.is_dir() for folder in folders):
+        raise ReproduceError(
+            f"--results {arguments.results}: no folder "
+            f"{' or '.join(arguments.presets)} in it; report writes them"
+        )
+    judged = {
+        section: [judge(claim, folders) for claim in claims]
+        for section, claims in sections.items()
+    }
+    page = claims_page(judged, arguments.page.parent, arguments.command_line)
+    write_text(arguments.page, page)
+    print(f"written: {arguments.page}")
+    return 0
 
 
 def _execute(arguments: argparse.Namespace) -> int:

@@ -117,23 +117,34 @@ def _write_overview(preset: Preset, out: Path) -> None:
 
 def _reported(out: Path, preset: str) -> list[dict[str, Any]]:
     """What the folder's JSON files of tables hold; others are left alone."""
-    found = {}
-    for path in out.glob("*.json"):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(content, dict):
-                continue
-            if (content.get("table"), content.get("preset")) != (path.stem, preset):
-                continue
-            overview([content], preset, "")
-        except (OSError, ValueError, RecursionError) as error:
-            raise ReproduceError(f"{path}: cannot be read: {error}") from error
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ReproduceError(
-                f"{path}: no report of a table ({error!r}); remove it"
-            ) from error
-        found[path.stem] = content
+    found = {
+        path.stem: content
+        for path in out.glob("*.json")
+        if (content := read_report(path, preset)) is not None
+    }
     return [found[name] for name in in_order(found)]
+
+
+def read_report(path: Path, preset: str) -> dict[str, Any] | None:
+    """What a table's report holds; None for a file that is none of this preset.
+
+    Raises:
+        ReproduceError: it cannot be read, or is a report of another form.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            return None
+        if (content.get("table"), content.get("preset")) != (path.stem, preset):
+            return None
+        overview([content], preset, "")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ReproduceError(f"{path}: cannot be read: {error}") from error
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ReproduceError(
+            f"{path}: no report of a table ({error!r}); remove it"
+        ) from error
+    return content
 
 
 def _attached(
