@@ -241,8 +241,8 @@ _HEADING = """\
 
 def _counted(claims: list[Judged]) -> str:
     counts = [sum(each.verdict == verdict for each in claims) for verdict in VERDICTS]
-    found = [f"{count} {v}" for v, count in zip(VERDICTS, counts, strict=True) if count]
-    return f"Of {len(claims)} claims: {', '.join(found)}."
+    found = [f"{v} {count}" for v, count in zip(VERDICTS, counts, strict=True) if count]
+    return f"Claims: {len(claims)}; {', '.join(found)}."
 
 
 def _run(judged: Judged, place: Path) -> str:

@@ -58,6 +58,20 @@ TRAINING = (
         f"{_REPORT}::test_noise_is_the_deviation_of_a_difference",
     ),
     Mutant(
+        "reproduce/one-seed-contradicts",
+        _REPRODUCE + "claims.py",
+        "FEWEST_SEEDS = 2",
+        "FEWEST_SEEDS = 1",
+        "tests/reproduce/test_claims.py::test_verdicts",
+    ),
+    Mutant(
+        "reproduce/a-reservation-does-not-count",
+        _REPRODUCE + "claims.py",
+        "if claim.reservation:",
+        "if False:",
+        "tests/reproduce/test_claims.py::test_verdicts",
+    ),
+    Mutant(
         "reproduce/ties-disagree",
         _REPRODUCE + "ranks.py",
         "if paper_difference * difference < 0:",
