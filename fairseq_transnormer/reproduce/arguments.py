@@ -125,10 +125,10 @@ def _claims(commands) -> None:
     add(
         "--presets",
         nargs="+",
-        default=["paper", "small"],
+        default=["paper", "medium", "small"],
         metavar="NAME",
         help="a claim is judged by the first that has its figures "
-        "(default: paper small)",
+        "(default: paper medium small)",
     )
     add(
         "--page",

@@ -11,6 +11,7 @@ from ..data.typed_mappings import (
     MAPPING,
     POSITIVE,
     TEXT,
+    Kind,
     list_of,
     mapping_of,
 )
@@ -25,6 +26,9 @@ from .yaml_files import (
 )
 
 _COMMANDS = list_of(list_of(TEXT))
+SWEEP = mapping_of(
+    Kind("a list, not empty", lambda value: isinstance(value, list) and len(value) > 0)
+)
 PRESET_KINDS = {
     "description": TEXT,
     "paper_sizes": BOOLEAN,
@@ -37,6 +41,7 @@ PRESET_KINDS = {
     "not_in_all": list_of(TEXT),
     "columns": mapping_of(list_of(TEXT)),
     "sweep_values": POSITIVE,
+    "sweeps": mapping_of(SWEEP),
     "speed": mapping_of(ANY),
 }
 TASK_KINDS = {
@@ -120,6 +125,7 @@ class Preset:
         prepare_automatically: whether the user need not ask for that.
         not_in_all: tables that "all" does not stand for; their data are others.
         columns: table -> those that are run where none are asked for.
+        sweeps: table -> key -> values that are tried in it, beside its own sweep.
         sweep_values: how many values of each sweep are tried; None tries all.
         speed: options of ``benchmarks lra_speed``, without the dashes.
     """
@@ -135,6 +141,7 @@ class Preset:
     paper_sizes: bool = False
     not_in_all: list[str] = field(default_factory=list)
     columns: dict[str, list[str]] = field(default_factory=dict)
+    sweeps: dict[str, dict[str, list]] = field(default_factory=dict)
     sweep_values: int | None = None
     speed: dict[str, Any] = field(default_factory=dict)
 
@@ -181,6 +188,7 @@ def load_preset(configs: Path, name: str) -> Preset:
         paper_sizes=content.get("paper_sizes", False),
         not_in_all=content.get("not_in_all") or [],
         columns=content.get("columns") or {},
+        sweeps=content.get("sweeps") or {},
         sweep_values=content.get("sweep_values"),
         speed=content.get("speed") or {},
     )

@@ -14,13 +14,12 @@ from ..data.typed_mappings import (
     MAPPING,
     NUMBER,
     TEXT,
-    Kind,
     list_of,
     mapping_of,
 )
 from ..modules.systems import SYSTEMS
 from .errors import ReproduceError
-from .presets import Preset
+from .presets import SWEEP, Preset
 from .yaml_files import (
     OVERRIDES,
     checked_mapping,
@@ -30,11 +29,6 @@ from .yaml_files import (
     read_mapping,
     read_yaml_mapping,
 )
-
-
-def _is_filled_list(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0
-
 
 _COMMAND = list_of(TEXT)
 FIGURE_KINDS = {"command": _COMMAND, "each_row": _COMMAND}
@@ -49,7 +43,7 @@ TABLE_KINDS = {
     "after": mapping_of(_COMMAND),
     "figure": MAPPING,
     "rows": MAPPING,
-    "sweep": mapping_of(Kind("a list, not empty", _is_filled_list)),
+    "sweep": SWEEP,
     "bubbles": MAPPING,
     "conditions": TEXT,
     "curve": TEXT,
@@ -192,9 +186,30 @@ def load_tables(
         without = preset.not_in_all if preset else []
         names = [name for name in table_names(configs) if name not in without]
     tables = [load_table(configs, name) for name in dict.fromkeys(names)]
+    if preset:
+        tables = [_with_sweep_of(preset, each) for each in tables]
     if preset and preset.sweep_values:
         tables = [_with_shorter_sweeps(each, preset.sweep_values) for each in tables]
     return tables
+
+
+def _with_sweep_of(preset: Preset, table: Table) -> Table:
+    """The table with what the preset sweeps over in it, too; its own values stay."""
+    more = {
+        key: values
+        for key, values in preset.sweeps.get(table.name, {}).items()
+        if key not in table.sweep
+    }
+
+    def sweeps(cell: Cell) -> bool:
+        # in a column with a job of its own the table's sweep does not count, either
+        return not cell.mean_of and bool(cell.sweep or not table.sweep)
+
+    cells = [
+        replace(cell, sweep=cell.sweep | more) if sweeps(cell) else cell
+        for cell in table.cells
+    ]
+    return replace(table, sweep=table.sweep | more, cells=cells)
 
 
 def _with_shorter_sweeps(table: Table, count: int) -> Table:

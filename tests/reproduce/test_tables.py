@@ -1,6 +1,7 @@
 """The tables of configs/: their figures, and that every row composes and builds."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -274,3 +275,21 @@ def test_systems_and_configurations_that_are_not_there(tmp_path):
     columns = "{a: {config: glm, metric: valid_ppl}}"
     with refuses(ReproduceError, "config='glm'", "glm.yaml"):
         written_table(tmp_path, "{cosformer: {}}", columns)
+
+
+def test_a_preset_sweeps_beside_the_tables():
+    medium = load_preset(CONFIGS, "medium")
+    table4, table8 = load_tables(CONFIGS, ["table4", "table8"], medium)
+    rates = medium.sweeps["table4"]["optimization.lr"]
+    cell = table4.cell("Vanilla", "test_ppl")
+    tried = [each.overrides["optimization.lr"] for each in cell.candidates()]
+    assert (
+        tried == rates and len(rates) == 3 and table4.sweep == medium.sweeps["table4"]
+    )
+    assert not table8.sweep and len(table8.cell("6 / 6", "T1").candidates()) == 1
+    # the table's own values stay, and what has no run has no sweep
+    own = replace(medium, sweeps={"table5": {"optimization.lr": [[1.0]], "a": [1, 2]}})
+    (table5,) = load_tables(CONFIGS, ["table5"], own)
+    assert [len(table5.sweep[key]) for key in ("optimization.lr", "a")] == [4, 2]
+    counts = {c.column: len(c.candidates()) for c in table5.cells}
+    assert counts["CoLA"] == 8 and counts["AVG"] == counts["params_m"] == 1
