@@ -9,6 +9,7 @@ from .metrics import RunResults
 from .run_figures import Runs
 from .tables import Table
 
+DATA_FOLDER = "data-bin"  # of the presets
 # of a configuration; what all rows of a table have in common is reported by these
 CONDITIONS = (
     "task._name",
@@ -161,4 +162,17 @@ def _data_of(results: RunResults) -> str | None:
     """None for a job without data, as a benchmark."""
     description = results.folder.description()
     fingerprint = description["data_fingerprint"]
-    return f"{Path(description['data']).name} ({fingerprint})" if fingerprint else None
+    return (
+        f"{_name_of(Path(description['data']))} ({fingerprint})"
+        if fingerprint
+        else None
+    )
+
+
+def _name_of(folder: Path) -> str:
+    """The place in ``data-bin``, as recall_256/4; elsewhere the folder's own name."""
+    parts = folder.parts
+    if DATA_FOLDER not in parts[:-1]:
+        return folder.name
+    last = max(place for place, part in enumerate(parts[:-1]) if part == DATA_FOLDER)
+    return "/".join(parts[last + 1 :])

@@ -132,15 +132,16 @@ class HydraTrain:
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """The preset, the configuration, what is overridden in it, and the seed.
 
-        Values that the configuration has anyway do not count, so that rows of several
-        tables that are the same run have the same name.
+        Values that the configuration has in this preset anyway do not count, so that
+        rows of several tables that are the same run have the same name.
         """
         files = {key: v for key, v in cell.overrides.items() if "." not in key}
         plain = compose(conditions.configs, cell.config, files)
+        of_preset = self._preset_values(cell, conditions)
         changed = {
             key.removeprefix("model."): value
             for key, value in sorted(cell.overrides.items())
-            if "." not in key or get(plain, key) != value
+            if "." not in key or of_preset.get(key, get(plain, key)) != value
         }
         return run_name(conditions, [*named_configuration(cell.config, changed)])
 
@@ -162,8 +163,7 @@ class HydraTrain:
             cell.config,
             {
                 **_conditions(conditions, task, data, plain["dataset"]["batch_size"]),
-                **self.preset_overrides(preset),
-                **preset.task(task).overrides,
+                **self._preset_values(cell, conditions),
                 **cell.overrides,
                 **conditions.overrides_of(task),
             },
@@ -194,6 +194,11 @@ class HydraTrain:
     def preset_overrides(self, preset: Preset) -> dict[str, Any]:
         """What the preset changes in all tasks."""
         return preset.overrides
+
+    def _preset_values(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
+        """Key -> value, as the preset changes the paper's."""
+        of_task = conditions.preset.task(self._task(cell, conditions)).overrides
+        return {**self.preset_overrides(conditions.preset), **of_task}
 
     def _task(self, cell: Cell, conditions: Conditions) -> str:
         """The entry of the preset's tasks that holds for the cell."""

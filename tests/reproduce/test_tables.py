@@ -293,3 +293,16 @@ def test_a_preset_sweeps_beside_the_tables():
     assert [len(table5.sweep[key]) for key in ("optimization.lr", "a")] == [4, 2]
     counts = {c.column: len(c.candidates()) for c in table5.cells}
     assert counts["CoLA"] == 8 and counts["AVG"] == counts["params_m"] == 1
+
+
+def test_runs_that_differ_from_the_presets_values_have_other_names(data):
+    cell = TABLES["table1"].cell("NormAttention", "valid_ppl")
+
+    def name(**overrides):
+        changed = replace(cell, overrides=cell.overrides | overrides)
+        return job_of(cell).name(changed, conditions(data, "medium"))
+
+    rate, block = "optimization.lr", "model.block_size"
+    paper, of_preset = 64, load_preset(CONFIGS, "medium").task("masked_lm").overrides
+    assert name(**{block: of_preset[block]}) == name() != name(**{block: paper})
+    assert name(**{rate: [0.0005]}) == name() != name(**{rate: [0.001]})
