@@ -193,8 +193,11 @@ def test_rows_of_different_commits_data_versions_or_seeds(report):
     attempt = run.status()["attempts"][0]
     attempt |= {"commit": "other+changes", "versions": {"torch": "3"}}
     rewrite(run, "status.json", attempts=[attempt])
-    rewrite(run, "run.json", data_fingerprint="def")
-    unequal = report()[0]["conditions"]["unequal"]
+    here = "/home/me/data-bin/of/data-bin/recall/4"
+    rewrite(run, "run.json", data_fingerprint="def", data=here)
+    conditions = report()[0]["conditions"]
+    assert conditions["data"] == ["data (abc)", "recall/4 (def)"]
+    unequal = conditions["unequal"]
     assert unequal["commit"]["smoke/blm_t1/seed1"] == "abc"
     assert unequal["commit"]["smoke/blm_t2/seed1"] == "other+changes"
     assert unequal["data"]["smoke/blm_t2/seed1"] == "def"
