@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from ..analysis.figures import plain_log_ticks, pyplot, save
+from ..data.typed_mappings import ABOVE_0
 from .markdown import number, updates_of
+from .tables import plain
 
 CURVES = {
     "valid_ppl": "validation perplexity",
@@ -271,33 +273,66 @@ def plot_sweep(measured: dict[str, Any], target: Path) -> bool:
     if not columns:
         target.unlink(missing_ok=True)
         return False
+    axis = _axis_of_sweep(measured, columns)
     figure, panels = plt.subplots(
         1,
         len(columns),
-        figsize=(max(5, 3 * len(columns)), 4),
+        figsize=(max(8, 3 * len(columns)), 4),
         layout="constrained",
         squeeze=False,
     )
     for axes, column in zip(panels[0], columns, strict=True):
         for place, (row, cells) in enumerate(measured["rows"].items()):
             points = [
-                (_swept(each), each["measured"], each["deviation"] or 0)
+                (
+                    plain(each["values"][axis]) if axis else _swept(each),
+                    each["measured"],
+                    each["deviation"] or 0,
+                )
                 for each in cells[column].get("sweep", [])
                 if each["measured"] is not None
             ]
             if points:
-                labels, values, noise = zip(*points, strict=True)
+                labels, values, noise = zip(
+                    *(sorted(points) if axis else points), strict=True
+                )
                 style = "o-" if place < LINES_A_STYLE else "s--"
                 axes.errorbar(
                     labels, values, yerr=noise, fmt=style, capsize=3, label=row
                 )
-        axes.set(title=column, xlabel=", ".join(measured["sweep"]))
+        metric = next(iter(measured["rows"].values()))[column]["metric"]
+        axes.set(
+            title=column,
+            xlabel=axis or ", ".join(measured["sweep"]),
+            ylabel=METRICS.get(metric, ""),
+        )
         axes.grid(alpha=0.3)
+        if axis:
+            axes.set_xscale("log")
+            plain_log_ticks(axes.xaxis)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize="small", loc="outside right center")
     figure.suptitle(f"{measured['title']}\n{_of_the_runs(measured)}", fontsize="medium")
     save(figure, target)
     return True
+
+
+def _axis_of_sweep(measured: dict[str, Any], columns: list[str]) -> str | None:
+    """The key of the sweep that alone varies, if its values are numbers above 0."""
+    tried = [
+        each["values"]
+        for row in measured["rows"].values()
+        for column in columns
+        for each in row[column].get("sweep", [])
+        if each["measured"] is not None
+    ]
+    varied = [
+        key for key in measured["sweep"] if len({str(each[key]) for each in tried}) > 1
+    ]
+    if len(varied) != 1:
+        return None
+    values = [plain(each[varied[0]]) for each in tried]
+    return varied[0] if all(map(ABOVE_0.fits, values)) else None
 
 
 def _swept_twice(cell: dict[str, Any]) -> bool:
@@ -307,8 +342,5 @@ def _swept_twice(cell: dict[str, Any]) -> bool:
 
 def _swept(each: dict[str, Any]) -> str:
     """The values of a sweep as a label."""
-    values = (
-        value[0] if isinstance(value, list) and len(value) == 1 else value
-        for value in each["values"].values()
-    )
+    values = map(plain, each["values"].values())
     return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)

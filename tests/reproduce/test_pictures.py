@@ -119,6 +119,21 @@ def test_a_sweep_of_one_value_is_no_picture(drawn, second):
     assert found is None if second is None else list(found) == ["figure"]
 
 
+@pytest.mark.parametrize("warm_up, scale", [(1, "log"), (2, "linear")])
+def test_rates_are_an_axis_where_they_alone_vary(drawn, warm_up, scale):
+    swept = [
+        {"values": {"lr": [rate], "up": up}, "measured": 9 * rate, "deviation": None}
+        for rate, up in ((0.1, 1), (0.025, 1), (0.4, warm_up))
+    ]
+    measured = table({"good": 1.0}, sweep=["lr", "up"])
+    measured["rows"]["good"]["figure"]["sweep"] = swept
+    axes = drawn(measured, plots.plot_sweep)["figure"]
+    assert axes.get_xscale() == scale
+    (line,) = (each.lines[0] for each in axes.containers)
+    places = [float(x) for x in line.get_xdata()] if warm_up == 1 else None
+    assert places in (None, [0.025, 0.1, 0.4])
+
+
 def test_columns_that_are_numbers_are_an_axis(drawn):
     rows = {
         "good": {"4": cell(99.0), "16": cell(90.0, deviation=2.0), "64": cell(40.0)},
