@@ -39,6 +39,7 @@ COMMANDS = {
     "copy_task": Subcommand("data_prep.symbols.copy_task", "series to be repeated"),
     "recall": Subcommand("data_prep.symbols.recall", "values of keys to be recalled"),
     "digits": Subcommand("data_prep.symbols.digits", "images of digits as pixels"),
+    "cifar10": Subcommand("data_prep.symbols.cifar10", "CIFAR-10's images as pixels"),
     "verify": Subcommand("data_prep.folders.verify", "check a folder of prepared data"),
 }
 

@@ -46,7 +46,7 @@ def data_rows(data: HubData, folder: Path | None, other_sizes: bool) -> Rows:
     Raises InputError where there is none, or, unless ``other_sizes`` are allowed, where
     it is not what is published.
     """
-    rows = _hub_rows(data) if folder is None else _local_rows(folder)
+    rows = _hub_rows(data) if folder is None else _local_rows(data, folder)
     if not other_sizes:
         data.require_files(rows.where, rows.identity)
         for split in data.labels:
@@ -55,11 +55,15 @@ def data_rows(data: HubData, folder: Path | None, other_sizes: bool) -> Rows:
 
 
 def _hub_rows(data: HubData) -> Rows:
-    loaded = load_from_hub(data, layouts=LAYOUTS)
+    loaded = load_from_hub(data, layouts=_layouts(data))
     return _rows_of_dataset(data.name, loaded, data.identity())
 
 
-def _local_rows(folder: Path) -> Rows:
+def _layouts(data: HubData) -> str:
+    return LAYOUTS + (f", or {data.originals}" if data.originals else "")
+
+
+def _local_rows(data: HubData, folder: Path) -> Rows:
     if not folder.is_dir():
         raise InputError(f"--from-dir {folder}: no such folder")
     for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
@@ -68,7 +72,7 @@ def _local_rows(folder: Path) -> Rows:
         if any(place.glob("*.parquet")):
             return _parquet_files(place)
     raise InputError(
-        f"--from-dir {folder}: no copy of the data; accepted is one {LAYOUTS}"
+        f"--from-dir {folder}: no copy of the data; accepted is one {_layouts(data)}"
     )
 
 

@@ -25,12 +25,14 @@ class HubData:
         revision: the commit that is read.
         files: SHA-256 of parquet files by name, without folders.
         labels: how many examples each of the labels 0, 1, ... has, by split.
+        originals: the publisher's own files that a copy may be, too, for messages.
     """
 
     name: str
     revision: str
     files: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    originals: str = ""
 
     def identity(self, *config: str) -> dict[str, str]:
         """What a folder's settings say of data that were read from the hub."""

@@ -13,19 +13,23 @@ BORDER = 2
 
 
 def make_sheet(pictures: np.ndarray, labels: np.ndarray) -> bytes:
-    """A PNG of pictures (count, h, w), uint8, by label; a brighter frame is a higher
-    one.
+    """A PNG of pictures by label; a brighter frame is a higher one.
+
+    Args:
+        pictures: uint8, (count, h, w) of grey or (count, h, w, 3) of colours.
+        labels: (count,).
     """
     from PIL import Image
 
     order = np.argsort(labels, kind="stable")
     pictures = pictures[order].repeat(ENLARGEMENT, 1).repeat(ENLARGEMENT, 2)
     frames = 60 + 195 * labels[order].astype(int) // max(int(labels.max()), 1)
+    # of the two directions, not of the colours
+    sides = [(BORDER, BORDER)] * 2 + [(0, 0)] * (pictures.ndim - 3)
     framed = [
-        np.pad(picture, BORDER, constant_values=int(frame))
+        np.pad(np.pad(picture, sides, constant_values=int(frame)), sides)
         for picture, frame in zip(pictures, frames, strict=True)
     ]
-    framed = [np.pad(picture, BORDER) for picture in framed]
     framed += [np.zeros_like(framed[0])] * (-len(framed) % COLUMNS)
     rows = [np.hstack(framed[i : i + COLUMNS]) for i in range(0, len(framed), COLUMNS)]
     png = io.BytesIO()

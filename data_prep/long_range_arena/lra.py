@@ -24,7 +24,8 @@ from data_prep.folders.arguments import (
     refuse_given,
     usable_cores,
 )
-from data_prep.folders.dataset_rows import Rows, data_rows
+from data_prep.folders.cifar10_source import cifar10_rows
+from data_prep.folders.dataset_rows import data_rows
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.picture_sheet import make_sheet, write_sheet
 from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
@@ -50,7 +51,7 @@ TEXT_BYTES = 4000
 PICTURES_SHOWN = 32
 MAX_EXAMPLES = 10**8
 UNKNOWN_COUNTS = dict.fromkeys(SPLITS)
-HUB_DATA = {"text": lra_hub.IMDB, "image": lra_hub.CIFAR10}
+FROM_THE_HUB = ("text", "image")
 COUNTS = {"listops": (96_000, 2_000, 2_000), "pathfinder": (160_000, 20_000, 20_000)}
 
 
@@ -109,7 +110,7 @@ def _retrieval(options: argparse.Namespace) -> Recipe:
 
 
 def _text(options: argparse.Namespace) -> Recipe:
-    rows = _rows(options)
+    rows = data_rows(lra_hub.IMDB, options.from_dir, options.allow_other_sizes)
     settings = {"data": "text", "bytes": TEXT_BYTES, "source": rows.identity}
     return _recipe(
         settings,
@@ -120,7 +121,7 @@ def _text(options: argparse.Namespace) -> Recipe:
 
 
 def _image(options: argparse.Namespace) -> Recipe:
-    rows = _rows(options)
+    rows = cifar10_rows(options.from_dir, options.allow_other_sizes)
     settings = {"data": "image", "source": rows.identity}
     return _recipe(
         settings, lambda split: lra_hub.image_examples(rows, split), BYTES, 10
@@ -168,11 +169,6 @@ def _generated(
     return _recipe(settings, examples, vocabulary, classes, counts=counts)
 
 
-def _rows(options: argparse.Namespace) -> Rows:
-    data = HUB_DATA[options.data]
-    return data_rows(data, options.from_dir, options.allow_other_sizes)
-
-
 def _release_files(folder: Path, names: dict[str, str]) -> dict[str, Path]:
     place = lra_release.located(folder, list(names.values()))
     return {split: place / name for split, name in names.items()}
@@ -199,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         if name in COUNTS:
             _add_generation(command, name)
-        if name in HUB_DATA:
+        if name in FROM_THE_HUB:
             add_other_sizes(command, "the published files and numbers of each label")
         if name in ("pathfinder", "image"):
             add_pictures(command)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.folders.dataset_rows import Rows, column, picture
+from data_prep.folders.cifar10_source import cifar10_pictures
+from data_prep.folders.dataset_rows import Rows, column
 from data_prep.folders.errors import InputError
 from data_prep.folders.hub_data import HubData
 from data_prep.folders.sequence_folder import Example
@@ -23,18 +24,8 @@ IMDB = HubData(
     },
     labels={"train": (12_500,) * 2, "test": (12_500,) * 2},
 )
-CIFAR10 = HubData(
-    "uoft-cs/cifar10",
-    "0b2714987fa478483af9968de7c934580d0bb9a2",
-    files={
-        TRAIN: "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883",
-        TEST: "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de",
-    },
-    labels={"train": (5_000,) * 10, "test": (1_000,) * 10},
-)
 # ITU-R BT.601, as the benchmark's own conversion
 GREY = np.array([0.2989, 0.5870, 0.1140])
-VALID_PICTURES = 5000
 
 
 def text_examples(rows: Rows, split: str, longest: int) -> Iterator[Example]:
@@ -51,24 +42,6 @@ def text_examples(rows: Rows, split: str, longest: int) -> Iterator[Example]:
 
 def image_examples(rows: Rows, split: str) -> Iterator[Example]:
     """CIFAR-10's pictures; the last 5,000 of its train split (or a tenth) are valid."""
-    name = "test" if split == "test" else "train"
-    examples = _pictures(rows, name)
-    if split == "test":
-        yield from examples
-        return
-    count = sum(1 for _ in rows.rows(name))
-    border = count - min(VALID_PICTURES, count // 10)
-    for number, example in enumerate(examples):
-        if (number < border) == (split == "train"):
-            yield example
-
-
-def _pictures(rows: Rows, name: str) -> Iterator[Example]:
-    for number, row in enumerate(rows.rows(name)):
-        where = f"{name}, row {number}"
-        pixels = picture(
-            column(row, ("img", "image"), where), "RGB", (32, 32, 3), where
-        )
+    for pixels, label, where in cifar10_pictures(rows, split):
         grey = np.rint(pixels @ GREY).clip(0, 255).astype(np.uint8)
-        label = label_of(str(column(row, ("label",), where)), 10, where)
-        yield (grey.reshape(-1),), label
+        yield (grey.reshape(-1),), label_of(str(label), 10, where)

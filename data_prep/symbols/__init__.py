@@ -1,1 +1,1 @@
-"""Data of symbols: the copy task, and digits pixel by pixel."""
+"""Data of symbols: series to copy or recall, and images pixel by pixel."""

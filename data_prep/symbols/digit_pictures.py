@@ -6,16 +6,14 @@ uint8 (count, height, width), by split.
 import gzip
 import hashlib
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from data_prep.folders.dataset_rows import Rows, column, data_rows, picture
 from data_prep.folders.errors import InputError
 from data_prep.folders.hub_data import WAY_OUT, HubData
+from data_prep.symbols.pixel_lines import Pictures
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 MNIST = HubData(
@@ -33,6 +31,7 @@ MNIST = HubData(
         "train": (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
         "test": (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
     },
+    originals="MNIST's own files (train-images-idx3-ubyte[.gz] and so on)",
 )
 MNIST_SIZE = (28, 28)
 # of MNIST's train split, the last ones; fewer of a shorter copy
@@ -47,18 +46,7 @@ ORIGINAL_SHA256 = {
 HELD_OUT = {"valid": 180, "test": 360}
 
 
-@dataclass(frozen=True)
-class Digits:
-    """height, width, levels of a picture; what identifies them; pictures by split."""
-
-    height: int
-    width: int
-    levels: int
-    identity: dict[str, Any]
-    pictures: Callable[[str], np.ndarray]
-
-
-def sklearn_digits(seed: int) -> Digits:
+def sklearn_digits(seed: int) -> Pictures:
     """8 x 8 pixels of 0 ... 16, put into splits in the random order of the seed."""
     from sklearn.datasets import load_digits
 
@@ -70,12 +58,12 @@ def sklearn_digits(seed: int) -> Digits:
         zip(("train", "valid"), np.split(order, [train, border]), strict=False)
     )
     chosen["test"] = order[border:]
-    return Digits(
-        8, 8, 17, {"source": "sklearn", "seed": seed}, lambda s: pictures[chosen[s]]
-    )
+    size = {"height": 8, "width": 8, "levels": 17}
+    identity = {"source": "sklearn", "seed": seed}
+    return Pictures(size, identity, lambda split: iter(pictures[chosen[split]]))
 
 
-def mnist_digits(folder: Path | None, other_sizes: bool) -> Digits:
+def mnist_digits(folder: Path | None, other_sizes: bool) -> Pictures:
     """28 x 28 pixels of 0 ... 255.
 
     ``folder`` has the original files (.gz or not), a dataset saved by save_to_disk or
@@ -101,8 +89,9 @@ def mnist_digits(folder: Path | None, other_sizes: bool) -> Digits:
         border = len(both) - min(VALID_PICTURES, len(both) // 10)
         return both[:border] if split == "train" else both[border:]
 
+    size = {"height": MNIST_SIZE[0], "width": MNIST_SIZE[1], "levels": 256}
     identity = {"source": "mnist", "files": identity}
-    return Digits(*MNIST_SIZE, 256, identity, pictures)
+    return Pictures(size, identity, lambda split: iter(pictures(split)))
 
 
 def _original_files(folder: Path) -> dict[str, Path] | None:

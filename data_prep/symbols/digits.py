@@ -7,10 +7,7 @@ hub or --from-dir; the last 5,000 pictures of its train split are valid.
 """
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
 
 from data_prep.folders.arguments import (
     add_destination,
@@ -19,19 +16,16 @@ from data_prep.folders.arguments import (
     command_parser,
     refuse_given,
 )
-from data_prep.folders.binary_folder import Recipe, Split, prepare_folder, symbol_recipe
 from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.picture_sheet import make_sheet, write_sheet
-from data_prep.symbols.digit_pictures import Digits, mnist_digits, sklearn_digits
+from data_prep.symbols.digit_pictures import mnist_digits, sklearn_digits
+from data_prep.symbols.pixel_lines import Pictures, prepare_pictures
 from fairseq_transnormer.argument_types import seed
-from fairseq_transnormer.data import SPLITS
 
 SOURCES = ("sklearn", "mnist")
 DEFAULT_SEED = 1
-PICTURES_SHOWN = 32
 
 
-def _digits(options: argparse.Namespace) -> Digits:
+def _digits(options: argparse.Namespace) -> Pictures:
     if options.source == "mnist":
         refuse_given(options, ["seed"], "with --source sklearn")
         return mnist_digits(options.from_dir, options.allow_other_sizes)
@@ -39,19 +33,6 @@ def _digits(options: argparse.Namespace) -> Digits:
     if options.allow_other_sizes:
         raise InputError("--allow-other-sizes; allowed: with --source mnist")
     return sklearn_digits(options.seed or DEFAULT_SEED)
-
-
-def _recipe(digits: Digits) -> Recipe:
-    def lines(split: str) -> Iterator[str]:
-        for picture in digits.pictures(split):
-            yield " ".join(map(str, picture.ravel().tolist()))
-
-    size = {"height": digits.height, "width": digits.width, "levels": digits.levels}
-    return symbol_recipe(
-        settings={"data": "digits"} | size | digits.identity,
-        splits=[Split(split, lambda split=split: lines(split)) for split in SPLITS],
-        symbols=map(str, range(digits.levels)),
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,12 +61,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    digits = _digits(options)
-    prepare_folder(
-        options.dest, _recipe(digits), workers=1, overwrite=options.overwrite
-    )
-    if options.pictures:
-        shown = digits.pictures("train")[:PICTURES_SHOWN]
-        grey = (shown.astype(int) * 255 // (digits.levels - 1)).astype(np.uint8)
-        sheet = make_sheet(grey, np.zeros(len(grey), int))
-        write_sheet(sheet, options.pictures, options.overwrite)
+    prepare_pictures(options, "digits", _digits(options))

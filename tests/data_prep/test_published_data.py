@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_prep.folders import cifar10_source
 from data_prep.folders.hub_data import HubData
 from data_prep.labelled_texts import glue_source
 from data_prep.long_range_arena import lra, lra_hub
@@ -21,7 +22,7 @@ PARQUET = "{}-00000-of-00001.parquet"
 # published with the data sets: examples in all, and classes
 SIZES = [
     (lra_hub.IMDB, 2, {"train": 25_000, "test": 25_000}),
-    (lra_hub.CIFAR10, 10, {"train": 50_000, "test": 10_000}),
+    (cifar10_source.CIFAR10, 10, {"train": 50_000, "test": 10_000}),
     (digit_pictures.MNIST, 10, {"train": 60_000, "test": 10_000}),
 ]
 LABELS = {"train": [0, 1, 0, 1, 1], "test": [1, 0]}
@@ -66,7 +67,7 @@ def published(monkeypatch):
         data = HubData(
             "somebody/texts", revision, files, {"train": (2, 3), "test": (1, 1)}
         )
-        monkeypatch.setitem(lra.HUB_DATA, "text", data)
+        monkeypatch.setattr(lra_hub, "IMDB", data)
 
     return publish
 
