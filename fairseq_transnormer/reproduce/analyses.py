@@ -27,7 +27,7 @@ ANALYSES = {
     "trivial_rules": Subcommand(
         f"{_ROOT}.analysis.trivial_rules", "accuracy of what needs no model"
     ),
-    "images": Subcommand(f"{__package__}.images", "complete images of digits"),
+    "images": Subcommand(f"{__package__}.images", "draw and complete images"),
     "precision_curves": Subcommand(
         f"{__package__}.precision_curves", "half precision beside float32"
     ),

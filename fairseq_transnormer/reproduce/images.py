@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,19 +30,25 @@ if TYPE_CHECKING:
 
 # what a drawn symbol is that is no level; an untrained model draws some
 NO_LEVEL = -1
+# of the folders with images
+MAKERS = "data_prep digits or data_prep cifar10"
 
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """height and width in pixels; levels: 0 (black) ... levels - 1."""
+    """height and width in pixels; levels: 0 (black) ... levels - 1.
+
+    channels: None for grey images, whose arrays have no axis for them.
+    """
 
     height: int
     width: int
     levels: int
+    channels: int | None = None
 
     @classmethod
     def of(cls, data: Path) -> ImageFormat:
-        """What data_prep digits noted of the folder's images.
+        """What data_prep digits or cifar10 noted of the folder's images.
 
         Raises:
             GenerationError: the folder has no images.
@@ -49,15 +56,23 @@ class ImageFormat:
         path = data / REPORT
         try:
             settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            return cls(*(settings[name] for name in ("height", "width", "levels")))
+            size = (settings[name] for name in ("height", "width", "levels"))
+            return cls(*size, settings.get("channels"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise GenerationError(
-                f"{path}: {error!r}; allowed: a folder that data_prep digits made"
+                f"{path}: {error!r}; allowed: a folder that {MAKERS} made"
             ) from error
 
     @property
-    def pixels(self) -> int:
-        return self.height * self.width
+    def shape(self) -> tuple[int, ...]:
+        """Of an image: (height, width), and of a colour image its channels."""
+        channels = () if self.channels is None else (self.channels,)
+        return (self.height, self.width, *channels)
+
+    @property
+    def symbols(self) -> int:
+        """How many symbols a line has: one for each channel of each pixel."""
+        return math.prod(self.shape)
 
 
 class ImageGenerator:
@@ -76,24 +91,24 @@ class ImageGenerator:
             self._level_of[generator.dictionary.index(str(level))] = level
 
     def sample(self, count: int, **settings) -> np.ndarray:
-        """``count`` images, int64 (count, height, width); see ``complete``."""
-        empty = np.zeros((count, 0, self.image.width), int)
+        """``count`` images, int64 (count, *image.shape); see ``complete``."""
+        empty = np.zeros((count, 0, *self.image.shape[1:]), int)
         return self.complete(empty, **settings)
 
     def complete(self, given: np.ndarray, **settings) -> np.ndarray:
         """Images that begin with given rows.
 
         Args:
-            given: levels, (count, rows, width).
+            given: levels, (count, rows, width) and of colour images their channels.
             settings: of ``GenerationSettings``, but for the lengths; pixels are drawn
                 from the whole distribution unless they say otherwise.
 
         Returns:
-            levels, int64 (count, height, width); NO_LEVEL where the model drew another
+            levels, int64 (count, *image.shape); NO_LEVEL where the model drew another
             symbol of the dictionary.
         """
         prompts = [" ".join(map(str, each.ravel().tolist())) for each in given]
-        missing = self.image.pixels - given[0].size
+        missing = self.image.symbols - given[0].size
         lengths = {"min_new_tokens": missing, "max_new_tokens": missing}
         drawn = self.generator.generate(
             prompts, **{"sampling": True} | settings | lengths
@@ -114,14 +129,13 @@ class ImageGenerator:
         )
 
     def _levels(self, tokens: list[int]) -> np.ndarray:
-        """Levels (height, width) of a line's tokens, its end left out."""
-        if len(tokens) != self.image.pixels + 1:
+        """Levels, of image.shape, of a line's tokens, its end left out."""
+        if len(tokens) != self.image.symbols + 1:
             raise GenerationError(
                 f"a line of {len(tokens) - 1} symbols; allowed: the "
-                f"{self.image.pixels} pixels of an image"
+                f"{self.image.symbols} of an image of {self.image.shape}"
             )
-        levels = self._level_of[np.array(tokens[:-1])]
-        return levels.reshape(self.image.height, self.image.width)
+        return self._level_of[np.array(tokens[:-1])].reshape(self.image.shape)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -136,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
     for title, pictures in rows:
         foreign = int((np.ma.filled(pictures, 0) == NO_LEVEL).sum())
         if foreign:
-            print(f"{title}: {foreign} of {pictures.size} pixels are no level")
+            print(f"{title}: {foreign} of {pictures.size} symbols are no level")
     print(f"written: {options.output / 'images.png'}")
     return 0
 
@@ -166,10 +180,8 @@ def _rows(
         originals = model.images(options.split, options.count)
         upper = originals[:, : image.height // 2]
         completed.append((f"{name}, completed", model.complete(upper, **settings)))
-    unseen = np.broadcast_to(
-        np.arange(image.height)[:, None] >= image.height // 2, originals.shape
-    )
-    given = ("given", np.ma.masked_array(originals, unseen))
+    given = ("given", np.ma.masked_array(originals))
+    given[1][:, image.height // 2 :] = np.ma.masked
     return [*sampled, given, *completed, ("the image", originals)], image
 
 
@@ -183,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[NAME=]FILE",
         help="a model; may be given again",
     )
-    add("--data", type=Path, required=True, help="what data_prep digits made")
+    add("--data", type=Path, required=True, help=f"what {MAKERS} made")
     add("--output", type=Path, required=True, help="folder")
     add("--count", type=positive_integer, default=12, help="images in a row (12)")
     add("--split", default="test", help="of the images to complete (test)")
@@ -197,19 +209,21 @@ def _parser() -> argparse.ArgumentParser:
 
 # of a pixel, between two images
 GAP = 1
+WHITE, MASKED, FOREIGN = (1.0, 1.0, 1.0), (0.27, 0.33, 0.4), (0.8, 0.2, 0.2)
 
 
 def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> None:
-    """Draw rows of images in grey; what is masked, or no level, in a colour.
+    """Draw rows of images; what is masked, or no level, in a colour of its own.
 
     Args:
-        rows: title and levels (count, height, width) of each.
+        rows: title and levels of each: (count, height, width) are grey, (count, height,
+            width, 3) red, green and blue.
         levels: 0 ... levels - 1 are black ... white.
         target: PNG file.
     """
     plt = pyplot()
     count = max(len(pictures) for _, pictures in rows)
-    _, height, width = rows[0][1].shape
+    height, width = rows[0][1].shape[1:3]
     inch = 0.6
     figure, grid = plt.subplots(
         len(rows),
@@ -218,17 +232,28 @@ def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> 
         squeeze=False,
         layout="constrained",
     )
-    colours = plt.get_cmap("gray").with_extremes(bad="#456", under="#c33")
     for axes, (title, pictures) in zip(grid[:, 0], rows, strict=True):
-        # white gaps: the largest level
-        strip = np.ma.masked_array(
-            np.full((height, count * (width + GAP) - GAP), levels - 1)
-        )
+        strip = np.full((height, count * (width + GAP) - GAP, 3), WHITE)
         for i, picture in enumerate(np.ma.masked_array(pictures)):
-            strip[:, i * (width + GAP) : i * (width + GAP) + width] = picture
-        axes.imshow(strip, cmap=colours, vmin=0, vmax=levels - 1)
+            strip[:, i * (width + GAP) : i * (width + GAP) + width] = shades(
+                picture, levels
+            )
+        axes.imshow(strip)
         lines = title.replace(", ", ",\n")
         axes.set_ylabel(lines, rotation=0, ha="right", va="center")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     save(figure, target)
+
+
+def shades(picture: np.ma.MaskedArray, levels: int) -> np.ndarray:
+    """Red, green and blue from 0 to 1, (height, width, 3), of an image's levels.
+
+    A pixel has a colour of its own where one of its levels is masked, or NO_LEVEL.
+    """
+    if picture.ndim == 2:
+        picture = picture[:, :, None].repeat(3, 2)
+    found = picture.filled(0) / (levels - 1)
+    found[(picture.filled(0) == NO_LEVEL).any(2)] = FOREIGN
+    found[np.ma.getmaskarray(picture).any(2)] = MASKED
+    return found

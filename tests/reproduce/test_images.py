@@ -2,10 +2,12 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel
 
 from data_prep.symbols import digits
@@ -114,7 +116,7 @@ def test_a_folder_without_images(settings, tmp_path, capsys):
 def test_another_number_of_pixels_is_told(checkpoint, data):
     generator = TextGenerator.from_checkpoint(checkpoint, device="cpu")
     model = ImageGenerator(generator, ImageFormat(7, 8, 17))
-    with refuses(GenerationError, "64 symbols", "56 pixels"):
+    with refuses(GenerationError, "64 symbols", "the 56"):
         model.images("test", 1)
     with refuses(GenerationError, "--split none"):
         model.images("none", 1)
@@ -125,3 +127,36 @@ def test_other_symbols_are_no_level(model):
     levels = model._levels(tokens)
     assert levels[0, 0] == NO_LEVEL and (levels.ravel()[1:] == 0).all()
     assert isinstance(levels, np.ndarray)
+
+
+def test_colours_are_three_symbols_a_pixel(tmp_path):
+    """Of a line red, green and blue of the first pixel come first."""
+    size = {"height": 2, "width": 2, "levels": 256, "channels": 3}
+    (tmp_path / "report.json").write_text(json.dumps({"settings": size}))
+    image = ImageFormat.of(tmp_path)
+    assert (image.shape, image.symbols) == ((2, 2, 3), 12)
+    dictionary = Dictionary()
+    for level in range(256):
+        dictionary.add_symbol(str(level))
+    model = ImageGenerator(SimpleNamespace(dictionary=dictionary), image)
+    line = [255, 0, 0, 0, 255, 0, 0, 0, 255, 51, 102, 153]
+    tokens = [4 + level for level in line] + [dictionary.eos()]
+    levels = model._levels(tokens)
+    assert levels.tolist() == [
+        [[255, 0, 0], [0, 255, 0]],
+        [[0, 0, 255], [51, 102, 153]],
+    ]
+    drawn = images.shades(np.ma.masked_array(levels), 256)
+    assert np.allclose(drawn, np.reshape(line, (2, 2, 3)) / 255)
+    # of the last pixel one channel is unknown, of the first one is no level
+    partly = np.ma.masked_array(levels)
+    partly[1, 1, 2] = np.ma.masked
+    partly[0, 0, 1] = NO_LEVEL
+    drawn = images.shades(partly, 256)
+    assert (drawn[0, 0] == images.FOREIGN).all() and (
+        drawn[1, 1] == images.MASKED
+    ).all()
+    grey = images.shades(np.ma.masked_array(levels[:, :, 0]), 256)
+    assert (grey == levels[:, :, :1] / 255).all()
+    images.draw_rows([("a", levels[None])], 256, tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").stat().st_size > 0
