@@ -23,7 +23,7 @@ from .tiny_data import write_tiny_data
 
 PRIMARIES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 KINDS = ["alm", "blm", "alm_small", "blm_small"]
-KINDS += ["copy_task", "digits", "finetune", "lra", "recall"]
+KINDS += ["cifar10", "copy_task", "digits", "finetune", "lra", "recall"]
 PAPER = ["alm_t1", "alm_t2", "blm_t1", "blm_t2"]
 # primary without its task: the architecture
 BASELINES = {

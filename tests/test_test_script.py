@@ -74,7 +74,7 @@ def test_everything_but_what_is_slow(run):
     assert "--preset smoke" in found["rows"] and "--fork" in found["rows"]
     tables = found["rows"].partition(" run ")[2].partition(" --")[0].split()
     others = {f"table{number}" for number in range(8, 13)}
-    others |= {"precision", "topics", "copy_task", "digits", "tnl"}
+    others |= {"precision", "topics", "copy_task", "digits", "cifar10", "tnl"}
     others |= {"recall", "recall_capacity", "learning_rates"}
     assert {*tables} | others == {path.stem for path in CONFIGS.glob("tables/*.yaml")}
     *durations, total = re.findall(r"^(\w.*?) +\d+:\d\d", said, flags=re.M)

@@ -18,6 +18,7 @@ CONDITIONS = (
     "optimization.update_freq",
     "distributed_training.distributed_world_size",
     "optimization.max_update",
+    "optimization.stop_time_hours",
     "optimization.lr",
     "lr_scheduler._name",
     "lr_scheduler.warmup_updates",

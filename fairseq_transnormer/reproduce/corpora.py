@@ -21,7 +21,8 @@ from .presets import Preset
 MEANING = ("vocabulary", "classes", "sequences", "splits")
 FILES = ["dict.txt", *(f"{s}.{kind}" for s in SPLITS for kind in ("bin", "idx"))]
 
-HOW = "; --prepare makes it, or --data TASK=DIR names another folder"
+ANOTHER = "--data TASK=DIR names another folder"
+HOW = f"; --prepare makes it, or {ANOTHER}"
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def require(
         print("preparing data:", " ".join(command), flush=True)
         if subprocess.run(command, cwd=root).returncode:
             raise ReproduceError(f"preparing data failed: {' '.join(command)}")
-    _refuse(_missing(corpora))
+    _refuse(preset, _missing(corpora))
 
 
 def foretell(
@@ -160,8 +161,8 @@ def foretell(
     """
     missing = _missing(corpora)
     if not (prepare or preset.prepare_automatically):
-        for fault in missing.values():
-            print(f"data are missing: {fault}{HOW}")
+        for corpus, fault in missing.items():
+            print(f"data are missing: {fault}{_way_out(preset, corpus)}")
         return missing
     for command in _commands(preset, missing, root, prepare):
         print("data would be prepared:", shlex.join(command))
@@ -174,9 +175,16 @@ def _missing(corpora: Iterable[Corpus]) -> dict[Corpus, str]:
     return {corpus: fault for corpus, fault in faults.items() if fault}
 
 
-def _refuse(missing: dict[Corpus, str]) -> None:
-    for fault in missing.values():
-        raise ReproduceError(fault + HOW)
+def _refuse(preset: Preset, missing: dict[Corpus, str]) -> None:
+    for corpus, fault in missing.items():
+        raise ReproduceError(fault + _way_out(preset, corpus))
+
+
+def _way_out(preset: Preset, corpus: Corpus) -> str:
+    """How the data could be got, for messages."""
+    task = preset.task(corpus.task)
+    made = task.prepare or (preset.prepare and not task.prepare_alone)
+    return HOW if made else f"; {ANOTHER}"
 
 
 def _commands(
@@ -189,11 +197,12 @@ def _commands(
     """
     asked = prepare or preset.prepare_automatically
     _refuse(
+        preset,
         {
             corpus: fault
             for corpus, fault in missing.items()
             if not asked or not _is_of(preset, corpus, root)
-        }
+        },
     )
     tasks = [preset.task(name) for name in sorted({each.task for each in missing})]
     alone = all(task.prepare_alone for task in tasks)
@@ -201,7 +210,7 @@ def _commands(
     for task in tasks:
         commands += task.prepare
     if missing and not commands:
-        _refuse(missing)
+        _refuse(preset, missing)
     return commands
 
 

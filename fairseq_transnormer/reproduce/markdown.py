@@ -79,7 +79,10 @@ def updates_of(measured: dict[str, Any]) -> str:
     """How many the finished runs had: one figure, or the fewest and the most."""
     runs = [run for seeds in measured["runs"].values() for run in seeds.values()]
     # of a run's log the last line may be some updates before its end
-    equal = measured["conditions"]["equal"].get("optimization.max_update")
+    conditions = measured["conditions"]["equal"]
+    equal = conditions.get("optimization.max_update")
+    if conditions.get("optimization.stop_time_hours"):
+        equal = None  # the hours may have ended a run before
     found = {equal or int(run["updates"]) for run in runs if run["updates"]}
     if not found:
         return ""
