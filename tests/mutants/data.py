@@ -147,6 +147,13 @@ DATA = (
         "tests/data_prep/test_copy_task.py",
     ),
     Mutant(
+        "data_prep/pictures-on-their-sides",
+        "data_prep/folders/cifar10_source.py",
+        "planes.transpose(0, 2, 3, 1)",
+        "planes.transpose(0, 3, 2, 1)",
+        "tests/data_prep/test_cifar10.py",
+    ),
+    Mutant(
         "data_prep/recall-first-place-never",
         "data_prep/symbols/recall.py",
         "at = 2 * (pairs + int(gap) - 1)",
