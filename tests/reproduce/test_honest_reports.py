@@ -10,6 +10,7 @@ import yaml
 from fairseq_transnormer.launching.configurations import compose
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.jobs import changed_model
+from fairseq_transnormer.reproduce.markdown import updates_of
 from fairseq_transnormer.reproduce.metrics import RunResults, read_metric
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.ranks import agreement
@@ -336,3 +337,13 @@ def test_what_lies_beside_a_figure_stays(report):
     assert {path.name for path in folder.iterdir()} == {
         "command.log", "map.png", "notes.txt", "own.png",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [(None, "100"), (0, "100"), (24, "40 to 90")]
+)
+def test_updates_of_runs_that_hours_end(hours, said):
+    """The limit is what a run had only where nothing else may end it."""
+    equal = {"optimization.max_update": 100, "optimization.stop_time_hours": hours}
+    runs = {"a": {"1": {"updates": 40.0}}, "b": {"1": {"updates": 90.0}}}
+    assert updates_of({"runs": runs, "conditions": {"equal": equal}}) == said

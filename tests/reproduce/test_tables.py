@@ -201,6 +201,14 @@ def test_only_the_missing_data_are_made(tmp_path, monkeypatch):
     assert len(ran) == 2
 
 
+def test_data_that_no_command_makes_are_not_promised(tmp_path):
+    preset = load_preset(CONFIGS, "smoke")
+    images = corpora.Text(tmp_path / preset.task("cifar10").data, "cifar10")
+    with refuses(ReproduceError, images.folder, "no dict.txt", "--data") as told:
+        corpora.require(preset, [images], tmp_path, prepare=True)
+    assert "--prepare" not in str(told.value)
+
+
 def test_seed_and_settings_reach_the_configuration(data):
     plan = plan_of(
         "table11", "32", "T1", data, seed=3, overrides={"optimization.lr": [0.5]}
