@@ -30,8 +30,9 @@ CONDITIONS = (
     "common.bf16",
     "common.cpu",
 )
+ABSENT_AT_0 = ("optimization.stop_time_hours",)
 # keys that need not be equal in runs that are compared
-NOT_COMPARED = ("common.seed", "common.user_dir", "task.data")
+NOT_COMPARED = ("common.seed", "task.seed", "common.user_dir", "task.data")
 NOT_COMPARED += ("checkpoint.finetune_from_model",)
 # keys in which rows may differ; seeds of a run and values of a sweep may not
 OF_ROWS = ("model.", "weights")
@@ -65,6 +66,7 @@ def conditions_of(table: Table, cells: dict, runs: dict[str, Runs]) -> dict[str,
             for key in CONDITIONS
             if key not in sweep
             and first.get(key) is not None
+            and not (key in ABSENT_AT_0 and first[key] == 0)
             and len({str(each.get(key)) for each in values.values()}) == 1
         },
         "unequal": unequal,
