@@ -1,37 +1,48 @@
 """Whether the paper's claims hold: its sentences, judged by what reports measured.
 
-A claim says in which order a table's rows are to stand. The verdict is not written by
-hand: it follows from the rows' seeds, and a reservation can only weaken it.
+A claim says which rows of a table are to have less than which others. The verdict is
+not written by hand: it follows from the rows' seeds, and a reservation only weakens it.
 """
 
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..data.typed_mappings import ABOVE_0, TEXT, list_of
+from ..data.typed_mappings import NUMBER, TEXT, Kind, list_of, mapping_of
 from .errors import ReproduceError
-from .markdown import number, updates_of
 from .reporting import read_report
+from .tables import load_table
 from .yaml_files import checked_mapping, named_mappings, read_yaml_mapping
 
 HOLDS, IN_KIND = "holds", "holds in kind"
 UNCLEAR, CONTRADICTED, NOT_RUN = "not separated", "contradicted", "not run"
 VERDICTS = (HOLDS, IN_KIND, UNCLEAR, CONTRADICTED, NOT_RUN)
 FEWEST_SEEDS = 2  # of each row, for a verdict
+ALWAYS = "always"
+_NAMES = Kind(
+    "a list of different names, one at least",
+    lambda value: list_of(TEXT).fits(value) and 0 < len(value) == len(set(value)),
+)
+_PAIR = Kind("a pair of rows", lambda value: _NAMES.fits(value) and len(value) == 2)
 CLAIM_KINDS = {
     "where": TEXT,
     "table": TEXT,
-    "columns": list_of(TEXT),
-    "orders": list_of(list_of(TEXT)),
-    "least_ratio": ABOVE_0,
+    "columns": _NAMES,
+    "less_than": Kind(
+        "a list of pairs of rows, one at least",
+        lambda value: list_of(_PAIR).fits(value) and len(value) > 0,
+    ),
+    "least_ratio": Kind(
+        "a number above 1", lambda value: NUMBER.fits(value) and value > 1
+    ),
     "reservation": TEXT,
-    "note": TEXT,
+    "notes": mapping_of(TEXT),
     "next": TEXT,
 }
-_REQUIRED = ("where", "table", "columns", "orders", "next")
+_REQUIRED = ("where", "table", "columns", "less_than", "next")
+
+Cell = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -42,35 +53,34 @@ class Claim:
         sentence: what is claimed.
         where: section or table.
         table: whose report has the figures.
-        columns: of the table, in each of which the orders must be found.
-        orders: lists of rows, from the lowest figure to the highest.
+        columns: of the table, in each of which the pairs must be found.
+        less_than: pairs of rows, the first of which is to have the lower figure.
         next: the experiment that would settle it.
-        least_ratio: between two rows, that separates them with a single run each;
-            for speeds, and for differences that no seed makes.
+        least_ratio: between two figures of a single run each, that separates them; for
+            speeds, which have no seeds.
         reservation: why the order, where it is found, does not show the claim.
-        note: what a reader must know besides.
+        notes: verdict, or "always" -> what a reader must know besides.
     """
 
     sentence: str
     where: str
     table: str
     columns: list[str]
-    orders: list[list[str]]
+    less_than: list[list[str]]
     next: str
     least_ratio: float | None = None
     reservation: str = ""
-    note: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
 
-    def pairs(self) -> Iterator[tuple[str, str, str]]:
+    def comparisons(self) -> Iterator[tuple[str, str, str]]:
         """Column, the row that is to be lower, the row that is to be higher."""
         for column in self.columns:
-            for order in self.orders:
-                for low, high in pairwise(order):
-                    yield column, low, high
+            for low, high in self.less_than:
+                yield column, low, high
 
     def rows(self) -> list[str]:
         """Each once, in their order."""
-        return list(dict.fromkeys(row for order in self.orders for row in order))
+        return list(dict.fromkeys(row for pair in self.less_than for row in pair))
 
 
 @dataclass(frozen=True)
@@ -89,95 +99,113 @@ class Judged:
     measured: dict[str, Any] | None
     page: Path | None
     verdict: str
-    why: str
+    why: str = ""
+
+    def cell(self, row: str, column: str) -> Cell:
+        """The report's; one without figures where the report has no such row."""
+        return _cell(self.measured or {"rows": {}}, row, column)
 
 
-def load_claims(path: Path) -> dict[str, list[Claim]]:
-    """Section -> its claims.
+def load_claims(configs: Path, name: str) -> dict[str, list[Claim]]:
+    """Section -> its claims, of ``claims/NAME.yaml``.
 
     Raises:
-        ReproduceError: the file is not as it should be.
+        ReproduceError: the file is not as it should be, or names what a table has not.
     """
+    path = configs / "claims" / f"{name}.yaml"
     sections = {}
     for section, claims in read_yaml_mapping(path).items():
-        sections[section] = [
-            Claim(
-                sentence,
-                **checked_mapping(f"{path}: {sentence}", each, CLAIM_KINDS, _REQUIRED),
-            )
-            for sentence, each in named_mappings(f"{path}: {section}", claims).items()
+        named = named_mappings(f"{path}: {section}", claims)
+        sections[str(section)] = [
+            _checked(configs, path, sentence, each) for sentence, each in named.items()
         ]
     return sections
 
 
+def _checked(configs: Path, path: Path, sentence: str, content: Any) -> Claim:
+    where = f"{path}: {sentence}"
+    claim = Claim(sentence, **checked_mapping(where, content, CLAIM_KINDS, _REQUIRED))
+    table = load_table(configs, claim.table)
+    for what, named, there in (
+        ("table", [claim.table], [table.name]),
+        ("row", claim.rows(), table.rows),
+        ("column", claim.columns, table.columns),
+        ("notes", list(claim.notes), [ALWAYS, *VERDICTS]),
+    ):
+        for name in named:
+            if name not in there:
+                raise ReproduceError(
+                    f"{where}: {what} {name!r}; allowed: {', '.join(there)}"
+                )
+    return claim
+
+
 def judge(claim: Claim, reports: list[Path]) -> Judged:
-    """The claim by the first of these folders that has figures of its rows.
+    """The claim by the first of these folders that has all its figures, or else by that
+    which has most of them.
 
     Args:
         claim: what is claimed.
         reports: folders of reports, a preset's each.
 
     Raises:
-        ReproduceError: a report lacks a row or a column that the claim names.
+        ReproduceError: a report is of another form.
     """
+    best, most = Judged(claim, None, None, NOT_RUN), 0
     for folder in reports:
         path = folder / f"{claim.table}.json"
-        measured = read_report(path, folder.name) if path.exists() else None
-        if measured is None:
+        if not path.exists():
             continue
-        cells = _cells(claim, measured)
-        if any(cell["measured"] is not None for cell in cells.values()):
-            page = path.with_suffix(".md")
-            return Judged(claim, measured, page, *_verdict(claim, measured, cells))
-    return Judged(claim, None, None, NOT_RUN, "")
+        measured = read_report(path, folder.name)
+        if measured is None:
+            raise ReproduceError(
+                f"{path}: no report of the table {claim.table}, preset {folder.name}"
+            )
+        try:
+            cells = [_cell(measured, r, c) for r in claim.rows() for c in claim.columns]
+            there = sum(bool(cell["seeds"]) for cell in cells)
+            if there > most:
+                page = path.with_suffix(".md")
+                best = Judged(claim, measured, page, *_verdict(claim, measured))
+                most = there if there < len(cells) else len(cells) + 1
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ReproduceError(
+                f"{path}: of another form ({error!r}); report it from its runs"
+            ) from error
+        if most > len(cells):
+            break
+    return best
 
 
-def _cells(claim: Claim, measured: dict[str, Any]) -> dict[tuple[str, str], dict]:
-    """(row, column) -> the report's cell."""
-    for what, named, there in (
-        ("row", claim.rows(), list(measured["rows"])),
-        ("column", claim.columns, measured["columns"]),
-    ):
-        for name in named:
-            if name not in there:
-                raise ReproduceError(
-                    f"claim {claim.sentence!r}: {what} {name!r} of {claim.table}; "
-                    f"allowed: {', '.join(there)}"
-                )
-    return {
-        (row, column): measured["rows"][row][column]
-        for row in claim.rows()
-        for column in claim.columns
-    }
+def _cell(measured: dict[str, Any], row: str, column: str) -> Cell:
+    """A report of before a row was added has no figures of it."""
+    nothing = {"measured": None, "paper": None, "deviation": None, "seeds": {}}
+    return measured["rows"].get(row, {}).get(column, nothing | {"run": None})
 
 
-def _verdict(
-    claim: Claim, measured: dict[str, Any], cells: dict[tuple[str, str], dict]
-) -> tuple[str, str]:
-    found = {
-        (column, low, high): _separated(
-            cells[low, column], cells[high, column], claim.least_ratio
-        )
-        for column, low, high in claim.pairs()
-    }
-    against = [pair for pair, sign in found.items() if sign == -1]
+def _verdict(claim: Claim, measured: dict[str, Any]) -> tuple[str, str]:
+    """The verdict, and why."""
+    against, unclear = [], set()
+    for column, low, high in claim.comparisons():
+        pair = _cell(measured, low, column), _cell(measured, high, column)
+        sign = _separated(*pair, claim.least_ratio)
+        if sign == -1:
+            against.append(f"{low} has more than {high} ({column})")
+        elif sign != 1:
+            unclear.add(_why_unclear(*pair, claim.least_ratio))
+    of_paper = measured["paper_sizes"] is True
+    as_printed = of_paper and not measured["conditions"]["set_by_hand"]
     if against:
-        column, low, high = against[0]
-        many = f"; so do {len(against) - 1} more pairs" if len(against) > 1 else ""
-        return CONTRADICTED, f"{low} has more than {high} ({column}){many}"
-    unclear = [pair for pair, sign in found.items() if sign != 1]
+        size = "" if as_printed else "not at the paper's size, "
+        return CONTRADICTED, size + "; ".join(against)
     if unclear:
-        reasons = {
-            _why_unclear(cells[low, column], cells[high, column])
-            for column, low, high in unclear
-        }
-        return UNCLEAR, "; ".join(sorted(reasons))
+        return UNCLEAR, "; ".join(sorted(unclear))
     if claim.reservation:
         return UNCLEAR, claim.reservation
-    return (HOLDS if measured["paper_sizes"] else IN_KIND), ""
+    return (HOLDS if as_printed else IN_KIND), ""
 
 
-def _separated(low: dict, high: dict, least_ratio: float | None) -> int | None:
+def _separated(low: Cell, high: Cell, least_ratio: float | None) -> int | None:
     """1: in the order claimed; -1: in the other; 0: cannot be told; None: not there."""
     first, second = low["seeds"].values(), high["seeds"].values()
     if not first or not second:
@@ -190,120 +218,12 @@ def _separated(low: dict, high: dict, least_ratio: float | None) -> int | None:
     return 0
 
 
-def _why_unclear(low: dict, high: dict) -> str:
+def _why_unclear(low: Cell, high: Cell, least_ratio: float | None) -> str:
     seeds = min(len(low["seeds"]), len(high["seeds"]))
     if seeds == 0:
         return "not all rows were run"
-    return "a row has one seed" if seeds < FEWEST_SEEDS else "seeds overlap"
-
-
-def claims_page(judged: dict[str, list[Judged]], place: Path, command: str) -> str:
-    """The page: a table a section, a row a claim.
-
-    Args:
-        judged: section -> its claims.
-        place: the page's folder, for its links.
-        command: that makes it.
-    """
-    lines = [_INTRODUCTION]
-    for section, claims in judged.items():
-        lines += [f"## {section}", _counted(claims)]
-        rows = [
-            f"| {judged.claim.sentence} ({judged.claim.where}) | {_run(judged, place)} "
-            f"| {_figures(judged)} | {_said(judged)} | {judged.claim.next} |"
-            for judged in claims
-        ]
-        lines.append("\n".join([_HEADING, *(" ".join(row.split()) for row in rows)]))
-    lines += ["## Made by", f"```\n{command}\n```"]
-    return "\n\n".join(lines) + "\n"
-
-
-_INTRODUCTION = f"""# Does the paper hold?
-
-A row is a claim, what was run of it, the paper's figures beside those measured, and a
-verdict. Sentences, the order that a claim asks of a table's rows, and reservations are
-written in `configs/claims/`; figures and verdicts follow from `results/`:
-
-* **{HOLDS}**: at the paper's size every seed of one row is before every seed of the
-  other.
-* **{IN_KIND}**: the same at another size, on other data or for fewer updates.
-* **{UNCLEAR}**: a row has fewer than {FEWEST_SEEDS} seeds, seeds overlap, or the order
-  has another cause, which is said.
-* **{CONTRADICTED}**: every seed the other way round.
-* **{NOT_RUN}**: there are no figures.
-
-Speeds have no seeds; there a ratio that the claim names separates two rows. ± is the
-standard deviation over seeds, and figures without one are of a single run."""
-_HEADING = """\
-| claim | what was run | figures: paper; **here** | verdict | what would settle it |
-|---|---|---|---|---|"""
-
-
-def _counted(claims: list[Judged]) -> str:
-    counts = [sum(each.verdict == verdict for each in claims) for verdict in VERDICTS]
-    found = [f"{v} {count}" for v, count in zip(VERDICTS, counts, strict=True) if count]
-    return f"Claims: {len(claims)}; {', '.join(found)}."
-
-
-def _run(judged: Judged, place: Path) -> str:
-    """Sizes and updates of the runs of the claim's rows, with a link to their page."""
-    measured, claim = judged.measured, judged.claim
-    if measured is None or judged.page is None:
-        return "nothing"
-    names = {
-        measured["rows"][row][column]["run"]
-        for row in claim.rows()
-        for column in claim.columns
-    }
-    runs = [run for name in names for run in measured["runs"].get(name, {}).values()]
-    link = Path(os.path.relpath(judged.page, place)).as_posix()
-    parts = [f"[{measured['table']}, preset {measured['preset']}]({link})"]
-    parts.append(_range([run["params_m"] for run in runs], " M parameters"))
-    if updates := updates_of(measured):
-        parts.append(f"{updates} updates{_samples(measured)}")
-    devices = {device.split(",")[0] for run in runs for device in run["devices"]}
-    parts += [f"on {', '.join(sorted(devices))}"] if devices else []
-    return ", ".join(filter(None, parts))
-
-
-def _samples(measured: dict[str, Any]) -> str:
-    """How large an update was, where the runs agree."""
-    equal = measured["conditions"]["equal"]
-    samples = equal.get("dataset.batch_size")
-    if samples is None:
-        return ""
-    samples *= (equal.get("optimization.update_freq") or [1])[0]
-    samples *= equal.get("distributed_training.distributed_world_size") or 1
-    if length := equal.get("task.tokens_per_sample"):
-        return f" of {samples} samples of at most {length:,} tokens"
-    return f" of {samples:,} samples"
-
-
-def _range(values: list[float | None], unit: str) -> str:
-    there = sorted({number(value) for value in values if value is not None}, key=float)
-    return " to ".join(dict.fromkeys([there[0], there[-1]])) + unit if there else ""
-
-
-def _figures(judged: Judged) -> str:
-    """Each row's figures: the paper's; those measured, with their seeds."""
-    measured, claim = judged.measured, judged.claim
-    if measured is None:
-        return ""
-    lines = []
-    for row in claim.rows():
-        for column in claim.columns:
-            cell = measured["rows"][row][column]
-            name = row if len(claim.columns) == 1 else f"{row}, {column}"
-            here = number(cell["measured"]) or "not run"
-            if cell["deviation"] is not None:
-                here += f" ± {number(cell['deviation'])}"
-            seeds = len(cell["seeds"])
-            here = f"**{here}**" + (f" ({seeds} seeds)" if seeds > 1 else "")
-            printed = number(cell["paper"])
-            lines.append(f"{name}: {printed}; {here}" if printed else f"{name}: {here}")
-    return "<br>".join(lines)
-
-
-def _said(judged: Judged) -> str:
-    said = ": ".join(filter(None, [f"**{judged.verdict}**", judged.why]))
-    return f"{said}. {judged.claim.note}" if judged.claim.note else said
+    if seeds >= FEWEST_SEEDS:
+        return "seeds overlap"
+    if least_ratio is not None:
+        return f"figures closer than {least_ratio:g} times"
+    return "a row has one seed"

@@ -13,7 +13,8 @@ from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from . import corpora, slurm
 from .arguments import PROGRAM, parser
-from .claims import claims_page, judge, load_claims
+from .claims import judge, load_claims
+from .claims_page import claims_page
 from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
 from .fine_tuning import check_name, checkpoint_table
@@ -116,7 +117,9 @@ def _run(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
     tables = load_tables(configs, arguments.tables, preset)
-    chosen = {k: v if isinstance(v, list) else [v] for k, v in arguments.sweep}
+    chosen: dict[str, list] = {}
+    for key, value in arguments.sweep:
+        chosen.setdefault(key, []).extend(value if isinstance(value, list) else [value])
     tables = with_sweep_values(tables, chosen)
     cells = chosen_cells(tables, arguments.rows, arguments.columns, preset.columns)
     return _run_cells(cells, arguments, preset)
@@ -389,9 +392,7 @@ def _print_figures(measured: dict[str, Any]) -> None:
 
 
 def _claims(arguments: argparse.Namespace) -> int:
-    sections = load_claims(
-        arguments.config_dir / "claims" / f"{arguments.page.stem}.yaml"
-    )
+    sections = load_claims(arguments.config_dir, arguments.page.stem)
     folders = [arguments.results / name for name in arguments.presets]
     if not any(folder.is_dir() for folder in folders):
         raise ReproduceError(
@@ -403,7 +404,13 @@ def _claims(arguments: argparse.Namespace) -> int:
         for section, claims in sections.items()
     }
     page = claims_page(judged, arguments.page.parent, arguments.command_line)
-    write_text(arguments.page, page)
+    try:
+        write_text(arguments.page, page)
+    except OSError as error:
+        raise ReproduceError(
+            f"--page {arguments.page}: {error.strerror}; allowed: a file that can be "
+            "written"
+        ) from error
     print(f"written: {arguments.page}")
     return 0
 

@@ -12,19 +12,16 @@ from fairseq_transnormer.reproduce.claims import (
     NOT_RUN,
     UNCLEAR,
     Claim,
-    claims_page,
     judge,
     load_claims,
 )
+from fairseq_transnormer.reproduce.claims_page import claims_page
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.tables import load_table
-from tests.messages import refuses
+from tests.messages import assert_names, refuses
 from tests.paths import CONFIGS, ROOT
 
 PAGE = ROOT / "docs/does_the_paper_hold.md"
-SECTIONS = load_claims(CONFIGS / "claims" / f"{PAGE.stem}.yaml")
-CLAIMS = [claim for claims in SECTIONS.values() for claim in claims]
 
 
 def cell(values):
@@ -39,7 +36,7 @@ def cell(values):
     }
 
 
-def report(folder, rows, paper_sizes=False, table="mine"):
+def report(folder, rows, paper_sizes=False, table="mine", **by_hand):
     """A report of one column; row -> the figures of its seeds."""
     folder.mkdir(exist_ok=True)
     content = {
@@ -51,17 +48,28 @@ def report(folder, rows, paper_sizes=False, table="mine"):
         "rows": {row: {"ppl": cell(values)} for row, values in rows.items()},
         "agreement": {},
         "runs": {
-            "run": {"1": {"updates": 40.0, "params_m": 0.5, "devices": ["CPU, 1 at"]}}
+            "run": {
+                "1": {
+                    "state": "finished",
+                    "updates": 40.0,
+                    "params_m": 0.5,
+                    "devices": ["CPU, 1 at once"],
+                }
+            }
         },
-        "conditions": {"equal": {"dataset.batch_size": 3}, "data": []},
+        "conditions": {
+            "equal": {"dataset.batch_size": 3},
+            "data": [],
+            "set_by_hand": by_hand,
+        },
     }
     (folder / f"{table}.json").write_text(json.dumps(content), encoding="utf-8")
     return folder
 
 
-def claim(orders=(("a", "b"),), **more):
-    orders = [list(order) for order in orders]
-    return Claim("A is before B", "here", "mine", ["ppl"], orders, "more", **more)
+def claim(pairs=("ab",), **more):
+    pairs = [list(pair) for pair in pairs]
+    return Claim("A is before B", "here", "mine", ["ppl"], pairs, "more", **more)
 
 
 @pytest.mark.parametrize(
@@ -95,55 +103,100 @@ def test_the_papers_size_comes_first_and_alone_confirms(tmp_path):
     of_paper = report(tmp_path / "paper", rows, paper_sizes=True)
     assert judge(claim(), [of_paper, other]).verdict == HOLDS
     assert judge(claim(), [tmp_path / "none", other]).verdict == CONTRADICTED
-    report(of_paper, {"a": [], "b": []}, paper_sizes=True)
-    assert judge(claim(), [of_paper, other]).verdict == CONTRADICTED
+    report(of_paper, rows, paper_sizes=True, max_update=40)
+    assert judge(claim(), [of_paper, other]).verdict == IN_KIND
+    # half of the figures do not hide what has all
+    for values in ([], [1.0]):
+        report(of_paper, {"a": values, "b": []}, paper_sizes=True)
+        assert judge(claim(), [of_paper, other]).verdict == CONTRADICTED
+    assert judge(claim(), [of_paper]).verdict == UNCLEAR
 
 
-def test_every_pair_counts(tmp_path):
+def test_every_pair_counts_and_those_against_are_named(tmp_path):
     rows = {"a": [1.0, 1.0], "b": [2.0, 2.0], "c": [1.5, 2.5], "d": [0.0, 0.0]}
     folder = report(tmp_path / "small", rows)
 
-    def verdict(*orders):
-        return judge(claim(orders), [folder]).verdict
+    def verdict(*pairs):
+        return judge(claim(pairs), [folder])
 
-    assert verdict("ab", "ac") == IN_KIND
-    assert verdict("abc") == UNCLEAR
-    assert verdict("abc", "ad") == CONTRADICTED
+    assert verdict("ab", "ac").verdict == IN_KIND
+    assert verdict("ab", "bc").verdict == UNCLEAR
+    found = verdict("ab", "bc", "ad", "bd")
+    assert found.verdict == CONTRADICTED
+    assert_names(found.why, "a has more than d", "b has more than d")
+    # a report of before the row was there
+    assert verdict("ab", "ax").verdict == UNCLEAR
 
 
 def test_the_page_shows_figures_and_conditions(tmp_path):
     folder = report(tmp_path / "small", {"a": [1.0, 2.0], "b": [3.0, 4.0]})
     page = claims_page({"Mine": [judge(claim(), [folder])]}, tmp_path / "docs", "made")
     assert "Claims: 1; holds in kind 1." in page and "```\nmade\n```" in page
+    notes = {IN_KIND: "a | b.", CONTRADICTED: "never"}
+    noted = judge(claim(notes=notes), [folder])
+    page = claims_page({"Mine": [noted]}, tmp_path / "docs", "made")
+    assert "**holds in kind**. a \\| b |" in page and "never" not in page
     (row,) = [line for line in page.splitlines() if line.startswith("| A is before B")]
-    for part in ("a: 1.50; **1.50 ± 0.25** (2 seeds)", "0.50 M", "40 updates", "of 3"):
+    assert "never" not in row
+    for part in ("a: 1.50; **1.50** ± 0.25 (1.00, 2.00)", "0.50 M", "40 updates of 3"):
         assert part in row
     assert "(../small/mine.md)" in row and row.count(" | ") == 4
 
 
-def test_mistakes_are_named(tmp_path, capsys):
-    folder = report(tmp_path / "small", {"a": [1.0]})
-    with refuses(ReproduceError, "'A is before B'", "'b'", "allowed: a"):
-        judge(claim(), [folder])
-    path = tmp_path / "claims.yaml"
-    for text, *parts in (
-        ("Mine: {A: {where: x, tables: y}}", "A", "tables", "allowed"),
-        ("Mine: {A: {where: x}}", "A", "table"),
-        ("Mine: [1]", "Mine", "allowed"),
+GOOD = """
+Mine:
+  A: {where: x, table: table2, columns: [gradient_rsd], less_than: [[Vanilla, 1+elu]],
+      next: more}
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new, names",
+    [
+        ("where", "places", ["A", "places"]),
+        ("next: more", "", ["A", "next"]),
+        ("next: more", "next: more, notes: {sometimes: x}", ["sometimes", IN_KIND]),
+        ("next: more", "next: more, least_ratio: 1.0", ["least_ratio", "1.0"]),
+        ("[gradient_rsd]", "[ppl]", ["ppl", "gradient_rsd"]),
+        ("[gradient_rsd]", "[]", ["columns"]),
+        ("table2", "nope", ["nope", "table1"]),
+        ("1+elu", "2+elu", ["2+elu", "NormAttention"]),
+        ("[[Vanilla, 1+elu]]", "[[Vanilla]]", ["less_than"]),
+        ("[[Vanilla, 1+elu]]", "[[1+elu, 1+elu]]", ["less_than"]),
+        ("[[Vanilla, 1+elu]]", "[]", ["less_than"]),
+    ],
+)
+def test_mistakes_in_claims_are_named(tmp_path, old, new, names):
+    configs = tmp_path / "configs"
+    configs.mkdir()
+    for folder in CONFIGS.iterdir():
+        (configs / folder.name).symlink_to(folder)
+    (configs / "claims").unlink()
+    (configs / "claims").mkdir()
+    path = configs / "claims/mine.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    assert load_claims(configs, "mine")["Mine"][0].rows() == ["Vanilla", "1+elu"]
+    path.write_text(GOOD.replace(old, new), encoding="utf-8")
+    with refuses(ReproduceError, *names):
+        load_claims(configs, "mine")
+
+
+def test_mistakes_of_a_call_are_named(tmp_path, capsys):
+    results = ["--results", str(ROOT / "results/tables"), "--presets", "small"]
+    page = tmp_path / "no/such" / PAGE.name
+    for words, *names in (
+        (["--results", str(tmp_path), "--presets", "paper"], f"--results {tmp_path}"),
+        ([*results, "--page", str(page)], f"--page {page}"),
     ):
-        path.write_text(text, encoding="utf-8")
-        with refuses(ReproduceError, str(path), *parts):
-            load_claims(path)
-    assert main(["claims", "--results", str(tmp_path), "--presets", "paper"]) == 2
-    assert f"--results {tmp_path}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("of", CLAIMS, ids=lambda each: each.sentence)
-def test_claims_name_rows_of_their_tables(of):
-    table = load_table(CONFIGS, of.table)
-    assert set(of.columns) <= set(table.columns)
-    assert set(of.rows()) <= set(table.rows)
-    assert all(len(order) > 1 for order in of.orders)
+        assert main(["claims", *words]) == 2
+        assert_names(capsys.readouterr().err, *names)
+    folder = report(tmp_path / "small", {"a": [1.0], "b": [2.0]})
+    path = folder / "mine.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for change in ({"preset": "other"}, {"paper_sizes": None, "conditions": {}}):
+        path.write_text(json.dumps(content | change), encoding="utf-8")
+        with refuses(ReproduceError, str(path)):
+            judge(claim(), [folder])
 
 
 def test_the_page_is_that_of_the_results(monkeypatch, tmp_path):

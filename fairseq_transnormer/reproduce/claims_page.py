@@ -1,0 +1,147 @@
+"""The page of the claims: a table a section, a row a claim."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .claims import (
+    ALWAYS,
+    CONTRADICTED,
+    FEWEST_SEEDS,
+    HOLDS,
+    IN_KIND,
+    NOT_RUN,
+    UNCLEAR,
+    VERDICTS,
+    Judged,
+)
+from .markdown import number
+
+_INTRODUCTION = f"""# Does the paper hold?
+
+A row is a claim, what was run of it, the paper's figures beside those measured, and a
+verdict. Sentences, the rows that a claim asks to differ, reservations and notes are
+written in `configs/claims/`; figures and verdicts follow from the tables' reports:
+
+* **{HOLDS}**: at the paper's size, with nothing set by hand, every seed of the one row
+  is below every seed of the other, in each pair and column that the claim names.
+* **{IN_KIND}**: the same at another size, on other data or for fewer updates.
+* **{UNCLEAR}**: a row has fewer than {FEWEST_SEEDS} seeds, seeds overlap, or the order
+  has another cause, which is said.
+* **{CONTRADICTED}**: for a pair, every seed the other way round.
+* **{NOT_RUN}**: there are no figures.
+
+Two rows that do not differ stand in a given order by chance in 1 of 6 cases with two
+seeds each, in 1 of 20 with three. Speeds have no seeds: there a ratio that the claim
+names separates two rows. Of several seeds the mean ± the standard deviation is given,
+and each of them."""
+_HEADING = """\
+| claim | what was run | figures: paper; **here** | verdict | what would settle it |
+|---|---|---|---|---|"""
+
+
+def claims_page(judged: dict[str, list[Judged]], place: Path, command: str) -> str:
+    """The page as Markdown.
+
+    Args:
+        judged: section -> its claims.
+        place: the page's folder, for its links.
+        command: that makes it.
+    """
+    lines = [_INTRODUCTION]
+    for section, claims in judged.items():
+        lines += [f"## {section}", _counted(claims)]
+        rows = [
+            [
+                f"{each.claim.sentence} ({each.claim.where})",
+                _run(each, place),
+                _figures(each),
+                _said(each),
+                each.claim.next,
+            ]
+            for each in claims
+        ]
+        lines.append("\n".join([_HEADING, *map(_row, rows)]))
+    lines += ["## Made by", f"```\n{command}\n```"]
+    return "\n\n".join(lines) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    plain = (" ".join(cell.split()).replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(plain)} |"
+
+
+def _counted(claims: list[Judged]) -> str:
+    counts = [sum(each.verdict == verdict for each in claims) for verdict in VERDICTS]
+    found = [f"{v} {count}" for v, count in zip(VERDICTS, counts, strict=True) if count]
+    return f"Claims: {len(claims)}; {', '.join(found)}."
+
+
+def _run(judged: Judged, place: Path) -> str:
+    """Sizes and updates of the runs of the claim's rows, with a link to their page."""
+    measured, claim = judged.measured, judged.claim
+    if measured is None or judged.page is None:
+        return "nothing"
+    names = dict.fromkeys(
+        judged.cell(row, column)["run"]
+        for row in claim.rows()
+        for column in claim.columns
+    )
+    runs = [
+        run
+        for name in names
+        for run in measured["runs"].get(name, {}).values()
+        if run["state"] == "finished"
+    ]
+    link = Path(os.path.relpath(judged.page, place)).as_posix()
+    parts = [f"[{measured['table']}, preset {measured['preset']}]({link})"]
+    parts.append(_range([run["params_m"] for run in runs], ".2f", " M parameters"))
+    updates = _range([run["updates"] for run in runs], ",.0f", " updates")
+    parts.append(updates and updates + _samples(measured))
+    devices = {device.split(",")[0] for run in runs for device in run["devices"]}
+    parts += [f"on {', '.join(sorted(devices))}"] if devices else []
+    return ", ".join(filter(None, parts))
+
+
+def _samples(measured: dict[str, Any]) -> str:
+    """How large an update was, where the runs agree."""
+    equal = measured["conditions"]["equal"]
+    samples = equal.get("dataset.batch_size")
+    if samples is None:
+        return ""
+    samples *= (equal.get("optimization.update_freq") or [1])[0]
+    samples *= equal.get("distributed_training.distributed_world_size") or 1
+    if length := equal.get("task.tokens_per_sample"):
+        return f" of {samples} samples of at most {length:,} tokens"
+    return f" of {samples:,} samples"
+
+
+def _range(values: list[float | None], form: str, unit: str) -> str:
+    there = sorted(value for value in values if value is not None)
+    shown = [format(value, form) for value in there[:1] + there[-1:]]
+    return " to ".join(dict.fromkeys(shown)) + unit if there else ""
+
+
+def _figures(judged: Judged) -> str:
+    """Each row's figures: the paper's; those measured, with their seeds."""
+    if judged.measured is None:
+        return ""
+    lines = []
+    for row in judged.claim.rows():
+        for column in judged.claim.columns:
+            cell = judged.cell(row, column)
+            name = row if len(judged.claim.columns) == 1 else f"{row}, {column}"
+            here = f"**{number(cell['measured']) or 'not run'}**"
+            if cell["deviation"] is not None:
+                seeds = ", ".join(map(number, cell["seeds"].values()))
+                here += f" ± {number(cell['deviation'])} ({seeds})"
+            printed = number(cell["paper"])
+            lines.append(f"{name}: {printed}; {here}" if printed else f"{name}: {here}")
+    return "<br>".join(lines)
+
+
+def _said(judged: Judged) -> str:
+    notes = [judged.claim.notes.get(key, "") for key in (judged.verdict, ALWAYS)]
+    verdict = ": ".join(filter(None, [f"**{judged.verdict}**", judged.why]))
+    sentences = [each.strip().rstrip(".") for each in (verdict, *notes) if each]
+    return ". ".join(sentences)
