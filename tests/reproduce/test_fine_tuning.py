@@ -237,7 +237,7 @@ def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
     options = ["--preset", str(place / "tiny.yaml"), "--runs-dir", str(place / "few")]
     arguments = ["run", "topics", *options, "--gpus", "none", "--dry-run", "--rows"]
     arguments += ["T1", "--columns", "accuracy"]
-    some = ["--sweep", "optimization.lr=[0.0003,0.001]"]
+    some = ["--sweep", "optimization.lr=[0.0003]", "--sweep", "optimization.lr=0.001"]
     some += ["--set", "masked_lm:optimization.lr=[0.5]"]
     some += ["sentence_prediction:optimization.max_epoch=2"]
     assert main([*arguments, *some]) == 0, capsys.readouterr()
