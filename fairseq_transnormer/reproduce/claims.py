@@ -167,12 +167,12 @@ def judge(claim: Claim, reports: list[Path]) -> Judged:
             if there > most:
                 page = path.with_suffix(".md")
                 best = Judged(claim, measured, page, *_verdict(claim, measured))
-                most = there if there < len(cells) else len(cells) + 1
+                most = there
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ReproduceError(
                 f"{path}: of another form ({error!r}); report it from its runs"
             ) from error
-        if most > len(cells):
+        if most == len(cells):
             break
     return best
 

@@ -180,9 +180,9 @@ def _rows(
         originals = model.images(options.split, options.count)
         upper = originals[:, : image.height // 2]
         completed.append((f"{name}, completed", model.complete(upper, **settings)))
-    given = ("given", np.ma.masked_array(originals))
-    given[1][:, image.height // 2 :] = np.ma.masked
-    return [*sampled, given, *completed, ("the image", originals)], image
+    given = np.ma.masked_array(originals)
+    given[:, image.height // 2 :] = np.ma.masked
+    return [*sampled, ("given", given), *completed, ("the image", originals)], image
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -169,9 +169,7 @@ def _draw_column(measured: dict[str, Any], column: str, rows: list[str], axes) -
         axes.set_xlim(low - missing / 2, high + missing / 2)
     if axes.get_xscale() == "log":
         plain_log_ticks(axes.xaxis)
-    metric = next((cell["metric"] for cell in cells if cell["metric"]), "")
-    what = "steps a second" if SPEED.fullmatch(metric) else METRICS.get(metric, "")
-    axes.set_xlabel(what, fontsize="small")
+    axes.set_xlabel(_unit(measured, column), fontsize="small")
     axes.set_title(column, fontsize="medium")
     axes.grid(alpha=0.3)
     axes.tick_params(labelsize="small")
@@ -184,6 +182,13 @@ def _draw_column(measured: dict[str, Any], column: str, rows: list[str], axes) -
         beside.set_yticks(range(len(rows)), papers)
         beside.tick_params(labelsize="x-small", labelcolor="0.4", length=0)
         beside.set_ylabel("in the paper", fontsize="x-small", color="0.4")
+
+
+def _unit(measured: dict[str, Any], column: str) -> str:
+    """What a column's figures are, for an axis; empty where that is not known."""
+    metrics = (cells[column]["metric"] for cells in measured["rows"].values())
+    metric = next(filter(None, metrics), "")
+    return "steps a second" if SPEED.fullmatch(metric) else METRICS.get(metric, "")
 
 
 def plot_bubbles(
@@ -247,10 +252,7 @@ def plot_columns(measured: dict[str, Any], axis: str, target: Path) -> bool:
     columns = [int(column) for column in measured["columns"]]
     axes.set_xscale("log", base=2)
     axes.set_xticks(columns, map(str, columns))
-    metrics = [
-        cell["metric"] for cell in next(iter(measured["rows"].values())).values()
-    ]
-    axes.set(xlabel=axis, ylabel=METRICS.get(metrics[0], metrics[0]))
+    axes.set(xlabel=axis, ylabel=_unit(measured, measured["columns"][0]))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.suptitle(f"{measured['title']}\n{_of_the_runs(measured)}", fontsize="medium")
@@ -300,11 +302,10 @@ def plot_sweep(measured: dict[str, Any], target: Path) -> bool:
                 axes.errorbar(
                     labels, values, yerr=noise, fmt=style, capsize=3, label=row
                 )
-        metric = next(iter(measured["rows"].values()))[column]["metric"]
         axes.set(
             title=column,
             xlabel=axis or ", ".join(measured["sweep"]),
-            ylabel=METRICS.get(metric, ""),
+            ylabel=_unit(measured, column),
         )
         axes.grid(alpha=0.3)
         if axis:
