@@ -256,11 +256,18 @@ def _report(commands) -> None:
     _add_tables(command, "*")
     _add_place(command)
     _add_out(command)
-    command.add_argument(
+    source = command.add_mutually_exclusive_group()
+    source.add_argument(
         "--from-results",
         action="store_true",
         help="write pages and plots anew of the JSON files in the folder of --out, "
         "without the runs (default of TABLE: those that are there)",
+    )
+    source.add_argument(
+        "--add",
+        action="store_true",
+        help="keep what the reports in the folder of --out have of finished runs whose "
+        "folders are not in --runs-dir, as those of another machine",
     )
 
 

@@ -305,7 +305,7 @@ def _status(arguments: argparse.Namespace) -> int:
                 total = results.folder.description()["updates"]
                 done = read_metric("updates", results) or 0
                 name, figure = _best_validation(results)
-                other = results.folder.is_finished() and results.other_weights
+                other = results.is_finished and results.problem
                 print(
                     f"    {cell.row} ({runs.name}) seed {seed}: "
                     f"{results.status['state']}, {done:.0f}/{total} updates, "
@@ -332,14 +332,19 @@ def _report(arguments: argparse.Namespace) -> int:
     preset = load_preset(configs, arguments.preset)
     tables = load_tables(configs, arguments.tables or ["all"], preset)
     if not arguments.from_results:
-        return _write(tables, arguments, preset)
+        return _write(tables, arguments, preset, arguments.add)
     out = arguments.out / preset.name
     if not arguments.tables:
         tables = [each for each in tables if (out / f"{each.name}.json").exists()]
     return _tell(rewrite_report(tables, preset, out), out)
 
 
-def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -> int:
+def _write(
+    tables: list[Table],
+    arguments: argparse.Namespace,
+    preset: Preset,
+    add: bool = False,
+) -> int:
     """Write the report; 1 if a finished run has no figure to report."""
     out = arguments.out / preset.name
     all_measured = write_report(
@@ -348,6 +353,7 @@ def _write(tables: list[Table], arguments: argparse.Namespace, preset: Preset) -
         arguments.runs_dir,
         out,
         arguments.command_line,
+        add,
     )
     return _tell(all_measured, out)
 

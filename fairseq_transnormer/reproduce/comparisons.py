@@ -1,15 +1,11 @@
 """What the runs of a table have in common, and in what compared ones differ."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from ..launching.configurations import flattened, get
-from .metrics import RunResults
-from .run_figures import Runs
+from .run_records import Record
 from .tables import Table
 
-DATA_FOLDER = "data-bin"  # of the presets
 # of a configuration; what all rows of a table have in common is reported by these
 CONDITIONS = (
     "task._name",
@@ -38,25 +34,27 @@ NOT_COMPARED += ("checkpoint.finetune_from_model",)
 OF_ROWS = ("model.", "weights")
 
 
-def conditions_of(table: Table, cells: dict, runs: dict[str, Runs]) -> dict[str, Any]:
+def conditions_of(
+    table: Table, cells: dict, runs: dict[str, dict[int, Record]]
+) -> dict[str, Any]:
     """What the runs have in common, and every value in which compared ones differ.
 
     Args:
         table: that is reported.
         cells: (row, column) -> what was measured, with the names of its runs.
-        runs: name -> runs.
+        runs: name -> seed -> record.
     """
-    results = {
+    records = {
         f"{name}/seed{seed}": each
-        for name, of_name in runs.items()
-        for seed, each in of_name.seeds.items()
+        for name, seeds in runs.items()
+        for seed, each in seeds.items()
     }
-    values = {name: _identity(each) for name, each in results.items()}
+    values = {name: each["identity"] for name, each in records.items()}
     sweep = list(table.sweep)
     unequal: dict[str, dict[str, Any]] = {}
     for group in _groups(table, cells, runs):
         _compare(values, group, (*NOT_COMPARED, *OF_ROWS), sweep, unequal)
-        _compare_seeds([runs[name] for name in sorted(group)], unequal)
+        _compare_seeds({name: runs[name] for name in sorted(group)}, unequal)
     for names in _of_cells(cells):
         _compare(values, names, NOT_COMPARED, sweep, unequal)
     first = next(iter(values.values()), {})
@@ -70,30 +68,15 @@ def conditions_of(table: Table, cells: dict, runs: dict[str, Runs]) -> dict[str,
             and len({str(each.get(key)) for each in values.values()}) == 1
         },
         "unequal": unequal,
-        "set_by_hand": _set_by_hand(results),
-        "changed_models": _changed_models(results),
+        "set_by_hand": _set_by_hand(records),
+        "changed_models": _changed_models(records),
         # the fingerprint tells data apart; folders may move
-        "data": sorted(set(filter(None, map(_data_of, results.values())))),
-        "seeds": sorted({seed for each in runs.values() for seed in each.seeds}),
+        "data": sorted({each["data"] for each in records.values()} - {None}),
+        "seeds": sorted({seed for seeds in runs.values() for seed in seeds}),
     }
 
 
-def _identity(results: RunResults) -> dict[str, Any]:
-    """Everything that a run's figures depend on, by key."""
-    folder, attempts = results.folder, results.status["attempts"]
-    start = folder.start()
-    found = flattened(folder.configuration())
-    found["data"] = folder.description()["data_fingerprint"]
-    found["weights"] = start and start.weights
-    if attempts:
-        commits = sorted({each.get("commit", "unknown") for each in attempts})
-        found["commit"] = ", ".join(commits)
-        versions = attempts[-1].get("versions", {})
-        found |= {f"version of {name}": each for name, each in versions.items()}
-    return found
-
-
-def _groups(table: Table, cells: dict, runs: dict[str, Runs]) -> list[set[str]]:
+def _groups(table: Table, cells: dict, runs: dict[str, Any]) -> list[set[str]]:
     """Names of the runs that are compared: with a sweep, or with a choice of files a
     column, those of a column."""
     if not (table.sweep or table.columns_apart):
@@ -134,48 +117,29 @@ def _compare(
             unequal.setdefault(key, {}).update(found)
 
 
-def _compare_seeds(group: list[Runs], unequal: dict[str, dict[str, Any]]) -> None:
-    found = {each.name: sorted(each.seeds) for each in group if each.seeds}
+def _compare_seeds(
+    group: dict[str, dict[int, Record]], unequal: dict[str, dict[str, Any]]
+) -> None:
+    found = {name: sorted(seeds) for name, seeds in group.items() if seeds}
     if len(set(map(str, found.values()))) > 1:
         unequal.setdefault("seeds", {}).update(found)
 
 
-def _set_by_hand(results: dict[str, RunResults]) -> dict[str, dict[str, list[str]]]:
+def _set_by_hand(records: dict[str, Record]) -> dict[str, dict[str, list[str]]]:
     """``--set``: key -> value -> runs."""
     found: dict[str, dict[str, list[str]]] = {}
-    for name, each in results.items():
-        further = get(each.folder.description(), "origin.further_overrides") or {}
-        for key, value in further.items():
+    for name, each in records.items():
+        for key, value in each["set_by_hand"].items():
             found.setdefault(key, {}).setdefault(str(value), []).append(name)
     return found
 
 
-def _changed_models(results: dict[str, RunResults]) -> dict[str, list[str]]:
+def _changed_models(records: dict[str, Record]) -> dict[str, list[str]]:
     """Values of models that are others than their configuration files' -> runs."""
     found: dict[str, list[str]] = {}
-    for name, each in results.items():
-        changed = get(each.folder.description(), "origin.changed_model") or {}
-        if changed:
-            values = ", ".join(f"{key}: {value}" for key, value in changed.items())
+    for name, each in records.items():
+        if each["changed_model"]:
+            pairs = each["changed_model"].items()
+            values = ", ".join(f"{key}: {value}" for key, value in pairs)
             found.setdefault(values, []).append(name)
     return found
-
-
-def _data_of(results: RunResults) -> str | None:
-    """None for a job without data, as a benchmark."""
-    description = results.folder.description()
-    fingerprint = description["data_fingerprint"]
-    return (
-        f"{_name_of(Path(description['data']))} ({fingerprint})"
-        if fingerprint
-        else None
-    )
-
-
-def _name_of(folder: Path) -> str:
-    """The place in ``data-bin``, as recall_256/4; elsewhere the folder's own name."""
-    parts = folder.parts
-    if DATA_FOLDER not in parts[:-1]:
-        return folder.name
-    last = max(place for place, part in enumerate(parts[:-1]) if part == DATA_FOLDER)
-    return "/".join(parts[last + 1 :])

@@ -285,6 +285,9 @@ def _conditions(measured: dict[str, Any]) -> str:
         of = cells[measured["columns"].index(column)].get("mean_of")
         if of:
             lines.append(f"* {column}: mean of {', '.join(of)}")
+    if measured.get("added"):
+        shown = ", ".join(measured["added"])
+        lines.append(f"* of earlier reports, their folders not there any more: {shown}")
     for values, names in conditions["changed_models"].items():
         lines.append(
             f"* model, beside its configuration file: {values} ({', '.join(names)})"

@@ -42,10 +42,29 @@ class RunResults:
     def status(self) -> dict[str, Any]:
         return self.folder.status()
 
+    @property
+    def place(self) -> str:
+        """Where the run is, for messages."""
+        return str(self.folder.path)
+
+    @property
+    def is_finished(self) -> bool:
+        """``RunFolder.is_finished``."""
+        return self.folder.is_finished()
+
     @cached_property
-    def other_weights(self) -> str | None:
-        """``RunFolder.other_weights``."""
+    def problem(self) -> str | None:
+        """Why its figures are not reported: ``RunFolder.other_weights``."""
         return self.folder.other_weights()
+
+    @property
+    def log_path(self) -> str:
+        """Where the training's output is."""
+        return str(self.folder.log)
+
+    def figure(self, metric: str, row: str | None) -> float | None:
+        """``read_metric`` for a row of a table."""
+        return read_metric(metric, self if row is None else self.of_row(row))
 
     @cached_property
     def log(self) -> str:

@@ -15,6 +15,7 @@ from .markdown import overview, table_page
 from .plots import plot_bubbles, plot_columns, plot_sweep, plot_table
 from .presets import Preset
 from .results import measure
+from .run_records import recorded_runs, with_common
 from .runs import RunFolder
 from .tables import Table
 from .yaml_files import in_order
@@ -26,6 +27,7 @@ def write_report(
     runs_dir: Path,
     out: Path,
     command: str,
+    add: bool = False,
 ) -> list[dict[str, Any]]:
     """Write TABLE.md, TABLE.json and TABLE.png for each table, and README.md, which
     lists those of earlier reports too.
@@ -36,23 +38,49 @@ def write_report(
         runs_dir: where the runs are.
         out: folder to write into.
         command: that made the report, for the pages.
+        add: to the finished runs of the reports in ``out`` whose folders are not in
+            ``runs_dir``.
 
     Returns:
         what was measured, a mapping for each table.
+
+    Raises:
+        ReproduceError: a report that is to be added to is of another form, or has runs
+            that the table's picture is drawn from; those before it are written.
     """
     out.mkdir(parents=True, exist_ok=True)
     all_measured = []
     for table in tables:
-        measured = measure(table, conditions, runs_dir)
+        path = out / f"{table.name}.json"
+        earlier = _to_add_to(path, conditions.preset.name) if add else None
+        recorded = {} if earlier is None else recorded_runs(earlier, path)
+        measured = measure(table, conditions, runs_dir, recorded)
         measured |= {"preset": conditions.preset.name, "command": command}
         measured["images"] = _figure(table, measured, runs_dir, out)
         measured["attached"] = _attached(table, measured, runs_dir, out)
         measured["remarks"] = []
+        if earlier is not None and measured["added"]:
+            measured["attached"] = measured["attached"] or earlier["attached"]
+            measured["remarks"] = earlier["remarks"]
+            commands = dict.fromkeys([*earlier["command"].splitlines(), command])
+            measured["command"] = "\n".join(commands)
         write_json(out / f"{table.name}.json", measured)
         _write_page(table, measured, out)
         all_measured.append(measured)
     _write_overview(conditions.preset, out)
     return all_measured
+
+
+def _to_add_to(path: Path, preset: str) -> dict[str, Any] | None:
+    """The report in a file; None if there is no file."""
+    if not path.exists():
+        return None
+    found = read_report(path, preset)
+    if found is None:
+        raise ReproduceError(
+            f"{path}: no report of preset {preset}; allowed: report without --add"
+        )
+    return with_common(found)
 
 
 def rewrite_report(
@@ -181,6 +209,12 @@ def _figure(
     for row, columns in measured["rows"].items():
         cell = columns[table.columns[0]]
         for seed in list(cell["seeds"])[:1]:
+            if f"{cell['run']}/seed{seed}" in measured["added"]:
+                raise ReproduceError(
+                    f"{table.name}: its picture is drawn from checkpoints; "
+                    f"{runs_dir / cell['run']}/seed{seed}: no such folder; allowed: "
+                    "report without --add"
+                )
             run = RunFolder(runs_dir / cell["run"] / f"seed{seed}")
             description = run.description()
             fingerprints[description["data_fingerprint"]] = row

@@ -1,22 +1,34 @@
 """What was measured for a table, beside the paper's figures."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
+from types import MappingProxyType
 from typing import Any
 
 from .comparisons import conditions_of
 from .jobs import Conditions
-from .metrics import NotMeasured, RunResults, read_metric
 from .ranks import agreement
 from .run_figures import Runs, best_of, figures_of, missing_of_sweep, seeds_of
+from .run_records import Record, RecordedRun, record_of, without_common
 from .tables import Cell, Table
 
-RESOURCES = ("params_m", "tokens_per_second", "peak_memory_gib", "wall_seconds")
 
+def measure(
+    table: Table,
+    conditions: Conditions,
+    runs_dir: Path,
+    recorded: Mapping[str, dict[int, RecordedRun]] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Everything about a table that report writes, as plain data.
 
-def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, Any]:
-    """Everything about a table that report writes, as plain data."""
+    Args:
+        table: that is reported.
+        conditions: whose preset names the runs.
+        runs_dir: where they are.
+        recorded: name -> seed -> those of an earlier report, for what is not there.
+    """
     runs: dict[str, Runs] = {}
     cells = {}
     for cell in table.cells:
@@ -24,7 +36,7 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
             continue
         candidates = {}
         for candidate in cell.candidates():
-            found = seeds_of(candidate, conditions, runs_dir)
+            found = seeds_of(candidate, conditions, runs_dir, recorded)
             found = runs.setdefault(found.name, found)
             candidates[found.name] = (candidate, found)
         chosen = best_of([found for _, found in candidates.values()])
@@ -41,6 +53,13 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
             cells[cell.row, cell.column] = _mean(
                 cell, {column: cells[cell.row, column] for column in of}
             )
+    records = {
+        name: {
+            seed: _record(results, table.curve) for seed, results in each.seeds.items()
+        }
+        for name, each in runs.items()
+    }
+    common, without = without_common(records)
     return {
         "table": table.name,
         "title": table.title,
@@ -55,12 +74,19 @@ def measure(table: Table, conditions: Conditions, runs_dir: Path) -> dict[str, A
         "agreement": {
             column: _agreement(table, cells, column) for column in table.ranked
         },
-        "runs": {name: _resources(each) for name, each in runs.items()},
+        "runs": without,
+        "common_identity": common,
+        "added": [
+            f"{name}/seed{seed}"
+            for name, each in runs.items()
+            for seed, results in each.seeds.items()
+            if isinstance(results, RecordedRun)
+        ],
         "sweep": list(table.sweep),
-        "conditions": conditions_of(table, cells, runs),
+        "conditions": conditions_of(table, cells, records),
         "curves": {
             f"{cell.row}{f' {cell.column}' if _many(table) else ''}": _curve(
-                runs[cells[cell.row, cell.column]["run"]], table.curve
+                records[cells[cell.row, cell.column]["run"]], table.curve
             )
             for cell in (table.cells if _many(table) else _shown(table, cells, runs))
             if not cell.mean_of
@@ -172,41 +198,13 @@ def _agreement(table: Table, cells: dict, column: str) -> dict[str, Any] | None:
     return agreement(side("paper"), side("measured"), side("deviation"))
 
 
-def _resources(runs: Runs) -> dict[str, Any]:
-    return {seed: _resources_of(results) for seed, results in runs.seeds.items()}
+def _record(results: Any, curve: str) -> Record:
+    if isinstance(results, RecordedRun):
+        return results.record
+    return record_of(results, curve)
 
 
-def _resources_of(results: RunResults) -> dict[str, Any]:
-    attempts, start = results.status["attempts"], results.folder.start()
-
-    def all_of(key: str) -> list[str]:
-        return sorted({each[key] for each in attempts if key in each})
-
-    return {
-        "state": results.status["state"],
-        **{name: _resource(name, results) for name in (*RESOURCES, "updates")},
-        "weights": start and start.weights,
-        "checkpoint": start and start.checkpoint,
-        "commits": all_of("commit"),
-        "devices": all_of("device"),
-        "machines": all_of("machine"),
-        "versions": attempts[-1].get("versions", {}) if attempts else {},
-    }
-
-
-def _resource(name: str, results: RunResults) -> float | None:
-    try:
-        return read_metric(name, results)
-    except NotMeasured:
-        return None
-
-
-def _curve(runs: Runs, key: str) -> dict[str, list[float]]:
-    """What the validation records have under ``key``, by updates, of the first seed."""
-    for _, results in sorted(runs.seeds.items()):
-        records = [each for each in results.records["valid"] if key in each]
-        return {
-            "updates": [int(each["valid_num_updates"]) for each in records],
-            key: [float(each[key]) for each in records],
-        }
-    return {"updates": [], key: []}
+def _curve(records: dict[int, Record], key: str) -> dict[str, list[float]]:
+    """That of the first seed."""
+    empty: dict[str, list[float]] = {"updates": [], key: []}
+    return records[min(records)]["curve"] if records else empty

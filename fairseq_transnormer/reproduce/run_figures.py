@@ -2,24 +2,33 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
+from types import MappingProxyType
 from typing import Any
 
 from .errors import ReproduceError
 from .jobs import Conditions, job_of
-from .metrics import NotAskedFor, NotMeasured, RunResults, read_metric
+from .metrics import NotAskedFor, NotMeasured, RunResults
+from .run_records import RecordedRun
 from .runs import DESCRIPTION, RunFolder
 from .tables import Cell, plain
 
 
 @dataclass
 class Runs:
-    """All seeds of one run."""
+    """All seeds of one run.
+
+    Attributes:
+        name: of its folder.
+        seeds: ``RunResults`` of those whose folders there are, ``RecordedRun`` of
+            others that an earlier report has.
+    """
 
     name: str
-    seeds: dict[int, RunResults]
+    seeds: dict[int, Any]
 
 
 @dataclass
@@ -37,16 +46,22 @@ class Figures:
     errors: list[str] = field(default_factory=list)
 
 
-def seeds_of(cell: Cell, conditions: Conditions, runs_dir: Path) -> Runs:
+def seeds_of(
+    cell: Cell,
+    conditions: Conditions,
+    runs_dir: Path,
+    recorded: Mapping[str, dict[int, RecordedRun]] = MappingProxyType({}),
+) -> Runs:
     """The runs of a cell that there are, by seed.
 
-    A folder that was renamed, as ``seed1-old``, is none of them.
+    A folder that was renamed, as ``seed1-old``, is none of them. ``recorded`` has runs
+    of an earlier report by name, for seeds that have no folder.
 
     Raises:
         ReproduceError: a folder has another run's files.
     """
     name = Path(job_of(cell).name(cell, conditions)).parent
-    found = {}
+    found: dict[int, Any] = {}
     for path in (runs_dir / name).glob("seed*"):
         folder = RunFolder(path)
         if not re.fullmatch(r"seed\d+", path.name) or not folder.exists():
@@ -60,6 +75,7 @@ def seeds_of(cell: Cell, conditions: Conditions, runs_dir: Path) -> Runs:
                 f"{description['seed']}; allowed in this folder: {expected}"
             )
         found[description["seed"]] = RunResults(folder)
+    found = {**recorded.get(str(name), {}), **found}
     return Runs(str(name), dict(sorted(found.items())))
 
 
@@ -67,14 +83,15 @@ def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:
     """A metric of the runs that are finished; ``row`` where rows share a run."""
     found = Figures()
     for seed, results in runs.seeds.items():
-        if not results.folder.is_finished():
+        if not results.is_finished:
             continue
-        path = results.folder.path
-        if results.other_weights is not None:
-            found.errors.append(f"{path}: not reported, since {results.other_weights}")
+        if results.problem is not None:
+            found.errors.append(
+                f"{results.place}: not reported, since {results.problem}"
+            )
             continue
         try:
-            value = read_metric(metric, results.of_row(row) if row else results)
+            value = results.figure(metric, row)
         except NotAskedFor:
             continue
         except NotMeasured as reason:
@@ -83,8 +100,8 @@ def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:
         if value is None:
             of_row = f" of {row}" if row else ""
             found.errors.append(
-                f"{path}: finished without {metric}{of_row}; its log: "
-                f"{results.folder.log}"
+                f"{results.place}: finished without {metric}{of_row}; its log: "
+                f"{results.log_path}"
             )
         elif not math.isfinite(value):
             found.reasons[seed] = f"{metric} is {float(value)} with seed {seed}"

@@ -1,0 +1,208 @@
+"""What a report keeps of a run, so that a later report can add it to runs of its own.
+
+Machines and clusters forget their runs; a report's JSON, which is committed, has of
+each its settings, data, commits and versions. ``report --add`` reads the runs whose
+folders there are, and takes the others from the report that is there already.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from ..launching.configurations import flattened, get
+from .errors import ReproduceError
+from .metrics import NotAskedFor, NotMeasured, RunResults, read_metric
+
+Record = dict[str, Any]
+DATA_FOLDER = "data-bin"  # of the presets
+RESOURCES = ("params_m", "tokens_per_second", "peak_memory_gib", "wall_seconds")
+
+
+def record_of(results: RunResults, curve: str) -> Record:
+    """All of a run that a report states, as plain data, but the figures of its cells.
+
+    Args:
+        results: of the run.
+        curve: what of its validation records is kept, as valid_ppl.
+    """
+    folder = results.folder
+    attempts, start = results.status["attempts"], folder.start()
+    description = folder.description()
+
+    def all_of(key: str) -> list[str]:
+        return sorted({each[key] for each in attempts if key in each})
+
+    return {
+        "state": results.status["state"],
+        **{name: _figure(name, results) for name in (*RESOURCES, "updates")},
+        "weights": start and start.weights,
+        "checkpoint": start and start.checkpoint,
+        "commits": all_of("commit"),
+        "devices": all_of("device"),
+        "machines": all_of("machine"),
+        "versions": attempts[-1].get("versions", {}) if attempts else {},
+        "data": _data_of(description),
+        "set_by_hand": get(description, "origin.further_overrides") or {},
+        "changed_model": get(description, "origin.changed_model") or {},
+        "selection": _selection(results),
+        "curve": _curve(results, curve),
+        "identity": _identity(results),
+    }
+
+
+class RecordedRun:
+    """A finished run of an earlier report; reads as ``RunResults`` does."""
+
+    is_finished = True
+    problem = None  # its weights were compared by the earlier report
+
+    def __init__(self, report: dict[str, Any], name: str, seed: str) -> None:
+        self._report, self._name, self._seed = report, name, seed
+        self.record: Record = report["runs"][name][seed]
+        self.place = f"{name}/seed{seed} of {report['table']}.json"
+        self.log_path = "not there any more"
+
+    @property
+    def selection(self) -> tuple[str, int]:
+        """As ``RunResults.selection``."""
+        found = self.record["selection"]
+        return found["metric"], 1 if found["more_is_better"] else -1
+
+    def figure(self, metric: str, row: str | None) -> float | None:
+        """As ``RunResults.figure``; None if the earlier report does not have it."""
+        if metric == "selection":
+            value = self.record["selection"]["value"]
+            if value is None:
+                raise NotMeasured("no validation is a number")
+            return value
+        for cell in self._cells(row):
+            if cell["run"] == self._name and cell["metric"] == metric:
+                if self._seed in cell["seeds"]:
+                    return cell["seeds"][self._seed]
+                if cell["not_measured"]:
+                    raise NotMeasured(cell["not_measured"])
+                raise NotAskedFor
+        return None
+
+    def _cells(self, row: str | None) -> list[dict[str, Any]]:
+        columns = self._report["rows"].get(row, {}).values()
+        return [each for cell in columns for each in (cell, *cell.get("sweep", ()))]
+
+
+def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any]]:
+    """The finished runs of a report: name -> seed -> ``RecordedRun``.
+
+    Args:
+        report: what the file has.
+        path: of the file, for messages.
+
+    Raises:
+        ReproduceError: it was written before reports had their runs' settings.
+    """
+    found: dict[str, dict[int, Any]] = {}
+    for name, seeds in report["runs"].items():
+        for seed, record in seeds.items():
+            if record["state"] != "finished":
+                continue
+            if "identity" not in record:
+                raise ReproduceError(
+                    f"{path}: {name}/seed{seed} has no identity, as in reports written "
+                    "before their runs could be added to; allowed: report without --add"
+                )
+            found.setdefault(name, {})[int(seed)] = RecordedRun(report, name, seed)
+    return found
+
+
+def without_common(
+    records: dict[str, dict[int, Record]],
+) -> tuple[dict[str, Any], dict[str, dict[int, Record]]]:
+    """What all runs' identities have in common, once, and the records without it."""
+    all_of = [each["identity"] for seeds in records.values() for each in seeds.values()]
+    first = all_of[0] if all_of else {}
+    common = {
+        key: value
+        for key, value in first.items()
+        if all(key in each and each[key] == value for each in all_of)
+    }
+    return common, {
+        name: {
+            seed: each | {"identity": _beside(each, common)}
+            for seed, each in seeds.items()
+        }
+        for name, seeds in records.items()
+    }
+
+
+def with_common(report: dict[str, Any]) -> dict[str, Any]:
+    """A report as read, with whole identities in its runs."""
+    common = report.get("common_identity", {})
+    runs = {
+        name: {
+            seed: each | {"identity": common | each["identity"]}
+            if "identity" in each
+            else each
+            for seed, each in seeds.items()
+        }
+        for name, seeds in report["runs"].items()
+    }
+    return report | {"runs": runs}
+
+
+def _beside(record: Record, common: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in record["identity"].items() if k not in common}
+
+
+def _figure(name: str, results: RunResults) -> float | None:
+    try:
+        return read_metric(name, results)
+    except NotMeasured:
+        return None
+
+
+def _selection(results: RunResults) -> dict[str, Any]:
+    name, sign = results.selection
+    value = _figure("selection", results)
+    finite = value is not None and math.isfinite(value)
+    more = sign == 1
+    return {"metric": name, "more_is_better": more, "value": value if finite else None}
+
+
+def _identity(results: RunResults) -> dict[str, Any]:
+    """Everything that a run's figures depend on, by key."""
+    folder, attempts = results.folder, results.status["attempts"]
+    start = folder.start()
+    found = flattened(folder.configuration())
+    found["data"] = folder.description()["data_fingerprint"]
+    found["weights"] = start and start.weights
+    if attempts:
+        commits = sorted({each.get("commit", "unknown") for each in attempts})
+        found["commit"] = ", ".join(commits)
+        versions = attempts[-1].get("versions", {})
+        found |= {f"version of {name}": each for name, each in versions.items()}
+    return found
+
+
+def _data_of(description: dict[str, Any]) -> str | None:
+    """None for a job without data, as a benchmark."""
+    fingerprint = description["data_fingerprint"]
+    if not fingerprint:
+        return None
+    return f"{_name_of(Path(description['data']))} ({fingerprint})"
+
+
+def _name_of(folder: Path) -> str:
+    """The place in ``data-bin``, as recall_256/4; elsewhere the folder's own name."""
+    parts = folder.parts
+    if DATA_FOLDER not in parts[:-1]:
+        return folder.name
+    last = max(place for place, part in enumerate(parts[:-1]) if part == DATA_FOLDER)
+    return "/".join(parts[last + 1 :])
+
+
+def _curve(results: RunResults, key: str) -> dict[str, list[float]]:
+    """What the validation records have under ``key``, by updates."""
+    records = [each for each in results.records["valid"] if key in each]
+    return {
+        "updates": [int(each["valid_num_updates"]) for each in records],
+        key: [float(each[key]) for each in records],
+    }

@@ -1,0 +1,144 @@
+"""report --add: runs of another machine, whose folders are not here."""
+
+import json
+import math
+import shutil
+
+import pytest
+
+from tests.messages import assert_names, lines_naming
+
+from .known_report import Report
+
+RATES = ([0.1], [0.2])
+
+
+@pytest.fixture
+def report(tmp_path, capsys):
+    return Report(tmp_path, capsys)
+
+
+def elsewhere(report: Report) -> tuple[dict, str]:
+    """Report, and forget the runs."""
+    found = report()
+    shutil.rmtree(report.folder / "runs")
+    return found
+
+
+def whole(report: Report) -> dict:
+    """All that a report has but how it was made."""
+    measured = report()[0]
+    return {k: v for k, v in measured.items() if k not in ("command", "added")}
+
+
+def test_a_report_in_two_parts_is_that_of_all_runs(report):
+    """Figures, order of the rows, conditions, resources, curves."""
+
+    def first(rate=0.1):
+        report.add("blm_t1", 7.0, 1, optimization={"lr": [rate]})
+        report.add("blm_t2", 6.0, 1)
+        report.add("blm_t2", math.inf, 3)
+
+    def second():
+        report.add("blm_t1", 9.0, 2)
+        report.add("blm_t2", 6.5, 2, model={"dropout": 0.2}, optimizer={"lr": 0.3})
+
+    first()
+    second()
+    expected = whole(report)
+    shutil.rmtree(report.folder / "runs")
+    first()
+    elsewhere(report)
+    second()
+    measured, page = report("--add")
+    added = [f"smoke/{each}" for each in ("blm_t1/seed1", "blm_t2/seed1")]
+    assert measured.pop("added") == [*added, "smoke/blm_t2/seed3"]
+    assert len(measured.pop("command").splitlines()) == 2
+    assert measured == expected
+    assert lines_naming(page, *added)
+    # those that were added once are added again
+    shutil.rmtree(report.folder / "runs")
+    assert report("--add")[0]["rows"] == expected["rows"]
+    assert report()[0]["rows"]["T1"]["ppl"]["measured"] is None
+
+
+def test_other_settings_are_told_apart_from_those_of_added_runs(report):
+    report.add("blm_t1", 7.0, 1)
+    elsewhere(report)
+    report.add("blm_t1", 5.0, 2, model={"dropout": 0.3})
+    unequal = report("--add")[0]["conditions"]["unequal"]
+    assert unequal["model.dropout"] == {
+        "smoke/blm_t1/seed1": 0.1,
+        "smoke/blm_t1/seed2": 0.3,
+    }
+
+
+def test_a_run_that_is_here_counts_and_not_the_report_of_it(report):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    report.add("blm_t1", 5.0)
+    measured, _ = report("--add")
+    assert measured["rows"]["T1"]["ppl"]["seeds"] == {"1": 5.0}
+    assert measured["added"] == []
+
+
+def test_the_best_of_a_sweep_is_chosen_among_all(report):
+    report.table["sweep"] = {"optimization.lr": list(map(list, RATES))}
+    names = [f"blm_t1+optimization.lr=_{rate}_" for (rate,) in RATES]
+    report.add(names[0], 7.0, optimization={"lr": [0.1]})
+    elsewhere(report)
+    report.add(names[1], 8.0, optimization={"lr": [0.2]})
+    cell = report("--add")[0]["rows"]["T1"]["ppl"]
+    assert (cell["measured"], cell["run"]) == (7.0, f"smoke/{names[0]}")
+    assert cell["not_complete"] is None
+    assert [each["measured"] for each in cell["sweep"]] == [7.0, 8.0]
+
+
+def test_a_figure_that_the_earlier_report_does_not_have_is_an_error(report):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    report.table["columns"]["test"] = {"metric": "test_ppl"}
+    report.table["rows"]["T1"]["paper"] = report.table["rows"]["T2"]["paper"] = [3, 3]
+    measured, _ = report("--add", code=1)
+    assert_names(report.output, "smoke/blm_t1/seed1", "mine.json", "test_ppl")
+    assert measured["rows"]["T1"]["ppl"]["measured"] == 7.0
+
+
+def test_unfinished_runs_are_not_added(report):
+    run = report.add("blm_t1", 7.0)
+    status = json.loads((run.path / "status.json").read_text())
+    run.write_status(status | {"state": "interrupted", "steps_done": []})
+    elsewhere(report)
+    measured, _ = report("--add")
+    assert measured["runs"]["smoke/blm_t1"] == {} and measured["added"] == []
+
+
+def test_an_earlier_report_without_identities_is_refused(report):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    path = report.folder / "out/smoke/mine.json"
+    measured = json.loads(path.read_text())
+    del measured["runs"]["smoke/blm_t1"]["1"]["identity"]
+    before = json.dumps(measured)
+    path.write_text(before)
+    report("--add", code=2)
+    assert_names(report.output, path, "smoke/blm_t1/seed1", "--add")
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", '{"table": "mine"}'])
+def test_what_is_no_report_is_not_overwritten(report, content):
+    path = report.folder / "out/smoke/mine.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    report("--add", code=2)
+    assert_names(report.output, path, "smoke")
+    assert path.read_text() == content
+
+
+def test_a_picture_of_checkpoints_needs_the_runs(report):
+    report.table["figure"] = {"command": ["true"], "each_row": ["{row}"]}
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    report("--add", code=2)
+    assert_names(report.output, "mine", "smoke/blm_t1/seed1", "--add")
