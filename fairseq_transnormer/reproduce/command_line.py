@@ -31,7 +31,15 @@ from .results import errors_of
 from .run_figures import seeds_of
 from .runs import Plan, RunFolder
 from .scheduling import run_all
-from .tables import Cell, Table, chosen_cells, load_tables, plain, with_sweep_values
+from .tables import (
+    Cell,
+    Table,
+    chosen_cells,
+    load_tables,
+    plain,
+    table_names,
+    with_sweep_values,
+)
 from .yaml_files import names_in
 
 
@@ -330,13 +338,14 @@ def _best_validation(results: RunResults) -> tuple[str, float | None]:
 def _report(arguments: argparse.Namespace) -> int:
     configs = arguments.config_dir
     preset = load_preset(configs, arguments.preset)
-    tables = load_tables(configs, arguments.tables or ["all"], preset)
     if not arguments.from_results:
+        tables = load_tables(configs, arguments.tables or ["all"], preset)
         return _write(tables, arguments, preset, arguments.add)
     out = arguments.out / preset.name
-    if not arguments.tables:
-        tables = [each for each in tables if (out / f"{each.name}.json").exists()]
-    return _tell(rewrite_report(tables, preset, out), out)
+    names = arguments.tables or [
+        name for name in table_names(configs) if (out / f"{name}.json").exists()
+    ]
+    return _tell(rewrite_report(load_tables(configs, names, preset), preset, out), out)
 
 
 def _write(

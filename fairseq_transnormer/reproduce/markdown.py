@@ -222,9 +222,10 @@ def _disagreement(pair: dict[str, Any]) -> str:
 
 
 def _sweep(measured: dict[str, Any]) -> str:
-    """Every value of the sweep; the figure above is that of the marked one."""
+    """Every value that was run; the figure above is that of the marked one."""
     if not measured["sweep"]:
         return ""
+    not_run = 0
     keys = measured["sweep"]
     lines = [
         "## Sweep",
@@ -235,11 +236,16 @@ def _sweep(measured: dict[str, Any]) -> str:
     for row, cells in measured["rows"].items():
         for column, cell in cells.items():
             for each in cell.get("sweep", []):
+                if not measured["runs"].get(each["run"]):
+                    not_run += 1
+                    continue
                 values = " | ".join(str(each["values"][key]) for key in keys)
                 mean = number(each["measured"])
                 mean = f"**{mean}**" if mean and each["run"] == cell["run"] else mean
                 seeds = ", ".join(map(number, each["seeds"].values()))
                 lines.append(f"| {row} | {column} | {values} | {mean} | {seeds} |")
+    if not_run:
+        lines += ["", f"Values that were not run: {not_run}."]
     return "\n".join(lines)
 
 
@@ -250,7 +256,7 @@ def _runs(measured: dict[str, Any]) -> str:
         "|---|--:|---|--:|--:|--:|--:|--:|---|",
     ]
     for name, seeds in measured["runs"].items():
-        if not seeds:
+        if not seeds and not measured["sweep"]:
             lines.append(f"| {name} | | not run | | | | | | |")
         for seed, run in seeds.items():
             speed, seconds = run["tokens_per_second"], run["wall_seconds"]

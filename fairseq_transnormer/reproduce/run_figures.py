@@ -16,6 +16,8 @@ from .run_records import RecordedRun
 from .runs import DESCRIPTION, RunFolder
 from .tables import Cell, plain
 
+SHOWN_MISSING = 4
+
 
 @dataclass
 class Runs:
@@ -165,6 +167,8 @@ def missing_of_sweep(values: dict[str, tuple[Cell, Runs]]) -> str | None:
     ]
     if not missing:
         return None
+    if (more := len(missing) - SHOWN_MISSING) > 0:
+        missing[SHOWN_MISSING:] = [f"and {more} more"]
     chosen_from = sum(map(bool, finished.values()))
     return (
         f"the best of {chosen_from} of {len(values)} values; without a figure: "

@@ -122,6 +122,19 @@ def test_a_choice_among_some_values_says_so(report):
     assert "Not complete" not in page
 
 
+def test_values_that_were_not_run_are_counted_and_some_named(report):
+    """T2 has none of seven, T1 six of them."""
+    rates = [0.1 * number for number in range(1, 8)]
+    report.table["sweep"] = {"optimization.lr": [[rate] for rate in rates]}
+    swept(report, rates[0], 7.0)
+    measured, page = report()
+    missing = measured["rows"]["T1"]["ppl"]["not_complete"]
+    assert_names(missing, "1 of 7", f"optimization.lr={rates[1]}", "2 more")
+    assert f"={rates[6]}" not in missing
+    assert lines_naming(page, "were not run", "13")
+    assert f"[{rates[0]}]" in page and f"[{rates[1]}]" not in page
+
+
 def test_values_of_a_sweep_are_compared_on_the_same_seeds(report):
     """0.1 has an easy second seed more."""
     with_sweep(report)

@@ -357,7 +357,7 @@ def test_the_pages_in_results_are_those_of_their_json(tmp_path, monkeypatch):
     def is_there(measured, *others):
         return (ROOT / "results/tables/small" / others[-1].name).exists()
 
-    for plot in ("plot_table", "plot_sweep", "plot_bubbles"):
+    for plot in ("plot_table", "plot_sweep", "plot_columns", "plot_bubbles"):
         monkeypatch.setattr(reporting, plot, is_there)
     folder = shutil.copytree(ROOT / "results/tables/small", tmp_path / "small")
     assert main(["report", "--from-results", "--preset", "small",
