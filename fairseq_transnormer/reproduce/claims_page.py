@@ -131,9 +131,9 @@ def _figures(judged: Judged) -> str:
         for column in judged.claim.columns:
             cell = judged.cell(row, column)
             name = row if len(judged.claim.columns) == 1 else f"{row}, {column}"
-            here = f"**{number(cell['measured']) or 'not run'}**"
+            here = f"**{_measured(cell['measured']) or 'not run'}**"
             if cell["deviation"] is not None:
-                seeds = ", ".join(map(number, cell["seeds"].values()))
+                seeds = ", ".join(map(_measured, cell["seeds"].values()))
                 here += f" ± {number(cell['deviation'])} ({seeds})"
             printed = number(cell["paper"])
             lines.append(f"{name}: {printed}; {here}" if printed else f"{name}: {here}")
@@ -145,3 +145,9 @@ def _said(judged: Judged) -> str:
     verdict = ": ".join(filter(None, [f"**{judged.verdict}**", judged.why]))
     sentences = [each.strip().rstrip(".") for each in (verdict, *notes) if each]
     return ". ".join(sentences)
+
+
+def _measured(value: float | None) -> str:
+    """With a digit more below 1, where seeds of two rows may differ in it alone."""
+    small = value is not None and 0.01 <= abs(value) < 1
+    return f"{value:.3f}" if small else number(value)
