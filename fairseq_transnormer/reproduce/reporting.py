@@ -80,7 +80,18 @@ def _to_add_to(path: Path, preset: str) -> dict[str, Any] | None:
         raise ReproduceError(
             f"{path}: no report of preset {preset}; allowed: report without --add"
         )
+    _check_form(found, path)
     return with_common(found)
+
+
+def _check_form(measured: dict[str, Any], path: Path) -> None:
+    """Raise ReproduceError unless a page can be made of what a file has."""
+    try:
+        table_page(measured, {})
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ReproduceError(
+            f"{path}: of another form ({error!r}); report it from its runs"
+        ) from error
 
 
 def rewrite_report(
@@ -105,12 +116,7 @@ def rewrite_report(
                 f"{path}: no report of preset {preset.name}; reported there: {there}"
             )
         measured = reported[table.name] | {"title": table.title, "task": table.task}
-        try:
-            table_page(measured, {})
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ReproduceError(
-                f"{path}: of another form ({error!r}); report it from its runs"
-            ) from error
+        _check_form(measured, path)
         found.append(measured)
     for table, measured in zip(tables, found, strict=True):
         _write_page(table, measured, out)

@@ -57,7 +57,7 @@ def seeds_of(
     """The runs of a cell that there are, by seed.
 
     A folder that was renamed, as ``seed1-old``, is none of them. ``recorded`` has runs
-    of an earlier report by name, for seeds that have no folder.
+    of an earlier report by name, for seeds without a finished run in a folder.
 
     Raises:
         ReproduceError: a folder has another run's files.
@@ -77,7 +77,9 @@ def seeds_of(
                 f"{description['seed']}; allowed in this folder: {expected}"
             )
         found[description["seed"]] = RunResults(folder)
-    found = {**recorded.get(str(name), {}), **found}
+    for seed, run in recorded.get(str(name), {}).items():
+        if seed not in found or not found[seed].is_finished:
+            found[seed] = run
     return Runs(str(name), dict(sorted(found.items())))
 
 

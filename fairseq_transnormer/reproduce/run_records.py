@@ -2,13 +2,15 @@
 
 Machines and clusters forget their runs; a report's JSON, which is committed, has of
 each its settings, data, commits and versions. ``report --add`` reads the runs whose
-folders there are, and takes the others from the report that is there already.
+folders there are, and takes finished ones without a finished run in a folder from the
+report that is there already.
 """
 
 import math
 from pathlib import Path
 from typing import Any
 
+from ..data.typed_mappings import MAPPING, TEXT, Kind, check_values, optional
 from ..launching.configurations import flattened, get
 from .errors import ReproduceError
 from .metrics import NotAskedFor, NotMeasured, RunResults, read_metric
@@ -16,6 +18,19 @@ from .metrics import NotAskedFor, NotMeasured, RunResults, read_metric
 Record = dict[str, Any]
 DATA_FOLDER = "data-bin"  # of the presets
 RESOURCES = ("params_m", "tokens_per_second", "peak_memory_gib", "wall_seconds")
+_KINDS = {
+    "identity": MAPPING,
+    "data": optional(TEXT),
+    "set_by_hand": MAPPING,
+    "changed_model": MAPPING,
+    "selection": Kind(
+        "a mapping of metric, more_is_better, value",
+        lambda value: (
+            MAPPING.fits(value) and {"metric", "more_is_better", "value"} <= {*value}
+        ),
+    ),
+    "curve": MAPPING,
+}
 
 
 def record_of(results: RunResults, curve: str) -> Record:
@@ -97,18 +112,21 @@ def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any
         path: of the file, for messages.
 
     Raises:
-        ReproduceError: it was written before reports had their runs' settings.
+        ReproduceError: a run lacks something, as in a report that was written before
+            there was ``--add``.
     """
     found: dict[str, dict[int, Any]] = {}
     for name, seeds in report["runs"].items():
         for seed, record in seeds.items():
             if record["state"] != "finished":
                 continue
-            if "identity" not in record:
+            try:
+                check_values(f"{path}: {name}/seed{seed}", record, _KINDS, _KINDS)
+            except ValueError as error:
                 raise ReproduceError(
-                    f"{path}: {name}/seed{seed} has no identity, as in reports written "
-                    "before their runs could be added to; allowed: report without --add"
-                )
+                    f"{error}, as in reports written before runs could be added to "
+                    "them; allowed: report without --add"
+                ) from error
             found.setdefault(name, {})[int(seed)] = RecordedRun(report, name, seed)
     return found
 
@@ -139,7 +157,7 @@ def with_common(report: dict[str, Any]) -> dict[str, Any]:
     runs = {
         name: {
             seed: each | {"identity": common | each["identity"]}
-            if "identity" in each
+            if MAPPING.fits(each.get("identity"))
             else each
             for seed, each in seeds.items()
         }

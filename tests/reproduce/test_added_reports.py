@@ -82,6 +82,16 @@ def test_a_run_that_is_here_counts_and_not_the_report_of_it(report):
     assert measured["added"] == []
 
 
+def test_an_unfinished_run_does_not_hide_the_report_of_a_finished_one(report):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    run = report.add("blm_t1", 5.0)
+    run.write_status(run.status() | {"state": "interrupted", "steps_done": []})
+    measured, _ = report("--add")
+    assert measured["rows"]["T1"]["ppl"]["seeds"] == {"1": 7.0}
+    assert measured["added"] == ["smoke/blm_t1/seed1"]
+
+
 def test_the_best_of_a_sweep_is_chosen_among_all(report):
     report.table["sweep"] = {"optimization.lr": list(map(list, RATES))}
     names = [f"blm_t1+optimization.lr=_{rate}_" for (rate,) in RATES]
@@ -124,6 +134,29 @@ def test_an_earlier_report_without_identities_is_refused(report):
     report("--add", code=2)
     assert_names(report.output, path, "smoke/blm_t1/seed1", "--add")
     assert path.read_text() == before
+
+
+@pytest.mark.parametrize("key", ["selection", "curve", "data", "identity"])
+def test_a_damaged_record_is_refused(report, key):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    path = report.folder / "out/smoke/mine.json"
+    measured = json.loads(path.read_text())
+    measured["runs"]["smoke/blm_t1"]["1"][key] = 3
+    path.write_text(json.dumps(measured))
+    report("--add", code=2)
+    assert_names(report.output, path, "smoke/blm_t1/seed1", key)
+
+
+def test_damaged_figures_are_refused(report):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    path = report.folder / "out/smoke/mine.json"
+    measured = json.loads(path.read_text())
+    del measured["rows"]["T1"]["ppl"]["metric"]
+    path.write_text(json.dumps(measured))
+    report("--add", code=2)
+    assert_names(report.output, path, "metric")
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", '{"table": "mine"}'])
