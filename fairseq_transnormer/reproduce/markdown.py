@@ -225,7 +225,7 @@ def _sweep(measured: dict[str, Any]) -> str:
     """Every value that was run; the figure above is that of the marked one."""
     if not measured["sweep"]:
         return ""
-    not_run = 0
+    not_run = set()
     keys = measured["sweep"]
     lines = [
         "## Sweep",
@@ -237,7 +237,7 @@ def _sweep(measured: dict[str, Any]) -> str:
         for column, cell in cells.items():
             for each in cell.get("sweep", []):
                 if not measured["runs"].get(each["run"]):
-                    not_run += 1
+                    not_run.add(each["run"])
                     continue
                 values = " | ".join(str(each["values"][key]) for key in keys)
                 mean = number(each["measured"])
@@ -245,7 +245,7 @@ def _sweep(measured: dict[str, Any]) -> str:
                 seeds = ", ".join(map(number, each["seeds"].values()))
                 lines.append(f"| {row} | {column} | {values} | {mean} | {seeds} |")
     if not_run:
-        lines += ["", f"Values that were not run: {not_run}."]
+        lines += ["", f"Values that were not run: {len(not_run)}."]
     return "\n".join(lines)
 
 
