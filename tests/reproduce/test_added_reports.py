@@ -123,14 +123,22 @@ def test_unfinished_runs_are_not_added(report):
     assert measured["runs"]["smoke/blm_t1"] == {} and measured["added"] == []
 
 
-def test_an_earlier_report_without_identities_is_refused(report):
+def damaged(report, change):
+    """The file of a report whose JSON was changed; its run is not here."""
     report.add("blm_t1", 7.0)
     elsewhere(report)
     path = report.folder / "out/smoke/mine.json"
     measured = json.loads(path.read_text())
-    del measured["runs"]["smoke/blm_t1"]["1"]["identity"]
-    before = json.dumps(measured)
-    path.write_text(before)
+    change(measured)
+    path.write_text(json.dumps(measured))
+    return path
+
+
+def test_an_earlier_report_without_identities_is_refused(report):
+    path = damaged(
+        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].pop("identity")
+    )
+    before = path.read_text()
     report("--add", code=2)
     assert_names(report.output, path, "smoke/blm_t1/seed1", "--add")
     assert path.read_text() == before
@@ -138,23 +146,15 @@ def test_an_earlier_report_without_identities_is_refused(report):
 
 @pytest.mark.parametrize("key", ["selection", "curve", "data", "identity"])
 def test_a_damaged_record_is_refused(report, key):
-    report.add("blm_t1", 7.0)
-    elsewhere(report)
-    path = report.folder / "out/smoke/mine.json"
-    measured = json.loads(path.read_text())
-    measured["runs"]["smoke/blm_t1"]["1"][key] = 3
-    path.write_text(json.dumps(measured))
+    path = damaged(
+        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].update({key: 3})
+    )
     report("--add", code=2)
     assert_names(report.output, path, "smoke/blm_t1/seed1", key)
 
 
 def test_damaged_figures_are_refused(report):
-    report.add("blm_t1", 7.0)
-    elsewhere(report)
-    path = report.folder / "out/smoke/mine.json"
-    measured = json.loads(path.read_text())
-    del measured["rows"]["T1"]["ppl"]["metric"]
-    path.write_text(json.dumps(measured))
+    path = damaged(report, lambda found: found["rows"]["T1"]["ppl"].pop("metric"))
     report("--add", code=2)
     assert_names(report.output, path, "metric")
 
