@@ -284,6 +284,7 @@ def plot_sweep(measured: dict[str, Any], target: Path) -> bool:
         squeeze=False,
     )
     for axes, column in zip(panels[0], columns, strict=True):
+        tried: set = set()
         for place, (row, cells) in enumerate(measured["rows"].items()):
             points = [
                 (
@@ -298,6 +299,7 @@ def plot_sweep(measured: dict[str, Any], target: Path) -> bool:
                 labels, values, noise = zip(
                     *(sorted(points) if axis else points), strict=True
                 )
+                tried.update(labels)
                 style = "o-" if place < LINES_A_STYLE else "s--"
                 axes.errorbar(
                     labels, values, yerr=noise, fmt=style, capsize=3, label=row
@@ -310,7 +312,9 @@ def plot_sweep(measured: dict[str, Any], target: Path) -> bool:
         axes.grid(alpha=0.3)
         if axis:
             axes.set_xscale("log")
-            plain_log_ticks(axes.xaxis)
+            ticks = sorted(tried)
+            axes.set_xticks(ticks, [f"{value:g}" for value in ticks], rotation=45)
+            axes.minorticks_off()
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize="small", loc="outside right center")
     figure.suptitle(f"{measured['title']}\n{_of_the_runs(measured)}", fontsize="medium")
