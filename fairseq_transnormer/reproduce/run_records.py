@@ -20,6 +20,7 @@ DATA_FOLDER = "data-bin"  # of the presets
 RESOURCES = ("params_m", "tokens_per_second", "peak_memory_gib", "wall_seconds")
 _KINDS = {
     "identity": MAPPING,
+    "problem": optional(TEXT),
     "data": optional(TEXT),
     "set_by_hand": MAPPING,
     "changed_model": MAPPING,
@@ -49,6 +50,7 @@ def record_of(results: RunResults, curve: str) -> Record:
 
     return {
         "state": results.status["state"],
+        "problem": results.problem if results.is_finished else None,
         **{name: _figure(name, results) for name in (*RESOURCES, "updates")},
         "weights": start and start.weights,
         "checkpoint": start and start.checkpoint,
@@ -69,11 +71,11 @@ class RecordedRun:
     """A finished run of an earlier report; reads as ``RunResults`` does."""
 
     is_finished = True
-    problem = None  # its weights were compared by the earlier report
 
     def __init__(self, report: dict[str, Any], name: str, seed: str) -> None:
         self._report, self._name, self._seed = report, name, seed
         self.record: Record = report["runs"][name][seed]
+        self.problem: str | None = self.record["problem"]
         self.place = f"{name}/seed{seed} of {report['table']}.json"
         self.log_path = "not there any more"
 
@@ -84,7 +86,7 @@ class RecordedRun:
         return found["metric"], 1 if found["more_is_better"] else -1
 
     def figure(self, metric: str, row: str | None) -> float | None:
-        """As ``RunResults.figure``; None if the earlier report does not have it."""
+        """As ``RunResults.figure``; None if the earlier report has none."""
         if metric == "selection":
             value = self.record["selection"]["value"]
             if value is None:
@@ -96,6 +98,8 @@ class RecordedRun:
                     return cell["seeds"][self._seed]
                 if cell["not_measured"]:
                     raise NotMeasured(cell["not_measured"])
+                if cell["errors"]:
+                    return None
                 raise NotAskedFor
         return None
 

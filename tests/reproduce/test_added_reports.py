@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import assert_names, lines_naming
 
 from .known_report import Report
@@ -112,6 +113,27 @@ def test_a_figure_that_the_earlier_report_does_not_have_is_an_error(report):
     measured, _ = report("--add", code=1)
     assert_names(report.output, "smoke/blm_t1/seed1", "mine.json", "test_ppl")
     assert measured["rows"]["T1"]["ppl"]["measured"] == 7.0
+
+
+def test_a_run_without_a_figure_stays_an_error(report):
+    report.add("blm_t1", 7.0)
+    run = report.add("blm_t1", 7.0, seed=2)
+    (run.path / "train.log").write_text("no validation was logged\n")
+    report(code=1)
+    shutil.rmtree(report.folder / "runs")
+    report("--add", code=1)
+    assert_names(report.output, "smoke/blm_t1/seed2", "valid_ppl")
+
+
+def test_a_run_that_was_not_to_be_reported_stays_so(report, monkeypatch):
+    report.add("blm_t1", 7.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "other_weights", lambda run: "its start is another")
+        report(code=1)
+    shutil.rmtree(report.folder / "runs")
+    measured, _ = report("--add", code=1)
+    assert_names(report.output, "smoke/blm_t1/seed1", "its start is another")
+    assert measured["rows"]["T1"]["ppl"]["measured"] is None
 
 
 def test_unfinished_runs_are_not_added(report):
