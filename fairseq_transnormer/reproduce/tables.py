@@ -187,10 +187,22 @@ def load_tables(
         names = [name for name in table_names(configs) if name not in without]
     tables = [load_table(configs, name) for name in dict.fromkeys(names)]
     if preset:
+        _check_names(preset, {*table_names(configs), *(each.name for each in tables)})
         tables = [_with_sweep_of(preset, each) for each in tables]
     if preset and preset.sweep_values:
         tables = [_with_shorter_sweeps(each, preset.sweep_values) for each in tables]
     return tables
+
+
+def _check_names(preset: Preset, known: set[str]) -> None:
+    """Raise ReproduceError where a preset speaks of a table that there is not."""
+    for key in ("not_in_all", "columns", "sweeps"):
+        for name in getattr(preset, key):
+            if name not in known:
+                raise ReproduceError(
+                    f"preset {preset.name}: {key}: no table {name!r}; tables: "
+                    f"{', '.join(sorted(known))}"
+                )
 
 
 def _with_sweep_of(preset: Preset, table: Table) -> Table:

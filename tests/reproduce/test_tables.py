@@ -303,6 +303,24 @@ def test_a_preset_sweeps_beside_the_tables():
     assert counts["CoLA"] == 8 and counts["AVG"] == counts["params_m"] == 1
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"not_in_all": ["table44"]},
+        {"columns": {"table44": ["test_ppl"]}},
+        {"sweeps": {"table44": {"optimization.lr": [[0.1]]}}},
+    ],
+)
+def test_a_preset_speaks_of_tables_that_there_are(names, tmp_path):
+    medium = replace(load_preset(CONFIGS, "medium"), **names)
+    with refuses(ReproduceError, "medium", *names, "table44", "table4"):
+        load_tables(CONFIGS, ["table4"], medium)
+    # a table of one's own may be among them
+    path = tmp_path / "table44.yaml"
+    path.write_text((CONFIGS / "tables/table4.yaml").read_text())
+    assert load_tables(CONFIGS, [str(path)], medium)
+
+
 def test_runs_that_differ_from_the_presets_values_have_other_names(data):
     cell = TABLES["table1"].cell("NormAttention", "valid_ppl")
 
