@@ -20,6 +20,9 @@ UNCLEAR, CONTRADICTED, NOT_RUN = "not separated", "contradicted", "not run"
 VERDICTS = (HOLDS, IN_KIND, UNCLEAR, CONTRADICTED, NOT_RUN)
 FEWEST_SEEDS = 2  # of each row, for a verdict
 ALWAYS = "always"
+# in which runs of a claim may differ
+NOT_COMPARED = ("commit", "seeds", "version of ", "task.seed", "dataset.num_workers")
+NOT_COMPARED += ("common.cpu", "common.log_", "distributed_training.")
 _NAMES = Kind(
     "a list of different names, one at least",
     lambda value: list_of(TEXT).fits(value) and 0 < len(value) == len(set(value)),
@@ -36,6 +39,7 @@ CLAIM_KINDS = {
     "least_ratio": Kind(
         "a number above 1", lambda value: NUMBER.fits(value) and value > 1
     ),
+    "sweep_from": TEXT,
     "reservation": TEXT,
     "notes": mapping_of(TEXT),
     "next": TEXT,
@@ -58,6 +62,9 @@ class Claim:
         next: the experiment that would settle it.
         least_ratio: between two figures of a single run each, that separates them; for
             speeds, which have no seeds.
+        sweep_from: folder beside that of the reports, as "rates" beside "tables", whose
+            report of the same preset and table chose the values of the rows' sweep, in
+            shorter trainings; only those need be run then.
         reservation: why the order, where it is found, does not show the claim.
         notes: verdict, or "always" -> what a reader must know besides.
     """
@@ -69,6 +76,7 @@ class Claim:
     less_than: list[list[str]]
     next: str
     least_ratio: float | None = None
+    sweep_from: str = ""
     reservation: str = ""
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -166,7 +174,8 @@ def judge(claim: Claim, reports: list[Path]) -> Judged:
             there = sum(bool(cell["seeds"]) for cell in cells)
             if there > most:
                 page = path.with_suffix(".md")
-                best = Judged(claim, measured, page, *_verdict(claim, measured))
+                choice = _choice(claim, folder)
+                best = Judged(claim, measured, page, *_verdict(claim, measured, choice))
                 most = there
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ReproduceError(
@@ -183,16 +192,35 @@ def _cell(measured: dict[str, Any], row: str, column: str) -> Cell:
     return measured["rows"].get(row, {}).get(column, nothing | {"run": None})
 
 
-def _verdict(claim: Claim, measured: dict[str, Any]) -> tuple[str, str]:
+def _choice(claim: Claim, folder: Path) -> dict[str, Any] | None:
+    """The report that chose the values of the rows' sweep; None: the table's own."""
+    if not claim.sweep_from:
+        return None
+    chosen = folder.parent.parent / claim.sweep_from / folder.name
+    path = chosen / f"{claim.table}.json"
+    measured = read_report(path, folder.name) if path.exists() else None
+    return {"rows": {}} if measured is None else measured
+
+
+def _verdict(
+    claim: Claim, measured: dict[str, Any], choice: dict[str, Any] | None = None
+) -> tuple[str, str]:
     """The verdict, and why."""
     against, unclear = [], set()
     for column, low, high in claim.comparisons():
         pair = _cell(measured, low, column), _cell(measured, high, column)
         sign = _separated(*pair, claim.least_ratio)
-        if sign == -1:
+        reasons = _unequal(measured, *pair)
+        for row, cell in zip((low, high), pair, strict=True):
+            reasons += _lacking(
+                row, cell, None if choice is None else _cell(choice, row, column)
+            )
+        if not sign:
+            reasons.append(_why_unclear(*pair, claim.least_ratio))
+        if reasons:
+            unclear.update(reasons)
+        elif sign == -1:
             against.append(f"{low} has more than {high} ({column})")
-        elif sign != 1:
-            unclear.add(_why_unclear(*pair, claim.least_ratio))
     of_paper = measured["paper_sizes"] is True
     as_printed = of_paper and not measured["conditions"]["set_by_hand"]
     if against:
@@ -203,6 +231,54 @@ def _verdict(claim: Claim, measured: dict[str, Any]) -> tuple[str, str]:
     if claim.reservation:
         return UNCLEAR, claim.reservation
     return (HOLDS if as_printed else IN_KIND), ""
+
+
+def _unequal(measured: dict[str, Any], *cells: Cell) -> list[str]:
+    """In what the runs of compared cells differ besides their rows."""
+    names = {cell["run"] for cell in cells}
+    found = []
+    for key, values in measured["conditions"].get("unequal", {}).items():
+        theirs = {
+            str(value)
+            for run, value in values.items()
+            if run.rpartition("/")[0] in names
+        }
+        if len(theirs) > 1 and not key.startswith(NOT_COMPARED):
+            found.append(f"runs differ in {key}: {', '.join(sorted(theirs))}")
+    return found
+
+
+def _lacking(row: str, cell: Cell, choice: Cell | None) -> list[str]:
+    """What a figure of several seeds or values of a sweep is without."""
+    if not cell["seeds"]:
+        return []
+    found = [
+        f"seed {seed} of {row}: {state}"
+        for seed, state in cell.get("unfinished", {}).items()
+    ]
+    if cell.get("not_measured"):
+        found.append(f"{row}: {cell['not_measured']}")
+    without = cell.get("not_complete")
+    if "sweep" not in cell:
+        return found or ([f"{row}: {without}"] if without else [])
+    if without is None or _is_chosen(cell, choice):
+        return found
+    tried = [each for each in cell["sweep"] if each["seeds"] or each["not_measured"]]
+    of = f"{len(tried)} of {len(cell['sweep'])}"
+    return [*found, f"of the sweep of {row} {of} values were run"]
+
+
+def _is_chosen(cell: Cell, choice: Cell | None) -> bool:
+    """Whether a whole sweep elsewhere has chosen what a cell's figure is of."""
+    if choice is None or choice.get("not_complete"):
+        return False
+    return _swept(cell) == _swept(choice)
+
+
+def _swept(cell: Cell) -> dict[str, Any] | None:
+    """The values of a sweep that a cell's figure is of."""
+    values = (e["values"] for e in cell.get("sweep", ()) if e["run"] == cell["run"])
+    return next(values, None)
 
 
 def _separated(low: Cell, high: Cell, least_ratio: float | None) -> int | None:

@@ -26,8 +26,9 @@ written in `configs/claims/`; figures and verdicts follow from the tables' repor
 * **{HOLDS}**: at the paper's size, with nothing set by hand, every seed of the one row
   is below every seed of the other, in each pair and column that the claim names.
 * **{IN_KIND}**: the same at another size, on other data or for fewer updates.
-* **{UNCLEAR}**: a row has fewer than {FEWEST_SEEDS} seeds, seeds overlap, or the order
-  has another cause, which is said.
+* **{UNCLEAR}**: a row has fewer than {FEWEST_SEEDS} seeds, seeds overlap or did not all
+  finish, runs differ in data or settings besides, values of a sweep were not run, or
+  the order has another cause; which of these is said.
 * **{CONTRADICTED}**: for a pair, every seed the other way round.
 * **{NOT_RUN}**: there are no figures.
 

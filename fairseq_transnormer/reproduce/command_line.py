@@ -168,21 +168,50 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
 
 
 def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
-    """Raise ReproduceError for --set of an unknown task, or of what a table sweeps."""
+    """Raise ReproduceError for --data and --set that no run takes, or that would take
+    from the table what it compares."""
     swept = {
         (job_of(cell).data(cell, conditions).task, key)
         for cell in cells
         for key in cell.sweep
     }
-    for given in conditions.overrides or {}:
+    own: dict[tuple[str, str], list] = {}
+    for cell in with_needs(cells):
+        task = job_of(cell).data(cell, conditions).task
+        for key, value in {"": None, **cell.overrides}.items():
+            own.setdefault((task, key), []).append(value)
+    tasks = sorted({task for task, _ in own} - {""})
+    for task in conditions.data or {}:
+        _check_task(f"--data {task}=...", task, tasks)
+    for given, value in (conditions.overrides or {}).items():
         task, colon, key = given.rpartition(":")
-        if colon:
-            conditions.preset.task(task)
+        _check_task(f"--set {given}", task if colon else None, tasks)
         if any(key == each and task in ("", of) for of, each in swept):
             raise ReproduceError(
                 f"--set {given}: the table has values of its own to choose from; "
                 "--sweep (run) or --lr (finetune) takes some of them"
             )
+        others = [
+            each
+            for (of, name), values in own.items()
+            if name == key and task in ("", of)
+            for each in values
+            if each != value
+        ]
+        if others:
+            raise ReproduceError(
+                f"--set {given}={value}: rows or columns have values of their own, by "
+                f"which they are named, as {others[0]}; allowed: --rows and --columns "
+                "without them, or a table of yours"
+            )
+
+
+def _check_task(given: str, task: str | None, tasks: list[str]) -> None:
+    """Raise ReproduceError unless what is given reaches a run."""
+    if tasks and (task is None or task in tasks):
+        return
+    allowed = ", ".join(tasks) or "none, for what is run is a measurement"
+    raise ReproduceError(f"{given}: tasks of what is run are: {allowed}")
 
 
 def _finetune(arguments: argparse.Namespace) -> int:

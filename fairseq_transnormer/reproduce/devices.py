@@ -11,42 +11,42 @@ class Slot:
     """A place for one run.
 
     Attributes:
-        gpus: their numbers; empty on the CPU.
+        gpus: as CUDA_VISIBLE_DEVICES names them; empty on the CPU.
         threads: of the run's process, where it is on the CPU.
         runs_at_once: on the machine, which tell what its speed is worth.
     """
 
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[str, ...] = ()
     threads: int = 1
     runs_at_once: int = 1
 
     def environment(self) -> dict[str, str]:
         """The environment of what runs here."""
-        own = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))}
+        own = {"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)}
         if not self.gpus and "OMP_NUM_THREADS" not in os.environ:
             own["OMP_NUM_THREADS"] = str(self.threads)
         return {**os.environ, **own, "PYTHONUNBUFFERED": "1"}
 
     def __str__(self) -> str:
-        place = f"CPU, {self.threads} threads"
+        threads = self.environment().get("OMP_NUM_THREADS", self.threads)
+        place = f"CPU, {threads} threads"
         if self.gpus:
-            place = "GPU " + ",".join(map(str, self.gpus))
+            place = "GPU " + ",".join(self.gpus)
         return f"{place}, {self.runs_at_once} at once"
 
 
-def visible_gpus() -> list[int]:
-    """Numbers of this machine's GPUs, as CUDA_VISIBLE_DEVICES takes them."""
+def visible_gpus() -> list[str]:
+    """This machine's GPUs as CUDA_VISIBLE_DEVICES names them: numbers, or UUIDs."""
     import torch
 
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = torch.cuda.device_count()
-    if visible and all(part.strip().isdigit() for part in visible.split(",")):
-        return [int(part) for part in visible.split(",")][:count]
-    return list(range(count))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else map(str, range(count))
+    return [name.strip() for name in names][:count]
 
 
-def chosen_gpus(wanted: str) -> list[int]:
-    """The GPUs that ``--gpus`` names: "auto", "none" or numbers such as "0,2".
+def chosen_gpus(wanted: str) -> list[str]:
+    """The GPUs that ``--gpus`` names: "auto", "none" or some such as "0,2".
 
     Raises:
         ReproduceError: the machine does not have them.
@@ -56,20 +56,17 @@ def chosen_gpus(wanted: str) -> list[int]:
     present = visible_gpus()
     if wanted == "auto":
         return present
-    try:
-        numbers = [int(part) for part in wanted.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not set(numbers) <= set(present):
-        has = ",".join(map(str, present)) or "no GPU"
+    names = [name.strip() for name in wanted.split(",")]
+    if not set(names) <= set(present):
+        has = ",".join(present) or "no GPU"
         raise ReproduceError(
-            f"--gpus {wanted}: this machine has {has}; allowed: auto, none, or numbers "
+            f"--gpus {wanted}: this machine has {has}; allowed: auto, none, or some "
             "of its GPUs with commas between them"
         )
-    return list(dict.fromkeys(numbers))
+    return list(dict.fromkeys(names))
 
 
-def make_slots(gpus: list[int], gpus_per_run: int, jobs: int | None) -> list[Slot]:
+def make_slots(gpus: list[str], gpus_per_run: int, jobs: int | None) -> list[Slot]:
     """Slots for ``jobs`` runs at once.
 
     Args:

@@ -127,7 +127,7 @@ class FineTune:
                 "preset": conditions.preset.name,
                 "configuration": cell.config,
                 "overrides": cell.overrides,
-                "further_overrides": conditions.overrides_of(TASK),
+                "further_overrides": conditions.set_by_hand(TASK),
                 "changed_model": changed_model(configuration, plain),
             },
             # the weights are compared instead
@@ -164,7 +164,7 @@ class FineTune:
         }
         overrides = needed.overrides | further
         configuration = compose(conditions.configs, cell.config, overrides)
-        conditions.preset.scale(configuration["model"], task)
+        conditions.preset.scale(configuration["model"], task, further)
         return configuration["model"]
 
     def _configuration(

@@ -80,6 +80,12 @@ class Conditions:
                 found[name] = value
         return found
 
+    def set_by_hand(self, task: str) -> dict[str, Any]:
+        """What a command changed for this fairseq task, for reports."""
+        given = (self.data or {}).get(task)
+        data = {} if given is None else {"task.data": Path(given).name}
+        return self.overrides_of(task) | data
+
     def data_folder(self, task: str) -> Path:
         """Where the data of this fairseq task are."""
         given = (self.data or {}).get(task, self.preset.task(task).data)
@@ -168,7 +174,7 @@ class HydraTrain:
                 **conditions.overrides_of(task),
             },
         )
-        preset.scale(configuration["model"], task)
+        preset.scale(configuration["model"], task, conditions.overrides_of(task))
         check_model(configuration["model"])
         return Plan(
             name=self.name(cell, conditions),
@@ -182,7 +188,7 @@ class HydraTrain:
                 "preset": preset.name,
                 "configuration": cell.config,
                 "overrides": cell.overrides,
-                "further_overrides": conditions.overrides_of(task),
+                "further_overrides": conditions.set_by_hand(task),
                 "changed_model": changed_model(configuration, plain),
             },
             machine_keys=MACHINE_KEYS,

@@ -1,12 +1,13 @@
 """Losses of the same trainings in several precisions, against the noise of fp32.
 
-    python -m fairseq_transnormer reproduce run precision ...
-    python -m fairseq_transnormer analyse precision_curves runs/tables/small \\
+    python -m fairseq_transnormer reproduce run precision --runs-dir runs/precision ...
+    python -m fairseq_transnormer analyse precision_curves runs/precision/small \\
         --json results/precision/curves.json --plot results/precision/curves.png
 
 Reads every run below the folder that has finished or is under way, with its precision
 and seed from its configuration. The noise is the standard deviation of fp32 over seeds;
-a precision is compared with fp32 of the same seed, so of the same batches.
+a precision is compared with fp32 of the same seed, so of the same batches, at the last
+update that all of them have.
 """
 
 import json
@@ -14,17 +15,22 @@ import math
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..analysis.figures import pyplot, save
 from ..analysis.run_curves import series
 from ..analysis.training_log import read_training_log
 from ..data.training_records import LOG
+from ..launching.configurations import flattened
 from ..subcommands import command_parser
 from .errors import ReproduceError
-from .runs import CONFIGURATION, RunFolder
+from .runs import CONFIGURATION, EARLIER, RunFolder
 
 PRECISIONS = ("fp32", "bf16", "fp16", "bf16 memory-efficient", "fp16 memory-efficient")
 LAST_UPDATES = 100  # that a final training loss is the mean of
+# in which trainings of several precisions and seeds differ, and those resumed elsewhere
+MAY_DIFFER = ("common.", "task.seed", "task.data", "distributed_training.")
+MAY_DIFFER += ("dataset.num_workers",)
 
 
 def precision_of(common: dict) -> str:
@@ -42,11 +48,6 @@ def read_run(folder: Path) -> dict:
     log = folder / LOG
     records = read_training_log(log)
     updates, losses = series(records["train_inner"], "loss")
-    last = [
-        loss
-        for update, loss in zip(updates, losses, strict=True)
-        if update > updates[-1] - LAST_UPDATES
-    ]
     valid_updates, valid_losses = series(records["valid"], "valid_loss")
     speeds = [float(each["wps"]) for each in records["train_inner"] if "wps" in each]
     model = configuration["model"]
@@ -60,7 +61,7 @@ def read_run(folder: Path) -> dict:
         "updates_asked_for": configuration["optimization"]["max_update"],
         "updates": updates,
         "loss": losses,
-        "final_loss": statistics.fmean(last),
+        "final_loss": _training_loss(updates, losses, updates[-1]),
         "valid_updates": valid_updates,
         "valid_loss": valid_losses,
         "all_finite": all(map(math.isfinite, losses + valid_losses)),
@@ -71,24 +72,61 @@ def read_run(folder: Path) -> dict:
     }
 
 
+def _training_loss(updates: list[int], losses: list[float], last: int) -> float | None:
+    """Mean of the last updates up to ``last``; None where none was logged."""
+    some = [
+        loss
+        for update, loss in zip(updates, losses, strict=True)
+        if last - LAST_UPDATES < update <= last
+    ]
+    return statistics.fmean(some) if some else None
+
+
 def read_runs(folder: Path) -> list[dict]:
     """All runs below ``folder`` that have logged an update.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or two of one model that are not of one experiment.
     """
     found = []
+    first: dict[str, tuple[Path, dict]] = {}
+    place: dict[tuple, Path] = {}
     for path in sorted(folder.rglob(CONFIGURATION)):
+        # what an attempt with other settings left is another run
+        if path.parent.name.startswith(EARLIER):
+            continue
         try:
-            found.append(read_run(path.parent))
+            run = read_run(path.parent)
         except (FileNotFoundError, ValueError):  # not begun
             continue
+        settings = _settings(path.parent)
+        same, there = first.setdefault(run["model"], (path.parent, settings))
+        for key in sorted(settings.keys() | there.keys()):
+            if settings.get(key) != there.get(key):
+                raise ValueError(
+                    f"{path.parent}: {key}={settings.get(key)!r}, and "
+                    f"{there.get(key)!r} in {same}; allowed: runs of one experiment"
+                )
+        precision, seed = run["precision"], run["seed"]
+        other = place.setdefault((run["model"], precision, seed), path.parent)
+        if other != path.parent:
+            raise ValueError(
+                f"{path.parent}: {precision} with seed {seed}, as {other}; allowed: "
+                "one run of each precision and seed"
+            )
+        found.append(run)
     if not found:
         raise ValueError(f"{folder}: no runs in it; allowed: what reproduce run makes")
     order = [*PRECISIONS, "amp"]
     return sorted(
         found, key=lambda r: (r["model"], order.index(r["precision"]), r["seed"])
     )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """Those in which compared runs must agree."""
+    values = flattened(RunFolder(folder).configuration())
+    return {k: v for k, v in values.items() if not k.startswith(MAY_DIFFER)}
 
 
 def compare(runs: list[dict]) -> list[dict]:
@@ -118,16 +156,21 @@ def _fp32_by_seed(runs: list[dict]) -> dict[int, dict]:
 
 
 def _row(model: str, precision: str, runs: list[dict], fp32: dict[int, dict]) -> dict:
+    compared = [*runs, *fp32.values()]
+    last = min(run["updates"][-1] for run in compared)
+    last_valid = min(max(run["valid_updates"], default=0) for run in compared)
+
     def final(run: dict, which: str) -> float | None:
         if which == "final_loss":
-            return run["final_loss"]
-        return run["valid_loss"][-1] if run["valid_loss"] else None
+            return _training_loss(run["updates"], run["loss"], last)
+        until = sum(update <= last_valid for update in run["valid_updates"])
+        return run["valid_loss"][until - 1] if until else None
 
     row = {
         "model": model,
         "precision": precision,
         "seeds": [run["seed"] for run in runs],
-        "updates": min(run["updates"][-1] for run in runs),
+        "updates": last,
         "all_finite": all(run["all_finite"] for run in runs),
         "overflows_skipped": sum(run["overflows_skipped"] for run in runs),
         "tokens_per_second": statistics.median(r["tokens_per_second"] for r in runs),

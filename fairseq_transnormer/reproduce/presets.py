@@ -1,5 +1,6 @@
 """Presets: the size of every run of a table, as data."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,12 +155,20 @@ class Preset:
             )
         return self.tasks[name]
 
-    def scale(self, model: dict[str, Any], task: str) -> None:
-        """Multiply the widths in a model's configuration, rounding down, 1 at least."""
+    def scale(
+        self, model: dict[str, Any], task: str, given: Collection[str] = ()
+    ) -> None:
+        """Multiply the widths in a model's configuration, rounding down, 1 at least.
+
+        Args:
+            model: its configuration, which is changed.
+            task: of its training.
+            given: keys of the configuration that were set by hand; they stay.
+        """
         of_task = self.task(task)
         scaled = self.scaled if of_task.scaled is None else of_task.scaled
         for name in scaled if of_task.width != 1 else ():
-            if name in model:
+            if name in model and f"model.{name}" not in given:
                 model[name] = max(1, int(model[name] * of_task.width))
 
 

@@ -40,9 +40,10 @@ def measure(
             found = runs.setdefault(found.name, found)
             candidates[found.name] = (candidate, found)
         chosen = best_of([found for _, found in candidates.values()])
-        cells[cell.row, cell.column] = _cell(cell, chosen)
+        figures = _cell(cell, chosen)
         if cell.sweep:
-            cells[cell.row, cell.column] |= _sweep(cell, candidates)
+            figures |= _sweep(cell, candidates, figures["not_complete"])
+        cells[cell.row, cell.column] = figures
     for cell in table.cells:
         if cell.mean_of:
             usual = conditions.preset.columns.get(table.name, cell.mean_of)
@@ -128,11 +129,15 @@ def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
     return _figure(cell, found.values) | {
         "run": runs.name,
         "not_measured": "; ".join(sorted(set(found.reasons.values()))) or None,
+        "not_complete": found.without,
+        "unfinished": found.unfinished,
         "errors": found.errors,
     }
 
 
-def _sweep(cell: Cell, candidates: dict[str, tuple[Cell, Runs]]) -> dict[str, Any]:
+def _sweep(
+    cell: Cell, candidates: dict[str, tuple[Cell, Runs]], without: str | None
+) -> dict[str, Any]:
     """All values of a cell's sweep, and which of them were not there to choose from."""
     values = [
         {
@@ -146,7 +151,7 @@ def _sweep(cell: Cell, candidates: dict[str, tuple[Cell, Runs]]) -> dict[str, An
         errors += figures_of("selection", runs).errors
     return {
         "sweep": values,
-        "not_complete": missing_of_sweep(candidates),
+        "not_complete": missing_of_sweep(candidates) or without,
         "errors": list(dict.fromkeys(errors)),
     }
 
@@ -167,6 +172,11 @@ def _mean(cell: Cell, of: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return _figure(cell, values) | {
         "run": None,
         "not_complete": "; ".join(dict.fromkeys(filter(None, not_complete))) or None,
+        "unfinished": {
+            seed: state
+            for each in of.values()
+            for seed, state in each["unfinished"].items()
+        },
         "mean_of": list(of),
     }
 
@@ -186,6 +196,7 @@ def _figure(cell: Cell, values: dict[int, float]) -> dict[str, Any]:
         "difference": difference,
         "not_measured": None,
         "not_complete": None,
+        "unfinished": {},
         "errors": [],
     }
 

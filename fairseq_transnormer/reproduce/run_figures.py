@@ -41,11 +41,21 @@ class Figures:
         values: of the finished ones, by seed.
         reasons: why finished ones have none, as out of memory, by seed.
         errors: of finished ones that should have one, with the file to look at.
+        unfinished: state of the others, by seed.
     """
 
     values: dict[int, float] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    unfinished: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def without(self) -> str | None:
+        """Which seeds the figures are without; None: of all there are."""
+        if not (self.values and self.unfinished):
+            return None
+        seeds = (f"seed {seed} ({state})" for seed, state in self.unfinished.items())
+        return f"without {', '.join(seeds)}"
 
 
 def seeds_of(
@@ -84,10 +94,11 @@ def seeds_of(
 
 
 def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:
-    """A metric of the runs that are finished; ``row`` where rows share a run."""
+    """A metric of a cell's runs; ``row`` where rows share a run."""
     found = Figures()
     for seed, results in runs.seeds.items():
         if not results.is_finished:
+            found.unfinished[seed] = results.status["state"]
             continue
         if results.problem is not None:
             found.errors.append(
@@ -117,19 +128,23 @@ def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:
 def best_of(candidates: list[Runs]) -> Runs:
     """The value of a sweep that is best on valid, on average over the seeds.
 
-    Over those seeds that all values have, where some have more than others.
+    Over those seeds that all values have, where some have more than others. A value
+    with a seed that failed, as one that diverged does, is behind all that have none.
     """
     if len(candidates) == 1:
         return candidates[0]
-    values = [figures_of("selection", runs).values for runs in candidates]
+    figures = [figures_of("selection", runs) for runs in candidates]
+    values = [each.values for each in figures]
     there = [set(each) for each in values if each]
     common = set.intersection(*there) if there else set()
 
-    def merit(number: int) -> float:
+    def merit(number: int) -> tuple[bool, float]:
         seeds = common or set(values[number])
         if not values[number]:
-            return -math.inf
-        return _sign(candidates[number]) * mean(values[number][seed] for seed in seeds)
+            return False, -math.inf
+        average = mean(values[number][seed] for seed in seeds)
+        failed = "failed" in figures[number].unfinished.values()
+        return not failed, _sign(candidates[number]) * average
 
     return candidates[max(range(len(candidates)), key=merit)]
 

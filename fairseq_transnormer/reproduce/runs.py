@@ -104,6 +104,17 @@ class Plan:
     chosen: tuple[str, ...] = ()
 
 
+def sequences_per_update(configuration: Configuration) -> list[int]:
+    """Of all devices and accumulated batches together, for each of fairseq's epochs.
+
+    Of a training by tokens, with no batch size: batches.
+    """
+    batch = get(configuration, "dataset.batch_size") or 1
+    devices = get(configuration, "distributed_training.distributed_world_size") or 1
+    freq = get(configuration, "optimization.update_freq") or [1]
+    return [batch * devices * each for each in freq]
+
+
 # what fused_adam is, to rounding
 FAIRSEQS_ADAM = {
     "optimizer._name": "adam",
@@ -235,6 +246,11 @@ class RunFolder:
             )
             if not _is_among(phrase.split(":", 1)[0], ignored)
         ]
+        # their factors may change: on other devices an update has others
+        there = sequences_per_update(self.configuration())
+        now = sequences_per_update(plan.configuration)
+        if there != now:
+            found.append(f"sequences of an update: {there} there, {now} now")
         fingerprint = description["data_fingerprint"]
         if fingerprint != plan.data_fingerprint:
             found.append(f"data: {fingerprint} there, {plan.data_fingerprint} now")

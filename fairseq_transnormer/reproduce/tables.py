@@ -237,7 +237,8 @@ def with_sweep_values(tables: list[Table], chosen: dict[str, list]) -> list[Tabl
         chosen: key -> values, a list of one written as its value.
 
     Raises:
-        ReproduceError: no table sweeps over a key, or one has no such value.
+        ReproduceError: no table sweeps over a key or has such a value of it, or one
+            that sweeps over it has none of them.
     """
     for key, values in chosen.items():
         known = [plain(v) for table in tables for v in table.sweep.get(key, [])]
@@ -246,6 +247,14 @@ def with_sweep_values(tables: list[Table], chosen: dict[str, list]) -> list[Tabl
                 raise ReproduceError(
                     f"--sweep {key}={value}; allowed: "
                     f"{', '.join(map(str, dict.fromkeys(known))) or 'no such sweep'}"
+                )
+    for table in tables:
+        for key in table.sweep.keys() & chosen.keys():
+            its = [plain(value) for value in table.sweep[key]]
+            if not any(value in its for value in chosen[key]):
+                raise ReproduceError(
+                    f"--sweep {key}={', '.join(map(str, chosen[key]))}: no value of "
+                    f"{table.name}'s; it has: {', '.join(map(str, its))}"
                 )
     return [
         _with_sweeps(

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.precision_curves import compare, main, read_runs
-from tests.messages import command_refuses
+from tests.messages import command_refuses, refuses
 
 from .logs import line, training_log
 
@@ -40,6 +40,14 @@ def write_run(folder, losses, valid, seed=1, extra="", **common):
     (folder / "status.json").write_text(json.dumps(status))
 
 
+def change(folder, changes):
+    path = folder / "configuration.yaml"
+    configuration = yaml.safe_load(path.read_text())
+    for section, values in changes.items():
+        configuration[section] |= values
+    path.write_text(yaml.safe_dump(configuration))
+
+
 @pytest.fixture
 def runs(tmp_path):
     folder = tmp_path / "runs"
@@ -66,6 +74,38 @@ def test_each_is_compared_with_float32_of_its_seed(runs):
     assert half["valid_loss_difference"] == pytest.approx(0.1)
     assert efficient["all_finite"] and not half["all_finite"]
     assert (efficient["overflows_skipped"], half["overflows_skipped"]) == (0, 1)
+
+
+def test_runs_under_way_are_compared_at_the_same_update(runs):
+    write_run(runs / "e" / "seed1", [9, 8], 5.0, bf16=True)
+    change(runs / "e" / "seed1", {"optimization": {"max_update": 150}})
+    rows = {row["precision"]: row for row in compare(read_runs(runs))}
+    # fp32 after 100 updates: mean of 9 and 5; it has not been validated by then
+    assert rows["bf16"]["final_loss_difference"] == 8.5 - 7.0
+    assert rows["bf16"]["valid_loss_difference"] is None
+    assert rows["bf16"]["updates"] == 100 and rows["fp32"]["final_loss"] == 5.5
+
+
+def test_what_an_earlier_attempt_left_is_no_run(runs):
+    before = read_runs(runs)
+    write_run(runs / "a" / "seed1" / "earlier-1", [9, 9], 9.0)
+    assert str(read_runs(runs)) == str(before)  # one has a NaN
+
+
+@pytest.mark.parametrize(
+    ("seed", "changes", "names"),
+    [
+        (2, {}, ("fp32", "seed 2")),
+        (3, {"model": {"attention_types": "diag,diag"}}, ("attention_types", "norm")),
+        (3, {"optimization": {"max_update": 400}}, ("max_update", 400, 150)),
+    ],
+)
+def test_runs_of_another_experiment_are_refused(runs, seed, changes, names):
+    other = runs / "other"
+    write_run(other, [9, 5, 4], 4.0, seed)
+    change(other, changes)
+    with refuses(ValueError, other, *names):
+        read_runs(runs)
 
 
 def test_table_json_and_picture(runs, tmp_path, capsys):

@@ -38,7 +38,7 @@ def cell(values):
 
 def report(folder, rows, paper_sizes=False, table="mine", **by_hand):
     """A report of one column; row -> the figures of its seeds."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     content = {
         "table": table,
         "preset": folder.name,
@@ -110,6 +110,77 @@ def test_the_papers_size_comes_first_and_alone_confirms(tmp_path):
         report(of_paper, {"a": values, "b": []}, paper_sizes=True)
         assert judge(claim(), [of_paper, other]).verdict == CONTRADICTED
     assert judge(claim(), [of_paper]).verdict == UNCLEAR
+
+
+def changed(folder, conditions=(), **cells):
+    """The report with more in its cells and conditions; runs are called as rows."""
+    path = folder / "mine.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for row, columns in content["rows"].items():
+        columns["ppl"] |= {"run": row, **cells.get(row, {})}
+        content["runs"][row] = content["runs"]["run"]
+    content["conditions"] |= dict(conditions)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "cells, unequal, names",
+    [
+        ({"b": {"unfinished": {"3": "failed"}}}, {}, ("seed 3 of b", "failed")),
+        ({"a": {"not_measured": "ppl is inf with seed 3"}}, {}, ("a", "inf", "seed 3")),
+        ({"a": {"not_complete": "not all have seed 2"}}, {}, ("a", "seed 2")),
+        ({}, {"data": {"a/seed1": "x", "b/seed1": "y"}}, ("data", "x", "y")),
+        ({}, {"common.fp16": {"a/seed1": True, "b/seed1": False}}, ("common.fp16",)),
+        # of other rows, or nothing that figures depend on
+        ({}, {"data": {"a/seed1": "x", "b/seed1": "x", "c/seed1": "y"}}, None),
+        ({}, {"commit": {"a/seed1": "x", "b/seed1": "y"}}, None),
+    ],
+)
+@pytest.mark.parametrize("values", [(1.0, 2.0), (5.0, 6.0)])
+def test_rows_that_are_not_alike_or_not_whole_decide_nothing(
+    tmp_path, cells, unequal, names, values
+):
+    rows = {"a": values, "b": [3.0, 4.0]}
+    folder = report(tmp_path / "small", rows, paper_sizes=True)
+    decided = judge(claim(), [changed(folder)]).verdict
+    assert decided == (HOLDS if values < (3.0,) else CONTRADICTED)
+    found = judge(claim(), [changed(folder, {"unequal": unequal}, **cells)])
+    assert found.verdict == (decided if names is None else UNCLEAR)
+    assert_names(found.why, *(names or ()))
+
+
+def test_values_of_a_sweep_may_have_been_chosen_elsewhere(tmp_path):
+    rows = {"a": [1.0, 2.0], "b": [3.0, 4.0]}
+    folder = report(tmp_path / "tables" / "small", rows)
+    rates = report(tmp_path / "rates" / "small", rows)
+
+    def sweep(row, rate, without):
+        tried = {"seeds": {"1": 1.0}, "not_measured": None}
+        not_run = {"seeds": {}, "not_measured": None}
+        values = [
+            {"run": row, "values": {"lr": rate}, **tried},
+            {"run": "x", "values": {"lr": 5}, **(not_run if without else tried)},
+        ]
+        return {"sweep": values, "not_complete": without}
+
+    some, whole = "the best of 1 of 2", None
+    changed(folder, a=sweep("a", 1, some), b=sweep("b", 2, some))
+    changed(rates, a=sweep("a", 1, whole), b=sweep("b", 2, whole))
+    assert judge(claim(sweep_from="rates"), [folder]).verdict == IN_KIND
+    # not said where; no such report; another value; a choice that was not whole
+    found = judge(claim(), [folder])
+    assert found.verdict == UNCLEAR
+    assert_names(found.why, "sweep of a", "sweep of b", "1 of 2")
+    assert judge(claim(sweep_from="none"), [folder]).verdict == UNCLEAR
+    changed(rates, a=sweep("a", 3, whole))
+    assert "sweep of a" in judge(claim(sweep_from="rates"), [folder]).why
+    changed(rates, a=sweep("a", 1, some))
+    assert judge(claim(sweep_from="rates"), [folder]).verdict == UNCLEAR
+    # the table's own sweep is whole
+    changed(folder, a=sweep("a", 1, whole), b=sweep("b", 2, whole))
+    for where in ("", "rates"):
+        assert judge(claim(sweep_from=where), [folder]).verdict == IN_KIND
 
 
 def test_every_pair_counts_and_those_against_are_named(tmp_path):

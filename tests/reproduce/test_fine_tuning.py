@@ -264,7 +264,9 @@ def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
         ("--sweep", f"{rate}=0.5", f"--sweep {rate}=0.5", "3e-05", 0.0001),
         ("--sweep", "seed=1", "--sweep seed=1", "no such sweep"),
         ("--set", f"{rate}=[0.5]", f"--set {rate}", "--sweep", "--lr"),
-        ("--set", f"mlm:{rate}=[0.5]", "tiny", "'mlm'", "masked_lm"),
+        ("--set", f"mlm:{rate}=[0.5]", f"mlm:{rate}", "masked_lm"),
+        ("--set", "language_modeling:a=1", "language_modeling:a", "masked_lm"),
+        ("--data", "maskedlm=/data", "--data maskedlm", "masked_lm"),
     ):
         more = [*arguments, option, value]
         command_refuses(main, more, capsys, *parts, alone=True)

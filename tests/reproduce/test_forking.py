@@ -124,7 +124,7 @@ def test_a_signal_while_forking_is_not_lost(tmp_path):
 def test_forks_are_for_this_machines_cpu(place, monkeypatch, capsys):
     from fairseq_transnormer.reproduce import command_line
 
-    monkeypatch.setattr(command_line, "chosen_gpus", lambda wanted: [0])
+    monkeypatch.setattr(command_line, "chosen_gpus", lambda wanted: ["0"])
     monkeypatch.setattr(command_line.slurm, "require_slurm", lambda: None)
     assert main(["run", "table11", "--preset", "smoke", "--fork", *place]) == 2
     assert_names(capsys.readouterr().err, "--fork", "--gpus none", "--slurm")

@@ -122,6 +122,38 @@ def test_a_choice_among_some_values_says_so(report):
     assert "Not complete" not in page
 
 
+def failed(folder: RunFolder) -> None:
+    rewrite(folder, "status.json", state="failed", steps_done=[])
+
+
+def test_a_seed_that_failed_is_told_beside_the_others(report):
+    for seed, ppl in ((1, 7.0), (2, 8.0), (3, 9.0)):
+        folder = report.add("blm_t1", ppl, seed)
+    failed(folder)
+    measured, page = report()
+    cell = measured["rows"]["T1"]["ppl"]
+    assert cell["measured"] == 7.5 and cell["unfinished"] == {"3": "failed"}
+    for text in (cell["not_complete"], page):
+        assert_names(text, "without seed 3", "failed")
+
+
+def test_a_value_that_failed_with_a_seed_is_not_the_best(report):
+    """The seed that it ended with would make it so."""
+    with_sweep(report)
+    for seed in (1, 2):
+        swept(report, 0.1, 7.0, seed)
+        swept(report, 0.2, 8.0, seed)
+    swept(report, 0.3, 6.0)
+    failed(swept(report, 0.3, 6.0, seed=2))
+    cell = report()[0]["rows"]["T1"]["ppl"]
+    assert cell["run"].endswith("lr=_0.1_") and cell["measured"] == 7.0
+    assert_names(cell["not_complete"], "optimization.lr=0.3 seed 2")
+    # where no value is without failures, the best of them
+    failed(swept(report, 0.1, 7.0, seed=3))
+    failed(swept(report, 0.2, 7.0, seed=3))
+    assert report()[0]["rows"]["T1"]["ppl"]["run"].endswith("lr=_0.3_")
+
+
 def test_values_that_were_not_run_are_counted_and_some_named(report):
     """T2 has none of seven, T1 six of them."""
     rates = [0.1 * number for number in range(1, 8)]

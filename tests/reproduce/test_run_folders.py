@@ -90,6 +90,30 @@ def test_the_layout_may_change_once_the_training_is_done(folder):
     assert not folder.is_finished()
 
 
+def test_a_finished_run_is_of_as_many_sequences_an_update(tmp_path):
+    """However they are divided: more devices have smaller batches."""
+
+    def of(batch, devices, freq):
+        made = plan("run")
+        made.configuration = {
+            "dataset": {"batch_size": batch},
+            "distributed_training": {"distributed_world_size": devices},
+            "optimization": {"update_freq": freq},
+        }
+        made.machine_keys = ("distributed_training.",)
+        made.layout_keys = ("dataset.batch_size", "optimization.update_freq")
+        return made
+
+    folder = RunFolder(tmp_path / "run")
+    folder.prepare(of(8, 2, [4]))
+    folder.write_status({"state": "finished", "steps_done": ["train"], "attempts": []})
+    folder.check(of(64, 1, [1]))
+    folder.check(of(8, 8, [1]))
+    for other in (of(8, 2, [2]), of(2048, 1, [1]), of(8, 1, [4]), of(8, 2, [4, 8])):
+        with refuses(ReproduceError, folder.path, "sequences of an update", 64):
+            folder.check(other)
+
+
 def test_without_a_checkpoint_there_is_nothing_to_lose(tmp_path):
     folder = prepared(tmp_path, "run")
     changed = plan("run")

@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.devices import Slot, make_slots
+from fairseq_transnormer.reproduce.devices import Slot, chosen_gpus, make_slots
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.progress import Progress
 from fairseq_transnormer.reproduce.runs import RunFolder, Step, merged
@@ -62,7 +63,7 @@ def test_a_failed_run_resumes_from_its_last_update(tmp_path):
 
 def test_two_slots_run_two_at_once_on_their_gpus(tmp_path):
     folders = [prepared(tmp_path, name, updates=2, seconds=0.2) for name in "abcd"]
-    run(folders, [Slot((0,)), Slot((1, 2))])
+    run(folders, [Slot(("0",)), Slot(("1", "2"))])
     spans = [
         (attempt["started"], attempt["ended"])
         for folder in folders
@@ -166,9 +167,13 @@ def test_a_runner_that_was_killed_leaves_an_interrupted_run(tmp_path):
 
 
 def test_slots(monkeypatch):
-    assert [slot.gpus for slot in make_slots([0, 1, 2], 1, None)] == [(0,), (1,), (2,)]
-    assert [slot.gpus for slot in make_slots([0, 1, 2, 3], 2, 4)] == [
-        (0, 1), (2, 3), (0, 1), (2, 3),
+    assert [slot.gpus for slot in make_slots([*"012"], 1, None)] == [
+        ("0",),
+        ("1",),
+        ("2",),
+    ]
+    assert [slot.gpus for slot in make_slots([*"0123"], 2, 4)] == [
+        ("0", "1"), ("2", "3"), ("0", "1"), ("2", "3"),
     ]  # fmt: skip
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
@@ -176,7 +181,26 @@ def test_slots(monkeypatch):
     assert len(slots) == 4 and slots[0].environment()["OMP_NUM_THREADS"] == "2"
     assert slots[0].environment()["CUDA_VISIBLE_DEVICES"] == ""
     with refuses(ReproduceError, "8 GPUs", 2):
-        make_slots([0, 1], 8, None)
+        make_slots(["0", "1"], 8, None)
+
+
+def test_a_run_is_told_to_be_where_it_is(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    (slot,) = make_slots([], 1, None)
+    assert slot.environment()["OMP_NUM_THREADS"] == "3" and "3 threads" in str(slot)
+    # of a shared machine some GPUs, by their UUIDs
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f6a, MIG-77")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    (first, second) = make_slots(chosen_gpus("auto"), 1, None)
+    assert first.environment()["CUDA_VISIBLE_DEVICES"] == "GPU-8f6a"
+    assert second.gpus == ("MIG-77",) and "MIG-77" in str(second)
+    assert chosen_gpus("MIG-77") == ["MIG-77"]
+    with refuses(ReproduceError, "--gpus 0", "GPU-8f6a"):
+        chosen_gpus("0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert chosen_gpus("7") == ["7"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert chosen_gpus("auto") == ["0", "1"]
 
 
 def test_a_run_that_stops_by_itself_is_gone_on_with(tmp_path, capsys):

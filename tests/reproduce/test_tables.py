@@ -12,7 +12,11 @@ from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS
 from fairseq_transnormer.reproduce.presets import load_preset
-from fairseq_transnormer.reproduce.tables import load_table, load_tables
+from fairseq_transnormer.reproduce.tables import (
+    load_table,
+    load_tables,
+    with_sweep_values,
+)
 from tests.messages import refuses
 from tests.paths import CONFIGS, SCRIPTS
 from tests.tiny_data import write_tiny_data
@@ -303,6 +307,15 @@ def test_a_preset_sweeps_beside_the_tables():
     assert counts["CoLA"] == 8 and counts["AVG"] == counts["params_m"] == 1
 
 
+def test_a_value_of_a_sweep_is_one_of_each_table_that_sweeps():
+    tables = load_tables(CONFIGS, ["table5", "topics", "table8"])
+    rate, both = "optimization.lr", [0.00003]
+    first, second, third = with_sweep_values(tables, {rate: both})
+    assert first.sweep[rate] == second.sweep[rate] == [both] and not third.sweep
+    with refuses(ReproduceError, rate, 0.0003, "table5", 0.0001):
+        with_sweep_values(tables, {rate: [0.0003]})
+
+
 @pytest.mark.parametrize(
     "names",
     [
@@ -319,6 +332,21 @@ def test_a_preset_speaks_of_tables_that_there_are(names, tmp_path):
     path = tmp_path / "table44.yaml"
     path.write_text((CONFIGS / "tables/table4.yaml").read_text())
     assert load_tables(CONFIGS, [str(path)], medium)
+
+
+def test_what_is_set_by_hand_is_not_scaled(data):
+    cell = TABLES["table1"].cell("NormAttention", "valid_ppl")
+    width = "model.embed_dim"
+    for overrides, expected in (
+        ({}, 64),
+        ({width: 48}, 48),
+        ({f"masked_lm:{width}": 80}, 80),
+    ):
+        given = replace(conditions(data, "medium"), overrides=overrides)
+        assert (
+            job_of(cell).plan(cell, given).configuration["model"]["embed_dim"]
+            == expected
+        )
 
 
 def test_runs_that_differ_from_the_presets_values_have_other_names(data):

@@ -131,7 +131,9 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
         ([*known, "--rows", "33"], "--rows '33'", "'32'"),
         ([*known, "--data", "masked_lm=/no/such"], "/no/such", "dict.txt"),
         ([*known, "--gpus", "7"], "--gpus 7", "auto", "none"),
-        ([*known, "--set", "model.block_size=0"], "block_size=0", "at least 1"),
+        ([*known, "--set", "model.num_heads=0"], "num_heads=0"),
+        ([*known, "--set", "model.block_size=16"], "block_size=16", 32, "--rows"),
+        ([*known, "--data", "language_modeling=/a"], "language_modeling", "masked_lm"),
         ([*known, "--config-dir", "/no/such"], "--config-dir /no/such", "tables/"),
         (["execute", str(tmp_path)], tmp_path, "no run"),
     ):
