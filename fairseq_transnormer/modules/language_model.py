@@ -21,7 +21,7 @@ class CausalLanguageModel(nn.Module):
     """Token embedding and positions, causal layers, and an output over the vocabulary.
 
     x = dropout(sqrt(d) E[t] + position); layers; logits = norm(x) E^T. Where several
-    tokens share a position, E[t] is the sum of theirs.
+    tokens share a position, E[t] is the sum of theirs, in which pads count nothing.
 
     Args:
         config: e.g. ``LanguageModelT2Config()``, the paper's T2.
@@ -205,7 +205,11 @@ class CausalLanguageModel(nn.Module):
             first = tokens if tokens.dim() == 2 else tokens[..., 0]
             mask = mask_of_pads(first.eq(self.padding_idx), padding)
         embedded = self.embed_tokens(tokens)
-        x = self.embed_scale * (embedded.sum(2) if tokens.dim() == 3 else embedded)
+        if tokens.dim() == 3:
+            # a tied output layer trains the pad's row, too
+            pads = tokens.eq(self.padding_idx).unsqueeze(-1)
+            embedded = embedded.masked_fill(pads, 0).sum(2)
+        x = self.embed_scale * embedded
         if self.embed_positions is not None:
             positions = token_positions(mask, tokens)
             if states is not None:

@@ -38,6 +38,26 @@ def test_a_second_token_that_is_padding_changes_nothing(model):
     torch.testing.assert_close(model(alone), model(tokens))
 
 
+def test_a_pad_that_the_output_layer_has_trained_changes_nothing(model):
+    tokens = torch.randint(4, 20, (3, 9))
+    alone = torch.stack([tokens, torch.full_like(tokens, model.padding_idx)], -1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(alone).logsumexp(-1).sum().backward()
+    optimizer.step()
+    # each logit has a gradient, and the pad's row is its output layer's
+    assert model.embed_tokens.weight[model.padding_idx].norm() > 0.01
+    torch.testing.assert_close(model(alone), model(tokens))
+    some = alone.clone()
+    some[:, ::2, 1] = tokens[:, ::2]
+    rows = model.embed_tokens.weight[tokens]
+    rows = torch.where(some[..., 1:] == model.padding_idx, rows, 2 * rows)
+    embedded = []
+    model.stack.register_forward_pre_hook(lambda _, inputs: embedded.append(inputs[0]))
+    model.embed_positions = None
+    model(some)
+    torch.testing.assert_close(embedded[0], model.embed_scale * rows)
+
+
 def test_the_first_token_says_what_is_padding(model):
     tokens = torch.randint(4, 20, (2, 9, 2))
     tokens[1, 6:] = model.padding_idx
