@@ -14,7 +14,7 @@ from torch import nn
 
 from ..fairseq_patches.output_loss import encoder_loss
 from ..modules.config import EncoderConfig
-from ..modules.encoder_classifier import Pooling, mean_over_tokens
+from ..modules.encoder_classifier import Pooling, first_token, mean_over_tokens
 from ..modules.masked_language_model import MaskedLanguageModel
 from ..modules.options import described, probability
 from .variants import as_dataclass
@@ -32,8 +32,8 @@ class ClassificationHeadConfig(FairseqDataclass):
     )
     pooling: Pooling = described(
         Pooling("first"),
-        "what the classification heads see: the first token's features, or the mean "
-        "over all tokens that are no pads",
+        "what the classification heads see: the features of the first token that is no "
+        "pad, or the mean over all of them",
     )
     load_checkpoint_heads: bool = described(
         False,
@@ -137,9 +137,12 @@ class TransNormerEncoderModel(FairseqEncoderModel):
         if targets is not None:
             return encoder_loss(self.encoder, x, targets, target_positions), extra
         if has_head:
+            real = src_tokens.ne(self.encoder.dictionary.pad())
             if self.pooling == "mean":
-                real = src_tokens.ne(self.encoder.dictionary.pad())
                 x = mean_over_tokens(x, real)
+            else:
+                # fairseq's heads take the token at 0, which may be a pad
+                x = first_token(x, real).unsqueeze(1)
             x = self.classification_heads[classification_head_name](x)
         return x, extra
 

@@ -82,8 +82,7 @@ class ClassificationHead(nn.Module):
         if self.pooling == "mean":
             x = mean_over_tokens(features, real)[:, 0]
         else:
-            rows = torch.arange(len(features), device=features.device)
-            x = features[rows, real.to(torch.uint8).argmax(1)]
+            x = first_token(features, real)
         x = self.dense(F.dropout(x, self.dropout, self.training))
         x = F.dropout(self.activation(x), self.dropout, self.training)
         return self.out_proj(x)
@@ -105,6 +104,20 @@ class EncoderClassifier(nn.Module):
         """Logits (B, outputs) for int64 (B, N); pads may stand anywhere."""
         real = tokens.ne(self.model.padding_idx)
         return self.classifier(self.model.features(tokens), real)
+
+
+def first_token(features: Tensor, real: Tensor) -> Tensor:
+    """The features of each row's first real token.
+
+    Args:
+        features: (B, N, C).
+        real: bool (B, N); of a row without any, the token at 0 is taken.
+
+    Returns:
+        (B, C).
+    """
+    rows = torch.arange(len(features), device=features.device)
+    return features[rows, real.to(torch.uint8).argmax(1)]
 
 
 def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:

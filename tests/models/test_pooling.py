@@ -34,6 +34,37 @@ def test_a_batch_changes_no_prediction(variant, pooling):
         torch.testing.assert_close(scores, alone[0], rtol=1e-9, atol=1e-9)
 
 
+def with_left_pads(tokens, width):
+    return torch.nn.functional.pad(
+        tokens, (width - len(tokens), 0), value=dictionary().pad()
+    )
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+@torch.no_grad()
+def test_pads_on_the_left_change_no_prediction(pooling):
+    model = with_head("t2", pooling=pooling).double()
+    rows = [draw_tokens(n) for n in (3, 40, 9)]
+    together, _ = model(
+        torch.stack([with_left_pads(row, 40) for row in rows]),
+        classification_head_name="head",
+    )
+    for row, scores in zip(rows, together, strict=True):
+        alone, _ = model(row[None], classification_head_name="head")
+        # the mean is summed in float32
+        torch.testing.assert_close(scores, alone[0], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_first_token_is_what_fairseqs_head_takes():
+    model = with_head("t2", pooling="first")
+    tokens = padded([draw_tokens(n) for n in (3, 40, 9)])
+    tokens[2] = dictionary().pad()  # a row of nothing but pads has none
+    features, _ = model(tokens, features_only=True)
+    found, _ = model(tokens, classification_head_name="head")
+    assert torch.equal(found, model.classification_heads["head"](features))
+
+
 @torch.no_grad()
 def test_the_mean_is_that_of_real_tokens():
     features, real = torch.randn(2, 4, 5), torch.ones(2, 4, dtype=torch.bool)
