@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import reference
 from .backend import Kernels, accumulation_dtype, select
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
@@ -33,7 +34,7 @@ def cross_entropy_in_place(
         ignore_index: of targets that do not count.
         scale: factor of the gradient.
         with_gradient: whether it is wanted.
-        backend: "auto", "torch" or "triton".
+        backend: "auto", "torch", "triton" or "reference".
 
     Returns:
         (N,), float32 (float64), 0 where the target does not count. Autograd does not
@@ -79,7 +80,11 @@ def _triton_cross_entropy(*arguments):
     return cross_entropy_in_place(*arguments)
 
 
-_IMPLEMENTATIONS = {"torch": _torch_cross_entropy, "triton": _triton_cross_entropy}
+_IMPLEMENTATIONS = {
+    "torch": _torch_cross_entropy,
+    "reference": reference.cross_entropy_in_place,
+    "triton": _triton_cross_entropy,
+}
 _KERNELS = Kernels("cross_entropy", products=False)
 
 

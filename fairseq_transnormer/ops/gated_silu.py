@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import reference
-from .backend import Kernels, needs_gradient, select
+from .backend import Kernels, needs_gradient, resolve_backend, select
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
@@ -43,7 +43,7 @@ def gradients_and_product(
     Args:
         gate, value: see ``gated_silu``.
         grad: gradient of ``gated_silu``; its memory is used for one of the three.
-        backend: "auto", "torch" or "triton".
+        backend: "auto", "torch", "triton" or "reference".
     """
     return select(_GRADIENTS, backend, (gate, value), _kernels)(gate, value, grad)
 
@@ -74,7 +74,8 @@ def gated_linear(
     Raises:
         ValueError: see ``gated_silu``.
     """
-    if backend == "reference" or not needs_gradient(gate, value, weight, bias):
+    plain = resolve_backend(backend) == "reference"
+    if plain or not needs_gradient(gate, value, weight, bias):
         return F.linear(gated_silu(gate, value, backend=backend), weight, bias)
     return _GatedLinear.apply(gate, value, weight, bias, backend)
 
@@ -135,7 +136,11 @@ _IMPLEMENTATIONS = {
     "reference": reference.gated_silu,
     "triton": _triton_gated_silu,
 }
-_GRADIENTS = {"torch": _torch_gradients, "triton": _triton_gradients}
+_GRADIENTS = {
+    "torch": _torch_gradients,
+    "reference": reference.gradients_and_product,
+    "triton": _triton_gradients,
+}
 
 
 def _kernels() -> Kernels:

@@ -55,7 +55,7 @@ def linear_cross_entropy(
         targets: int64 (...), in 0 ... V - 1 or ``ignore_index``.
         bias: (V,), likewise, or None.
         ignore_index: of targets that do not count.
-        backend: of the softmax, "auto", "torch" or "triton".
+        backend: of the softmax, "auto", "torch", "triton" or "reference".
 
     Returns:
         The sum, which can be differentiated once; and (...,) the losses of the tokens,

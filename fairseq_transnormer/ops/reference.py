@@ -1,6 +1,6 @@
 """The paper's equations, stated literally: quadratic, for readers and for tests.
 
-Each function has the signature of the public op of the same name. Letters: B batch,
+Each function takes what the public op of the same name takes. Letters: B batch,
 N length of queries, M of keys, H heads, D head width of queries and keys, E of values.
 """
 
@@ -151,3 +151,34 @@ def gated_silu(gate: Tensor, value: Tensor) -> Tensor:
     """gate * sigmoid(gate) * value."""
     wide = gate.to(accumulation_dtype(gate.dtype))
     return (wide * torch.sigmoid(wide) * value).to(value.dtype)
+
+
+def gradients_and_product(
+    gate: Tensor, value: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """grad value silu'(gate), grad silu(gate), and silu(gate) value."""
+    dtype = accumulation_dtype(gate.dtype)
+    a, b, g = (x.to(dtype) for x in (gate, value, grad))
+    sigmoid = torch.sigmoid(a)
+    silu, derivative = a * sigmoid, sigmoid + a * sigmoid * (1 - sigmoid)
+    found = g * b * derivative, g * silu, silu * b
+    grad_gate, grad_value, product = (x.to(gate.dtype) for x in found)
+    return grad_gate, grad_value, product
+
+
+def cross_entropy_in_place(
+    logits: Tensor,
+    targets: Tensor,
+    ignore_index: int,
+    scale: float,
+    with_gradient: bool,
+) -> Tensor:
+    """-log softmax(logits)[target]; scale (softmax(logits) - onehot(target))."""
+    log_probs = logits.to(accumulation_dtype(logits.dtype)).log_softmax(1)
+    ignored = (targets == ignore_index)[:, None]
+    index = targets[:, None].masked_fill(ignored, 0)
+    losses = -log_probs.gather(1, index).masked_fill(ignored, 0)
+    if with_gradient:
+        onehot = torch.zeros_like(log_probs).scatter(1, index, 1.0)
+        logits.copy_((scale * (log_probs.exp() - onehot)).masked_fill(ignored, 0))
+    return losses.squeeze(1)

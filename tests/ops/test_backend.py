@@ -12,8 +12,10 @@ from fairseq_transnormer.ops import (
     ENVIRONMENT_VARIABLE,
     backend,
     block_attention,
+    gated_linear,
     gated_silu,
     linear_attention,
+    linear_cross_entropy,
     lrpe,
     resolve_backend,
     rms_norm,
@@ -30,6 +32,10 @@ CALLS = {
     "lrpe": lambda **o: lrpe(X, X, X[0, 0, 0, :1], X[0, 0, 0], torch.arange(3), **o),
     "rms_norm": lambda **o: rms_norm(X, **o),
     "gated_silu": lambda **o: gated_silu(X, X, **o),
+    "gated_linear": lambda **o: gated_linear(X, X, X[0, :, 0], **o),
+    "linear_cross_entropy": lambda **o: linear_cross_entropy(
+        X[0, :, 0], X[0, :, 0], torch.arange(3), **o
+    ),
 }
 calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 

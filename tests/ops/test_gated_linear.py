@@ -80,13 +80,14 @@ def test_the_product_is_not_kept():
     assert sorted(kept) == sorted(t.data_ptr() for t in tensors[:3])
 
 
-def test_product_beside_the_gradients():
+@backends
+def test_product_beside_the_gradients(backend):
     gate, value, grad = (torch.randn(6, 50, dtype=torch.float64) for _ in range(3))
     product = gate / (1 + torch.exp(-gate)) * value
     expected = gradients(
         lambda a, b: a / (1 + torch.exp(-a)) * b, (gate, value), grad.clone()
     )
-    found = gradients_and_product(gate, value, grad, backend="torch")
+    found = gradients_and_product(gate, value, grad, backend=backend)
     for computed, wanted in zip(found, [*expected, product], strict=True):
         torch.testing.assert_close(computed, wanted)
 

@@ -10,6 +10,8 @@ from fairseq_transnormer.ops import linear_cross_entropy
 from fairseq_transnormer.ops.linear_cross_entropy import rows_at_a_time
 from tests.messages import refuses
 
+from .drawing import CPU_BACKENDS
+
 IGNORED = 1
 VOCABULARY, WIDTH, TOKENS = 301, 16, 200
 EPS = {torch.float64: 1e-12, torch.float32: 2e-6}
@@ -43,11 +45,14 @@ def gradients(loss, *leaves):
     return torch.autograd.grad(loss, [x for x in leaves if x is not None])
 
 
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", EPS)
-def test_as_the_loss_of_all_logits(dtype, bias):
+def test_as_the_loss_of_all_logits(dtype, bias, backend):
     x, weight, targets, b = draw(dtype, bias)
-    total, losses = linear_cross_entropy(x, weight, targets, b, ignore_index=IGNORED)
+    total, losses = linear_cross_entropy(
+        x, weight, targets, b, ignore_index=IGNORED, backend=backend
+    )
     expected = naive(x, weight, targets, b, dtype)
     assert total.dtype == losses.dtype == dtype and not losses.requires_grad
     close = {"rtol": EPS[dtype], "atol": 20 * EPS[dtype]}
