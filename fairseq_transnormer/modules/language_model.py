@@ -42,6 +42,7 @@ class CausalLanguageModel(nn.Module):
                 "no longest length: sinusoidal, none"
             )
         self.padding_idx, self.dropout = padding_idx, config.dropout
+        self.backend = config.backend
         self.embed_tokens = nn.Embedding(vocab_size, config.embed_dim, padding_idx)
         nn.init.normal_(self.embed_tokens.weight, std=config.embed_dim**-0.5)
         nn.init.zeros_(self.embed_tokens.weight[padding_idx])
@@ -234,7 +235,12 @@ class CausalLanguageModel(nn.Module):
         """
         weight, bias = self._output_parameters()
         return linear_cross_entropy(
-            features, weight, targets, bias, ignore_index=self.padding_idx
+            features,
+            weight,
+            targets,
+            bias,
+            ignore_index=self.padding_idx,
+            backend=self.backend,
         )
 
     def _output_parameters(self) -> tuple[Tensor, Tensor | None]:

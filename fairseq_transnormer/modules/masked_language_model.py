@@ -22,10 +22,12 @@ class MaskedLanguageModelHead(nn.Module):
         embed_dim: width of x.
         weight: a parameter, (vocab_size, embed_dim), shared with the embedding if it is
             tied.
+        backend: of the loss, see ``ops.linear_cross_entropy``.
     """
 
-    def __init__(self, embed_dim: int, weight: Tensor):
+    def __init__(self, embed_dim: int, weight: Tensor, backend: str = "auto"):
         super().__init__()
+        self.backend = backend
         self.dense = nn.Linear(embed_dim, embed_dim)
         self.layer_norm = nn.LayerNorm(embed_dim)
         self.weight = weight
@@ -53,7 +55,12 @@ class MaskedLanguageModelHead(nn.Module):
         """
         x = self._transformed(features)
         return linear_cross_entropy(
-            x, self.weight, targets, self.bias, ignore_index=ignore_index
+            x,
+            self.weight,
+            targets,
+            self.bias,
+            ignore_index=ignore_index,
+            backend=self.backend,
         )
 
     def _transformed(self, features: Tensor) -> Tensor:
@@ -90,7 +97,7 @@ class MaskedLanguageModel(nn.Module):
         weight = self.embed_tokens.weight
         if config.untie_output_embedding:
             weight = nn.Parameter(torch.empty_like(weight))
-        self.lm_head = MaskedLanguageModelHead(config.embed_dim, weight)
+        self.lm_head = MaskedLanguageModelHead(config.embed_dim, weight, config.backend)
         self.apply(self._initialise)
         nn.init.normal_(self.lm_head.weight, std=0.02)
         nn.init.zeros_(self.embed_tokens.weight[padding_idx])
