@@ -237,9 +237,30 @@ class TextGenerator:
                 f"max_new_tokens={settings.max_new_tokens}; allowed: together up to "
                 f"{longest} (the model's longest input)"
             )
+        self._check_lines(number, len(tokens), settings)
         add_bos = getattr(self.task.args, "add_bos_token", False)
         start = dictionary.bos() if add_bos else dictionary.eos()
         return Passage(number, [start, *tokens], len(tokens))
+
+    def _check_lines(
+        self, number: int, prompt_length: int, settings: GenerationSettings
+    ) -> None:
+        """Refuse more lines than the layers can read after one another.
+
+        Each line begins with the token that ended the one before it, or with the first
+        of all, and the model reads it up to its last token but the end.
+        """
+        stack = getattr(self.model.decoder.model, "stack", None)
+        if stack is None or stack.longest_input is None:
+            return
+        line = 1 + settings.max_new_tokens
+        allowed = (stack.longest_input - prompt_length) // line
+        if settings.lines > allowed:
+            raise GenerationError(
+                f"lines={settings.lines} with max_new_tokens={settings.max_new_tokens} "
+                f"after prompt {number + 1} of {prompt_length} tokens; allowed: up to "
+                f"{allowed} (the model's longest input is {stack.longest_input})"
+            )
 
     def _generate_line(
         self,

@@ -3,6 +3,9 @@
 import pytest
 import torch
 
+from fairseq_transnormer.generation import GenerationError
+from tests.messages import refuses
+
 PROMPTS = ["the river", "an old king found the bridge for many", "", "it", "the town"]
 
 
@@ -64,3 +67,39 @@ def test_sampled_lines_do_not_depend_on_companions(trained):
     for i, prompt in enumerate(PROMPTS):
         alone = trained.generator.generate(prompt, lines=3, top_p=0.9, seed=4 + i)
         assert together[i].tokens == alone.tokens
+
+
+@pytest.fixture
+def short(t2, monkeypatch):
+    """A generator whose layers read 16 tokens, and which notes how many they read."""
+    model, read = t2.generator.model.decoder.model, []
+    monkeypatch.setattr(type(model.stack), "longest_input", 16)
+    features = model.features
+
+    def noting(tokens, states=None, **keywords):
+        seen = 0 if states is None else int(states[0].length.max())
+        read.append(seen + tokens.shape[1])
+        return features(tokens, states, **keywords)
+
+    monkeypatch.setattr(model, "features", noting)
+    return t2.generator, read
+
+
+@pytest.mark.parametrize(
+    ("prompt", "lines", "longest"),
+    [("the river", 1, 13), ("the river", 2, 6), ("", 4, 3), ("", 2, 7)],
+)
+def test_lines_up_to_the_models_longest_input(short, prompt, lines, longest):
+    generator, read = short
+    options = {"lines": lines, "min_new_tokens": longest, "max_new_tokens": longest}
+    result = generator.generate(prompt, **options)
+    assert result.text.count("\n") == lines - 1
+    # no token more would have fitted each line
+    assert 16 - lines < max(read) <= 16
+    read.clear()
+    options = {"lines": lines, "max_new_tokens": longest + 1}
+    parts = f"lines={lines}", "prompt 1", f"max_new_tokens={longest + 1}", 16
+    for generate in (generator.generate, generator.stream):
+        with refuses(GenerationError, *parts):
+            list(generate(prompt, **options))
+    assert not read
