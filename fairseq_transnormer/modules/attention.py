@@ -61,7 +61,7 @@ class Attention(nn.Module, ABC):
         self.k_proj = nn.Linear(embed_dim, embed_dim)
         self.v_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
-        # the first three as one, after ``merge_products``
+        # ``projections`` as one, after ``merge_products``
         self.merged: SideBySide | None = None
 
     @classmethod
@@ -180,9 +180,13 @@ class Attention(nn.Module, ABC):
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
 
+    def projections(self) -> tuple[nn.Linear, ...]:
+        """Those that ``project`` multiplies x by and that can be one product."""
+        return self.q_proj, self.k_proj, self.v_proj
+
     def merge_products(self) -> None:
-        """Make the three projections one product; see ``cpu_decoding``."""
-        layers = self.q_proj, self.k_proj, self.v_proj
+        """Make the projections one product; see ``cpu_decoding``."""
+        layers = self.projections()
         if all_plain(nn.Linear, *layers):
             self.merged = SideBySide(*layers)
             for name in ("q_proj", "k_proj", "v_proj"):

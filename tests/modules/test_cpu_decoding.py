@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from fairseq_transnormer.modules import token_mixers
 from fairseq_transnormer.modules.cpu_decoding import lay_out_for_decoding
 
-from .building import draw_tokens, language_model
+from .building import PAD, draw_tokens, language_model, masked_language_model
 
 
 def laid_out(model):
@@ -35,6 +36,17 @@ def test_logits_stay(kind, untied):
     tokens = draw_tokens(2, 14)
     expected = all_logits(model, tokens)
     torch.testing.assert_close(all_logits(laid_out(model), tokens), expected)
+
+
+@pytest.mark.parametrize("name", token_mixers())
+@torch.no_grad()
+def test_features_of_every_encoder_stay(name):
+    model = masked_language_model("t2", attention_types=name, norm_position="pre")
+    tokens = draw_tokens(2, 14)
+    tokens[1, 9:] = PAD
+    real = tokens != PAD
+    expected = model.features(tokens)[real]
+    torch.testing.assert_close(laid_out(model).features(tokens)[real], expected)
 
 
 @torch.no_grad()

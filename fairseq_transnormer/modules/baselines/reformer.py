@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
@@ -144,11 +144,17 @@ class ReformerAttention(EncoderAttention):
         return (share * output).sum(2).to(value.dtype).transpose(1, 2)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        if self.merged is not None:
+            both = self.merged(x)
+        else:
+            both = self.q_proj(x), self.v_proj(x)
         query, value = (
-            projection(x).unflatten(-1, (self.num_heads, self.head_dim))
-            for projection in (self.q_proj, self.v_proj)
+            each.unflatten(-1, (self.num_heads, self.head_dim)) for each in both
         )
         return query, query, value
+
+    def projections(self) -> tuple[nn.Linear, ...]:
+        return self.q_proj, self.v_proj
 
     def _order(self, query: Tensor, lengths: Tensor, pads: Tensor | None) -> Tensor:
         """Tokens sorted by buckets, pads after them: (B, H, rounds, N) int64."""
@@ -174,7 +180,9 @@ class ReformerAttention(EncoderAttention):
         query = pad_slots(query, size).unflatten(1, (-1, size))
         key, value = (tiles(x, size, size, 0) for x in (key, value))
         # scores: B, H R, tiles, chunk, 2 chunks
-        scores = (query @ key.transpose(-1, -2)).unflatten(0, (batch[0], -1))
+        scores = (query @ key.transpose(-1, -2)).unflatten(
+            0, (batch[0], batch[1] * batch[2])
+        )
         scores = scores.to(accumulation_dtype(scores.dtype))
         place = torch.arange(2 * size, device=query.device) - size
         itself = place == torch.arange(size, device=query.device)[:, None]
@@ -190,7 +198,9 @@ class ReformerAttention(EncoderAttention):
         # values outside are zero
         weights = F.dropout((scores - total).exp(), self.dropout, self.training)
         output = weights.flatten(0, 1).to(value.dtype) @ value
+        slots = query.shape[1] * size
         output, total = (
-            x.reshape(*batch, -1, x.shape[-1])[..., :length, :] for x in (output, total)
+            x.reshape(*batch, slots, x.shape[-1])[..., :length, :]
+            for x in (output, total)
         )
         return output, total.squeeze(-1)
