@@ -42,10 +42,11 @@ class Tiling(NamedTuple):
         """
         batch, length, heads, width = query.shape
         chunk_size = min(chunk_size, length)
-        rows, chunks = batch, CHUNKS_PER_SEGMENT
+        # a batch may be empty
+        rows, chunks = max(1, batch), CHUNKS_PER_SEGMENT
         if query.device.type == "cpu":
             elements = heads * chunk_size * max(width, value.shape[-1])
-            rows = min(batch, max(1, TILE_ELEMENTS // elements))
+            rows = min(rows, max(1, TILE_ELEMENTS // elements))
             chunks = min(chunks, max(1, TILE_ELEMENTS // (rows * elements)))
         return cls(batch, length, chunk_size, rows, chunks)
 

@@ -164,12 +164,13 @@ class BigBirdAttention(EncoderAttention):
 
         def gathered(x: Tensor) -> Tensor:
             x = x.permute(0, 3, 1, 2, 4).reshape(batch, heads, count, size * width)
-            return x.gather(2, index).view(batch, heads * count, -1, width)
+            return x.gather(2, index).view(batch, heads * count, keys, width)
 
+        keys = seen.shape[-1] * size
         slots = seen[..., None] * size + torch.arange(size, device=seen.device)
         # a row without tokens sees a slot of zeros: of nothing there is no softmax
         visible = slots < lengths.clamp(min=1)[:, None, None, None, None]
-        visible = (visible & ~outside[..., None]).view(batch, heads * count, 1, -1)
+        visible = (visible & ~outside[..., None]).view(batch, heads * count, 1, keys)
         output = F.scaled_dot_product_attention(
             query.permute(0, 3, 1, 2, 4).reshape(batch, heads * count, size, width),
             gathered(key),

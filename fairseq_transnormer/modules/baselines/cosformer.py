@@ -106,7 +106,10 @@ class CosformerAttention(Attention):
     def _check_length(self, added: int, state: LinearAttentionState | None) -> None:
         if self.length == 0:
             return
-        total = added if state is None else added + int(state.length.max())
+        total = added
+        # a batch may be empty
+        if state is not None and len(state.length):
+            total += int(state.length.max())
         if total > self.length:
             raise ValueError(
                 f"input of {total} tokens; allowed: up to "

@@ -316,7 +316,10 @@ class LongShortAttention(Attention):
     ) -> tuple[Tensor, Tensor]:
         """Compressed keys and values with those of the chunks from the open one on."""
         before = state.length // self.chunk_size * self.rank
-        slots = max(state.long_key.shape[1], int(before.max()) + new_key.shape[1])
+        slots = state.long_key.shape[1]
+        # a batch may be empty
+        if len(before):
+            slots = max(slots, int(before.max()) + new_key.shape[1])
         return (
             lay_after(state.long_key.to(new_key.dtype), new_key, before, slots),
             lay_after(state.long_value.to(new_key.dtype), new_value, before, slots),
