@@ -108,6 +108,16 @@ def check_state_tensor(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Non
         )
 
 
+def check_memory_of_rows(state: Tensor) -> None:
+    """Raise ValueError where rows share memory, into which each would write."""
+    sizes_and_strides = zip(state.shape, state.stride(), strict=True)
+    if any(size > 1 and stride == 0 for size, stride in sizes_and_strides):
+        raise ValueError(
+            f"initial_state has an expanded tensor, strides {state.stride()}, and a "
+            "call with one token writes into it; allowed: memory for each row"
+        )
+
+
 def zero_pads(
     key: Tensor, value: Tensor, key_padding_mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:

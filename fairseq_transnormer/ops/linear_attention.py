@@ -179,8 +179,9 @@ def linear_attention(
         normalize: divide by the sum of the scores.
         eps: smallest divisor of ``normalize``.
         initial_state: continue after the tokens that this state has seen (causal
-            only). A call with one token that needs no gradient updates it in place
-            and returns it: clone it to keep it.
+            only), of any strides. A call with one token that needs no gradient
+            updates it in place and returns it: clone it to keep it. ("reference"
+            returns another one.)
         return_state: also return the state after the last token (causal only).
         backend: "auto", "torch", "triton" or "reference".
 
@@ -190,8 +191,8 @@ def linear_attention(
         tuple of that and the new state. Sums are kept in float32 (float64).
 
     Raises:
-        ValueError: shapes, dtypes, the state or a name do not fit, or backend="triton"
-            where it cannot run.
+        ValueError: shapes, dtypes, the state or a name do not fit, rows of a state
+            that is updated share memory, or backend="triton" where it cannot run.
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     check_feature_map(feature_map)

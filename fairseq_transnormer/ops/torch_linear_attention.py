@@ -19,7 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .attention_inputs import FEATURE_MAPS, real_lengths, zero_pads
+from .attention_inputs import (
+    FEATURE_MAPS,
+    check_memory_of_rows,
+    real_lengths,
+    zero_pads,
+)
 from .backend import (
     accumulation_dtype,
     autocast_disabled,
@@ -48,6 +53,15 @@ def linear_attention(
     query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
     key, value = zero_pads(key, value, key_padding_mask)
     output_dtype = value.dtype if normalize else unscaled_output_dtype(value.dtype)
+    start = None if initial_state is None else initial_state.length
+    if initial_state is not None and query.shape[1] == 1:
+        sums = initial_state.key_value, initial_state.key_sum if normalize else None
+        if not needs_gradient(query, key, value, *sums):
+            output = _step(query, key, value, *sums, eps).to(output_dtype)
+            if not return_state:
+                return output
+            length = real_lengths(key, key_padding_mask, start)
+            return output, LinearAttentionState(*sums, length)
     if normalize:
         # a column of ones makes the sum of the scores one more value to attend to
         value = F.pad(value, (0, 1), value=1.0)
@@ -63,7 +77,6 @@ def linear_attention(
     output = output.to(output_dtype)
     if not return_state or state is None:
         return output
-    start = None if initial_state is None else initial_state.length
     length = real_lengths(key, key_padding_mask, start)
     return output, _split(state, normalize, length)
 
@@ -73,8 +86,6 @@ def _continued(
 ) -> tuple[Tensor, Tensor]:
     """Output and state of the causal form after a state, which may be None."""
     differentiated = needs_gradient(query, key, value, state)
-    if state is not None and query.shape[1] == 1 and not differentiated:
-        return _step(query, key, value, state), state
     if state is None:
         state = query.new_zeros(
             (query.shape[0], *key.shape[2:], value.shape[-1]),
@@ -101,15 +112,41 @@ def _split(state: Tensor, normalize: bool, length: Tensor) -> LinearAttentionSta
     return LinearAttentionState(state[..., :-1], state[..., -1], length)
 
 
-def _step(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> Tensor:
-    """One token: S += k v^T in place, o = q S. (B, 1, H, E), the state's dtype."""
+def _step(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    state: Tensor,
+    key_sum: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """One token: S += k v^T and z += k in place, o = q S, over q z where there is one.
+
+    (B, 1, H, E), the state's dtype.
+    """
+    for tensor in (state, key_sum):
+        if tensor is not None and not tensor.is_contiguous():
+            check_memory_of_rows(tensor)
+    batch, heads, width, value_width = state.shape
     with autocast_disabled(query):
         # a matrix a head of each row: the fewest calls, of which each costs more than
         # its numbers
-        sums = state.view(-1, *state.shape[2:])
+        one = batch < 2 or heads < 2 or state.stride(0) == heads * state.stride(1)
+        held = state if one else state.contiguous()
+        sums = held.view(batch * heads, width, value_width)
         q, k, v = (x.to(state.dtype) for x in (query, key, value))
-        sums.baddbmm_(k.reshape(*sums.shape[:2], 1), v.reshape(len(sums), 1, -1))
-        return torch.bmm(q.reshape(len(sums), 1, -1), sums).view(*query.shape[:3], -1)
+        sums.baddbmm_(
+            k.reshape(len(sums), width, 1), v.reshape(len(sums), 1, value_width)
+        )
+        if held is not state:
+            state.copy_(held)
+        output = torch.bmm(q.reshape(len(sums), 1, width), sums)
+        output = output.view(batch, 1, heads, value_width)
+        if key_sum is None:
+            return output
+        key_sum += k[:, 0]
+        total = (q[:, 0] * key_sum).sum(-1, keepdim=True)
+        return output / total.clamp(min=eps).unsqueeze(1)
 
 
 class _CausalLinearAttention(torch.autograd.Function):

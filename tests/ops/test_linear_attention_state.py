@@ -11,6 +11,7 @@ from fairseq_transnormer.ops import (
     reorder_state,
     state_bytes,
 )
+from tests.messages import refuses
 
 from . import equations
 from .drawing import CPU_BACKENDS, draw_qkv, gradients, relative_error
@@ -139,15 +140,73 @@ def test_sums_are_float32_and_do_not_grow(dtype, normalize, backend):
     assert relative_error(state.key_value, key_value) < 1e-6
 
 
-@torch.no_grad()
-def test_one_token_is_added_in_place():
-    qkv = draw_qkv(6)
-    *_, (query, key, value) = split(qkv, (5, 1))
-    _, state = run_parts(split([x[:, :5] for x in qkv], (5,)), False)
-    _, after = linear_attention(
-        query, key, value, causal=True, initial_state=state, return_state=True
+def one_more_token(normalize, lay_out):
+    """The last output of 6 tokens, the state before and after it, and all tokens.
+
+    lay_out: of each tensor of the state after 5 of them.
+    """
+    qkv = draw_qkv(6, value_width=5)
+    options = {"causal": True, "normalize": normalize}
+    first, last = split(qkv, (5, 1))
+    _, state = linear_attention(*first, **options, return_state=True)
+    state = state._replace(
+        key_value=lay_out(state.key_value),
+        key_sum=lay_out(state.key_sum) if normalize else None,
     )
+    output, after = linear_attention(
+        *last, **options, initial_state=state, return_state=True
+    )
+    expected = equations.linear_attention(*qkv, **options)[:, -1:]
+    torch.testing.assert_close(output, expected)
+    return state, after, qkv
+
+
+def as_heads_first(x):
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def as_columns_first(x):
+    return x.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def as_a_part(x):
+    """Every second head of a larger tensor."""
+    room = x.new_zeros(len(x), 2 * x.shape[1], *x.shape[2:])
+    room[:, ::2] = x
+    return room[:, ::2]
+
+
+@normalizers
+@pytest.mark.parametrize(
+    "lay_out", [lambda x: x, as_heads_first, as_columns_first, as_a_part]
+)
+@torch.no_grad()
+def test_one_token_is_added_in_place(lay_out, normalize):
+    state, after, (_, key, value) = one_more_token(normalize, lay_out)
+    key_value = torch.einsum("bnhd,bnhe->bhde", key, value)
+    torch.testing.assert_close(state.key_value, key_value)
     assert after.key_value.data_ptr() == state.key_value.data_ptr()
+    assert after.key_value.stride() == state.key_value.stride()
+    if normalize:
+        torch.testing.assert_close(state.key_sum, key.sum(1))
+        assert after.key_sum.data_ptr() == state.key_sum.data_ptr()
+
+
+@normalizers
+@torch.no_grad()
+def test_a_token_is_not_added_where_rows_share_memory(normalize):
+    tensors = draw_qkv(1)
+    options = {"causal": True, "normalize": normalize}
+    _, state = linear_attention(*tensors, **options, return_state=True)
+    parts = ["key_value", "key_sum"] if normalize else ["key_value"]
+    for part in parts:
+        kept = state.key_value.clone()
+        shared = getattr(state, part)[:1].expand(2, *[-1] * (4 - parts.index(part) - 1))
+        with refuses(ValueError, "initial_state", "expanded", shared.stride()):
+            linear_attention(
+                *tensors, **options, initial_state=state._replace(**{part: shared})
+            )
+        assert torch.equal(state.key_value, kept)
 
 
 def test_a_state_with_gradients_is_not_written_to():

@@ -21,6 +21,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from ..attention_inputs import check_memory_of_rows
+
 _NAMESPACE = "fairseq_transnormer"
 _thread = threading.local()
 _functions: dict[str, Callable[..., Any]] = {}
@@ -98,12 +100,7 @@ def writable_rows(state: Tensor) -> Tensor:
     Raises:
         ValueError: rows of the batch share memory, which each would write.
     """
-    sizes_and_strides = zip(state.shape, state.stride(), strict=True)
-    if any(size > 1 and stride == 0 for size, stride in sizes_and_strides):
-        raise ValueError(
-            f"initial_state has an expanded tensor, strides {state.stride()}, and a "
-            "call with one token writes into it; allowed: memory for each row"
-        )
+    check_memory_of_rows(state)
     return with_contiguous_rows(state)
 
 
