@@ -157,7 +157,7 @@ class MaskedLanguageModel(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        masked_tokens: Tensor | None = None,
+        masked_tokens: None = None,
         *,
         targets: Tensor,
         positions: Tensor | None = None,
@@ -196,7 +196,16 @@ class MaskedLanguageModel(nn.Module):
         Returns:
             (B, N, vocab_size), or (K, vocab_size) of the K True entries of
             ``masked_tokens``; with ``targets`` what ``output_loss`` returns.
+
+        Raises:
+            ValueError: ``masked_tokens`` beside ``targets``, which say themselves where
+                they count.
         """
+        if targets is not None and masked_tokens is not None:
+            raise ValueError(
+                "masked_tokens with targets; allowed: one of them (targets count where "
+                f"they are not padding_idx={self.padding_idx})"
+            )
         x = self.features(tokens, padding=padding)
         if targets is not None:
             return self.output_loss(x, targets, positions)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.modules import LayerStack
+from tests.messages import refuses
 
 from .building import (
     BLOCK,
@@ -122,3 +123,6 @@ def test_logits_of_masked_tokens_only(variant):
     logits = model(tokens, chosen)
     assert logits.shape == (chosen.sum(), 40)
     torch.testing.assert_close(logits, model(tokens)[chosen])
+    # targets say themselves where they count
+    with refuses(ValueError, "masked_tokens", "targets", "one of them"):
+        model(tokens, chosen, targets=tokens)
