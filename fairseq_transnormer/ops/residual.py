@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .backend import Kernels, is_captured, is_for_triton, resolve_backend, select
-from .rms_norm import rms_norm, why_row_is_too_wide
+from .rms_norm import check_eps, rms_norm, why_row_is_too_wide
 from .verification.dropped import DROPOUT_P, check_factors, seeded
 from .verification.trials import (
     Case,
@@ -44,6 +44,7 @@ def norm_beside(
     Raises:
         ValueError: see ``rms_norm``.
     """
+    check_eps(eps)
     if _fused("norm_beside", backend, (x,)):
         from .triton_ops import residual
 
@@ -92,6 +93,7 @@ def add_and_norm(
         ValueError: see ``add_dropped``.
     """
     _check(x, y, dropout_p)
+    check_eps(eps)
     if _fused("add_and_norm", backend, (x, y), dropout_p):
         from .triton_ops import residual
 

@@ -32,16 +32,17 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
     Args:
         x: (..., D); float64, float32, bfloat16 or float16. Computed in float32
             (float64).
-        eps: added under the root; a row of zeros stays zero.
+        eps: added under the root, above 0: a row of zeros stays zero.
         backend: "auto", "torch", "triton" or "reference".
 
     Returns:
         the shape and dtype of x.
 
     Raises:
-        ValueError: the backend's name is not known, or backend="triton" where it
-            cannot run.
+        ValueError: eps is not above 0; the backend's name is not known, or
+            backend="triton" where it cannot run.
     """
+    check_eps(eps)
 
     def kernels() -> Kernels:
         # a number, also where torch.compile leaves sizes open
@@ -54,6 +55,12 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
         )
 
     return select(_IMPLEMENTATIONS, backend, (x,), kernels)(x, eps=eps)
+
+
+def check_eps(eps: float) -> None:
+    """Raise ValueError unless a row of zeros can be divided by its root."""
+    if not eps > 0:
+        raise ValueError(f"eps={eps}; allowed: above 0")
 
 
 def why_row_is_too_wide(width: int) -> str | None:

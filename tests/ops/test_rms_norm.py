@@ -3,12 +3,24 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import rms_norm
+from fairseq_transnormer.ops import add_and_norm, norm_beside, rms_norm
+from tests.messages import refuses
 
 from . import equations
 from .drawing import CPU_BACKENDS, gradients, relative_error
 
 backends = pytest.mark.parametrize("backend", CPU_BACKENDS)
+
+
+@pytest.mark.parametrize("eps", [0.0, -1e-8, float("nan")])
+@pytest.mark.parametrize(
+    "op",
+    [rms_norm, norm_beside, lambda x, **o: add_and_norm(x, x, **o)],
+    ids=["rms_norm", "norm_beside", "add_and_norm"],
+)
+def test_an_eps_that_makes_zeros_not_a_number_is_refused(op, eps):
+    with refuses(ValueError, f"eps={eps}", "above 0"):
+        op(torch.zeros(2, 3), eps=eps)
 
 
 @backends
