@@ -30,9 +30,7 @@ OTHERS = {
     "no LRPE": {"relative_position": "none"},
 }
 CASES = [(language_model, name, {}) for name in token_mixers(causal=True)]
-CASES += [
-    (masked_language_model, name, {"norm_position": "pre"}) for name in token_mixers()
-]
+CASES += [(masked_language_model, name, {}) for name in token_mixers(causal=False)]
 CASES += [
     (build, "diag,norm", changes)
     for changes in OTHERS.values()

@@ -26,8 +26,15 @@ MATHEMATICS = (
     Mutant(
         "ops/linear-state-forgets-its-length",
         _OPS + "torch_linear_attention.py",
-        "length = real_lengths(key, key_padding_mask, start)",
-        "length = real_lengths(key, key_padding_mask)",
+        "length = real_lengths(key, key_padding_mask, start)\n    return",
+        "length = real_lengths(key, key_padding_mask)\n    return",
+        "tests/ops/test_linear_attention_state.py",
+    ),
+    Mutant(
+        "ops/linear-state-forgets-its-length-after-a-token",
+        _OPS + "torch_linear_attention.py",
+        "length = real_lengths(key, key_padding_mask, start)\n            return",
+        "length = real_lengths(key, key_padding_mask)\n            return",
         "tests/ops/test_linear_attention_state.py",
     ),
     Mutant(

@@ -321,8 +321,8 @@ MODELS = (
     Mutant(
         "hf/a-first-column-that-is-a-pad",
         "fairseq_transnormer/modules/encoder_classifier.py",
-        "x = features[rows, real.to(torch.uint8).argmax(1)]",
-        "x = features[rows, 0]",
+        "return features[rows, real.to(torch.uint8).argmax(1)]",
+        "return features[rows, 0]",
         "tests/hf/test_logits.py",
     ),
     Mutant(

@@ -39,8 +39,8 @@ TRAINING = (
     Mutant(
         "reproduce/every-sweep-maximises",
         _REPRODUCE + "run_figures.py",
-        "return _sign(candidates[number]) * mean(",
-        "return mean(",
+        "return not failed, _sign(candidates[number]) * average",
+        "return not failed, average",
         f"{_REPORT}::test_a_sweep_takes_the_value_that_its_metric_calls_best",
     ),
     Mutant(

@@ -100,8 +100,7 @@ class GatedAttentionUnit(nn.Module, ABC):
         causal: whether token i sees tokens j <= i only.
 
     Raises:
-        ValueError: flash_key_dim is odd, or norm_position is "post": the layer's norm
-            stands in front.
+        ValueError: flash_key_dim is odd.
     """
 
     constant_state: bool
@@ -114,11 +113,6 @@ class GatedAttentionUnit(nn.Module, ABC):
         if key_dim % 2:
             raise ValueError(
                 f"flash_key_dim={key_dim}; rope turns pairs: allowed: even widths"
-            )
-        if str(config.norm_position) == "post":
-            raise ValueError(
-                f"norm_position='post' with attention_types={config.attention_types!r}"
-                "; allowed with flash and flash_quad, whose norm stands in front: pre"
             )
         inner = config.flash_expansion * width
         self.causal, self.backend = causal, config.backend

@@ -68,14 +68,6 @@ def test_vectors_of_the_far_bias_train_only_where_they_are_used():
             assert (vector.grad is not None) == trained == vector.requires_grad
 
 
-@pytest.mark.parametrize("name", ["flash", "flash_quad"])
-@pytest.mark.parametrize("causal", [False, True])
-def test_flash_has_its_norm_in_front(name, causal):
-    parts = "norm_position='post'", "attention_types", name, "pre"
-    with refuses(ValueError, *parts):
-        mixer(name, causal=causal, attention_types=name, norm_position="post")
-
-
 def test_flash_wants_even_keys():
     with refuses(ValueError, "flash_key_dim=5", "even"):
         mixer("flash", causal=True, flash_key_dim=5)
