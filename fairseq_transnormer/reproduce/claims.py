@@ -203,7 +203,7 @@ def _choice(claim: Claim, folder: Path) -> dict[str, Any] | None:
 
 
 def _verdict(
-    claim: Claim, measured: dict[str, Any], choice: dict[str, Any] | None = None
+    claim: Claim, measured: dict[str, Any], choice: dict[str, Any] | None
 ) -> tuple[str, str]:
     """The verdict, and why."""
     against, unclear = [], set()

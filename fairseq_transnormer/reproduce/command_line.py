@@ -175,11 +175,10 @@ def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
         for cell in cells
         for key in cell.sweep
     }
-    own: dict[tuple[str, str], list] = {}
-    for cell in with_needs(cells):
-        task = job_of(cell).data(cell, conditions).task
-        for key, value in {"": None, **cell.overrides}.items():
-            own.setdefault((task, key), []).append(value)
+    own = [
+        (job_of(cell).data(cell, conditions).task, cell.overrides)
+        for cell in with_needs(cells)
+    ]
     tasks = sorted({task for task, _ in own} - {""})
     for task in conditions.data or {}:
         _check_task(f"--data {task}=...", task, tasks)
@@ -192,11 +191,9 @@ def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
                 "--sweep (run) or --lr (finetune) takes some of them"
             )
         others = [
-            each
-            for (of, name), values in own.items()
-            if name == key and task in ("", of)
-            for each in values
-            if each != value
+            its[key]
+            for of, its in own
+            if task in ("", of) and key in its and its[key] != value
         ]
         if others:
             raise ReproduceError(

@@ -28,10 +28,10 @@ class Slot:
         return {**os.environ, **own, "PYTHONUNBUFFERED": "1"}
 
     def __str__(self) -> str:
-        threads = self.environment().get("OMP_NUM_THREADS", self.threads)
-        place = f"CPU, {threads} threads"
         if self.gpus:
             place = "GPU " + ",".join(self.gpus)
+        else:
+            place = f"CPU, {self.environment()['OMP_NUM_THREADS']} threads"
         return f"{place}, {self.runs_at_once} at once"
 
 

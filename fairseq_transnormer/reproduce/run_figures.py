@@ -129,7 +129,7 @@ def best_of(candidates: list[Runs]) -> Runs:
     """The value of a sweep that is best on valid, on average over the seeds.
 
     Over those seeds that all values have, where some have more than others. A value
-    with a seed that failed, as one that diverged does, is behind all that have none.
+    with a seed that failed, as one that diverged does, comes after all without one.
     """
     if len(candidates) == 1:
         return candidates[0]

@@ -235,19 +235,17 @@ class RunFolder:
             return
         finished = self._has_its_result()
         ignored = plan.machine_keys + (plan.layout_keys if finished else ())
-        description = self.description()
+        description, configuration = self.description(), self.configuration()
         found = []
         if description.get("name", plan.name) != plan.name:
             found.append(f"name: {description['name']} there, {plan.name} now")
         found += [
             phrase
-            for phrase in differences(
-                self.configuration(), plan.configuration, plan.chosen
-            )
+            for phrase in differences(configuration, plan.configuration, plan.chosen)
             if not _is_among(phrase.split(":", 1)[0], ignored)
         ]
         # their factors may change: on other devices an update has others
-        there = sequences_per_update(self.configuration())
+        there = sequences_per_update(configuration)
         now = sequences_per_update(plan.configuration)
         if there != now:
             found.append(f"sequences of an update: {there} there, {now} now")
