@@ -14,6 +14,8 @@ from .run_figures import Runs, best_of, figures_of, missing_of_sweep, seeds_of
 from .run_records import Record, RecordedRun, record_of, without_common
 from .tables import Cell, Table
 
+MOST_CURVES = 20  # that can be told apart in one picture
+
 
 def measure(
     table: Table,
@@ -86,11 +88,8 @@ def measure(
         "sweep": list(table.sweep),
         "conditions": conditions_of(table, cells, records),
         "curves": {
-            f"{cell.row}{f' {cell.column}' if _many(table) else ''}": _curve(
-                records[cells[cell.row, cell.column]["run"]], table.curve
-            )
-            for cell in (table.cells if _many(table) else _shown(table, cells, runs))
-            if not cell.mean_of
+            name: _curve(records[run], table.curve)
+            for name, run in _runs_by_curve(table, cells, records).items()
         },
     }
 
@@ -107,21 +106,31 @@ def errors_of(measured: dict[str, Any]) -> list[str]:
     )
 
 
-def _many(table: Table) -> bool:
-    """Whether the columns of a table are different runs."""
-    first = [c for c in table.cells if c.row == table.rows[0] and not c.mean_of]
-    return len({cell.config for cell in first}) > 1
-
-
-def _shown(table: Table, cells: dict, runs: dict[str, Runs]) -> list[Cell]:
-    """The first column that has been run, or the first."""
-    there = [
-        cell.column
-        for cell in table.cells
-        if not cell.mean_of and runs[cells[cell.row, cell.column]["run"]].seeds
-    ]
-    column = min(there or table.columns, key=table.columns.index)
-    return [cell for cell in table.cells if cell.column == column]
+def _runs_by_curve(
+    table: Table, cells: dict, records: dict[str, dict[int, Record]]
+) -> dict[str, str]:
+    """A run's name by its curve's: the row, and the column where a row has several. Of
+    more than can be told apart, those of the column that has been run most."""
+    runs: dict[str, dict[str, str]] = {}  # rows and names by column
+    seen = set()
+    for cell in table.cells:
+        run = cells[cell.row, cell.column].get("run")
+        if run is not None and (cell.row, run) not in seen:
+            seen.add((cell.row, run))
+            runs.setdefault(cell.column, {})[cell.row] = run
+    several = len(runs) > 1
+    if len(seen) > MOST_CURVES:
+        finished = {
+            column: sum(bool(records[run]) for run in rows.values())
+            for column, rows in runs.items()
+        }
+        run_most = max(finished, key=finished.__getitem__)
+        runs = {run_most: runs[run_most]}
+    return {
+        f"{row} {column}" if several else row: run
+        for column, rows in runs.items()
+        for row, run in rows.items()
+    }
 
 
 def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:

@@ -250,6 +250,32 @@ def test_curves_of_what_the_table_names(tmp_path):
     }
 
 
+@pytest.mark.parametrize("systems", [["t1", "t2"], ["t2", "t2"]])
+def test_each_run_of_a_row_has_its_curve(tmp_path, systems):
+    """Named by its column where a row has several runs, by its row alone otherwise."""
+    table = {
+        "title": "Mine",
+        "curve": "valid_loss",
+        "columns": {
+            name: {"config": "blm", "system": system, "metric": "valid_loss"}
+            for name, system in zip("ab", systems, strict=True)
+        },
+        "rows": {"mine": {}},
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(table))
+    for system in systems:
+        run = tmp_path / "runs" / "smoke" / f"blm_{system}" / "seed1"
+        if not run.exists():
+            finished_run(run, CONFIGURATION, 7.0)
+    options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
+    assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
+    curves = json.loads((tmp_path / "out/smoke/mine.json").read_text())["curves"]
+    one = systems[0] == systems[1]
+    assert list(curves) == (["mine"] if one else ["mine a", "mine b"])
+    assert all(curve["valid_loss"] == [12.0, 7.0, 8.0] for curve in curves.values())
+
+
 def test_memory_of_a_gpu_is_what_was_least_free(tmp_path):
     finished_run(tmp_path / "run", CONFIGURATION, 7.0)
     log = tmp_path / "run" / "train.log"
