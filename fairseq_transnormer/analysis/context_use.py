@@ -15,17 +15,22 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..argument_types import positive_integer
+from ..argument_types import number_between, positive_integer
 from ..checkpoints.identity import weights_fingerprint
 from ..subcommands import command_parser
 from .figures import named_paths
-from .trained_models import after_begin, load_trained_model, read_blocks
+from .trained_models import (
+    after_begin,
+    load_trained_model,
+    read_blocks,
+    trained_mask_share,
+)
 
 TOKENS_AT_ONCE = 4096
 
 
 def perplexities(
-    model: nn.Module, text: Tensor, lengths: list[int], mask_share: float = 0.15
+    model: nn.Module, text: Tensor, lengths: list[int], mask_share: float | None = None
 ) -> dict[int, float]:
     """Perplexity of one set of tokens, by the length of the blocks they stand in.
 
@@ -38,7 +43,7 @@ def perplexities(
         model: fairseq's, with its dictionary; causal if it has a ``decoder``.
         text: token ids, int64 (N,).
         lengths: of the blocks; each divides N, and the shortest all others.
-        mask_share: of a masked model's tokens.
+        mask_share: of a masked model's tokens; a causal one needs none.
 
     Raises:
         ValueError: a length does not fit.
@@ -55,6 +60,8 @@ def perplexities(
     if causal:
         predicted = place > 0
     else:
+        if mask_share is None:
+            raise ValueError("mask_share is needed for a masked model; allowed: 0 to 1")
         drawn = torch.rand(len(text), generator=torch.Generator().manual_seed(0))
         predicted = (drawn < mask_share) & (place < shortest - 1)
         if not predicted.any():
@@ -104,18 +111,24 @@ def main(argv: list[str] | None = None) -> int:
         help="the first ones (102400)",
     )
     parser.add_argument(
-        "--mask-share", type=float, default=0.15, help="of a masked model (0.15)"
+        "--mask-share",
+        type=number_between(0, 1),
+        help="of the tokens, for masked models (that of their training)",
     )
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     options = parser.parse_args(argv)
     logging.disable(logging.INFO)
     record = {"split": options.split, "tokens": options.tokens}
-    record |= {"mask_share": options.mask_share, "perplexity": {}, "weights": {}}
     try:
         text = read_blocks(options.data, options.split, 1, options.tokens).flatten()
-        for name, path in named_paths(options.checkpoints).items():
+        paths = named_paths(options.checkpoints)
+        share = options.mask_share
+        if share is None:
+            share = trained_mask_share(paths.values())
+        record |= {"mask_share": share, "perplexity": {}, "weights": {}}
+        for name, path in paths.items():
             model = load_trained_model(path, options.data)
-            found = perplexities(model, text, options.lengths, options.mask_share)
+            found = perplexities(model, text, options.lengths, share)
             record["perplexity"][name] = found
             record["weights"][name] = weights_fingerprint(path)
             figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())

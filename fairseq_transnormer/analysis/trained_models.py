@@ -5,12 +5,13 @@ fairseq is imported where it is needed: the commands' ``--help`` does without it
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.safe_loading import CheckpointError
+from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
 
 
 def load_trained_model(path: Path, data: Path) -> nn.Module:
@@ -41,6 +42,28 @@ def load_trained_model(path: Path, data: Path) -> nn.Module:
             f"{path}: cannot be loaded with the dictionary of {data} ({reason})"
         ) from error
     return models[0].float().eval()
+
+
+def trained_mask_share(paths: Iterable[Path]) -> float | None:
+    """The share of tokens that the masked models among checkpoints learnt to tell,
+    ``task.mask_prob``; None where there is no masked model.
+
+    Raises:
+        ValueError: they learnt with different shares, or a file is no checkpoint.
+    """
+    shares = {}
+    for path in paths:
+        settings = read_checkpoint(path, mmap=True, compare_sums=False).get("cfg")
+        task = settings.get("task") if isinstance(settings, Mapping) else None
+        share = task.get("mask_prob") if isinstance(task, Mapping) else None
+        if share is not None:
+            shares[path] = float(share)
+    if len(set(shares.values())) > 1:
+        each = ", ".join(f"{path}: {share}" for path, share in shares.items())
+        raise ValueError(
+            f"trained with different shares of masked tokens ({each}); set --mask-share"
+        )
+    return next(iter(shares.values()), None)
 
 
 def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:

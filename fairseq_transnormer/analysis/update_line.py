@@ -28,7 +28,7 @@ from ..modules.registry import ATTENTIONS
 from ..subcommands import command_parser
 from .context_use import perplexities
 from .figures import pyplot, save
-from .trained_models import load_trained_model, read_blocks, run_on
+from .trained_models import load_trained_model, read_blocks, run_on, trained_mask_share
 
 # parts of a model, by its parameters' names, those of fairseq's own models too
 PARTS = {
@@ -155,8 +155,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--split", default="train", help="that the loss is of (train)")
     add("--blocks", type=positive_integer, default=4, help="of its text (4)")
     add("--length", type=positive_integer, default=512, help="tokens of one (512)")
-    help_text = "share of the tokens that a masked model is to tell (0.15)"
-    add("--mask-share", type=number_between(0, 1), default=0.15, help=help_text)
+    help_text = "of the tokens, for masked models (that of their training)"
+    add("--mask-share", type=number_between(0, 1), help=help_text)
     add(
         "--fractions",
         type=float,
@@ -176,11 +176,13 @@ def main(argv: list[str] | None = None) -> int:
         before = load_trained_model(options.before, options.data).state_dict()
         _check_same(options, before, after)
 
+        length, share = options.length, options.mask_share
+        if share is None:
+            share = trained_mask_share([options.before, options.after])
+
         def loss(each: nn.Module) -> float:
-            share, length = options.mask_share, options.length
-            return math.log2(
-                perplexities(each, text.flatten(), [length], share)[length]
-            )
+            found = perplexities(each, text.flatten(), [length], share)
+            return math.log2(found[length])
 
         along = loss_along(model, before, after, options.fractions, loss)
         parts = loss_of_parts(model, before, after, loss)
@@ -192,7 +194,7 @@ def main(argv: list[str] | None = None) -> int:
         "split": options.split,
         "blocks": options.blocks,
         "length": options.length,
-        "mask_share": options.mask_share,
+        "mask_share": share,
         "bits_a_token": along,
         "one_part_moved": parts,
         "likeness_before": alike,

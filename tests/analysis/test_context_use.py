@@ -10,6 +10,7 @@ from torch import nn
 
 from fairseq_transnormer.analysis import context_use
 from fairseq_transnormer.analysis.context_use import perplexities
+from fairseq_transnormer.analysis.trained_models import trained_mask_share
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
@@ -91,6 +92,7 @@ def test_a_masked_model_predicts_the_same_tokens(monkeypatch):
         ([32, 48], 0.5, ["length 48", "divisors", 96, "multiples", 32]),
         ([1], 0.5, ["length 1", "divisors", 96, "from 2"]),
         ([8], 0.0, ["mask_share 0.0", 96, "larger"]),
+        ([8], None, ["mask_share", "masked model", "0 to 1"]),
     ],
 )
 def test_what_does_not_fit(lengths, share, parts):
@@ -114,7 +116,23 @@ def test_command(tmp_path, monkeypatch, capsys):
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(found["perplexity"]["T2"]) == {"8", "64"}
     assert found["weights"] == {"T2": weights_fingerprint(path)}
+    assert found["mask_share"] is None
     monkeypatch.undo()
     none = tmp_path / "none"
     command = ["T2=none.pt", "--data", none]
     command_refuses(context_use.main, command, capsys, none, "dict.txt")
+
+
+def test_the_share_of_masks_is_that_of_the_training(tmp_path):
+    paths = {}
+    for name, task in (
+        ("causal", {"tokens_per_sample": 8}),
+        ("masked", {"mask_prob": 0.4}),
+        ("another", {"mask_prob": 0.15}),
+    ):
+        paths[name] = tmp_path / f"{name}.pt"
+        torch.save({"cfg": {"task": task}}, paths[name])
+    assert trained_mask_share([paths["causal"]]) is None
+    assert trained_mask_share([paths["causal"], paths["masked"]]) == 0.4
+    with refuses(ValueError, paths["masked"], 0.4, 0.15, "--mask-share"):
+        trained_mask_share(paths.values())
