@@ -5,7 +5,8 @@
 A language model is at the unigram's perplexity as long as it looks at nothing, and a
 causal one at the bigram's as long as it looks at the current token alone, which it can
 do without any attention. Models that stand there have not begun to use their attention,
-and their order says nothing about it.
+and their order says nothing about it. A masked model is shown some of the tokens that
+it is asked for, right or wrong: "masked" looks at that one token.
 """
 
 import json
@@ -53,6 +54,47 @@ def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float
     }
 
 
+def masked_baseline(
+    train: np.ndarray,
+    text: np.ndarray,
+    size: int,
+    leave_unmasked_prob: float = 0.1,
+    random_token_prob: float = 0.1,
+) -> float:
+    """Perplexity of the best rule of a masked model that looks at no other place.
+
+    Of what fairseq's ``masked_lm`` asks for, a share u is shown as it is and a share r
+    as one of K symbols, drawn evenly; the rest as ``<mask>``. Where that is v,
+    P(b | v) = (u p(v) [b = v] + r p(b) / K) / (u p(v) + r / K), and p(b) at ``<mask>``,
+    with the unigram of ``baselines``; special symbols are never drawn.
+    Which share is asked for makes no difference.
+
+    Args:
+        train: token ids, (N,).
+        text: token ids, (M,); what is expected of all of them.
+        size: of the dictionary, without ``<mask>``.
+        leave_unmasked_prob: u.
+        random_token_prob: r, above 0.
+
+    Returns:
+        per token.
+    """
+    special = 4  # <s>, <pad>, </s>, <unk> are never drawn
+    drawn = size - special + 1  # <mask> is, too
+    single = (np.bincount(train, minlength=size) + 0.5) / (len(train) + size / 2)
+    chance = random_token_prob / drawn
+    drawn_as = np.where(np.arange(size) < special, 0, chance)
+    shown = leave_unmasked_prob * single + drawn_as
+    of_itself = -np.log((leave_unmasked_prob + drawn_as) * single / shown)
+    # the sum over all symbols that may be drawn, but for <mask>, in place of a token
+    wrong = np.log(shown[special:]).sum() - (drawn - 1) * np.log(chance * single)
+    wrong[special:] += of_itself[special:]
+    wrong[special:] += np.log(chance * single[special:] / shown[special:])
+    masked = 1 - leave_unmasked_prob - random_token_prob + chance
+    nats = -masked * np.log(single) + leave_unmasked_prob * of_itself
+    return float(np.exp((nats + chance * wrong)[text].mean()))
+
+
 def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
     """All ids of a split of binarised text, int64 (N,), and the dictionary's size.
 
@@ -94,6 +136,7 @@ def main(argv: list[str] | None = None) -> int:
         text, _ = token_ids(options.data, options.split)
         train, text = train[: options.train_tokens], text[: options.tokens]
         found = baselines(train, text, size)
+        found["masked"] = masked_baseline(train, text, size)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     record = found | {

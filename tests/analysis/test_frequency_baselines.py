@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from fairseq_transnormer.analysis import frequency_baselines
-from fairseq_transnormer.analysis.frequency_baselines import baselines, token_ids
+from fairseq_transnormer.analysis.frequency_baselines import (
+    baselines,
+    masked_baseline,
+    token_ids,
+)
 from tests.messages import command_refuses
 
 from ..tiny_data import write_tiny_data
@@ -36,6 +40,27 @@ def test_probabilities_sum_to_one():
     assert found["bigram"] == pytest.approx(1 / ((30 + 5 / 7) / 35), rel=0.02)
 
 
+def test_the_masked_rule_is_that_of_counting_all_that_may_be_shown():
+    """Bayes' rule over every token and everything it may be shown as; <mask> last."""
+    numbers = np.random.default_rng(3)
+    train, text, size = numbers.integers(2, 9, 300), numbers.integers(2, 10, 40), 10
+    keep, change = 0.1, 0.2
+    prior = (np.bincount(train, minlength=size) + 0.5) / (len(train) + size / 2)
+    shown = np.zeros((size, size + 1))  # of each token, as what it is shown
+    shown[:, size] = 1 - keep - change
+    shown[range(size), range(size)] = keep
+    shown[:, 4:] += change / (size + 1 - 4)
+    assert shown.sum(1) == pytest.approx(np.ones(size))
+    together = prior[:, None] * shown
+    posterior = together / together.sum(0)
+    nats = -(shown * np.log(np.where(shown > 0, posterior, 1))).sum(1)
+    found = masked_baseline(train, text, size, keep, change)
+    assert found == pytest.approx(np.exp(nats[text].mean()), rel=1e-12)
+    nearly = masked_baseline(train, text, size, 1e-9, 1e-9)
+    of_all = np.exp(-np.log(prior[text]).mean())
+    assert nearly == pytest.approx(of_all, rel=1e-6)
+
+
 def test_command_reads_binarised_text(tmp_path, capsys):
     data = write_tiny_data(tmp_path / "data")
     ids, size = token_ids(data, "valid")
@@ -45,7 +70,7 @@ def test_command_reads_binarised_text(tmp_path, capsys):
     record = json.loads(target.read_text())
     assert record["tokens"] == len(ids)
     # words are drawn evenly: neither knows more than where a line of 20 ends
-    assert 50 < record["unigram"] < 64
+    assert 50 < record["unigram"] < 64 and record["masked"] < record["unigram"]
     assert f"{record['bigram']:.2f}" in capsys.readouterr().out
 
 
