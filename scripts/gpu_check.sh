@@ -6,6 +6,12 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
-command -v "$python" >/dev/null || python=$(command -v python || command -v python3)
+if ! command -v "$python" >/dev/null; then
+    if [ -n "${PYTHON:-}" ]; then
+        echo "gpu_check.sh: PYTHON=$PYTHON does not run; allowed: a Python with torch" >&2
+        exit 2
+    fi
+    python=$(command -v python || command -v python3)
+fi
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 exec "$python" -m benchmarks gpu_check "$@"

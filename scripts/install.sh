@@ -11,7 +11,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${1:-$root/.venv}
 python=${PYTHON:-python3}
 
-version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || {
+asks='import sys; print("%d.%d" % sys.version_info[:2])'
+version=$("$python" -c "$asks") || {
     echo "install.sh: '$python' does not run; set PYTHON to Python 3.11 or 3.12" >&2
     exit 2
 }
@@ -23,6 +24,16 @@ case $version in
         exit 2
         ;;
 esac
+
+# python3 may be any; what was asked for by name is not to be another
+if [ -n "${PYTHON:-}" ] && [ -x "$venv/bin/python" ]; then
+    there=$("$venv/bin/python" -c "$asks") || there="one that does not run"
+    if [ "$there" != "$version" ]; then
+        echo "install.sh: PYTHON=$python is Python $version, $venv has $there;" \
+            "remove $venv, or give another folder" >&2
+        exit 2
+    fi
+fi
 
 stamp=$venv/.fairseq_transnormer_installed
 wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$0" | cksum)

@@ -212,6 +212,18 @@ def test_without_a_gpu_nothing_is_measured(tmp_path):
     assert summary["measured"] is False and "no CUDA device" in summary["reason"]
 
 
+def test_a_python_that_does_not_run(tmp_path):
+    python = tmp_path / "none"
+    done = subprocess.run(
+        ["bash", ROOT / "scripts" / "gpu_check.sh", "--out", tmp_path / "results"],
+        env=os.environ | {"PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert lines_naming(done.stderr, "PYTHON", "does not run", python)
+
+
 def test_wrong_usage(tmp_path, capsys):
     (tmp_path / "old.json").touch()
     for arguments, parts in (

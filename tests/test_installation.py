@@ -11,6 +11,7 @@ import zipfile
 import pytest
 from setuptools import find_packages
 
+from tests.messages import assert_names
 from tests.paths import ROOT, SCRIPTS
 from tests.tiny_data import write_tiny_data
 
@@ -19,7 +20,7 @@ PACKAGES = ("fairseq_transnormer", "data_prep")
 PYTHON = """#!/bin/sh
 echo "$@" >>{asked}
 case "$*" in
-    *version_info*) echo 3.11 ;;
+    *version_info*) echo {version} ;;
     "-m venv "*) mkdir -p "$3/bin" && cp {python} "$3/bin/python" ;;
     *"import torchaudio"*) exit {status} ;;
 esac
@@ -30,15 +31,18 @@ esac
 def install(tmp_path):
     """Runs the script; returns what it asked Python for."""
 
-    def run(torchaudio_loads: bool) -> list[str]:
-        asked, python = tmp_path / "asked", tmp_path / "python"
-        status = 0 if torchaudio_loads else 1
-        python.write_text(PYTHON.format(asked=asked, python=python, status=status))
+    def run(torchaudio_loads: bool, version: str = "3.11") -> list[str]:
+        asked, python = tmp_path / "asked", tmp_path / f"python{version}"
+        values = {"asked": asked, "python": python, "version": version}
+        values["status"] = 0 if torchaudio_loads else 1
+        python.write_text(PYTHON.format(**values))
         python.chmod(0o755)
         asked.unlink(missing_ok=True)
         environment = os.environ | {"PYTHON": str(python)}
         script = ["bash", SCRIPTS / "install.sh", tmp_path / "venv"]
-        subprocess.run(script, env=environment, check=True)
+        subprocess.run(
+            script, env=environment, check=True, stderr=subprocess.PIPE, text=True
+        )
         return asked.read_text().splitlines()
 
     return run
@@ -100,6 +104,14 @@ def test_a_torchaudio_that_cannot_be_loaded_is_removed(install):
     assert "pip uninstall" in asked[-1]
     again = install(torchaudio_loads=False)
     assert not any("pip" in line for line in again)
+
+
+def test_another_python_than_the_folder_has_is_refused(install, tmp_path):
+    install(torchaudio_loads=True)
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        install(torchaudio_loads=True, version="3.12")
+    assert caught.value.returncode == 2
+    assert_names(caught.value.stderr, "PYTHON", "3.12", "3.11", tmp_path / "venv")
 
 
 def test_a_torchaudio_that_can_be_loaded_stays(install):
