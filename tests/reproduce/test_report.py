@@ -250,9 +250,19 @@ def test_curves_of_what_the_table_names(tmp_path):
     }
 
 
-@pytest.mark.parametrize("systems", [["t1", "t2"], ["t2", "t2"]])
-def test_each_run_of_a_row_has_its_curve(tmp_path, systems):
+@pytest.mark.parametrize(
+    ("systems", "run", "most", "names"),
+    [
+        (["t1", "t2"], ["t1", "t2"], 20, ["mine a", "mine b"]),
+        (["t2", "t2"], ["t2"], 20, ["mine"]),
+        (["t1", "t2"], ["t2"], 1, ["mine b"]),  # the column that has been run most
+    ],
+)
+def test_each_run_of_a_row_has_its_curve(
+    tmp_path, monkeypatch, systems, run, most, names
+):
     """Named by its column where a row has several runs, by its row alone otherwise."""
+    monkeypatch.setattr("fairseq_transnormer.reproduce.results.MOST_CURVES", most)
     table = {
         "title": "Mine",
         "curve": "valid_loss",
@@ -264,15 +274,13 @@ def test_each_run_of_a_row_has_its_curve(tmp_path, systems):
     }
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(table))
-    for system in systems:
-        run = tmp_path / "runs" / "smoke" / f"blm_{system}" / "seed1"
-        if not run.exists():
-            finished_run(run, CONFIGURATION, 7.0)
+    for system in run:
+        folder = tmp_path / "runs" / "smoke" / f"blm_{system}" / "seed1"
+        finished_run(folder, CONFIGURATION, 7.0)
     options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
     assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
     curves = json.loads((tmp_path / "out/smoke/mine.json").read_text())["curves"]
-    one = systems[0] == systems[1]
-    assert list(curves) == (["mine"] if one else ["mine a", "mine b"])
+    assert list(curves) == names
     assert all(curve["valid_loss"] == [12.0, 7.0, 8.0] for curve in curves.values())
 
 
