@@ -51,6 +51,7 @@ TASK_KINDS = {
     "sequences_per_device": POSITIVE,
     "width": ABOVE_0,
     "scaled": list_of(TEXT),
+    "factors": mapping_of(ABOVE_0),
     "most_devices": POSITIVE,
     "overrides": OVERRIDES,
     "prepare": _COMMANDS,
@@ -69,6 +70,7 @@ class TaskPreset:
         sequences_per_device: at most, at once.
         width: factor of the ``scaled`` fields.
         scaled: these fields, instead of the preset's.
+        factors: other fields of models -> the factor of each.
         most_devices: of one run, however many GPUs it is given.
         overrides: key -> value.
         prepare: commands that make the data, after those of the preset.
@@ -80,6 +82,7 @@ class TaskPreset:
     sequences_per_update: int | None = None
     width: float = 1.0
     scaled: list[str] | None = None
+    factors: dict[str, float] = field(default_factory=dict)
     most_devices: int | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     prepare: list[list[str]] = field(default_factory=list)
@@ -158,7 +161,7 @@ class Preset:
     def scale(
         self, model: dict[str, Any], task: str, given: Collection[str] = ()
     ) -> None:
-        """Multiply the widths in a model's configuration, rounding down, 1 at least.
+        """Multiply the sizes in a model's configuration, rounding down, 1 at least.
 
         Args:
             model: its configuration, which is changed.
@@ -167,9 +170,10 @@ class Preset:
         """
         of_task = self.task(task)
         scaled = self.scaled if of_task.scaled is None else of_task.scaled
-        for name in scaled if of_task.width != 1 else ():
-            if name in model and f"model.{name}" not in given:
-                model[name] = max(1, int(model[name] * of_task.width))
+        factors = dict.fromkeys(scaled, of_task.width) | of_task.factors
+        for name, factor in factors.items():
+            if factor != 1 and name in model and f"model.{name}" not in given:
+                model[name] = max(1, int(model[name] * factor))
 
 
 def load_preset(configs: Path, name: str) -> Preset:

@@ -1,16 +1,21 @@
-"""Reformer: attention among tokens that are hashed alike (Kitaev et al., 2020)."""
+"""Reformer: attention among tokens that are hashed alike (Kitaev et al., 2020).
+
+Letters: B batch, N length, H heads, R rounds of hashing, D head width, W chunk size, S
+slots, a multiple of W, in which the tokens of a round are laid.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...ops.attention_inputs import real_lengths
+from ...ops import KeyValueState
+from ...ops.attention_inputs import real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ...ops.block_states import pad_slots, tiles
-from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
+from ...ops.block_states import tiles
+from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..float32 import Float32Module
 from ..options import described
 from ..registry import register_attention
@@ -24,12 +29,15 @@ class ReformerOptions:
     """What can be configured of Reformer alone."""
 
     reformer_chunk_size: int = described(
-        64, "Reformer: tokens of a chunk of the sorted row", at_least=1
+        64,
+        "Reformer: tokens of a chunk of the sorted row; in a causal model, of a bucket",
+        at_least=1,
     )
     reformer_hashes: int = described(2, "Reformer: rounds of hashing", at_least=1)
     reformer_buckets: int = described(
         128,
-        "Reformer: most buckets of a row, an even number; short rows have fewer",
+        "Reformer: buckets, an even number; in an encoder the most of a row, of which "
+        "short ones have fewer",
         at_least=2,
     )
 
@@ -72,25 +80,45 @@ class Rotations(Float32Module):
         return both.masked_fill(unused, -torch.inf).argmax(-1)
 
 
+class Layout(NamedTuple):
+    """How the tokens of each head and round lie in chunks.
+
+    place: the slot of each token, int64 (B, H, R, N).
+    label: int64 (B, H, R, S), or (B, 1, 1, S) for all; a token sees slots of its own
+        label, in its chunk and in the one before.
+    """
+
+    place: Tensor
+    label: Tensor
+
+
 @register_attention("reformer", ReformerOptions)
-class ReformerAttention(EncoderAttention):
+class ReformerAttention(Attention):
     """softmax over q_i . q_j / |q_j|, j in the chunk of i and in the one before it.
 
-    Chunks are those of the row's tokens in the order of their buckets and, inside a
-    bucket, of the text. A token sees itself only where it sees no other. The rounds of
-    hashing are weighed by their sums of exp(score). Queries are the keys: there is no
-    projection of keys. A row of n tokens uses the largest power of two of buckets that
-    is at most 2 n / chunk size, but at least 2 and at most ``buckets``. Time grows as
-    n log n, memory with n.
+    A token sees itself only where it sees no other. The rounds of hashing are weighed
+    by their sums of exp(score). Queries are the keys: there is no projection of keys.
+    Time grows as n log n, memory with n.
+
+    In an encoder chunks are those of the row's tokens in the order of their buckets
+    and, inside a bucket, of the text. A row of n tokens uses the largest power of two
+    of buckets that is at most 2 n / chunk size, but at least 2 and at most ``buckets``.
+
+    In a causal model chunks are those of a bucket's tokens in the order of the text,
+    and i sees j < i of its own bucket: what it sees follows from the tokens before it
+    alone. Across buckets, where a chunk begins would follow from tokens to come. All
+    of the buckets are used, whatever the length. The state keeps everything seen.
 
     Args:
-        embed_dim, num_heads, causal: see ``EncoderAttention``.
+        embed_dim, num_heads, causal: see ``Attention``.
         chunk_size, hashes, buckets: see ``ReformerOptions``.
         dropout: probability with which an attention weight is dropped in training.
 
     Raises:
-        ValueError: an odd number of buckets.
+        ValueError: an odd number of buckets; (in forward) a state, not causal.
     """
+
+    constant_state = False
 
     def __init__(
         self,
@@ -109,7 +137,7 @@ class ReformerAttention(EncoderAttention):
         self.k_proj = self.q_proj
         self.rotations = Rotations(hashes, num_heads, self.head_dim, buckets)
         self.chunk_size, self.dropout = chunk_size, dropout
-        self.pairs = [2**i for i in range((buckets // 2).bit_length())]
+        self.buckets = buckets
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 
     @classmethod
@@ -124,24 +152,48 @@ class ReformerAttention(EncoderAttention):
             dropout=config.attention_dropout,
         )
 
-    def encode(
-        self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
-    ) -> Tensor:
-        lengths = real_lengths(query, pads)
-        order = self._order(query.detach(), lengths, pads)
-        rounds = order.shape[2]
-        query, value = (
-            x.transpose(1, 2)
-            .unsqueeze(2)
-            .expand(-1, -1, rounds, -1, -1)
-            .gather(3, order[..., None].expand(*order.shape, self.head_dim))
-            for x in (query, value)
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Tensor,
+        key_padding_mask: Tensor | None,
+        state: KeyValueState | None,
+        return_state: bool,
+    ) -> tuple[Tensor, KeyValueState | None]:
+        needs_state = state is not None or return_state
+        if needs_state and not self.causal:
+            raise ValueError(
+                f"{type(self).__name__} with a state; allowed: states in causal models "
+                "only"
+            )
+        query, value = zero_pads(query, value, key_padding_mask)
+        if not needs_state:
+            return self._output(query, value, key_padding_mask), None
+        added = query.shape[1]
+        before = None if state is None else state.length
+        length = real_lengths(query, key_padding_mask, before)
+        seen = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
+        if key_padding_mask is not None:
+            seen = ~key_padding_mask
+        if state is not None:
+            query = torch.cat((state.key, query), 1)
+            value = torch.cat((state.value, value), 1)
+            seen = torch.cat((state.seen, seen), 1)
+        output = self._output(query, value, ~seen)[:, -added:]
+        return output, KeyValueState(query, value, seen, length)
+
+    def _output(self, query: Tensor, value: Tensor, pads: Tensor | None) -> Tensor:
+        """(B, N, H, D) each, zero at pads -> (B, N, H D)."""
+        lay_out = self._inside_buckets if self.causal else self._over_buckets
+        layout = lay_out(query.detach(), pads)
+        output, total = self._in_chunks(
+            self._in_slots(query, layout), self._in_slots(value, layout), layout.label
         )
-        output, total = self._in_chunks(query, value, lengths)
-        back = order.argsort(-1)
-        share = total.gather(3, back).softmax(2)[..., None]
-        output = output.gather(3, back[..., None].expand_as(output))
-        return (share * output).sum(2).to(value.dtype).transpose(1, 2)
+        share = total.gather(3, layout.place).softmax(2)[..., None]
+        output = output.gather(3, self._index(layout))
+        return (share * output).sum(2).to(value.dtype).transpose(1, 2).flatten(2)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         if self.merged is not None:
@@ -156,51 +208,86 @@ class ReformerAttention(EncoderAttention):
     def projections(self) -> tuple[nn.Linear, ...]:
         return self.q_proj, self.v_proj
 
-    def _order(self, query: Tensor, lengths: Tensor, pads: Tensor | None) -> Tensor:
-        """Tokens sorted by buckets, pads after them: (B, H, rounds, N) int64."""
-        known = torch.tensor(self.pairs, device=query.device)
+    def _over_buckets(self, query: Tensor, pads: Tensor | None) -> Layout:
+        """The tokens sorted by buckets, pads after them."""
+        lengths = real_lengths(query, pads)
+        known = 2 ** torch.arange((self.buckets // 2).bit_length(), device=query.device)
         chunks = lengths // self.chunk_size
         pairs = known[(chunks[:, None] >= known).sum(-1).sub(1).clamp(min=0)]
         bucket = self.rotations(query, pairs)
         if pads is not None:
-            bucket = bucket.masked_fill(
-                pads[:, None, None], torch.iinfo(bucket.dtype).max
-            )
-        return bucket.sort(dim=-1, stable=True).indices
+            bucket = bucket.masked_fill(pads[:, None, None], self.buckets)
+        place = bucket.sort(dim=-1, stable=True).indices.argsort(-1)
+        slots = -(-query.shape[1] // self.chunk_size) * self.chunk_size
+        slot = torch.arange(slots, device=query.device)
+        return Layout(place, (slot < lengths[:, None]).long()[:, None, None])
+
+    def _inside_buckets(self, query: Tensor, pads: Tensor | None) -> Layout:
+        """Each bucket's tokens from a chunk's start on; pads have one of theirs."""
+        size, length = self.chunk_size, query.shape[1]
+        pairs = torch.full(query.shape[:1], self.buckets // 2, device=query.device)
+        bucket = self.rotations(query, pairs)
+        if pads is not None:
+            bucket = bucket.masked_fill(pads[:, None, None], self.buckets)
+        ordered, order = bucket.sort(dim=-1, stable=True)
+        count = bucket.new_zeros(*bucket.shape[:-1], self.buckets + 1)
+        count = count.scatter_add(-1, bucket, torch.ones_like(bucket))
+        chunks = -(-count // size)
+        # where a bucket begins: in the order, and in the slots
+        in_order = count.cumsum(-1) - count
+        in_slots = (chunks.cumsum(-1) - chunks) * size
+        slot = torch.arange(length, device=query.device)
+        slot = slot + (in_slots - in_order).gather(-1, ordered)
+        place = torch.empty_like(order).scatter(-1, order, slot)
+        slots = (length // size + min(self.buckets + 1, length)) * size
+        label = bucket.new_zeros(*bucket.shape[:-1], slots)
+        return Layout(place, label.scatter(-1, place, bucket + 1))
+
+    def _in_slots(self, x: Tensor, layout: Layout) -> Tensor:
+        """(B, N, H, D) -> (B, H, R, S, D), zeros where no token lies."""
+        index = self._index(layout)
+        x = x.transpose(1, 2).unsqueeze(2).expand_as(index)
+        shape = *index.shape[:3], layout.label.shape[-1], self.head_dim
+        return x.new_zeros(shape).scatter(3, index, x)
+
+    def _index(self, layout: Layout) -> Tensor:
+        """Each token's slot for each number in it, (B, H, R, N, D)."""
+        return layout.place[..., None].expand(*layout.place.shape, self.head_dim)
 
     def _in_chunks(
-        self, query: Tensor, value: Tensor, lengths: Tensor
+        self, query: Tensor, value: Tensor, label: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Outputs of sorted (B, H, R, N, D), and logarithms of sums, (B, H, R, N)."""
-        *batch, length, _ = query.shape
+        """Outputs of (B, H, R, S, D), and logarithms of sums, (B, H, R, S)."""
+        *batch, slots, _ = query.shape
         size = self.chunk_size
-        query, value = (x.flatten(0, 2) for x in (query, value))
         precise = query.to(accumulation_dtype(query.dtype))
         key = F.normalize(precise, dim=-1, eps=1e-6).to(query.dtype)
-        query = pad_slots(query, size).unflatten(1, (-1, size))
-        key, value = (tiles(x, size, size, 0) for x in (key, value))
+        key, value = (tiles(x.flatten(0, 2), size, size, 0) for x in (key, value))
         # scores: B, H R, tiles, chunk, 2 chunks
-        scores = (query @ key.transpose(-1, -2)).unflatten(
-            0, (batch[0], batch[1] * batch[2])
-        )
+        scores = query.flatten(0, 2).unflatten(1, (-1, size)) @ key.transpose(-1, -2)
+        scores = scores.unflatten(0, (batch[0], batch[1] * batch[2]))
         scores = scores.to(accumulation_dtype(scores.dtype))
         place = torch.arange(2 * size, device=query.device) - size
-        itself = place == torch.arange(size, device=query.device)[:, None]
-        place = (
-            place + size * torch.arange(query.shape[1], device=query.device)[:, None]
-        )
-        outside = (place < 0) | (place >= lengths[:, None, None])
-        scores = scores.masked_fill(itself, SELF_SCORE)
+        itself = torch.arange(size, device=query.device)[:, None]
+        scores = scores.masked_fill(place == itself, SELF_SCORE)
         scores = scores.masked_fill(
-            outside[:, None, :, None], torch.finfo(scores.dtype).min
+            self._hidden(label, place > itself), torch.finfo(scores.dtype).min
         )
         total = scores.logsumexp(-1, keepdim=True)
-        # values outside are zero
+        # values in slots without a token are zero
         weights = F.dropout((scores - total).exp(), self.dropout, self.training)
         output = weights.flatten(0, 1).to(value.dtype) @ value
-        slots = query.shape[1] * size
-        output, total = (
-            x.reshape(*batch, slots, x.shape[-1])[..., :length, :]
-            for x in (output, total)
-        )
+        output, total = (x.reshape(*batch, slots, x.shape[-1]) for x in (output, total))
         return output, total.squeeze(-1)
+
+    def _hidden(self, label: Tensor, later: Tensor) -> Tensor:
+        """Keys that queries do not see, bool (B, H R or 1, tiles, W, 2 W)."""
+        size, (rows, heads, rounds, _) = self.chunk_size, label.shape
+        label = label.flatten(0, 2)
+        own = label.unflatten(1, (-1, size))[..., None]
+        # outside of the row there is no label
+        others = tiles(label + 1, size, size, 0)[:, :, None]
+        hidden = own + 1 != others
+        if self.causal:
+            hidden = hidden | later
+        return hidden.unflatten(0, (rows, heads * rounds))

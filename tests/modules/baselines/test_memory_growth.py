@@ -58,6 +58,13 @@ def test_encoders_are_linear(name):
     assert at_4096 <= 2 * 4096 * SCORES[name] < 2 * 4096**2 / 4
 
 
+def test_causal_reformer_is_linear_beside_the_buckets():
+    """Of each bucket a chunk may be empty but for one token; pads have one, too."""
+    for length in (1024, 4096):
+        tokens = length + 64 * (128 + 1)
+        assert largest("reformer", length, True) == 2 * tokens * SCORES["reformer"]
+
+
 def test_informer_grows_as_n_log_n():
     """A score for each query and sampled key, 16 ceil(ln 4096) of them."""
     assert largest("informer", 4096, False) == 2 * 4096 * 16 * 9

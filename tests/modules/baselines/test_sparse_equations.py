@@ -1,5 +1,6 @@
 """Informer, BigBird, Reformer: their papers' masks, naively in float64."""
 
+import itertools
 import math
 
 import pytest
@@ -92,7 +93,7 @@ def test_bigbirds_choices_repeat_after_those_that_are_drawn():
 def reformer_order(layer, q, length):
     """Tokens of one head and round after another, sorted by h(x) = argmax [xR; -xR]."""
     pairs = 1
-    while 2 * pairs <= min(length // layer.chunk_size, layer.pairs[-1]):
+    while 2 * pairs <= min(length // layer.chunk_size, layer.buckets // 2):
         pairs *= 2
     for r in range(len(layer.rotations.directions)):
         for h in range(HEADS):
@@ -129,6 +130,46 @@ def test_reformer(length, rounds):
                     numerator[h, i] += weight * v[h, j]
                     divisor[h, i] += weight
         assert length < 16 or len(used) > 2
+        return numerator / divisor[..., None]
+
+    check(layer, equation, length)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("length", [1, 4, 31, 60])
+@torch.no_grad()
+def test_causal_reformer(length, rounds):
+    """Token i sees the tokens before it of its own bucket, from the start of the chunk
+    before its own on, chunks counted inside the bucket."""
+    size, buckets = 4, 4
+    layer = build(
+        "reformer",
+        causal=True,
+        reformer_chunk_size=size,
+        reformer_hashes=rounds,
+        reformer_buckets=buckets,
+    )
+
+    def equation(q, k, v):
+        keys = q / q.norm(dim=-1, keepdim=True)
+        numerator, divisor = torch.zeros_like(v), torch.zeros_like(v[..., 0])
+        longest = 0
+        for r, h in itertools.product(range(rounds), range(HEADS)):
+            rotated = q[h] @ layer.rotations.directions[r, h]
+            bucket = torch.cat((rotated, -rotated), -1).argmax(-1).tolist()
+            members = [
+                [i for i in range(length) if bucket[i] == b] for b in range(buckets)
+            ]
+            longest = max(longest, *map(len, members))
+            for own in members:
+                for rank, i in enumerate(own):
+                    seen = own[max(rank // size - 1, 0) * size : rank]
+                    for j in seen or [i]:
+                        weight = (q[h, i] @ keys[h, j] - (0 if seen else 700)).exp()
+                        numerator[h, i] += weight * v[h, j]
+                        divisor[h, i] += weight
+        # some have a chunk that they do not see any more
+        assert length < 60 or longest > 2 * size
         return numerator / divisor[..., None]
 
     check(layer, equation, length)
