@@ -75,10 +75,13 @@ def test_every_row_composes_and_builds(cell, data):
     plan = job_of(cell).plan(cell, conditions(data))
     assert plan.configuration["model"]["_name"]
     assert METRICS.find(cell.metric)
+    preset = load_preset(CONFIGS, "smoke")
+    own = preset.task(cell.conditions).scaled if cell.conditions else None
+    scaled = preset.scaled if own is None else own
     for key, value in cell.overrides.items():
         name = key.removeprefix("model.")
         # a key without a dot chooses a file
-        if "." in key and name not in load_preset(CONFIGS, "smoke").scaled:
+        if "." in key and name not in scaled:
             assert get(plan.configuration, key) == value
 
 
@@ -142,16 +145,13 @@ def test_small_scales_every_width_alike_and_nothing_else(data):
 
 def test_a_table_may_have_conditions_of_its_own(data):
     """Those of "Transformers are RNNs", as far as the paper prints them."""
-    layers = {"Softmax": 4, "1+elu": 4, "NormAttention": 4, "TransNormer T2": 4}
-    plans = {
-        row: plan_of("copy_task", row, "test_loss", data, "paper") for row in layers
-    }
-    for row, plan in plans.items():
-        cfg = plan.configuration
+    rows = ("Softmax", "LSH-1", "LSH-4", "1+elu", "NormAttention", "TransNormer T2")
+    for row in rows:
+        cfg = plan_of("copy_task", row, "test_loss", data, "paper").configuration
         model = cfg["model"]
         kinds = model.get("attention_types", "softmax*4")
         counts = [int(n) for n in re.findall(r"\*(\d+)", kinds)]
-        assert sum(counts) == model.get("num_layers", 4) == layers[row]
+        assert sum(counts) == model.get("num_layers", 4) == 4
         assert (model["num_heads"], cfg["dataset"]["batch_size"]) == (8, 64)
         assert cfg["optimizer"]["_name"] == "radam"
         assert cfg["optimization"]["lr"] == cfg["lr_scheduler"]["lr"] == [1e-3]
@@ -175,6 +175,19 @@ def test_conditions_of_its_own_have_their_own_scaled_fields(data):
     assert (model["embed_dim"], model["ffn_dim"], model["block_size"]) == (64, 170, 16)
     plan = plan_of("table4", "TransNormer T2", "valid_ppl", data, "small")
     assert plan.configuration["model"]["block_size"] == 64
+
+
+@pytest.mark.parametrize(("row", "block_size"), [("32", 8), ("64", 16), ("128", 32)])
+def test_sizes_with_a_factor_of_their_own(data, row, block_size):
+    """Texts of 128 tokens for 512, and blocks likewise."""
+    plan = plan_of("table11", row, "T2", data, "medium")
+    assert plan.configuration["model"]["block_size"] == block_size
+    assert plan.configuration["model"]["embed_dim"] == 64
+    same = plan_of("table8", "6 / 6", "T2", data, "medium")
+    assert (plan.name == same.name) == (row == "64")
+    overrides = {"model.block_size": 5}
+    plan = plan_of("table8", "6 / 6", "T2", data, "medium", overrides=overrides)
+    assert plan.configuration["model"]["block_size"] == 5
 
 
 def test_only_the_missing_data_are_made(tmp_path, monkeypatch):
@@ -356,7 +369,7 @@ def test_runs_that_differ_from_the_presets_values_have_other_names(data):
         changed = replace(cell, overrides=cell.overrides | overrides)
         return job_of(cell).name(changed, conditions(data, "medium"))
 
-    rate, block = "optimization.lr", "model.block_size"
-    paper, of_preset = 64, load_preset(CONFIGS, "medium").task("masked_lm").overrides
-    assert name(**{block: of_preset[block]}) == name() != name(**{block: paper})
+    rate, warm_up = "optimization.lr", "lr_scheduler.warmup_updates"
+    paper, of_preset = 3000, load_preset(CONFIGS, "medium").task("masked_lm").overrides
+    assert name(**{warm_up: of_preset[warm_up]}) == name() != name(**{warm_up: paper})
     assert name(**{rate: [0.0005]}) == name() != name(**{rate: [0.001]})
