@@ -266,8 +266,8 @@ def _report(commands) -> None:
     source.add_argument(
         "--add",
         action="store_true",
-        help="keep what the reports in the folder of --out have of finished runs that "
-        "are not in --runs-dir, as those of another machine",
+        help="keep what the reports in the folder of --out, this table's and others', "
+        "have of finished runs that are not in --runs-dir, as those of another machine",
     )
 
 

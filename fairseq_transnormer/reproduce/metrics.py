@@ -79,6 +79,11 @@ class RunResults:
         """The log's records by kind; see ``analysis.training_log``."""
         return parse_training_log(self.log)
 
+    @property
+    def set_by_hand(self) -> dict[str, Any]:
+        """Values that a command changed, by --set and --data."""
+        return get(self.folder.description(), "origin.further_overrides") or {}
+
     @cached_property
     def selection(self) -> tuple[str, int]:
         """The metric that checkpoint_best.pt is chosen by, and 1 if more is better."""

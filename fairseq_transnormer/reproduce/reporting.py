@@ -15,7 +15,7 @@ from .markdown import overview, table_page
 from .plots import plot_bubbles, plot_columns, plot_sweep, plot_table
 from .presets import Preset
 from .results import measure
-from .run_records import recorded_runs, with_common
+from .run_records import recorded_runs, trainings_of, with_common
 from .runs import RunFolder
 from .tables import Table
 from .yaml_files import in_order
@@ -38,8 +38,8 @@ def write_report(
         runs_dir: where the runs are.
         out: folder to write into.
         command: that made the report, for the pages.
-        add: to the finished runs of the reports in ``out`` whose folders are not in
-            ``runs_dir``.
+        add: to the finished runs of the reports in ``out``, this table's and others',
+            whose folders are not in ``runs_dir``.
 
     Returns:
         what was measured, a mapping for each table.
@@ -54,7 +54,11 @@ def write_report(
         path = out / f"{table.name}.json"
         earlier = _to_add_to(path, conditions.preset.name) if add else None
         recorded = {} if earlier is None else recorded_runs(earlier, path)
-        measured = measure(table, conditions, runs_dir, recorded)
+        others = _reported(out, conditions.preset.name) if add else []
+        beside = trainings_of(
+            with_common(each) for each in others if each["table"] != table.name
+        )
+        measured = measure(table, conditions, runs_dir, recorded, beside)
         measured |= {"preset": conditions.preset.name, "command": command}
         measured["images"] = _figure(table, measured, runs_dir, out)
         measured["attached"] = _attached(table, measured, runs_dir, out)

@@ -14,6 +14,7 @@ from .run_figures import Runs, best_of, figures_of, missing_of_sweep, seeds_of
 from .run_records import Record, RecordedRun, record_of, without_common
 from .tables import Cell, Table
 
+RecordedRuns = Mapping[str, dict[int, RecordedRun]]
 MOST_CURVES = 20  # that can be told apart in one picture
 
 
@@ -21,7 +22,8 @@ def measure(
     table: Table,
     conditions: Conditions,
     runs_dir: Path,
-    recorded: Mapping[str, dict[int, RecordedRun]] = MappingProxyType({}),
+    recorded: RecordedRuns = MappingProxyType({}),
+    beside: RecordedRuns = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Everything about a table that report writes, as plain data.
 
@@ -30,9 +32,11 @@ def measure(
         conditions: whose preset names the runs.
         runs_dir: where they are.
         recorded: name -> seed -> those of an earlier report, for what is not there.
+        beside: likewise, of other tables' reports, for what is in neither and has the
+            same values set by hand as all that is.
     """
     runs: dict[str, Runs] = {}
-    cells = {}
+    of_cells: list[tuple[Cell, dict[str, tuple[Cell, Runs]]]] = []
     for cell in table.cells:
         if cell.mean_of:
             continue
@@ -41,6 +45,10 @@ def measure(
             found = seeds_of(candidate, conditions, runs_dir, recorded)
             found = runs.setdefault(found.name, found)
             candidates[found.name] = (candidate, found)
+        of_cells.append((cell, candidates))
+    _take_from_other_tables(runs, beside)
+    cells = {}
+    for cell, candidates in of_cells:
         chosen = best_of([found for _, found in candidates.values()])
         figures = _cell(cell, chosen)
         if cell.sweep:
@@ -92,6 +100,20 @@ def measure(
             for name, run in _runs_by_curve(table, cells, records).items()
         },
     }
+
+
+def _take_from_other_tables(runs: dict[str, Runs], beside: RecordedRuns) -> None:
+    """Add to names without a finished run, if the same was set by hand as elsewhere."""
+    by_hand = [
+        results.set_by_hand for each in runs.values() for results in each.seeds.values()
+    ]
+    for name, each in runs.items():
+        if not any(results.is_finished for results in each.seeds.values()):
+            each.seeds |= {
+                seed: run
+                for seed, run in sorted(beside.get(name, {}).items())
+                if all(run.set_by_hand == others for others in by_hand)
+            }
 
 
 def errors_of(measured: dict[str, Any]) -> list[str]:

@@ -3,10 +3,11 @@
 Machines and clusters forget their runs; a report's JSON, which is committed, has of
 each its settings, data, commits and versions. ``report --add`` reads the runs whose
 folders there are, and takes finished ones without a finished run in a folder from the
-report that is there already.
+report that is there already, or from another table's, which has the same training.
 """
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def record_of(results: RunResults, curve: str) -> Record:
         "machines": all_of("machine"),
         "versions": attempts[-1].get("versions", {}) if attempts else {},
         "data": _data_of(description),
-        "set_by_hand": get(description, "origin.further_overrides") or {},
+        "set_by_hand": results.set_by_hand,
         "changed_model": get(description, "origin.changed_model") or {},
         "selection": _selection(results),
         "curve": _curve(results, curve),
@@ -68,16 +69,30 @@ def record_of(results: RunResults, curve: str) -> Record:
 
 
 class RecordedRun:
-    """A finished run of an earlier report; reads as ``RunResults`` does."""
+    """A finished run of an earlier report; reads as ``RunResults`` does.
+
+    Args:
+        report: that has it.
+        name, seed: of the run.
+        other_table: whether the report is another table's, whose rows have other names.
+    """
 
     is_finished = True
 
-    def __init__(self, report: dict[str, Any], name: str, seed: str) -> None:
+    def __init__(
+        self, report: dict[str, Any], name: str, seed: str, other_table: bool = False
+    ) -> None:
         self._report, self._name, self._seed = report, name, seed
+        self._other_table = other_table
         self.record: Record = report["runs"][name][seed]
         self.problem: str | None = self.record["problem"]
         self.place = f"{name}/seed{seed} of {report['table']}.json"
         self.log_path = "not there any more"
+
+    @property
+    def set_by_hand(self) -> dict[str, Any]:
+        """As ``RunResults.set_by_hand``."""
+        return self.record["set_by_hand"]
 
     @property
     def selection(self) -> tuple[str, int]:
@@ -104,8 +119,14 @@ class RecordedRun:
         return None
 
     def _cells(self, row: str | None) -> list[dict[str, Any]]:
-        columns = self._report["rows"].get(row, {}).values()
-        return [each for cell in columns for each in (cell, *cell.get("sweep", ()))]
+        rows = self._report["rows"]
+        of_rows = rows.values() if self._other_table else [rows.get(row, {})]
+        return [
+            each
+            for columns in of_rows
+            for cell in columns.values()
+            for each in (cell, *cell.get("sweep", ()))
+        ]
 
 
 def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any]]:
@@ -132,6 +153,27 @@ def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any
                     "them; allowed: report without --add"
                 ) from error
             found.setdefault(name, {})[int(seed)] = RecordedRun(report, name, seed)
+    return found
+
+
+def trainings_of(reports: Iterable[dict[str, Any]]) -> dict[str, dict[int, Any]]:
+    """The finished trainings in other tables' reports: name -> seed -> ``RecordedRun``.
+
+    A measurement that rows share has other figures for other rows, and a report from
+    before there was ``--add`` cannot be compared: neither is taken.
+    """
+    found: dict[str, dict[int, Any]] = {}
+    for report in reports:
+        for name, seeds in report["runs"].items():
+            for seed, record in seeds.items():
+                if record["state"] != "finished" or record.get("updates") is None:
+                    continue
+                try:
+                    check_values(name, record, _KINDS, _KINDS)
+                except ValueError:
+                    continue
+                run = RecordedRun(report, name, seed, other_table=True)
+                found.setdefault(name, {}).setdefault(int(seed), run)
     return found
 
 

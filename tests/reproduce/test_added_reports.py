@@ -145,6 +145,64 @@ def test_unfinished_runs_are_not_added(report):
     assert measured["runs"]["smoke/blm_t1"] == {} and measured["added"] == []
 
 
+def report_of_another_table(report, **changes):
+    """A report beside that of the table, with a row of the same training, whose runs
+    are not here; ``changes`` are of the run's record."""
+    report.add("blm_t1", 7.0, 1)
+    report.add("blm_t1", 8.0, 2)
+    measured, _ = elsewhere(report)
+    path = report.folder / "out/smoke/mine.json"
+    path.unlink()
+    row = measured["rows"].pop("T1")
+    measured |= {"table": "other", "rows": {"6 / 6": row}}
+    for record in measured["runs"]["smoke/blm_t1"].values():
+        record.update(changes)
+    (path.parent / "other.json").write_text(json.dumps(measured))
+
+
+def test_a_training_of_another_tables_report_is_added(report):
+    report_of_another_table(report)
+    report.add("blm_t2", 5.0)
+    assert report()[0]["rows"]["T1"]["ppl"]["measured"] is None
+    measured, page = report("--add")
+    assert measured["rows"]["T1"]["ppl"]["seeds"] == {"1": 7.0, "2": 8.0}
+    assert measured["rows"]["T2"]["ppl"]["seeds"] == {"1": 5.0}
+    added = ["smoke/blm_t1/seed1", "smoke/blm_t1/seed2"]
+    assert measured["added"] == added and lines_naming(page, *added)
+
+
+def test_a_table_takes_its_own_runs_and_not_those_of_others(report):
+    report_of_another_table(report)
+    run = report.add("blm_t1", 5.0, 3)
+    assert report("--add")[0]["rows"]["T1"]["ppl"]["seeds"] == {"3": 5.0}
+    run.write_status(run.status() | {"state": "interrupted", "steps_done": []})
+    seeds = report("--add")[0]["rows"]["T1"]["ppl"]["seeds"]
+    assert seeds == {"3": 5.0}  # of its own report
+    (report.folder / "out/smoke/mine.json").unlink()
+    seeds = report("--add")[0]["rows"]["T1"]["ppl"]["seeds"]
+    assert seeds == {"1": 7.0, "2": 8.0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"set_by_hand": {"optimization.max_update": 9}},
+        # a measurement, whose rows share a run
+        {"updates": None},
+        # of before there was --add
+        {"identity": None},
+        {"state": "failed"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_is_another_run_in_another_tables_report_is_not_added(report, changes):
+    report_of_another_table(report, **changes)
+    report.add("blm_t2", 5.0)
+    measured, _ = report("--add")
+    assert measured["rows"]["T1"]["ppl"]["measured"] is None
+    assert measured["added"] == []
+
+
 def damaged(report, change):
     """The file of a report whose JSON was changed; its run is not here."""
     report.add("blm_t1", 7.0)
