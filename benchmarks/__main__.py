@@ -41,6 +41,10 @@ COMMANDS = {
         "benchmarks.linear_transformers.linear_attention_forms",
         "forms of linear attention over length and head width",
     ),
+    "attention_lengths": Subcommand(
+        "benchmarks.linear_transformers.attention_lengths",
+        "time and memory of one attention over the length",
+    ),
     "chunk_sizes": Subcommand(
         "benchmarks.linear_transformers.chunk_sizes", "the chunked form over its chunks"
     ),

@@ -31,9 +31,19 @@ GROWTHS = {
     ("TransNormer T2", AGAIN): 2,
     ("1+elu", STATE): 1,
     ("1+elu", AGAIN): 2,
+    # of the tokens that are kept all are sorted for each pixel
+    ("LSH-1", CACHE): 2,
+    ("LSH-1", AGAIN): 2,
+    ("LSH-4", CACHE): 2,
+    ("LSH-4", AGAIN): 2,
     ("vanilla", CACHE): 2,
     ("vanilla", AGAIN): 3,
 }
+
+
+def way_of(system: str) -> str:
+    """What a system of its own keeps from pixel to pixel."""
+    return STATE if (system, STATE) in GROWTHS else CACHE
 
 
 def contestants(options) -> dict[tuple[str, str], TextGenerator]:
@@ -47,8 +57,7 @@ def contestants(options) -> dict[tuple[str, str], TextGenerator]:
         model = build_model(
             system, options.width, options.heads, options.layers, task
         ).to(options.device)
-        way = CACHE if system == "vanilla" else STATE
-        found[system, way] = text_generator(model, task)
+        found[system, way_of(system)] = text_generator(model, task)
         found[system, AGAIN] = text_generator(recomputing(model), task)
     return found
 

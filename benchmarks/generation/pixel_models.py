@@ -21,6 +21,8 @@ from fairseq_transnormer.generation import TextGenerator
 SYSTEMS = {
     "TransNormer T2": "transnormer_t2",
     "1+elu": "linear_transformer",
+    "LSH-1": "linear_transformer",
+    "LSH-4": "linear_transformer",
     "vanilla": "vanilla_transformer",
 }
 
@@ -48,6 +50,16 @@ def build_model(
             "ffn_dim": 8 * width // 3,
         },
         "1+elu": {"attention_types": f"linear*{layers}", "ffn_dim": 4 * width},
+        **{
+            f"LSH-{rounds}": {
+                "attention_types": f"reformer*{layers}",
+                "reformer_hashes": rounds,
+                "reformer_chunk_size": 32,
+                "reformer_buckets": 64,
+                "ffn_dim": 4 * width,
+            }
+            for rounds in (1, 4)
+        },
         "vanilla": {"num_layers": layers, "ffn_dim": 4 * width},
     }
     arch = SYSTEMS[system]

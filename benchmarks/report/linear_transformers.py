@@ -1,4 +1,4 @@
-"""The report on "Linear Transformers Are Faster": its claims beside measurements."""
+"""The reports on the linear transformers: claims and figures beside measurements."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pandas import DataFrame, Series
 from ..harness.markdown import plain, table
 from ..harness.phases import FORWARD, TRAINING
 from ..linear_transformers import sampling_layer as layer
+from ..linear_transformers.attention_lengths import FUSED, MATRIX
 from ..linear_transformers.chunk_sizes import OURS, PLAIN
 from ..linear_transformers.fits import ChunkCost, chunk_cost, growth, overtakes
 from ..linear_transformers.linear_attention_forms import (
@@ -21,7 +22,7 @@ from ..linear_transformers.linear_attention_forms import (
     WIDTHS,
 )
 from .sections import CONTEXT, LENGTH, Parts
-from .tables import MEMORY, MILLISECONDS, Axis, Table, by_name, rows_of
+from .tables import MEMORY, MILLISECONDS, Axis, Ratios, Table, by_name, rows_of
 
 MODES = (FORWARD, TRAINING)
 CLAIMS = "**What the post says and what was measured here**"
@@ -95,6 +96,20 @@ LENGTH_EXPONENTS = {
     "chunked": 1,
 }
 WIDTH = Axis("width", "d = {}", "head width d")
+
+
+def attention_lengths(run: dict) -> Parts:
+    """Time and memory of a sequence, and both beside softmax attention."""
+    rows = rows_of(run)
+    for name in ("time", "time_lower", "time_upper", "peak_bytes"):
+        rows[name] /= rows.batch
+    yield Table("Time of a sequence", rows, "time", MILLISECONDS, LENGTH, letter="n")
+    beyond = " beyond the inputs"
+    title = "Peak memory of a sequence"
+    yield Table(title, rows, "peak_bytes", MEMORY, LENGTH, note=beyond, letter="n")
+    for peer in (MATRIX, FUSED):
+        beside = f"**Beside {peer}**: time and memory divided by its"
+        yield Ratios(beside, rows, ["time", "peak_bytes"], LENGTH, peer)
 
 
 def linear_attention_forms(run: dict) -> Parts:

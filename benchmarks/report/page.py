@@ -20,6 +20,10 @@ class Section(NamedTuple):
 
 
 SECTIONS = {
+    "attention_lengths": Section(
+        "One attention over the length, forward and backward",
+        linear_transformers.attention_lengths,
+    ),
     "chunk_sizes": Section(
         "The chunk size of causal linear attention", linear_transformers.chunk_sizes
     ),

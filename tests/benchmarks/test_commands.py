@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import statistics
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from benchmarks.generation import generation_cost, image_generation
 from benchmarks.harness import results, roofline
 from benchmarks.kernels import command as kernels
 from benchmarks.linear_transformers import (
+    attention_lengths,
     chunk_sizes,
     linear_attention_forms,
     sampling_layer,
@@ -150,18 +152,41 @@ def test_image_generation(tmp_path):
     sizes = "--sides 2 3 --images 2 --levels 5 --width 16 --heads 2 --layers 2"
     written = run(image_generation, f"{QUICK} {sizes}", tmp_path / "i.json")
     rows = {(r["contestant"], r["context"]): r for r in written["measurements"]}
-    assert len(rows) == 6 * 2 and set(written["settings"]["parameters"]) == {
-        "TransNormer T2", "1+elu", "vanilla"
+    assert len(rows) == 10 * 2 and set(written["settings"]["parameters"]) == {
+        "TransNormer T2", "1+elu", "LSH-1", "LSH-4", "vanilla"
     }  # fmt: skip
     for system in ("TransNormer T2", "1+elu"):
         kept = [rows[f"{system}, constant state", n]["kept_bytes"] for n in (4, 9)]
         assert kept[0] == kept[1] > 0
     # a key and a value of 16 float32 for each of 2 layers and 5 more tokens, and a flag
-    cached = [rows["vanilla, key-value cache", n]["kept_bytes"] for n in (4, 9)]
-    assert cached[1] - cached[0] >= 5 * 2 * 2 * 16 * 4
+    for system in ("vanilla", "LSH-4"):
+        cached = [rows[f"{system}, key-value cache", n]["kept_bytes"] for n in (4, 9)]
+        assert cached[1] - cached[0] >= 5 * 2 * 2 * 16 * 4
     assert report.main(["--folder", str(tmp_path)]) is None
     page = (tmp_path / "README.md").read_text()
     assert "| 1+elu, constant state | " in page and "| vanilla, recomputed | " in page
+
+
+def test_attention_lengths(tmp_path):
+    sizes = "--lengths 16 8 64 --tokens 32 --heads 2 --width 4"
+    limits = f"--quadratic-limit-gib {2 * 2 * 16 * 16 * 4 / 2**30}"
+    written = run(attention_lengths, f"{QUICK} {sizes} {limits}", tmp_path / "l.json")
+    rows = {(r["contestant"], r["length"]): r for r in written["measurements"]}
+    assert len(rows) == 8 * 3
+    skipped = [key for key, row in rows.items() if "skipped" in row]
+    assert skipped == [("softmax, matrices", 64)]
+    batches = {length: row["batch"] for (_, length), row in rows.items()}
+    assert batches == {8: 4, 16: 2, 64: 1}
+    assert report.main(["--folder", str(tmp_path)]) is None
+    lines = (tmp_path / "README.md").read_text().splitlines()
+    title = next(line for line in lines if line.startswith("**Time of a sequence"))
+    (line,) = [
+        line for line in lines[lines.index(title) :][:12] if line.startswith("| LSH-4")
+    ]
+    # of one sequence, not of the batch
+    expected = 1e3 * statistics.median(rows["LSH-4", 8]["seconds"]) / 4
+    shown = float(line.split("|")[2].split("(")[0])
+    assert shown == pytest.approx(expected, rel=0.05)
 
 
 def test_linear_attention_forms(tmp_path):
