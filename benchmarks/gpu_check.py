@@ -10,7 +10,8 @@ DIR gets, all flat,
   update_cost.json        benchmarks update_cost, the paper's vocabulary
   output_loss.json        benchmarks output_loss, beside libraries
   launch_sweep.json       benchmarks launch_sweep, the fastest form and stages
-  linear_attention_forms.json, chunk_sizes.json, sampling_layer.json
+  linear_attention_forms.json, attention_lengths.json, chunk_sizes.json,
+  sampling_layer.json
                           benchmarks of these names
   training.json           loss and tokens a second of TransNormer T1, T2 and fairseq's
                           transformer_lm (pre-norm), 100 updates in bfloat16
@@ -156,6 +157,8 @@ def form_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step
         "linear_attention_forms": ["--backends", "torch", "triton", "--call-limit"]
         + ["0.5", "--time-limit", "15", "--quadratic-limit-gib", "4"]
         + ["--lengths", "256", "1024", "4096", "16384", "--tokens", "16384"],
+        "attention_lengths": ["--call-limit", "0.5", "--time-limit", "12"]
+        + ["--quadratic-limit-gib", "8"],
         "chunk_sizes": ["--tokens", "16384", "--time-limit", "8"],
         "sampling_layer": ["--call-limit", "0.5", "--time-limit", "8"],
     }
@@ -166,7 +169,7 @@ def form_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step
             share,
             [*measure, name, *own, *shared, str(out / f"{name}.json")],
         )
-        for (name, own), share in zip(flags.items(), (0.06, 0.04, 0.04), strict=True)
+        for (name, own), share in zip(flags.items(), (0.06, 0.05, 0.04, 0.04), strict=True)
     ]
 
 

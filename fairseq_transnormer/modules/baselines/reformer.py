@@ -81,15 +81,16 @@ class Rotations(Float32Module):
 
 
 class Layout(NamedTuple):
-    """How the tokens of each head and round lie in chunks.
+    """The order of the tokens in each head and round, and their chunks.
 
     place: the slot of each token, int64 (B, H, R, N).
-    label: int64 (B, H, R, S), or (B, 1, 1, S) for all; a token sees slots of its own
-        label, in its chunk and in the one before.
+    chunk: number of each slot's chunk, int64 (B, H, R, S), or (B, 1, 1, S) for all. A
+        token sees those of its own number and of the number before. Slots without a
+        token have 0, tokens 2 and more.
     """
 
     place: Tensor
-    label: Tensor
+    chunk: Tensor
 
 
 @register_attention("reformer", ReformerOptions)
@@ -106,8 +107,9 @@ class ReformerAttention(Attention):
 
     In a causal model chunks are those of a bucket's tokens in the order of the text,
     and i sees j < i of its own bucket: what it sees follows from the tokens before it
-    alone. Across buckets, where a chunk begins would follow from tokens to come. All
-    of the buckets are used, whatever the length. The state keeps everything seen.
+    alone (the order in which a sum is rounded does not). Across buckets, where a chunk
+    begins would follow from tokens to come. All of the buckets are used, whatever the
+    length. The state keeps everything seen.
 
     Args:
         embed_dim, num_heads, causal: see ``Attention``.
@@ -186,10 +188,9 @@ class ReformerAttention(Attention):
 
     def _output(self, query: Tensor, value: Tensor, pads: Tensor | None) -> Tensor:
         """(B, N, H, D) each, zero at pads -> (B, N, H D)."""
-        lay_out = self._inside_buckets if self.causal else self._over_buckets
-        layout = lay_out(query.detach(), pads)
+        layout = self._layout(query.detach(), pads)
         output, total = self._in_chunks(
-            self._in_slots(query, layout), self._in_slots(value, layout), layout.label
+            self._in_slots(query, layout), self._in_slots(value, layout), layout.chunk
         )
         share = total.gather(3, layout.place).softmax(2)[..., None]
         output = output.gather(3, self._index(layout))
@@ -208,46 +209,41 @@ class ReformerAttention(Attention):
     def projections(self) -> tuple[nn.Linear, ...]:
         return self.q_proj, self.v_proj
 
-    def _over_buckets(self, query: Tensor, pads: Tensor | None) -> Layout:
-        """The tokens sorted by buckets, pads after them."""
-        lengths = real_lengths(query, pads)
-        known = 2 ** torch.arange((self.buckets // 2).bit_length(), device=query.device)
-        chunks = lengths // self.chunk_size
-        pairs = known[(chunks[:, None] >= known).sum(-1).sub(1).clamp(min=0)]
-        bucket = self.rotations(query, pairs)
-        if pads is not None:
-            bucket = bucket.masked_fill(pads[:, None, None], self.buckets)
-        place = bucket.sort(dim=-1, stable=True).indices.argsort(-1)
-        slots = -(-query.shape[1] // self.chunk_size) * self.chunk_size
-        slot = torch.arange(slots, device=query.device)
-        return Layout(place, (slot < lengths[:, None]).long()[:, None, None])
-
-    def _inside_buckets(self, query: Tensor, pads: Tensor | None) -> Layout:
-        """Each bucket's tokens from a chunk's start on; pads have one of theirs."""
+    def _layout(self, query: Tensor, pads: Tensor | None) -> Layout:
+        """The tokens sorted by buckets, in the order of the text inside one."""
         size, length = self.chunk_size, query.shape[1]
-        pairs = torch.full(query.shape[:1], self.buckets // 2, device=query.device)
-        bucket = self.rotations(query, pairs)
+        slots = -(-length // size) * size
+        slot = torch.arange(slots, device=query.device)
+        lengths = real_lengths(query, pads)
+        bucket = self.rotations(query, self._pairs(lengths))
         if pads is not None:
+            # after all others
             bucket = bucket.masked_fill(pads[:, None, None], self.buckets)
         ordered, order = bucket.sort(dim=-1, stable=True)
-        count = bucket.new_zeros(*bucket.shape[:-1], self.buckets + 1)
-        count = count.scatter_add(-1, bucket, torch.ones_like(bucket))
-        chunks = -(-count // size)
-        # where a bucket begins: in the order, and in the slots
-        in_order = count.cumsum(-1) - count
-        in_slots = (chunks.cumsum(-1) - chunks) * size
-        slot = torch.arange(length, device=query.device)
-        slot = slot + (in_slots - in_order).gather(-1, ordered)
-        place = torch.empty_like(order).scatter(-1, order, slot)
-        slots = (length // size + min(self.buckets + 1, length)) * size
-        label = bucket.new_zeros(*bucket.shape[:-1], slots)
-        return Layout(place, label.scatter(-1, place, bucket + 1))
+        if self.causal:
+            rank = slot[:length] - torch.searchsorted(ordered, ordered)
+            # those of two buckets are not neighbours
+            chunk = ordered * (length // size + 2) + rank // size + 2
+            chunk = F.pad(chunk, (0, slots - length))
+        else:
+            chunk = (slot // size + 2).expand(len(query), -1)
+            chunk = chunk.masked_fill(slot >= lengths[:, None], 0)[:, None, None]
+        return Layout(order.argsort(-1), chunk)
+
+    def _pairs(self, lengths: Tensor) -> Tensor:
+        """How many pairs of buckets rows of these lengths have, (B,)."""
+        pairs = self.buckets // 2
+        if self.causal:
+            return torch.full_like(lengths, pairs)
+        known = 2 ** torch.arange(pairs.bit_length(), device=lengths.device)
+        chunks = lengths // self.chunk_size
+        return known[(chunks[:, None] >= known).sum(-1).sub(1).clamp(min=0)]
 
     def _in_slots(self, x: Tensor, layout: Layout) -> Tensor:
         """(B, N, H, D) -> (B, H, R, S, D), zeros where no token lies."""
         index = self._index(layout)
         x = x.transpose(1, 2).unsqueeze(2).expand_as(index)
-        shape = *index.shape[:3], layout.label.shape[-1], self.head_dim
+        shape = *index.shape[:3], layout.chunk.shape[-1], self.head_dim
         return x.new_zeros(shape).scatter(3, index, x)
 
     def _index(self, layout: Layout) -> Tensor:
@@ -255,24 +251,27 @@ class ReformerAttention(Attention):
         return layout.place[..., None].expand(*layout.place.shape, self.head_dim)
 
     def _in_chunks(
-        self, query: Tensor, value: Tensor, label: Tensor
+        self, query: Tensor, value: Tensor, chunk: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Outputs of (B, H, R, S, D), and logarithms of sums, (B, H, R, S)."""
         *batch, slots, _ = query.shape
         size = self.chunk_size
         precise = query.to(accumulation_dtype(query.dtype))
         key = F.normalize(precise, dim=-1, eps=1e-6).to(query.dtype)
-        key, value = (tiles(x.flatten(0, 2), size, size, 0) for x in (key, value))
-        # scores: B, H R, tiles, chunk, 2 chunks
+        # a bucket begins anywhere in a tile, and so do chunks inside buckets
+        left = (2 if self.causal else 1) * size
+        key, value = (tiles(x.flatten(0, 2), size, left, 0) for x in (key, value))
+        # scores: B, H R, tiles, chunk, keys
         scores = query.flatten(0, 2).unflatten(1, (-1, size)) @ key.transpose(-1, -2)
         scores = scores.unflatten(0, (batch[0], batch[1] * batch[2]))
         scores = scores.to(accumulation_dtype(scores.dtype))
-        place = torch.arange(2 * size, device=query.device) - size
+        place = torch.arange(left + size, device=query.device) - left
         itself = torch.arange(size, device=query.device)[:, None]
         scores = scores.masked_fill(place == itself, SELF_SCORE)
-        scores = scores.masked_fill(
-            self._hidden(label, place > itself), torch.finfo(scores.dtype).min
-        )
+        hidden = self._hidden(chunk, left)
+        if self.causal:
+            hidden = hidden | (place > itself)
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         total = scores.logsumexp(-1, keepdim=True)
         # values in slots without a token are zero
         weights = F.dropout((scores - total).exp(), self.dropout, self.training)
@@ -280,14 +279,10 @@ class ReformerAttention(Attention):
         output, total = (x.reshape(*batch, slots, x.shape[-1]) for x in (output, total))
         return output, total.squeeze(-1)
 
-    def _hidden(self, label: Tensor, later: Tensor) -> Tensor:
-        """Keys that queries do not see, bool (B, H R or 1, tiles, W, 2 W)."""
-        size, (rows, heads, rounds, _) = self.chunk_size, label.shape
-        label = label.flatten(0, 2)
-        own = label.unflatten(1, (-1, size))[..., None]
-        # outside of the row there is no label
-        others = tiles(label + 1, size, size, 0)[:, :, None]
-        hidden = own + 1 != others
-        if self.causal:
-            hidden = hidden | later
-        return hidden.unflatten(0, (rows, heads * rounds))
+    def _hidden(self, chunk: Tensor, left: int) -> Tensor:
+        """Keys of other chunks, bool (B, H R or 1, tiles, W, left + W)."""
+        rows, heads, rounds, _ = chunk.shape
+        chunk = chunk.flatten(0, 2)
+        own = chunk.unflatten(1, (-1, self.chunk_size))[..., None]
+        back = own - tiles(chunk, self.chunk_size, left, 0)[:, :, None]
+        return ((back < 0) | (back > 1)).unflatten(0, (rows, heads * rounds))
