@@ -162,6 +162,7 @@ def form_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step
         "chunk_sizes": ["--tokens", "16384", "--time-limit", "8"],
         "sampling_layer": ["--call-limit", "0.5", "--time-limit", "8"],
     }
+    shares = 0.06, 0.05, 0.04, 0.04
     shared = [*benchmark[:-1], "0.05", "--dtype", "bfloat16", "--output"]
     return [
         Step(
@@ -169,7 +170,7 @@ def form_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step
             share,
             [*measure, name, *own, *shared, str(out / f"{name}.json")],
         )
-        for (name, own), share in zip(flags.items(), (0.06, 0.05, 0.04, 0.04), strict=True)
+        for (name, own), share in zip(flags.items(), shares, strict=True)
     ]
 
 

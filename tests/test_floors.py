@@ -77,7 +77,12 @@ ALLOWED = {
     "benchmarks.generation": {
         *("argument_types", "benchmarks.harness", "generation", "modules", "ops"),
     },
-    "benchmarks.linear_transformers": {"argument_types", "benchmarks.harness", "ops"},
+    "benchmarks.linear_transformers": {
+        "argument_types",
+        "benchmarks.harness",
+        "modules",
+        "ops",
+    },
     "benchmarks.cost_model": {
         *("argument_types", "benchmarks.harness", "models", "modules", "ops"),
         "optimizers",
