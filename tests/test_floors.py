@@ -78,10 +78,7 @@ ALLOWED = {
         *("argument_types", "benchmarks.harness", "generation", "modules", "ops"),
     },
     "benchmarks.linear_transformers": {
-        "argument_types",
-        "benchmarks.harness",
-        "modules",
-        "ops",
+        *("argument_types", "benchmarks.harness", "modules", "ops"),
     },
     "benchmarks.cost_model": {
         *("argument_types", "benchmarks.harness", "models", "modules", "ops"),

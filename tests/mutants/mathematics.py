@@ -486,6 +486,27 @@ MATHEMATICS = (
         "tests/modules/baselines/test_sparse_equations.py",
     ),
     Mutant(
+        "modules/reformer-three-chunks-of-a-bucket",
+        _SYSTEMS + "reformer.py",
+        "((back < 0) | (back > 1))",
+        "((back < 0) | (back > 2))",
+        "tests/modules/baselines/test_sparse_equations.py",
+    ),
+    Mutant(
+        "modules/reformer-chunks-of-neighbouring-buckets",
+        _SYSTEMS + "reformer.py",
+        "chunk = ordered * (length // size + 2)",
+        "chunk = ordered",
+        "tests/modules/baselines/test_sparse_equations.py",
+    ),
+    Mutant(
+        "modules/reformer-causal-buckets-as-rows-grow",
+        _SYSTEMS + "reformer.py",
+        "        if self.causal:\n            return torch.full_like(lengths, pairs)\n",
+        "",
+        "tests/modules/token_mixers/test_states.py",
+    ),
+    Mutant(
         "modules/bigbird-last-block",
         _SYSTEMS + "bigbird.py",
         "last = (lengths - 1).clamp(min=0) // size",

@@ -72,6 +72,13 @@ TRAINING = (
         "tests/reproduce/test_claims.py::test_verdicts",
     ),
     Mutant(
+        "reproduce/runs-set-otherwise-are-added",
+        _REPRODUCE + "results.py",
+        "if all(run.set_by_hand == others for others in by_hand)",
+        "if True",
+        "tests/reproduce/test_added_reports.py",
+    ),
+    Mutant(
         "reproduce/ties-disagree",
         _REPRODUCE + "ranks.py",
         "if paper_difference * difference < 0:",
