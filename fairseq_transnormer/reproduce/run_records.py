@@ -101,7 +101,11 @@ class RecordedRun:
         return found["metric"], 1 if found["more_is_better"] else -1
 
     def figure(self, metric: str, row: str | None) -> float | None:
-        """As ``RunResults.figure``; None if the earlier report has none."""
+        """As ``RunResults.figure``; None if the table's earlier report has none.
+
+        Raises:
+            NotAskedFor: another table's report has none, as it has other columns.
+        """
         if metric == "selection":
             value = self.record["selection"]["value"]
             if value is None:
@@ -116,6 +120,8 @@ class RecordedRun:
                 if cell["errors"]:
                     return None
                 raise NotAskedFor
+        if self._other_table:
+            raise NotAskedFor
         return None
 
     def _cells(self, row: str | None) -> list[dict[str, Any]]:

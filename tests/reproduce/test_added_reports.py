@@ -171,6 +171,16 @@ def test_a_training_of_another_tables_report_is_added(report):
     assert measured["added"] == added and lines_naming(page, *added)
 
 
+def test_other_columns_of_another_tables_report_are_no_figure(report):
+    """Of tables that share runs one may have the perplexity, and one gradients."""
+    report_of_another_table(report)
+    report.table["columns"]["test"] = {"metric": "test_ppl"}
+    report.table["rows"]["T1"]["paper"] = report.table["rows"]["T2"]["paper"] = [3, 3]
+    row = report("--add")[0]["rows"]["T1"]
+    assert row["ppl"]["seeds"] == {"1": 7.0, "2": 8.0}
+    assert row["test"]["seeds"] == {} and row["test"]["measured"] is None
+
+
 def test_a_table_takes_its_own_runs_and_not_those_of_others(report):
     report_of_another_table(report)
     run = report.add("blm_t1", 5.0, 3)
