@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from fairseq_transnormer import export, generation, modules, ops
+from fairseq_transnormer.modules.encoder_classifier import EncoderClassifier
 from fairseq_transnormer.ops.states import State
 
 
@@ -109,7 +110,8 @@ def read(tokens: Tensor) -> None:
     exported = export.load_exported("folder")
     assert_type(exported, export.Exported)
     assert_type(
-        exported.model, modules.CausalLanguageModel | modules.MaskedLanguageModel
+        exported.model,
+        modules.CausalLanguageModel | modules.MaskedLanguageModel | EncoderClassifier,
     )
     assert_type(exported.model(tokens), Tensor)
     assert_type(exported.continue_text("a", top_p=0.9, seed=None), str)

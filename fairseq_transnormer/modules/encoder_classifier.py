@@ -5,6 +5,7 @@ Letters: B batch, N length, C width.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -104,6 +105,9 @@ class EncoderClassifier(nn.Module):
         """Logits (B, outputs) for int64 (B, N); pads may stand anywhere."""
         real = tokens.ne(self.model.padding_idx)
         return self.classifier(self.model.features(tokens), real)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 def first_token(features: Tensor, real: Tensor) -> Tensor:
