@@ -54,9 +54,12 @@ def write_report(
         path = out / f"{table.name}.json"
         earlier = _to_add_to(path, conditions.preset.name) if add else None
         recorded = {} if earlier is None else recorded_runs(earlier, path)
-        others = _reported(out, conditions.preset.name) if add else []
+        # a picture is drawn from checkpoints, which are not in reports
+        shares = add and table.figure is None
+        others = _reported(out, conditions.preset.name) if shares else []
         beside = trainings_of(
-            with_common(each) for each in others if each["table"] != table.name
+            (with_common(each) for each in others if each["table"] != table.name),
+            table.curve,
         )
         measured = measure(table, conditions, runs_dir, recorded, beside)
         measured |= {"preset": conditions.preset.name, "command": command}

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .comparisons import conditions_of
+from .errors import ReproduceError
 from .jobs import Conditions
 from .ranks import agreement
 from .run_figures import Runs, best_of, figures_of, missing_of_sweep, seeds_of
@@ -23,7 +24,7 @@ def measure(
     conditions: Conditions,
     runs_dir: Path,
     recorded: RecordedRuns = MappingProxyType({}),
-    beside: RecordedRuns = MappingProxyType({}),
+    beside: Mapping[str, dict[int, list[RecordedRun]]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Everything about a table that report writes, as plain data.
 
@@ -33,7 +34,10 @@ def measure(
         runs_dir: where they are.
         recorded: name -> seed -> those of an earlier report, for what is not there.
         beside: likewise, of other tables' reports, for what is in neither and has the
-            same values set by hand as all that is.
+            same values set by hand as all that is; none, where there is nothing.
+
+    Raises:
+        ReproduceError: other tables' reports have different runs of one name and seed.
     """
     runs: dict[str, Runs] = {}
     of_cells: list[tuple[Cell, dict[str, tuple[Cell, Runs]]]] = []
@@ -102,18 +106,30 @@ def measure(
     }
 
 
-def _take_from_other_tables(runs: dict[str, Runs], beside: RecordedRuns) -> None:
+def _take_from_other_tables(
+    runs: dict[str, Runs], beside: Mapping[str, dict[int, list[RecordedRun]]]
+) -> None:
     """Add to names without a finished run, if the same was set by hand as elsewhere."""
-    by_hand = [
+    by_hand: list[dict[str, Any]] = [
         results.set_by_hand for each in runs.values() for results in each.seeds.values()
-    ]
+    ] or [{}]
     for name, each in runs.items():
-        if not any(results.is_finished for results in each.seeds.values()):
-            each.seeds |= {
-                seed: run
-                for seed, run in sorted(beside.get(name, {}).items())
+        if any(results.is_finished for results in each.seeds.values()):
+            continue
+        for seed, found in sorted(beside.get(name, {}).items()):
+            fitting = [
+                run
+                for run in found
                 if all(run.set_by_hand == others for others in by_hand)
-            }
+            ]
+            for run in fitting[1:]:
+                if run.record["identity"] != fitting[0].record["identity"]:
+                    raise ReproduceError(
+                        f"{fitting[0].place} and {run.place} are different runs; "
+                        "allowed: report without --add, or one of them"
+                    )
+            if fitting:
+                each.seeds[seed] = fitting[0]
 
 
 def errors_of(measured: dict[str, Any]) -> list[str]:

@@ -162,14 +162,19 @@ def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any
     return found
 
 
-def trainings_of(reports: Iterable[dict[str, Any]]) -> dict[str, dict[int, Any]]:
-    """The finished trainings in other tables' reports: name -> seed -> ``RecordedRun``.
+def trainings_of(
+    reports: Iterable[dict[str, Any]], curve: str
+) -> dict[str, dict[int, list[RecordedRun]]]:
+    """The finished trainings in other tables' reports: name -> seed -> those of each.
 
-    A measurement that rows share has other figures for other rows, and a report from
-    before there was ``--add`` cannot be compared: neither is taken.
+    A measurement that rows share has other figures for other rows, a report from
+    before there was ``--add`` cannot be compared, and one with other learning curves
+    than ``curve`` cannot be drawn beside: none is taken.
     """
-    found: dict[str, dict[int, Any]] = {}
+    found: dict[str, dict[int, list[RecordedRun]]] = {}
     for report in reports:
+        if report["curve"] != curve:
+            continue
         for name, seeds in report["runs"].items():
             for seed, record in seeds.items():
                 if record["state"] != "finished" or record.get("updates") is None:
@@ -179,7 +184,7 @@ def trainings_of(reports: Iterable[dict[str, Any]]) -> dict[str, dict[int, Any]]
                 except ValueError:
                     continue
                 run = RecordedRun(report, name, seed, other_table=True)
-                found.setdefault(name, {}).setdefault(int(seed), run)
+                found.setdefault(name, {}).setdefault(int(seed), []).append(run)
     return found
 
 

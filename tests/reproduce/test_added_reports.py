@@ -213,6 +213,31 @@ def test_what_is_another_run_in_another_tables_report_is_not_added(report, chang
     assert measured["added"] == []
 
 
+def test_different_runs_of_one_name_in_two_reports_are_refused(report):
+    report_of_another_table(report)
+    folder = report.folder / "out/smoke"
+    other = json.loads((folder / "other.json").read_text()) | {"table": "third"}
+    (folder / "third.json").write_text(json.dumps(other))
+    report.add("blm_t2", 5.0)
+    assert report("--add")[0]["rows"]["T1"]["ppl"]["seeds"] == {"1": 7.0, "2": 8.0}
+    (folder / "mine.json").unlink()
+    other["runs"]["smoke/blm_t1"]["1"]["identity"]["optimization.max_update"] = 99
+    (folder / "third.json").write_text(json.dumps(other))
+    report("--add", code=2)
+    assert_names(report.output, "other.json", "third.json", "smoke/blm_t1/seed1")
+
+
+def test_reports_with_other_curves_or_for_a_picture_are_not_added(report):
+    report_of_another_table(report)
+    report.add("blm_t2", 5.0)
+    report.table["curve"] = "valid_loss"
+    assert report("--add")[0]["added"] == []
+    del report.table["curve"]
+    (report.folder / "out/smoke/mine.json").unlink()
+    report.table["figure"] = {"command": ["true"], "each_row": ["{row}"]}
+    assert report("--add")[0]["added"] == []
+
+
 def damaged(report, change):
     """The file of a report whose JSON was changed; its run is not here."""
     report.add("blm_t1", 7.0)
