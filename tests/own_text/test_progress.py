@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import select
 import signal
 import sys
 import textwrap
@@ -67,7 +68,12 @@ def test_a_bar_in_a_terminal_that_does_not_know_its_size():
             progress.read(line)
         progress.close()
         stream.flush()
-        assert b"20/40" in os.read(shown, 10_000)
+        # a terminal hands on what was written piece by piece
+        written = b""
+        while b"20/40" not in written:
+            ready, _, _ = select.select([shown], [], [], 10)
+            assert ready, written
+            written += os.read(shown, 10_000)
     os.close(shown)
 
 
