@@ -1,7 +1,7 @@
 """Presets: the size of every run of a table, as data."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..data.typed_mappings import (
     mapping_of,
 )
 from ..launching.update_layout import lay_out
+from ..modules.systems import CONFIGS
 from .errors import ReproduceError
 from .yaml_files import (
     OVERRIDES,
@@ -56,6 +57,13 @@ TASK_KINDS = {
     "overrides": OVERRIDES,
     "prepare": _COMMANDS,
     "prepare_alone": BOOLEAN,
+}
+# fields of models that can be multiplied
+SIZES = {
+    each.name
+    for config in CONFIGS.values()
+    for each in fields(config)
+    if type(each.default) is int
 }
 
 
@@ -189,6 +197,10 @@ def load_preset(configs: Path, name: str) -> Preset:
         task: TaskPreset(**checked_mapping(f"{path}: {task}", each, TASK_KINDS, needed))
         for task, each in named_mappings(f"{path}: tasks", content["tasks"]).items()
     }
+    _check_sizes(f"{path}: scaled", content.get("scaled") or [])
+    for task, each in tasks.items():
+        _check_sizes(f"{path}: {task}: scaled", each.scaled or [])
+        _check_sizes(f"{path}: {task}: factors", each.factors)
     return Preset(
         name=path.stem,
         description=content.get("description", ""),
@@ -205,3 +217,12 @@ def load_preset(configs: Path, name: str) -> Preset:
         sweep_values=content.get("sweep_values"),
         speed=content.get("speed") or {},
     )
+
+
+def _check_sizes(place: str, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in SIZES:
+            raise ReproduceError(
+                f"{place}: {name!r}; allowed: sizes of models, such as block_size, "
+                "embed_dim, ffn_dim"
+            )

@@ -15,7 +15,7 @@ from .markdown import overview, table_page
 from .plots import plot_bubbles, plot_columns, plot_sweep, plot_table
 from .presets import Preset
 from .results import measure
-from .run_records import recorded_runs, trainings_of, with_common
+from .run_records import read_all, recorded_runs, trainings_of, with_common
 from .runs import RunFolder
 from .tables import Table
 from .yaml_files import in_order
@@ -56,11 +56,8 @@ def write_report(
         recorded = {} if earlier is None else recorded_runs(earlier, path)
         # a picture is drawn from checkpoints, which are not in reports
         shares = add and table.figure is None
-        others = _reported(out, conditions.preset.name) if shares else []
-        beside = trainings_of(
-            (with_common(each) for each in others if each["table"] != table.name),
-            table.curve,
-        )
+        others = _others(table, conditions.preset.name, out) if shares else []
+        beside = trainings_of(others, table.curve)
         measured = measure(table, conditions, runs_dir, recorded, beside)
         measured |= {"preset": conditions.preset.name, "command": command}
         measured["images"] = _figure(table, measured, runs_dir, out)
@@ -91,11 +88,21 @@ def _to_add_to(path: Path, preset: str) -> dict[str, Any] | None:
     return with_common(found)
 
 
+def _others(table: Table, preset: str, out: Path) -> list[dict[str, Any]]:
+    """The reports of the other tables in a folder."""
+    others = [each for each in _reported(out, preset) if each["table"] != table.name]
+    for each in others:
+        _check_form(each, out / f"{each['table']}.json")
+    return [with_common(each) for each in others]
+
+
 def _check_form(measured: dict[str, Any], path: Path) -> None:
-    """Raise ReproduceError unless a page can be made of what a file has."""
+    """Raise ReproduceError unless a page can be made of what a file has, and its runs
+    and their figures be read."""
     try:
         table_page(measured, {})
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        read_all(measured)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ReproduceError(
             f"{path}: of another form ({error!r}); report it from its runs"
         ) from error

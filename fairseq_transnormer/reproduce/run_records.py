@@ -31,7 +31,10 @@ _KINDS = {
             MAPPING.fits(value) and {"metric", "more_is_better", "value"} <= {*value}
         ),
     ),
-    "curve": MAPPING,
+    "curve": Kind(
+        "a mapping of updates and figures",
+        lambda value: MAPPING.fits(value) and "updates" in value,
+    ),
 }
 
 
@@ -126,13 +129,32 @@ class RecordedRun:
 
     def _cells(self, row: str | None) -> list[dict[str, Any]]:
         rows = self._report["rows"]
-        of_rows = rows.values() if self._other_table else [rows.get(row, {})]
-        return [
-            each
-            for columns in of_rows
-            for cell in columns.values()
-            for each in (cell, *cell.get("sweep", ()))
-        ]
+        return _cells_of(rows.values() if self._other_table else [rows.get(row, {})])
+
+
+def _cells_of(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows' cells and those of their sweeps."""
+    return [
+        each
+        for columns in rows
+        for cell in columns.values()
+        for each in (cell, *cell.get("sweep", ()))
+    ]
+
+
+def read_all(report: dict[str, Any]) -> None:
+    """Read what ``RecordedRun`` reads of every run and figure of a report.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: something is not as it writes.
+    """
+    for seeds in report["runs"].values():
+        for seed, record in seeds.items():
+            int(seed), record["state"]
+    for cell in _cells_of(report["rows"].values()):
+        cell["metric"], cell["run"], cell["not_measured"], cell["errors"]
+        for seed, figure in cell["seeds"].items():
+            int(seed), math.isfinite(figure)
 
 
 def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any]]:

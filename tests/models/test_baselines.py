@@ -193,7 +193,7 @@ def test_vanillas_options_reach_fairseqs_modules():
         assert layer.normalize_before == (stack is not decoder)
 
 
-def softmax_twin(name):
+def softmax_twin(name, **attention):
     """Our layers with softmax attention, and the values that vanilla has."""
     values = {
         key: value
@@ -202,7 +202,7 @@ def softmax_twin(name):
     }
     values = values or defaults("linear_transformer_tiny")
     family = "roberta_" if name.startswith("roberta_") else ""
-    values |= {"attention_types": "softmax*2"}
+    values |= attention
     return build(f"{family}linear_transformer_tiny", **values).double()
 
 
@@ -229,11 +229,21 @@ def our_weights(vanilla, part):
     return weights
 
 
+@pytest.mark.parametrize(
+    "attention",
+    [
+        {"attention_types": "softmax*2"},
+        # one block for all of a text, as in Table 4's "Vanilla with LRPE"
+        {"attention_types": "diag*2", "block_size": 32},
+    ],
+    ids=["softmax", "diag"],
+)
 @pytest.mark.parametrize("name", ["vanilla_transformer", "roberta_vanilla_transformer"])
 @torch.no_grad()
-def test_fairseqs_layers_equal_ours_with_softmax_attention(name):
+def test_fairseqs_layers_equal_ours_with_softmax_attention(name, attention):
     """... of the same weights, also with pads."""
-    vanilla, ours = build(f"{name}_tiny").double(), softmax_twin(name)
+    vanilla = build(f"{name}_tiny").double()
+    ours = softmax_twin(name, **attention)
     for parameter in vanilla.parameters():  # biases, too
         parameter.add_(0.1 * torch.randn_like(parameter))
     part = "encoder" if name.startswith("roberta") else "decoder"

@@ -227,6 +227,27 @@ def test_different_runs_of_one_name_in_two_reports_are_refused(report):
     assert_names(report.output, "other.json", "third.json", "smoke/blm_t1/seed1")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: found["runs"]["smoke/blm_t1"].update(first={}),
+        lambda found: found["runs"]["smoke/blm_t1"]["1"].pop("state"),
+        lambda found: found["rows"]["6 / 6"]["ppl"].pop("metric"),
+        lambda found: found["rows"]["6 / 6"]["ppl"].pop("seeds"),
+        lambda found: found["rows"]["6 / 6"]["ppl"]["seeds"].update({"1": "7"}),
+    ],
+    ids=["seed", "state", "metric", "seeds", "figure"],
+)
+def test_a_damaged_report_of_another_table_is_named(report, change):
+    report_of_another_table(report)
+    path = report.folder / "out/smoke/other.json"
+    other = json.loads(path.read_text())
+    change(other)
+    path.write_text(json.dumps(other))
+    report("--add", code=2)
+    assert_names(report.output, path)
+
+
 def test_reports_with_other_curves_or_for_a_picture_are_not_added(report):
     report_of_another_table(report)
     report.add("blm_t2", 5.0)
@@ -259,10 +280,13 @@ def test_an_earlier_report_without_identities_is_refused(report):
     assert path.read_text() == before
 
 
-@pytest.mark.parametrize("key", ["selection", "curve", "data", "identity"])
-def test_a_damaged_record_is_refused(report, key):
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("selection", 3), ("curve", 3), ("curve", {}), ("data", 3), ("identity", 3)],
+)
+def test_a_damaged_record_is_refused(report, key, value):
     path = damaged(
-        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].update({key: 3})
+        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].update({key: value})
     )
     report("--add", code=2)
     assert_names(report.output, path, "smoke/blm_t1/seed1", key)

@@ -14,6 +14,7 @@ from tests.paths import CONFIGS, ROOT
 
 from .stand_in import finished_run
 
+TASK = {"data": "x", "sequences_per_device": 4}
 TABLE = {
     "title": "Mine",
     "columns": {"ppl": {"metric": "valid_ppl"}},
@@ -116,6 +117,15 @@ def test_a_value_of_a_table(commands, changes, parts):
             ("masked_lm", "sequences_per_device", 0),
         ),
         ({"scaled": "embed_dim"}, ("scaled", "embed_dim")),
+        ({"scaled": ["embed_dims"]}, ("scaled", "embed_dims", "embed_dim")),
+        (
+            {"tasks": {"masked_lm": TASK | {"scaled": ["ffn_type"]}}},
+            ("masked_lm", "scaled", "ffn_type", "ffn_dim"),
+        ),
+        (
+            {"tasks": {"masked_lm": TASK | {"factors": {"dropout": 2}}}},
+            ("masked_lm", "factors", "dropout", "block_size"),
+        ),
         ({"overrides": [3]}, ("overrides", 3)),
         ({"prepare": ["python"]}, ("prepare", "python")),
         ({"sweep_values": 0}, ("sweep_values", 0)),
