@@ -63,7 +63,8 @@ def write_report(
         measured["images"] = _figure(table, measured, runs_dir, out)
         measured["attached"] = _attached(table, measured, runs_dir, out)
         measured["remarks"] = []
-        if earlier is not None and measured["added"]:
+        own = {f"{name}/seed{seed}" for name, each in recorded.items() for seed in each}
+        if earlier is not None and own & {*measured["added"]}:
             measured["attached"] = measured["attached"] or earlier["attached"]
             measured["remarks"] = earlier["remarks"]
             commands = dict.fromkeys([*earlier["command"].splitlines(), command])

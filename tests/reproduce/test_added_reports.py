@@ -193,6 +193,18 @@ def test_a_table_takes_its_own_runs_and_not_those_of_others(report):
     assert seeds == {"1": 7.0, "2": 8.0}
 
 
+def test_remarks_stay_with_the_runs_that_they_are_about(report):
+    """Those of a report whose runs are all here are not kept, as without --add."""
+    report_of_another_table(report)
+    report.add("blm_t2", 5.0)
+    path = report.folder / "out/smoke/mine.json"
+    path.write_text(json.dumps(report()[0] | {"remarks": ["Of T2."]}))
+    measured = report("--add")[0]
+    assert len(measured["added"]) == 2 and measured["remarks"] == []
+    path.write_text(json.dumps(measured | {"remarks": ["Of T1."]}))
+    assert report("--add")[0]["remarks"] == ["Of T1."]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
