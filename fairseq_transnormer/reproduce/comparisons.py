@@ -32,6 +32,8 @@ NOT_COMPARED = ("common.seed", "task.seed", "common.user_dir", "task.data")
 NOT_COMPARED += ("checkpoint.finetune_from_model",)
 # keys in which rows may differ; seeds of a run and values of a sweep may not
 OF_ROWS = ("model.", "weights")
+# but in what presets scale for all rows alike, and in what was set by hand
+WIDTH = "model.embed_dim"
 
 
 def conditions_of(
@@ -52,8 +54,10 @@ def conditions_of(
     values = {name: each["identity"] for name, each in records.items()}
     sweep = list(table.sweep)
     unequal: dict[str, dict[str, Any]] = {}
+    of_all_rows = _set_by_hand(records).keys() | {WIDTH}
     for group in _groups(table, cells, runs):
         _compare(values, group, (*NOT_COMPARED, *OF_ROWS), sweep, unequal)
+        _compare_models(values, group, of_all_rows, sweep, unequal)
         _compare_seeds({name: runs[name] for name in sorted(group)}, unequal)
     for names in _of_cells(cells):
         _compare(values, names, NOT_COMPARED, sweep, unequal)
@@ -115,6 +119,24 @@ def _compare(
         found = {name: each.get(key) for name, each in members.items()}
         if len({str(value) for value in found.values()}) > 1:
             unequal.setdefault(key, {}).update(found)
+
+
+def _compare_models(
+    values: dict[str, dict[str, Any]],
+    group: set[str],
+    keys: Iterable[str],
+    sweep: Iterable[str],
+    unequal: dict[str, dict[str, Any]],
+) -> None:
+    """Likewise of these keys, among the models that have them."""
+    for key in sorted(keys):
+        if key.startswith(OF_ROWS):
+            having = {
+                name: {key: each[key]}
+                for name, each in values.items()
+                if each.get(key) is not None
+            }
+            _compare(having, group, (), sweep, unequal)
 
 
 def _compare_seeds(

@@ -214,6 +214,25 @@ def test_seeds_of_one_row_are_of_one_model(report):
     assert "**not equal**, `model.dropout`" in page
 
 
+def test_rows_of_models_of_different_widths_are_told_apart(report):
+    report.add("blm_t1", 7.0, model={"embed_dim": 64, "ffn_dim": 170})
+    run = report.add("blm_t2", 6.0, model={"embed_dim": 64, "ffn_dim": 256})
+    assert report()[0]["conditions"]["unequal"] == {}
+    shutil.rmtree(run.path)
+    report.add("blm_t2", 5.0, model={"embed_dim": 128, "ffn_dim": 256})
+    assert report()[0]["conditions"]["unequal"] == {
+        "model.embed_dim": {"smoke/blm_t1/seed1": 64, "smoke/blm_t2/seed1": 128}
+    }
+
+
+def test_rows_differ_in_what_was_set_by_hand_for_one(report):
+    runs = [report.add("blm_t1", 7.0)]
+    runs.append(report.add("blm_t2", 6.0, model={"dropout": 0.3}))
+    rewrite(runs[1], "run.json", origin={"further_overrides": {"model.dropout": 0.3}})
+    unequal = {"smoke/blm_t1/seed1": 0.1, "smoke/blm_t2/seed1": 0.3}
+    assert report()[0]["conditions"]["unequal"] == {"model.dropout": unequal}
+
+
 def test_what_was_set_by_hand_is_told(report):
     run = report.add("blm_t1", 7.0)
     origin = {"further_overrides": {"optimization.max_update": 1500}}
