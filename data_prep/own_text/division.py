@@ -12,9 +12,9 @@ from typing import Any
 from data_prep.folders.errors import InputError
 from data_prep.folders.text_files import TextFile, read_lines
 from data_prep.own_text.documents import (
-    different_documents,
     sizes_of_splits,
     split_documents,
+    without_copies,
 )
 from data_prep.own_text.paragraphs import DividedParagraphs
 from fairseq_transnormer.argument_types import integer_between, number_between
@@ -106,7 +106,7 @@ def divide(
     """Divides the text of files among train, valid and test.
 
     Args:
-        files: a document each; copies count once.
+        files: a document each; of copies the first is read.
         fractions: parts of train, valid and test.
         seed: another one, another division.
         by: "document"; "paragraph"; "auto": by document, but by paragraph where that
@@ -117,9 +117,10 @@ def divide(
     """
     if not any(file.has_text for file in files):
         raise InputError(f"--input: no text in {_names(files)}")
+    files = without_copies(files)
     reason = ""
     if by == "auto":
-        count = len(different_documents(files))
+        count = len(files)
         held_out = [
             n for n in list(sizes_of_splits(count, fractions).values())[1:] if n
         ]
@@ -163,7 +164,7 @@ def _by_document(
             name,
             lambda chosen=chosen: read_lines(chosen),
             sum(file.newline_count for file in chosen),
-            {"documents": len(different_documents(chosen))},
+            {"documents": len(chosen)},
         )
         for name, chosen in divided.items()
     ]

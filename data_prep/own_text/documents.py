@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 from data_prep.folders.errors import InputError
@@ -75,11 +74,12 @@ def _has(file: Path, suffixes: Sequence[str]) -> bool:
     return file.suffix.lower() in suffixes
 
 
-def different_documents(files: Sequence[TextFile]) -> list[list[TextFile]]:
-    """The files by content: copies of one document are one."""
-    return [
-        list(group) for _, group in groupby(sorted(files, key=_content), key=_content)
-    ]
+def without_copies(files: Sequence[TextFile]) -> list[TextFile]:
+    """The files in their order, of those of one content the first."""
+    first: dict[str, TextFile] = {}
+    for file in files:
+        first.setdefault(file.sha256, file)
+    return list(first.values())
 
 
 def sizes_of_splits(count: int, fractions: Sequence[float]) -> dict[str, int]:
@@ -97,14 +97,12 @@ def sizes_of_splits(count: int, fractions: Sequence[float]) -> dict[str, int]:
 def split_documents(
     files: Sequence[TextFile], fractions: Sequence[float], seed: int
 ) -> dict[str, list[TextFile]]:
-    """Divides the files among train, valid and test.
+    """Divides files, of which none is a copy, among train, valid and test.
 
     The order is by a hash of seed and content, so that neither names nor places of
-    files matter and copies of one document never come to stand in two splits.
-    Every split whose fraction is not zero gets at least one document.
+    files matter. Every split whose fraction is not zero gets at least one document.
     """
-    copies = different_documents(files)
-    documents = sorted(copies, key=lambda group: _rank(seed, group[0]))
+    documents = sorted(files, key=lambda file: _rank(seed, file))
     sizes = sizes_of_splits(len(documents), fractions)
     if sizes["train"] < 1:
         wanted = [split for split, size in sizes.items() if size or split == "train"]
@@ -115,16 +113,11 @@ def split_documents(
         )
     divided, first = {}, 0
     for split, size in sizes.items():
-        divided[split] = documents[first : first + size]
+        chosen = {file.sha256 for file in documents[first : first + size]}
         first += size
-    home = {
-        group[0].sha256: split for split, groups in divided.items() for group in groups
-    }
-    return {
-        split: [file for file in files if home[file.sha256] == split]
-        for split, groups in divided.items()
-        if groups
-    }
+        if chosen:
+            divided[split] = [file for file in files if file.sha256 in chosen]
+    return divided
 
 
 def shared_documents(splits: dict[str, list[TextFile]]) -> list[str]:
@@ -137,10 +130,6 @@ def shared_documents(splits: dict[str, list[TextFile]]) -> list[str]:
             if other != split:
                 sentences.append(f"{file.path} ({split}) is {path} ({other})")
     return sentences
-
-
-def _content(file: TextFile) -> str:
-    return file.sha256
 
 
 def _rank(seed: int, file: TextFile) -> str:

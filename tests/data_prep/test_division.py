@@ -62,6 +62,18 @@ def test_each_of_few_documents_is_in_every_split(tmp_path, capsys):
     assert lines_naming(err, "warning", "fewer than 20", "valid 4", "test 4")
 
 
+@pytest.mark.parametrize("way", ["document", "paragraph"])
+def test_copies_of_a_document_are_one(tmp_path, capsys, way):
+    folder = write_documents(tmp_path / "in", 30)
+    assert run(tmp_path / "out", folder, "--split-by", way) == 0
+    alone = capsys.readouterr()
+    for path in list(folder.iterdir()):
+        (folder / f"z{path.name}").write_bytes(path.read_bytes())
+    assert run(tmp_path / "copies", folder, "--split-by", way) == 0
+    assert capsys.readouterr().err == alone.err
+    assert split_of(tmp_path / "copies") == split_of(tmp_path / "out")
+
+
 def test_paragraphs_stay_whole_and_none_is_lost(tmp_path):
     folder = write_documents(tmp_path / "in", 3)
     assert run(tmp_path / "out", folder) == 0

@@ -196,7 +196,8 @@ def test_splits_share_no_document(tmp_path, documents):
         for split, lines in recorded.items()
     }
     assert len(set.union(*contents.values())) == sum(map(len, contents.values())) == 19
-    assert len(sum(recorded.values(), [])) == 20
+    # of the copies the first alone is read
+    assert len(sum(recorded.values(), [])) == 19
     assert {split: len(names) for split, names in contents.items()} == {
         "train": 13,
         "valid": 4,
