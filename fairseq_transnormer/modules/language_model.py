@@ -138,7 +138,8 @@ class CausalLanguageModel(nn.Module):
             ``output_loss`` returns.
 
         Raises:
-            ValueError: states are asked for besides the loss.
+            ValueError: states are asked for besides the loss, or those given are of
+                another number of layers or rows.
         """
         if targets is not None:
             if return_states:
@@ -200,6 +201,9 @@ class CausalLanguageModel(nn.Module):
 
         hidden_states: a list to which each layer's output is appended.
         """
+        if states is not None:
+            # rows would be broadcast to those of their positions
+            self.stack.check_states(states, len(tokens))
         mask = None
         # a decoding step has one real token a row: no look at the values, no wait
         if states is None or tokens.shape[1] > 1:

@@ -235,7 +235,12 @@ class LayerStack(nn.Module):
         Returns:
             (B, N, embed_dim), and the states where asked for. Values at pads carry no
             meaning.
+
+        Raises:
+            ValueError: states of another number of layers or rows.
         """
+        if states is not None:
+            self.check_states(states, len(x))
         order = tokens_first(key_padding_mask, padding)
         if order is not None and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.gather(1, order)
@@ -273,6 +278,19 @@ class LayerStack(nn.Module):
         if back is not None:
             x = _rows(x, back)
         return (x, tuple(new_states)) if return_states else x
+
+    def check_states(self, states: tuple[State, ...], batch: int) -> None:
+        """Raise ValueError unless they are of these layers and of ``batch`` rows."""
+        if len(states) != len(self.layers):
+            raise ValueError(
+                f"states of {len(states)} layers; allowed: {len(self.layers)}"
+            )
+        rows = {len(state.length) for state in states}
+        if rows - {batch}:
+            raise ValueError(
+                f"states of {', '.join(map(str, sorted(rows)))} rows; allowed: "
+                f"{batch}, the input's"
+            )
 
     if TYPE_CHECKING:
         __call__ = forward

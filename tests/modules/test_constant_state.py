@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_transnormer.ops import state_bytes
+from tests.messages import refuses
 
 from .building import (
     BLOCK,
@@ -126,3 +127,17 @@ def test_training_through_states_has_the_gradients_of_one_pass(variant):
         outputs.append(logits)
     for name, gradient in gradients(torch.cat(outputs, 1)).items():
         torch.testing.assert_close(gradient, whole[name], rtol=1e-8, atol=1e-8)
+
+
+@torch.no_grad()
+def test_states_of_another_model_or_batch_are_refused():
+    """... and not cut, or read for every row."""
+    model = language_model("t2")
+    token = draw_tokens(2, 1)
+    _, states = model(draw_tokens(2, 5), return_states=True)
+    with refuses(ValueError, "layers", len(states) + 1, len(states)):
+        model(token, (*states, states[0]))
+    for rows in (1, 3):
+        with refuses(ValueError, "2 rows", f"allowed: {rows}"):
+            model(draw_tokens(rows, 1), states)
+    assert model(token, states).shape[:2] == (2, 1)
