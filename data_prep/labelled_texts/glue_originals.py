@@ -15,8 +15,8 @@ from data_prep.labelled_texts.labelled_examples import (
     Example,
     LabelledSplit,
     Malformed,
-    one_line_text,
 )
+from fairseq_transnormer.data.texts import one_line_text
 
 COLA_HEADER = ["source", "label", "mark", "sentence"]
 MSR_FILES = {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"}

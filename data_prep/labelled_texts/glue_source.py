@@ -24,8 +24,8 @@ from data_prep.labelled_texts.labelled_examples import (
     Example,
     LabelledSplit,
     Malformed,
-    one_line_text,
 )
+from fairseq_transnormer.data.texts import one_line_text
 
 HUB_DATA = HubData("nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c")
 ROWS_AT_ONCE = 1000

@@ -1,6 +1,5 @@
 """Labelled texts in memory: examples, and the lines that could not become one."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +9,6 @@ SHOWN_LINES = 5
 # More than this is no blemish of the file: it is another file, or a damaged one.
 MAX_MALFORMED_SHARE = 0.01
 MIN_MALFORMED_LINES = 10
-# what would break a line, or a column, of the tables that are written
-_BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
 @dataclass(frozen=True)
@@ -85,11 +82,6 @@ class LabelledSplit:
 
     examples: list[Example]
     malformed: Malformed
-
-
-def one_line_text(text: str) -> str:
-    """``text`` without tabs and line breaks, which become a space each."""
-    return _BREAKS.sub(" ", text).strip()
 
 
 def _shown(lines: list[int]) -> list[int]:

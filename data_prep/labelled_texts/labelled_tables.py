@@ -14,8 +14,8 @@ from data_prep.labelled_texts.labelled_examples import (
     Example,
     LabelledSplit,
     Malformed,
-    one_line_text,
 )
+from fairseq_transnormer.data.texts import one_line_text
 
 FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.labelled_texts import SentenceData
-from ..data.subword_files import check_text
+from ..data.texts import check_text
 from ..devices import usable_device
 from .checkpoint import load_fine_tuned
 from .encoding import TextEncoder
@@ -131,18 +131,30 @@ class TextClassifier:
             found[numbers] = scores.float().cpu()
         return found
 
+    def unknown_words(self, text: Text) -> list[str]:
+        """The words, or subword units, of a text or pair that the dictionary lacks.
+
+        Raises:
+            ClassificationError: as ``classify``.
+        """
+        parts = self._parts("text", text)
+        return [word for part in parts for word in self.encode.unknown_words(part)]
+
     def _encoded(self, number: int, text: Text) -> Tensor:
+        return torch.tensor(self.encode(*self._parts(f"text {number}", text)))
+
+    def _parts(self, name: str, text: Text) -> tuple[str, ...]:
         parts = tuple(text) if isinstance(text, (tuple, list)) else (text,)
         wanted = 2 if self.data.is_pairs else 1
         if len(parts) != wanted:
             raise ClassificationError(
-                f"text {number} has {len(parts)} parts; {self.data.task} takes {wanted}"
+                f"{name} has {len(parts)} parts; {self.data.task} takes {wanted}"
             )
         for part in parts:
-            check_text(part, ClassificationError, f"text {number}")
+            check_text(part, ClassificationError, name)
         if not all(part.strip() for part in parts):
-            raise ClassificationError(f"text {number} is empty; allowed: words")
-        return torch.tensor(self.encode(*parts))
+            raise ClassificationError(f"{name} is empty; allowed: words")
+        return parts
 
     def _predictions(self, outputs: Tensor) -> list[Prediction]:
         if self.data.is_regression:

@@ -6,13 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checkpoints.identity import weights_fingerprint
+from ..data.texts import read_lines
 from ..subcommands import run_command
 from .errors import ClassificationError
 
@@ -118,8 +118,18 @@ def _run(args: argparse.Namespace) -> None:
 def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
     made_with = {"weights": weights_fingerprint(args.path)} if args.json else {}
     texts = _texts(args, classifier.data.is_pairs)
+    numbers = count(1)
     while group := list(islice(texts, TEXTS_AT_ONCE)):
-        for found in classifier.classify(group, args.batch_size):
+        predictions = classifier.classify(group, args.batch_size)
+        for text, number in zip(group, numbers, strict=False):
+            unknown = classifier.unknown_words(text)
+            if unknown:
+                print(
+                    f"text {number}: {len(unknown)} not in the dictionary, read as "
+                    f"{classifier.dictionary.unk_word}: {', '.join(unknown)}",
+                    file=sys.stderr,
+                )
+        for found in predictions:
             if args.json:
                 print(json.dumps(asdict(found) | made_with, ensure_ascii=False))
             elif found.label is None:
@@ -133,15 +143,12 @@ def _texts(args: argparse.Namespace, is_pairs: bool) -> Iterator[Text]:
     if args.text is not None:
         yield from (each[0] if len(each) == 1 else tuple(each) for each in args.text)
         return
-    try:
-        opened = (
-            nullcontext(sys.stdin)
-            if args.input == "-"
-            else open(args.input, encoding="utf-8")
+    found = False
+    for line in read_lines(args.input, ClassificationError, "--input"):
+        found = True
+        line = line.rstrip("\r\n")
+        yield tuple(line.split("\t")) if is_pairs else line
+    if not found:
+        raise ClassificationError(
+            f"--input {args.input}: no line in it; a line is a text"
         )
-        with opened as lines:
-            for line in lines:
-                line = line.rstrip("\r\n")
-                yield tuple(line.split("\t")) if is_pairs else line
-    except (OSError, UnicodeDecodeError) as error:
-        raise ClassificationError(f"--input {args.input}: {error}") from error

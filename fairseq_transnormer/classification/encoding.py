@@ -19,7 +19,8 @@ from fairseq.data.encoders.sentencepiece_bpe import (
 from fairseq.tokenizer import tokenize_line
 
 from ..data.labelled_texts import kept_lengths
-from ..data.subword_files import find_subword_files
+from ..data.subword_files import find_subword_files, missing_units
+from ..data.texts import one_line_text
 from .errors import ClassificationError
 
 
@@ -31,11 +32,15 @@ class TextEncoder:
             the units.
         dictionary: of the model.
         max_positions: tokens of an input at most, special ones counted.
+
+    Raises:
+        ClassificationError: a file cannot be read, or the dictionary has subword units
+            whose files are in no folder.
     """
 
     def __init__(self, folders: list[Path], dictionary: Dictionary, max_positions: int):
         self.dictionary, self.max_positions = dictionary, max_positions
-        self._units = _subword_units(folders)
+        self._units = _subword_units(folders, dictionary)
 
     def __call__(self, text: str, pair: str | None = None) -> list[int]:
         """Ids of a text or a pair, special ones included."""
@@ -47,17 +52,35 @@ class TextEncoder:
         kept = kept_lengths(len(first), len(second), self.max_positions - 4)
         return [bos, *first[: kept[0]], eos, eos, *second[: kept[1]], eos]
 
+    def unknown_words(self, text: str) -> list[str]:
+        """The words, or subword units, of a text that the dictionary lacks."""
+        unk = self.dictionary.unk()
+        return [
+            unit
+            for unit in self._split(text)
+            if self.dictionary.index(unit) == unk and unit != self.dictionary[unk]
+        ]
+
     def _ids(self, text: str) -> list[int]:
-        units = tokenize_line(self._units(text.strip()))
-        return [self.dictionary.index(unit) for unit in units]
+        return [self.dictionary.index(unit) for unit in self._split(text)]
+
+    def _split(self, text: str) -> list[str]:
+        # as the texts of the fine-tuning were read
+        return tokenize_line(self._units(one_line_text(text)))
 
 
-def _subword_units(folders: list[Path]) -> Callable[[str], str]:
+def _subword_units(folders: list[Path], dictionary: Dictionary) -> Callable[[str], str]:
     try:
         files = list(map(str, find_subword_files(folders)))
     except ValueError as error:
         raise ClassificationError(str(error)) from error
     if not files:
+        missing = missing_units(dictionary.symbols)
+        if missing is not None:
+            raise ClassificationError(
+                f"the dictionary has subword units, and there is no {missing} in "
+                f"{' or '.join(map(str, folders))}"
+            )
         return lambda text: text
     if len(files) == 2:
         encoder, merges = files

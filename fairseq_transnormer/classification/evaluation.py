@@ -30,7 +30,18 @@ def evaluate(
             each label's probability to, set apart by tabs.
         batch_size: examples that run together.
         positive_class: number of the class that F1 is about.
+
+    Raises:
+        ClassificationError: the split has no labels, ``positive_class`` is none of its
+            classes, or the table cannot be written.
     """
+    if table is not None:
+        make_room(table)
+    classes = len(classifier.data.labels)
+    if not (classifier.data.is_regression or 0 <= positive_class < classes):
+        raise ClassificationError(
+            f"positive_class={positive_class}; allowed: 0 to {classes - 1}"
+        )
     predictions = classifier.classify_split(split, batch_size)
     data = classifier.data
     dataset = classifier.task.dataset(split)
@@ -55,6 +66,31 @@ def evaluate(
         rows = [(*COLUMNS, *data.labels)]
         rows += [(i, *each) for i, each in enumerate(shown)]
         text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
-        table.parent.mkdir(parents=True, exist_ok=True)
-        write_text(table, text)
+        write_result(table, text)
     return found
+
+
+def make_room(path: Path) -> None:
+    """Make the folder of a file that is to be written, before any work.
+
+    Raises:
+        ClassificationError: that cannot be, or a folder has the file's name.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClassificationError(f"{path}: {error.strerror}") from error
+    if path.is_dir():
+        raise ClassificationError(f"{path}: a folder; allowed: a file to write")
+
+
+def write_result(path: Path, text: str) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        ClassificationError: it cannot be written.
+    """
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise ClassificationError(f"{path}: {error.strerror}") from error

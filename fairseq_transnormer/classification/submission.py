@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..data.labelled_texts import SentenceData
-from ..data.whole_files import write_text
 from .classifier import Prediction, TextClassifier
 from .errors import ClassificationError
+from .evaluation import make_room, write_result
 
 # problem -> split -> file
 FILES = {
@@ -48,7 +48,7 @@ def write_submission(
 
     Raises:
         ClassificationError: it is no problem of GLUE, its labels are not GLUE's, or a
-            test split is missing.
+            test split is missing; a file cannot be written.
     """
     task = task_key(classifier.data.task)
     if task not in FILES:
@@ -57,15 +57,16 @@ def write_submission(
             f"{', '.join(FILES)}"
         )
     _check_labels(task, classifier.data)
+    for name in FILES[task].values():
+        make_room(folder / name)
     found = {
         name: classifier.classify_split(split, batch_size)
         for split, name in FILES[task].items()
     }
-    folder.mkdir(parents=True, exist_ok=True)
     for name, predictions in found.items():
         shown = (_text(task, each) for each in predictions)
         lines = [f"{i}\t{text}\n" for i, text in enumerate(shown)]
-        write_text(folder / name, "index\tprediction\n" + "".join(lines))
+        write_result(folder / name, "index\tprediction\n" + "".join(lines))
     return [folder / name for name in found]
 
 

@@ -12,6 +12,10 @@ SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
 GPT2_UNITS = ("encoder.json", "vocab.bpe")
 # fairseq's flag of a line of dict.txt whose symbol stands in an earlier one
 OVERWRITE = " #fairseq:overwrite"
+# how sentencepiece spells the space before a word
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+# more symbols that are numbers are GPT-2's units, not words
+MOST_NUMBERS = 1000
 
 # fairseq puts these in front of every dictionary
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -116,6 +120,20 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
     return ()
 
 
+def missing_units(symbols: Sequence[str]) -> str | None:
+    """The subword files without which no text becomes these symbols of a dictionary.
+
+    Returns:
+        their names; None if words may be the symbols.
+    """
+    if any(symbol.startswith(SPACE) for symbol in symbols):
+        return SENTENCEPIECE_MODEL
+    numbers = sum(symbol.isdecimal() for symbol in symbols)
+    if numbers > max(MOST_NUMBERS, len(symbols) / 2):
+        return " and ".join(GPT2_UNITS)
+    return None
+
+
 def decode_byte_pieces(text: str) -> str:
     """<0xE2><0x82><0xAC>, from a sentencepiece model with byte fallback, as €."""
     return _BYTES.sub(_decode, text)
@@ -124,22 +142,3 @@ def decode_byte_pieces(text: str) -> str:
 def _decode(match: re.Match) -> str:
     digits = match[0].replace("<0x", "").replace(">", "")
     return bytes.fromhex(digits).decode("utf-8", errors="replace")
-
-
-def check_text(text: object, error: type[Exception], name: str = "text") -> None:
-    """Raise ``error`` for what cannot be encoded, such as bytes that are not UTF-8.
-
-    Args:
-        text: a prompt; Python keeps undecodable bytes of a command line as surrogates.
-        error: what to raise.
-        name: of the text, for the message.
-    """
-    if not isinstance(text, str):
-        raise error(f"{name}={repr(text)[:80]}; allowed: text")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as problem:
-        raise error(
-            f"{name}={ascii(text)[:80]}: {ascii(text[problem.start])} at "
-            f"{problem.start} is no character; allowed: text in UTF-8"
-        ) from problem

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..data.subword_files import MASK, SPECIAL
 from ..data.whole_files import write_text
-from .manifest import CAUSAL, Manifest
+from .manifest import CAUSAL, CLASSIFIER, Manifest
 
 TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
 TOKENIZER_CLASS = "TransNormerTokenizer"
@@ -36,6 +36,8 @@ def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
     longest = asdict(manifest.config)["max_positions"]
     if "mask" in manifest.special_tokens:
         settings["mask_token"] = MASK
+    if manifest.kind == CLASSIFIER:
+        settings["breaks_as_spaces"] = True
     return settings | {
         "cls_token": bos,
         "sep_token": eos,

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.subword_files import OVERWRITE, SPECIAL, check_text, decode_byte_pieces
+from ..data.subword_files import (
+    OVERWRITE,
+    SPACE,
+    SPECIAL,
+    decode_byte_pieces,
+    missing_units,
+)
+from ..data.texts import check_text, joined_lines
 from ..missing_packages import explanation
 from .errors import ExportError
 
@@ -23,6 +30,8 @@ class Vocabulary:
         sentencepiece_model: makes pieces of text.
         gpt2_units: GPT-2's encoder.json and vocab.bpe, whose numbers are symbols; with
             neither of both, words are.
+        missing_units: files that are not there, without which no text becomes these
+            symbols; None if that is not so.
     """
 
     symbols: list[str]
@@ -32,6 +41,8 @@ class Vocabulary:
     def __post_init__(self) -> None:
         self.numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
         self._processor: Any = None
+        has_units = self.sentencepiece_model or self.gpt2_units
+        self.missing_units = None if has_units else missing_units(self.symbols)
 
     @classmethod
     def read(
@@ -72,9 +83,16 @@ class Vocabulary:
         """The symbols of a line, also such as the dictionary lacks.
 
         Raises:
-            ExportError: of a file, or of the text, that cannot be read.
+            ExportError: of a file, or of the text, that cannot be read; the symbols are
+                subword units, whose files are not there.
         """
         check_text(text, ExportError)
+        if self.missing_units is not None:
+            raise ExportError(
+                f"the dictionary has subword units, and there is no "
+                f"{self.missing_units} to cut a text into them"
+            )
+        text = joined_lines(text)
         if self.sentencepiece_model is not None:
             # fairseq joins the pieces with spaces and splits them again
             return " ".join(self._sentencepiece().encode(text, out_type=str)).split()
@@ -91,7 +109,7 @@ class Vocabulary:
             return self._join_gpt2(symbols)
         if self.sentencepiece_model is None:
             return " " * (continues and len(symbols) > 0) + " ".join(symbols)
-        text = "".join(symbols).replace("\N{LOWER ONE EIGHTH BLOCK}", " ")
+        text = "".join(symbols).replace(SPACE, " ")
         return decode_byte_pieces(text.rstrip() if continues else text.strip())
 
     def encode(self, text: str) -> list[int]:

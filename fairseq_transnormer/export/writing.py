@@ -15,7 +15,12 @@ from ..checkpoints.identity import check_dictionary, check_dictionary_file
 from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
 from ..data.fingerprints import file_sha256
 from ..data.labelled_texts import SentenceData
-from ..data.subword_files import DICTIONARY, MASK, dictionary_folder
+from ..data.subword_files import (
+    DICTIONARY,
+    MASK,
+    dictionary_folder,
+    find_subword_files,
+)
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
 from ..models.vanilla import VanillaEncoderModel
 from ..modules.encoder_classifier import HeadConfig
@@ -26,7 +31,6 @@ from .manifest import (
     CAUSAL,
     CLASSIFIER,
     CONFIGS,
-    FILES,
     MANIFEST,
     PREFIX,
     WEIGHTS,
@@ -41,6 +45,8 @@ PREFIXES = {CAUSAL: "decoder.model."} | dict.fromkeys(
 )
 HEADS = "classification_heads."
 FINE_TUNING = "sentence_prediction"
+# of a problem's folder: the first texts
+TEXTS = "input0"
 
 
 class Done(NamedTuple):
@@ -165,18 +171,26 @@ def _unit_files(
         check_dictionary_file(folder / DICTIONARY)
     except CheckpointError as error:
         raise ExportError(f"{error} (--data; here: {folder})") from error
-    found = {
-        name: place / name
-        for name in FILES
-        for place in (checkpoint.parent, folder)
-        if (place / name).is_file() and name != WEIGHTS
-    }
-    return found | {DICTIONARY: folder / DICTIONARY}, []
+    # those of a problem stand beside the folder of its texts
+    of_problem = [folder.parent] if folder.name == TEXTS else []
+    folders = [*of_problem, folder, checkpoint.parent]
+    try:
+        units = find_subword_files(folders)
+    except ValueError as error:
+        raise ExportError(str(error)) from error
+    notes = []
+    if not units and dictionary.missing_units is not None:
+        notes.append(
+            f"no {dictionary.missing_units} in {' or '.join(map(str, folders))}: the "
+            "export takes tokens, and no text"
+        )
+    found = {DICTIONARY: folder / DICTIONARY}
+    return found | {path.name: path for path in units}, notes
 
 
 def _texts_of(data: str | Path | None) -> str | Path | None:
     """The folder of the texts of a problem, or what is given where it is none."""
-    texts = None if data is None else Path(data) / "input0"
+    texts = None if data is None else Path(data) / TEXTS
     return texts if texts is not None and texts.is_dir() else data
 
 

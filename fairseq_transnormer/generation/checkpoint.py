@@ -19,8 +19,10 @@ from ..checkpoints.identity import check_dictionary, check_dictionary_file
 from ..checkpoints.safe_loading import CheckpointError
 from ..data.subword_files import (
     DICTIONARY,
+    SENTENCEPIECE_MODEL,
     dictionary_folder,
     find_subword_files,
+    missing_units,
 )
 from .errors import GenerationError
 
@@ -95,6 +97,13 @@ def load_with_units(
             f"{data / DICTIONARY}: {one_line(error)}; allowed: SYMBOL COUNT a line, in "
             "UTF-8, and each symbol once"
         ) from error
+    missing = None if units else missing_units(task.dictionary.symbols)
+    if missing is not None:
+        named = " (--sentencepiece-model)" if missing == SENTENCEPIECE_MODEL else ""
+        raise GenerationError(
+            f"{data / DICTIONARY} has subword units, and there is no {missing} in "
+            f"{data} or {path.parent}{named}"
+        )
     known = embedding_rows(state["model"])
     if known is None:
         raise GenerationError(f"{path}: no embed_tokens.weight in it")

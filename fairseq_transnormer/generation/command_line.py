@@ -10,11 +10,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, cast
 
 from ..checkpoints.identity import weights_fingerprint
+from ..data.texts import read_lines
 from ..subcommands import run_command
 from .errors import GenerationError
 from .settings import GenerationSettings, Settings
@@ -114,23 +114,13 @@ def _prompts(args: argparse.Namespace) -> Iterator[str]:
         yield from args.prompt
         return
     found = False
-    try:
-        with _opened(args.input) as lines:
-            for line in lines:
-                found = True
-                yield line.strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise GenerationError(f"--input {args.input}: {error}") from error
+    for line in read_lines(args.input, GenerationError, "--input"):
+        found = True
+        yield line.strip()
     if not found:
         raise GenerationError(
             f"--input {args.input}: no line in it; a line is a prompt"
         )
-
-
-def _opened(name: str) -> AbstractContextManager[TextIO]:
-    if name == "-":
-        return nullcontext(sys.stdin)
-    return open(name, encoding="utf-8")
 
 
 def _with_warnings(prompts: Iterator[str], generator: TextGenerator) -> Iterator[str]:

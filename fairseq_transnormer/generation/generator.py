@@ -13,7 +13,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
-from ..data.subword_files import check_text
+from ..data.texts import check_text, joined_lines
 from ..devices import usable_device
 from ..modules.cpu_decoding import lay_out_for_decoding
 from .checkpoint import load_language_model
@@ -199,7 +199,8 @@ class TextGenerator:
         ]
 
     def _symbols(self, prompt: str) -> list[str]:
-        return tokenize_line(self.hub.apply_bpe(self.hub.tokenize(prompt)))
+        line = joined_lines(prompt)
+        return tokenize_line(self.hub.apply_bpe(self.hub.tokenize(line)))
 
     def _settings(self, settings: Settings) -> GenerationSettings:
         chosen = GenerationSettings(**settings)

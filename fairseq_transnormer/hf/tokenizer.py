@@ -15,6 +15,7 @@ from typing import Any
 from transformers import PreTrainedTokenizer
 
 from ..data.subword_files import DICTIONARY, GPT2_UNITS, MASK, SENTENCEPIECE_MODEL
+from ..data.texts import one_line_text
 from ..export.errors import ExportError
 from ..export.loading import read_manifest
 from ..export.manifest import MANIFEST
@@ -36,6 +37,8 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         gpt2_encoder_file, gpt2_merges_file: likewise, encoder.json and vocab.bpe.
         mask_token: in place of a hidden symbol.
         add_bos_token: put the start in front of a text.
+        breaks_as_spaces: read tabs and line breaks as a space each, as in the texts of
+            a fine-tuning.
         kwargs: of transformers; a ``cls_token`` is that of a bidirectional model.
 
     Raises:
@@ -59,6 +62,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         gpt2_merges_file: str | None = None,
         mask_token: str | None = None,
         add_bos_token: bool = True,
+        breaks_as_spaces: bool = False,
         **kwargs,
     ):
         if dictionary_file is None:
@@ -84,7 +88,13 @@ class TransNormerTokenizer(PreTrainedTokenizer):
                 f"allowed: vocab_size={vocab_size}, the model's"
             )
         self.add_bos_token = add_bos_token
-        super().__init__(vocab_size=vocab_size, mask_token=mask_token, **kwargs)
+        self.breaks_as_spaces = breaks_as_spaces
+        super().__init__(
+            vocab_size=vocab_size,
+            mask_token=mask_token,
+            breaks_as_spaces=breaks_as_spaces,
+            **kwargs,
+        )
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
@@ -119,7 +129,8 @@ class TransNormerTokenizer(PreTrainedTokenizer):
             return self.vocabulary.split(text)
         # as the data of encoders are cut
         mask = self.mask_token
-        first, *others = text.strip().split(mask) if mask else [text.strip()]
+        text = one_line_text(text) if self.breaks_as_spaces else text.strip()
+        first, *others = text.split(mask) if mask else [text]
         symbols = self.vocabulary.split(first.rstrip())
         for span in others:
             symbols += [mask, *self.vocabulary.split(span.rstrip())]

@@ -19,8 +19,6 @@ from .errors import ScoringError
 from .masked import MaskedScorer
 
 TASKS = ("language_modeling", "masked_lm")
-# how sentencepiece spells the space before a word
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 # more pieces than this part of a sentencepiece model are in its training's dictionary
 KNOWN_PIECES = 0.5
 
@@ -73,14 +71,6 @@ def _check_units(hub: GeneratorHubInterface) -> None:
     dictionary = hub.task.source_dictionary
     units = getattr(getattr(hub.bpe, "sp", None), "id_to_piece", None)
     folder = Path(hub.cfg.task.data)
-    if hub.bpe is None:
-        if any(symbol.startswith(SPACE) for symbol in dictionary.symbols):
-            raise ScoringError(
-                f"{folder / 'dict.txt'} has pieces of a sentencepiece model, and there "
-                "is no sentencepiece.bpe.model beside it or the checkpoint; name it "
-                "(--sentencepiece-model)"
-            )
-        return
     if units is None:
         return
     model, processor = Path(hub.cfg.bpe.sentencepiece_model), hub.bpe.sp

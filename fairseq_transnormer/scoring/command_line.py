@@ -13,17 +13,18 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
-from itertools import islice
+from itertools import chain, groupby, islice
 
 from ..argument_types import integer_between
 from ..checkpoints.identity import weights_fingerprint
+from ..data.texts import read_lines
 from ..subcommands import command_parser, run_command
 from .context import LONGEST_WINDOW, Context
 from .errors import ScoringError
-from .text_files import UNITS, read_lines, units_of
 from .text_score import TextScore
 
 ALL = "all"
+UNITS = ("line", "document", "file")
 # units that are read before the first is printed
 UNITS_AT_ONCE = 1024
 COLUMNS = ("log-prob.", "tokens", "words", "bytes", "unknown", "ppl/token", "ppl/word")
@@ -152,8 +153,30 @@ def _units(args: argparse.Namespace) -> Iterator[tuple[dict, Iterable[str]]]:
         return
     by = args.by or "file"
     for name in args.input:
-        for line, lines in units_of(read_lines(name), by):
+        for line, lines in _units_of(read_lines(name, ScoringError, "--input"), by):
             yield {"input": name} | ({} if by == "file" else {"line": line}), lines
+
+
+def _units_of(lines: Iterable[str], by: str) -> Iterator[tuple[int, Iterable[str]]]:
+    """(number of its first line, lines) of each unit.
+
+    Args:
+        lines: of a file.
+        by: "line"; "document": the lines up to a blank one, as fairseq's
+            ``--sample-break-mode complete_doc`` has them; "file": all of them. A line
+            or document that is blank is none.
+    """
+    numbered = enumerate(lines, 1)
+    if by == "file":
+        yield 1, (line for _, line in numbered)
+    elif by == "line":
+        yield from ((number, [line]) for number, line in numbered if line.strip())
+    else:
+        for has_text, group in groupby(numbered, lambda pair: bool(pair[1].strip())):
+            if has_text:
+                first = next(group)
+                lines_of_it = chain([first], group)  # noqa: B031 (the rest of it)
+                yield first[0], (line for _, line in lines_of_it)
 
 
 def _shown(name: dict) -> str:

@@ -11,14 +11,14 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tokenizer import tokenize_line
 
-from ..data.subword_files import MASK, check_text
+from ..data.subword_files import MASK
+from ..data.texts import check_text, read_lines
 from ..devices import usable_device
 from .causal import CausalScorer
 from .checkpoint import load_for_scoring
 from .context import LONGEST_WINDOW, Context
 from .errors import ScoringError
 from .masked import MaskedScorer
-from .text_files import read_lines
 from .text_score import TextScore
 
 # a text as it is given: all of it, or its lines, such as an open file
@@ -159,7 +159,7 @@ class TextScorer:
         Raises:
             ScoringError: it cannot be read as UTF-8, or nothing in it is known.
         """
-        (found,) = self.stream([read_lines(path)], tokens)
+        (found,) = self.stream([read_lines(path, ScoringError)], tokens)
         check_known([found], str(path))
         return found
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import sys
 
@@ -19,7 +20,8 @@ from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.classification.submission import FILES
 from fairseq_transnormer.data.labelled_texts import SentenceData
-from tests.messages import command_refuses, refuses
+from tests.binary_data import dictionary_of
+from tests.messages import assert_names, command_refuses, refuses
 
 from .problems import dictionary, write_problem
 
@@ -108,6 +110,29 @@ def test_pairs_and_what_does_not_fit():
     assert len(encode(" ".join(["w1"] * 50))) == 12
 
 
+@pytest.mark.parametrize("gap", ["\n", "\t", "\r\n", "\v", "\x85", "\u2028"])
+def test_texts_are_cut_as_those_of_the_fine_tuning(gap, gpt2_dir):
+    """... in which a space stands for what breaks a line or a column."""
+    units = dictionary_of(map(str, range(50_257)))
+    encode = TextEncoder([gpt2_dir], units, 512)
+    ids = encode("the sea it")
+    assert encode(f"the sea{gap}it{gap}") == ids and units.unk() not in ids
+
+
+@pytest.mark.parametrize(
+    ("symbols", "name"),
+    [
+        (["\u2581the", "r"], "sentencepiece.bpe.model"),
+        (map(str, range(3000)), "encoder.json"),
+    ],
+)
+def test_subword_units_without_their_files(symbols, name, tmp_path):
+    with refuses(ClassificationError, name, tmp_path):
+        TextEncoder([tmp_path], dictionary_of(symbols), 512)
+    # words may be numbers
+    assert len(TextEncoder([tmp_path], dictionary_of("0123"), 512)("1 2")) == 4
+
+
 def test_regression_is_on_the_scale_of_its_labels(tmp_path):
     data = write_problem(tmp_path / "data", labels=(), pairs=True, task="STS-B")
     classifier = TextClassifier.from_checkpoint(saved(tmp_path, data, 1), device="cpu")
@@ -133,6 +158,17 @@ def test_command_line(single, capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     assert (found["weights"], found["split"]) == (weights, "valid")
     assert found["data"] == classifier.data.fingerprint()
+
+
+def test_a_byte_order_mark_and_words_that_are_not_known(single, tmp_path, capsys):
+    path = tmp_path / "texts.txt"
+    path.write_text("w1 w2\nw1 w2\nw1 apple pear\n", encoding="utf-8-sig")
+    assert main(["--path", str(single), "--input", str(path)]) == 0
+    output, errors = capsys.readouterr()
+    first, second, _ = output.splitlines()
+    assert first == second
+    assert_names(errors, "text 3", "2 not in the dictionary", "apple, pear")
+    assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -177,6 +213,19 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         (["--path", path, "--evaluate", "dev"], ["'dev'", "train", "valid", "test"]),
         (["--path", path, "--submission", tmp_path], ["'own'", "submission", *FILES]),
         (["--path", path, "--input", "/no/such"], ["--input /no/such"]),
+        (["--path", path, "--input", os.devnull], [os.devnull, "no line"]),
+        (
+            ["--path", path, "--evaluate", "valid", "--positive-class", 2],
+            ["positive_class=2", "0 to 1"],
+        ),
+        (
+            ["--path", path, "--evaluate", "valid", "--dump-predictions", tmp_path],
+            [tmp_path, "folder"],
+        ),
+        (
+            ["--path", path, "--evaluate", "valid", "--dump-predictions", half / "x"],
+            [half / "x"],
+        ),
         (
             ["--path", pre_trained, "--data", three, "--text", "x"],
             [pre_trained, "masked_lm", "fine-tuned"],

@@ -3,6 +3,7 @@
 import pytest
 from fairseq.data import Dictionary
 
+from fairseq_transnormer.data.subword_files import SPECIAL
 from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.vocabulary import Vocabulary
 from tests.messages import refuses
@@ -33,3 +34,23 @@ def test_an_empty_dictionary_and_lines_that_are_none(tmp_path):
             Dictionary.load(str(path))
         with refuses(ExportError, path, repr(line), "SYMBOL COUNT"):
             Vocabulary.read(path)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "name"),
+    [
+        (["\u2581the", "r"], "sentencepiece.bpe.model"),
+        (map(str, range(3000)), "encoder.json"),
+    ],
+)
+def test_no_text_is_cut_into_units_whose_files_are_missing(symbols, name):
+    vocabulary = Vocabulary([*SPECIAL, *symbols])
+    with refuses(ExportError, name):
+        vocabulary.encode("the river")
+    assert Vocabulary([*SPECIAL, *"0123"]).encode("1 2") == [5, 6]
+
+
+def test_line_breaks_are_white_space(gpt2_dir):
+    units = gpt2_dir / "encoder.json", gpt2_dir / "vocab.bpe"
+    vocabulary = Vocabulary([*SPECIAL, *map(str, range(50_257))], None, units)
+    assert vocabulary.encode("an old\r\nking") == vocabulary.encode("an old king")

@@ -37,6 +37,14 @@ def test_prompts(run, t2):
     assert out.splitlines() == [each.text for each in results]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_prompt(run, t2, tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text("the river\n", encoding="utf-8-sig")
+    status, out, err = run("--input", path, "--max-new-tokens", 3)
+    expected = t2.generator.generate("the river", max_new_tokens=3).text
+    assert (status, out, err) == (0, expected + "\n", "")
+
+
 @pytest.mark.parametrize("stream", [(), ("--stream",)])
 def test_input_file_with_every_setting(run, t2, tmp_path, stream):
     path = tmp_path / "prompts.txt"

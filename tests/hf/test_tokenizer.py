@@ -1,5 +1,8 @@
 """The tokenizer cuts text as the data of the training were cut."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -13,10 +16,14 @@ from transformers import AutoTokenizer
 
 from data_prep.folders.encoders import Gpt2Encoder, SentencepieceEncoder, WordEncoder
 from data_prep.folders.fairseq_format import gpt2_dictionary
+from fairseq_transnormer.classification import TextClassifier
 from fairseq_transnormer.classification.encoding import TextEncoder
+from fairseq_transnormer.data.subword_files import DICTIONARY, SENTENCEPIECE_MODEL
+from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.hf import TransNormerTokenizer
-from tests.messages import refuses
+from tests.classification.problems import write_problem
+from tests.messages import assert_names, refuses
 
 from .checkpoints import save
 
@@ -100,6 +107,32 @@ def test_masks_are_those_of_fairseqs_hub(gpt2):
         )
         assert tokenizer(text)["input_ids"] == expected.tolist()
     assert tokenizer.mask_token_id == mask == len(dictionary) - 1
+
+
+def test_units_of_a_problem_are_exported(pieces, tmp_path):
+    """... which stand beside the folder of its texts; a text has the same tokens."""
+    data = tmp_path / "data"
+    units = Path(pieces.data) / SENTENCEPIECE_MODEL
+    write_problem(data, words=Dictionary.load(str(Path(pieces.data) / DICTIONARY)))
+    shutil.copy(units, data)
+    checkpoint, _ = save(
+        tmp_path / "checkpoint.pt", data, "--arch", "roberta_transnormer_t2_tiny",
+        "--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0",
+        "--separator-token", "2", "--criterion", "sentence_prediction_metrics",
+    )  # fmt: skip
+    encode = TextClassifier.from_checkpoint(checkpoint, device="cpu").encode
+    for name, folder in (("of_training", None), ("of_data", data)):
+        assert not export_checkpoint(checkpoint, tmp_path / name, folder).notes
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
+        for text in ("the river is old .", "an old king\nleft", "a\tb "):
+            assert tokenizer(text)["input_ids"] == encode(text)
+            assert len(set(encode(text))) > 3
+    # without them tokens can be had, and no text
+    (data / SENTENCEPIECE_MODEL).unlink()
+    (note,) = export_checkpoint(checkpoint, tmp_path / "bare").notes
+    assert_names(note, SENTENCEPIECE_MODEL, data)
+    with refuses(ExportError, SENTENCEPIECE_MODEL):
+        AutoTokenizer.from_pretrained(tmp_path / "bare")("the river")
 
 
 @pytest.mark.parametrize("most", [8, 9, 12, 13, 30])

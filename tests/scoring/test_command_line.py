@@ -119,6 +119,16 @@ def test_stdin(run, monkeypatch):
     ]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(run, monkeypatch, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the river\n", encoding="utf-8-sig")
+    with path.open(encoding="latin-1") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        _, of_stdin, _ = run("--input", "-", "--json")
+    _, of_file, _ = run("--input", path, "--json")
+    assert rows(of_stdin)[0]["log_prob"] == rows(of_file)[0]["log_prob"]
+
+
 def test_masked_models_have_pseudo_log_likelihoods(run, checkpoint_of, text_file):
     path = checkpoint_of("roberta_transnormer_t2_tiny")
     _, out, _ = run("--path", path, "--input", text_file, "--json", "--by", "line")

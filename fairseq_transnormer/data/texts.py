@@ -1,0 +1,78 @@
+"""Texts that users hand in: what they may be, and lines of files and of stdin."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+STDIN = "-"
+# where str.splitlines cuts, and tabs, which stand between fields
+_BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LINE_BREAKS = re.compile(r"[\r\n]+")
+# a byte order mark is no part of the first word
+_ENCODING = "utf-8-sig"
+
+
+def joined_lines(text: str) -> str:
+    """``text`` with a space for line breaks, which no line of a training has."""
+    return _LINE_BREAKS.sub(" ", text)
+
+
+def one_line_text(text: str) -> str:
+    """``text`` without tabs and line breaks, which become a space each."""
+    return _BREAKS.sub(" ", text).strip()
+
+
+def check_text(text: object, error: type[Exception], name: str = "text") -> None:
+    """Raise ``error`` for what cannot be encoded, such as bytes that are not UTF-8.
+
+    Args:
+        text: a prompt; Python keeps undecodable bytes of a command line as surrogates.
+        error: what to raise.
+        name: of the text, for the message.
+    """
+    if not isinstance(text, str):
+        raise error(f"{name}={repr(text)[:80]}; allowed: text")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise error(
+            f"{name}={ascii(text)[:80]}: {ascii(text[problem.start])} at "
+            f"{problem.start} is no character; allowed: text in UTF-8"
+        ) from problem
+
+
+def read_lines(
+    name: str | Path, error: type[Exception], option: str = ""
+) -> Iterator[str]:
+    """The lines of a file, or of stdin by the name -, as they are needed.
+
+    Args:
+        name: of a file in UTF-8, with or without a byte order mark.
+        error: what to raise where it cannot be read.
+        option: of a command line, by which the file was given.
+    """
+    shown = f"{option} {name}".strip()
+    try:
+        if str(name) == STDIN:
+            yield from _decoded(sys.stdin)
+            return
+        with open(name, encoding=_ENCODING) as file:
+            yield from file
+    except OSError as problem:
+        raise error(f"{shown}: cannot be read: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        wrong = problem.object[problem.start]
+        raise error(
+            f"{shown}: not UTF-8: byte 0x{wrong:02x}; allowed: text in UTF-8"
+        ) from problem
+
+
+def _decoded(file: TextIO) -> Iterator[str]:
+    """stdin is UTF-8, whatever the locale."""
+    if hasattr(file, "reconfigure"):
+        file.reconfigure(encoding=_ENCODING, errors="strict")
+    yield from file
