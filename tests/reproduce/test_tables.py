@@ -308,9 +308,7 @@ def test_a_preset_sweeps_beside_the_tables():
     rates = medium.sweeps["table4"]["optimization.lr"]
     cell = table4.cell("Vanilla", "test_ppl")
     tried = [each.overrides["optimization.lr"] for each in cell.candidates()]
-    assert (
-        tried == rates and len(rates) == 3 and table4.sweep == medium.sweeps["table4"]
-    )
+    assert tried == rates and len(rates) > 2 and table4.sweep == medium.sweeps["table4"]
     assert not table8.sweep and len(table8.cell("6 / 6", "T1").candidates()) == 1
     # the table's own values stay, and what has no run has no sweep
     own = replace(medium, sweeps={"table5": {"optimization.lr": [[1.0]], "a": [1, 2]}})
