@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.folders.parallel import map_batches
+from fairseq_transnormer.data.subword_files import GPT2_SIZE
 
 # The first ids of every fairseq dictionary: <s>, <pad>, </s>, <unk>.
 EOS_ID = 2
@@ -29,7 +30,6 @@ GPT2_SHA256 = {
     "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
     "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
-GPT2_SIZE = 50257
 
 
 def count_words(lines: list[str]) -> tuple[int, Counter[str]]:

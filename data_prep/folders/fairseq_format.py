@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.folders.encoders import GPT2_SIZE, UNKNOWN_ID
+from data_prep.folders.encoders import UNKNOWN_ID
 from data_prep.folders.errors import InputError
 from data_prep.folders.parallel import map_batches
+from fairseq_transnormer.data.subword_files import GPT2_SIZE
 
 # A multiple of 8 suits matrix units; it is fairseq-preprocess's default.
 PADDING_FACTOR = 8

@@ -9,7 +9,6 @@ from data_prep.folders.binary_folder import Encoder
 from data_prep.folders.checksum import require_sha256
 from data_prep.folders.encoders import (
     GPT2_SHA256,
-    GPT2_SIZE,
     Gpt2Encoder,
     SentencepieceEncoder,
 )
@@ -20,6 +19,7 @@ from fairseq_transnormer.argument_types import integer_between
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import (
     DICTIONARY,
+    GPT2_SIZE,
     GPT2_UNITS,
     SENTENCEPIECE_MODEL,
     dictionary_folder,

@@ -14,8 +14,7 @@ GPT2_UNITS = ("encoder.json", "vocab.bpe")
 OVERWRITE = " #fairseq:overwrite"
 # how sentencepiece spells the space before a word
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-# more symbols that are numbers are GPT-2's units, not words
-MOST_NUMBERS = 1000
+GPT2_SIZE = 50257
 
 # fairseq puts these in front of every dictionary
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
@@ -128,8 +127,8 @@ def missing_units(symbols: Sequence[str]) -> str | None:
     """
     if any(symbol.startswith(SPACE) for symbol in symbols):
         return SENTENCEPIECE_MODEL
-    numbers = sum(symbol.isdecimal() for symbol in symbols)
-    if numbers > max(MOST_NUMBERS, len(symbols) / 2):
+    # words, too, may be numbers, but not so many different ones
+    if sum(symbol.isdecimal() for symbol in symbols) > GPT2_SIZE / 2:
         return " and ".join(GPT2_UNITS)
     return None
 

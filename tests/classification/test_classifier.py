@@ -123,7 +123,7 @@ def test_texts_are_cut_as_those_of_the_fine_tuning(gap, gpt2_dir):
     ("symbols", "name"),
     [
         (["\u2581the", "r"], "sentencepiece.bpe.model"),
-        (map(str, range(3000)), "encoder.json"),
+        (map(str, range(50_257)), "encoder.json"),
     ],
 )
 def test_subword_units_without_their_files(symbols, name, tmp_path):
