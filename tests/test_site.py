@@ -27,8 +27,10 @@ def test_the_site_has_pages_pictures_and_formulas(tmp_path):
 
 
 @pytest.fixture
-def small_site(tmp_path) -> Path:
+def small_site(tmp_path, caplog) -> Path:
     """Two pages with the project's settings; where they are."""
+    # as its command sets it: fairseq's tests may have left another level
+    caplog.set_level("INFO", "mkdocs")
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     settings |= {"nav": ["README.md", "docs/one.md"], "watch": []}
     (tmp_path / "docs").mkdir()
