@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checkpoints.identity import weights_fingerprint
-from ..data.texts import read_lines
+from ..data.texts import read_given_lines, tell_unknown_words
 from ..subcommands import run_command
 from .errors import ClassificationError
 
@@ -123,12 +123,9 @@ def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
         predictions = classifier.classify(group, args.batch_size)
         for text, number in zip(group, numbers, strict=False):
             unknown = classifier.unknown_words(text)
-            if unknown:
-                print(
-                    f"text {number}: {len(unknown)} not in the dictionary, read as "
-                    f"{classifier.dictionary.unk_word}: {', '.join(unknown)}",
-                    file=sys.stderr,
-                )
+            tell_unknown_words(
+                f"text {number}", unknown, classifier.dictionary.unk_word
+            )
         for found in predictions:
             if args.json:
                 print(json.dumps(asdict(found) | made_with, ensure_ascii=False))
@@ -143,12 +140,6 @@ def _texts(args: argparse.Namespace, is_pairs: bool) -> Iterator[Text]:
     if args.text is not None:
         yield from (each[0] if len(each) == 1 else tuple(each) for each in args.text)
         return
-    found = False
-    for line in read_lines(args.input, ClassificationError, "--input"):
-        found = True
+    for line in read_given_lines(args.input, ClassificationError, "text"):
         line = line.rstrip("\r\n")
         yield tuple(line.split("\t")) if is_pairs else line
-    if not found:
-        raise ClassificationError(
-            f"--input {args.input}: no line in it; a line is a text"
-        )

@@ -19,7 +19,7 @@ from fairseq.data.encoders.sentencepiece_bpe import (
 from fairseq.tokenizer import tokenize_line
 
 from ..data.labelled_texts import kept_lengths
-from ..data.subword_files import find_subword_files, missing_units
+from ..data.subword_files import find_subword_files, missing_units, unknown_symbols
 from ..data.texts import one_line_text
 from .errors import ClassificationError
 
@@ -54,12 +54,7 @@ class TextEncoder:
 
     def unknown_words(self, text: str) -> list[str]:
         """The words, or subword units, of a text that the dictionary lacks."""
-        unk = self.dictionary.unk()
-        return [
-            unit
-            for unit in self._split(text)
-            if self.dictionary.index(unit) == unk and unit != self.dictionary[unk]
-        ]
+        return unknown_symbols(self._split(text), self.dictionary)
 
     def _ids(self, text: str) -> list[int]:
         return [self.dictionary.index(unit) for unit in self._split(text)]

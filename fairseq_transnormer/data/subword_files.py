@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 DICTIONARY = "dict.txt"
 # fairseq's from_pretrained looks for this name beside a checkpoint
@@ -131,6 +132,16 @@ def missing_units(symbols: Sequence[str]) -> str | None:
     if sum(symbol.isdecimal() for symbol in symbols) > GPT2_SIZE / 2:
         return " and ".join(GPT2_UNITS)
     return None
+
+
+def unknown_symbols(symbols: Iterable[str], dictionary: Any) -> list[str]:
+    """Those that fairseq's dictionary lacks; its symbol for them is none."""
+    unk = dictionary.unk()
+    return [
+        symbol
+        for symbol in symbols
+        if dictionary.index(symbol) == unk and symbol != dictionary[unk]
+    ]
 
 
 def decode_byte_pieces(text: str) -> str:

@@ -71,6 +71,38 @@ def read_lines(
         ) from problem
 
 
+def read_given_lines(name: str, error: type[Exception], kind: str) -> Iterator[str]:
+    """``read_lines`` of ``--input``, which has one at least.
+
+    Args:
+        name: of the file, or -.
+        error: what to raise where it cannot be read or has no line.
+        kind: what a line is, for the message.
+    """
+    found = False
+    for line in read_lines(name, error, "--input"):
+        found = True
+        yield line
+    if not found:
+        raise error(f"--input {name}: no line in it; a line is a {kind}")
+
+
+def tell_unknown_words(text: str, words: list[str], read_as: str) -> None:
+    """Name the words of a text that its dictionary lacks, if there are any, on stderr.
+
+    Args:
+        text: its name.
+        words: that the dictionary lacks.
+        read_as: the symbol that stands for them.
+    """
+    if words:
+        print(
+            f"{text}: {len(words)} not in the dictionary, read as {read_as}: "
+            f"{', '.join(words)}",
+            file=sys.stderr,
+        )
+
+
 def _decoded(file: TextIO) -> Iterator[str]:
     """stdin is UTF-8, whatever the locale."""
     if hasattr(file, "reconfigure"):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, cast
 
 from ..checkpoints.identity import weights_fingerprint
-from ..data.texts import read_lines
+from ..data.texts import read_given_lines, tell_unknown_words
 from ..subcommands import run_command
 from .errors import GenerationError
 from .settings import GenerationSettings, Settings
@@ -113,23 +112,12 @@ def _prompts(args: argparse.Namespace) -> Iterator[str]:
     if args.prompt is not None:
         yield from args.prompt
         return
-    found = False
-    for line in read_lines(args.input, GenerationError, "--input"):
-        found = True
+    for line in read_given_lines(args.input, GenerationError, "prompt"):
         yield line.strip()
-    if not found:
-        raise GenerationError(
-            f"--input {args.input}: no line in it; a line is a prompt"
-        )
 
 
 def _with_warnings(prompts: Iterator[str], generator: TextGenerator) -> Iterator[str]:
     for number, prompt in enumerate(prompts, 1):
         unknown = generator.unknown_words(prompt)
-        if unknown:
-            print(
-                f"prompt {number}: {len(unknown)} not in the dictionary, read as "
-                f"{generator.dictionary.unk_word}: {', '.join(unknown)}",
-                file=sys.stderr,
-            )
+        tell_unknown_words(f"prompt {number}", unknown, generator.dictionary.unk_word)
         yield prompt

@@ -13,6 +13,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
+from ..data.subword_files import unknown_symbols
 from ..data.texts import check_text, joined_lines
 from ..devices import usable_device
 from ..modules.cpu_decoding import lay_out_for_decoding
@@ -191,12 +192,7 @@ class TextGenerator:
     def unknown_words(self, prompt: str) -> list[str]:
         """The words, or subword units, of a prompt that the dictionary lacks."""
         check_text(prompt, GenerationError, "prompt")
-        unk = self.dictionary.unk()
-        return [
-            symbol
-            for symbol in self._symbols(prompt)
-            if self.dictionary.index(symbol) == unk and symbol != self.dictionary[unk]
-        ]
+        return unknown_symbols(self._symbols(prompt), self.dictionary)
 
     def _symbols(self, prompt: str) -> list[str]:
         line = joined_lines(prompt)
