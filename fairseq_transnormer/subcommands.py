@@ -11,7 +11,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+from .data.whole_files import make_folder, make_folder_of
 
 
 class Subcommand(NamedTuple):
@@ -81,14 +84,17 @@ def command_parser(
 
 
 def run_command(
-    program: str, command: Callable[[], None], mistake: type[Exception]
+    program: str,
+    command: Callable[[], None],
+    mistake: type[Exception] | tuple[type[Exception], ...] = (OSError, ValueError),
 ) -> int:
     """Run a command; its exit code, 2 after a line on stderr for a mistake.
 
     Args:
         program: for the line.
         command: does the work.
-        mistake: what it raises where the user's input does not do.
+        mistake: what it raises where the user's input does not do; by default what
+            reading files and checking values raise.
     """
     try:
         command()
@@ -98,6 +104,25 @@ def run_command(
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def output_file(text: str) -> Path:
+    """An argparse type: a file to write, whose folder is made."""
+    return _made(text, make_folder_of)
+
+
+def output_folder(text: str) -> Path:
+    """An argparse type: a folder to write files to, which is made."""
+    return _made(text, make_folder)
+
+
+def _made(text: str, make: Callable[[Path, str], None]) -> Path:
+    path = Path(text)
+    try:
+        make(path, "path")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return path
 
 
 def listing(program: str, description: str, commands: Mapping[str, Subcommand]) -> str:

@@ -11,18 +11,17 @@ Exit code: 0 all passed, 1 some did not (torch then serves them), 2 wrong usage.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from pathlib import Path
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .argument_types import positive_integer
+from .data.whole_files import write_json
 from .devices import usable_device
 from .modules.layers import LayerStack
 from .modules.systems import CONFIGS, SYSTEMS, System
@@ -31,7 +30,7 @@ from .ops.backend import DTYPES
 from .ops.verification import records, verdicts
 from .ops.verification.records import Record
 from .ops.verification.verdicts import Configuration
-from .subcommands import command_parser
+from .subcommands import command_parser, output_file
 
 DTYPES_BY_NAME = {str(x).removeprefix("torch."): x for x in DTYPES}
 ARCHITECTURES = {
@@ -74,17 +73,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--again", action="store_true", help="whatever verdicts there are"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON, too")
+    parser.add_argument("--output", type=output_file, metavar="FILE", help="JSON, too")
     parser.add_argument(
         "--amp",
         action="store_true",
         help="models in float32 under autocast, as fairseq's --amp has them",
     )
     options = parser.parse_args(arguments)
-    if options.output is not None and not options.output.parent.is_dir():
-        parser.error(f"--output {options.output}; allowed: a file in a folder there is")
-    if options.output is not None and options.output.is_dir():
-        parser.error(f"--output {options.output}; allowed: a file, and it is a folder")
     try:
         device = usable_device(options.device)
     except ValueError as error:
@@ -120,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{len(rows) - failed} of {len(rows)} passed; {records.folder()}")
     if options.output is not None:
         report = {"environment": records.environment(device), "rows": rows}
-        options.output.write_text(json.dumps(report, indent=1) + "\n")
+        write_json(options.output, report)
     return 1 if failed else 0
 
 

@@ -4,10 +4,12 @@ import importlib
 import os
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 
 import pytest
 
-from fairseq_transnormer.subcommands import Subcommand, run
+from fairseq_transnormer.subcommands import Subcommand, output_file, output_folder, run
+from tests.messages import refuses
 from tests.paths import ROOT
 
 PACKAGES = ("fairseq_transnormer", "benchmarks", "data_prep")
@@ -107,3 +109,30 @@ def test_a_reader_that_has_seen_enough(tmp_path):
         os.close(reader)
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+def test_outputs_have_a_folder(tmp_path):
+    file, folder = tmp_path / "a" / "b" / "out.json", tmp_path / "c" / "d"
+    assert output_file(str(file)) == file and not file.exists()
+    assert file.parent.is_dir()
+    assert output_folder(str(folder)) == folder and folder.is_dir()
+    file.touch()
+    assert output_file(str(file)) == file
+    assert output_folder(str(folder)) == folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (output_file, "folder"),
+        (output_file, "file/below.json"),
+        (output_folder, "file"),
+        (output_folder, "file/below"),
+    ],
+)
+def test_outputs_that_cannot_be_written(kind, name, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("kept")
+    with refuses(ArgumentTypeError, tmp_path / name.partition("/")[0], "allowed"):
+        kind(str(tmp_path / name))
+    assert (tmp_path / "file").read_text() == "kept"

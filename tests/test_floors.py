@@ -16,7 +16,7 @@ ALLOWED = {
     "missing_packages": set(),
     "registration": set(),
     "argument_types": set(),
-    "subcommands": set(),
+    "subcommands": {"data"},
     "devices": set(),
     "installation": set(),
     "checkpoints": {"data"},
@@ -34,7 +34,7 @@ ALLOWED = {
     "__init__": {"missing_packages", "registration"},
     "hydra_train": set(),
     "__main__": {"subcommands"},
-    "verify": {"argument_types", "devices", "modules", "ops", "subcommands"},
+    "verify": {"argument_types", "data", "devices", "modules", "ops", "subcommands"},
     "generation": {
         *("checkpoints", "data", "devices", "models", "modules", "ops", "subcommands"),
     },
@@ -68,7 +68,9 @@ ALLOWED = {
         *("argument_types", "checkpoints", "data", "data_prep.folders"),
     },
     "data_prep": {"subcommands"},
-    "benchmarks.harness": {"__init__", "argument_types", "data", "modules", "ops"},
+    "benchmarks.harness": {
+        *("__init__", "argument_types", "data", "modules", "ops", "subcommands"),
+    },
     "benchmarks.kernels": {"argument_types", "benchmarks.harness", "ops"},
     "benchmarks.training": {
         *("analysis", "argument_types", "benchmarks.harness", "modules", "ops"),

@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument(
         "--output",
-        type=results.output_file,
+        type=results.run_file,
         default=FOLDER / "cpu.json",
         help="JSON file (default: %(default)s)",
     )

@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--length", type=positive_integer, default=512, help="tokens of a sequence")
     add(
         "--output",
-        type=results.output_file,
+        type=results.run_file,
         default=Path(FOLDER / "layers.json"),
         help="JSON file",
     )

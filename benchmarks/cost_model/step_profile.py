@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="to trace")
     add(
         "--output",
-        type=results.output_file,
+        type=results.run_file,
         default=Path(FOLDER / "steps.json"),
         help="JSON file",
     )

@@ -15,7 +15,7 @@ from fairseq_transnormer.ops.backend import Kernels, why_triton_cannot_run
 
 from . import environment
 from .memory import METHODS
-from .results import FOLDER, Record, output_file
+from .results import FOLDER, Record, run_file
 from .timing import CLOCKS, Repeats
 
 GIB = 2**30
@@ -67,7 +67,7 @@ def benchmark_parser(benchmark: str, description: str) -> argparse.ArgumentParse
     )
     parser.add_argument(
         "--output",
-        type=output_file,
+        type=run_file,
         help=f"JSON file (default: {FOLDER}/{benchmark}_DEVICE.json)",
     )
     return parser

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq_transnormer.data.whole_files import write_json, write_text
+from fairseq_transnormer.subcommands import output_file
 
 FOLDER = Path("results") / "benchmarks"
 
@@ -101,13 +102,14 @@ def require_run(path: Path) -> None:
         )
 
 
-def output_file(name: str) -> Path:
-    """An argparse type: a new file, or one that ``write`` wrote."""
+def run_file(name: str) -> Path:
+    """An argparse type: a new file, whose folder is made, or one ``write`` wrote."""
+    path = output_file(name)
     try:
-        require_run(Path(name))
+        require_run(path)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return Path(name)
+    return path
 
 
 def write_page(path: Path, text: str) -> None:

@@ -127,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="binarised corpus")
     parser.add_argument(
         "--out",
-        type=results.output_file,
+        type=results.run_file,
         default=results.FOLDER / "compare_models.json",
         help="JSON file to write (default: %(default)s)",
     )

@@ -11,8 +11,7 @@ definitions.
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from torch import Tensor, nn
 
 from ..argument_types import positive_integer
 from ..checkpoints.identity import weights_fingerprint
-from ..subcommands import command_parser
+from ..data.whole_files import write_json
+from ..subcommands import command_parser, output_folder, run_command
 from .attention_matrices import attention_matrices, row_distributions
 from .figures import named_paths, pyplot, save
 from .trained_models import load_trained_model, read_blocks, run_on
@@ -138,34 +138,29 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--head", type=int, help="of the maps; the mean over heads by default"
     )
-    parser.add_argument("--output", type=Path, required=True, help="folder")
-    arguments = parser.parse_args(argv)
-    try:
-        paths = named_paths(arguments.checkpoint)
-        tokens = read_blocks(
-            arguments.data, arguments.split, arguments.sequences, arguments.length
-        )
-        models = {}
-        for name, path in paths.items():
-            model = load_trained_model(path, arguments.data)
-            models[name] = attention_scores(model, tokens)
-        maps = {
-            name: _chosen_maps(scores.maps, arguments.layers, arguments.head)
-            for name, scores in models.items()
-        }
-    except (OSError, ValueError) as error:
-        print(f"attention_scores: error: {error}", file=sys.stderr)
-        return 2
-    arguments.output.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--output", type=output_folder, required=True, help="folder")
+    options = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    paths = named_paths(options.checkpoint)
+    tokens = read_blocks(options.data, options.split, options.sequences, options.length)
+    models = {}
+    for name, path in paths.items():
+        model = load_trained_model(path, options.data)
+        models[name] = attention_scores(model, tokens)
+    maps = {
+        name: _chosen_maps(scores.maps, options.layers, options.head)
+        for name, scores in models.items()
+    }
     results = {
         name: scores.as_json() | {"weights": weights_fingerprint(paths[name])}
         for name, scores in models.items()
     }
-    (arguments.output / "curves.json").write_text(
-        json.dumps(results) + "\n", encoding="utf-8"
-    )
-    draw_curves(models, arguments.output / "curves.png")
-    draw_maps(maps, arguments.output / "maps.png")
+    write_json(options.output / "curves.json", results, indent=None)
+    draw_curves(models, options.output / "curves.png")
+    draw_maps(maps, options.output / "maps.png")
     for name, result in results.items():
         mean, even = (result[key]["area"] for key in ("mean", "evenly_spread"))
         print(
@@ -173,7 +168,6 @@ def main(argv: list[str] | None = None) -> int:
         )
         for layer, each in result["attentions"].items():
             print(f"  {each['area']:.3f}  {layer}")
-    return 0
 
 
 def _chosen_maps(

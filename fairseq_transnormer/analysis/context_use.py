@@ -8,7 +8,7 @@ length. A model whose perplexity does not rise with shorter blocks makes nothing
 lies farther away.
 """
 
-import json
+import argparse
 import logging
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ..argument_types import number_between, positive_integer
 from ..checkpoints.identity import weights_fingerprint
-from ..subcommands import command_parser
+from ..data.whole_files import write_json
+from ..subcommands import command_parser, output_file, run_command
 from .figures import named_paths
 from .trained_models import (
     after_begin,
@@ -115,26 +116,26 @@ def main(argv: list[str] | None = None) -> int:
         type=number_between(0, 1),
         help="of the tokens, for masked models (that of their training)",
     )
-    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    parser.add_argument("--json", type=output_file, help="write the figures there, too")
     options = parser.parse_args(argv)
     logging.disable(logging.INFO)
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
     record = {"split": options.split, "tokens": options.tokens}
-    try:
-        text = read_blocks(options.data, options.split, 1, options.tokens).flatten()
-        paths = named_paths(options.checkpoints)
-        share = options.mask_share
-        if share is None:
-            share = trained_mask_share(paths.values())
-        record |= {"mask_share": share, "perplexity": {}, "weights": {}}
-        for name, path in paths.items():
-            model = load_trained_model(path, options.data)
-            found = perplexities(model, text, options.lengths, share)
-            record["perplexity"][name] = found
-            record["weights"][name] = weights_fingerprint(path)
-            figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
-            print(f"{name:24} {figures}", flush=True)
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 0
+    text = read_blocks(options.data, options.split, 1, options.tokens).flatten()
+    paths = named_paths(options.checkpoints)
+    share = options.mask_share
+    if share is None:
+        share = trained_mask_share(paths.values())
+    record |= {"mask_share": share, "perplexity": {}, "weights": {}}
+    for name, path in paths.items():
+        model = load_trained_model(path, options.data)
+        found = perplexities(model, text, options.lengths, share)
+        record["perplexity"][name] = found
+        record["weights"][name] = weights_fingerprint(path)
+        figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
+        print(f"{name:24} {figures}", flush=True)
+    if options.json is not None:
+        write_json(options.json, record)

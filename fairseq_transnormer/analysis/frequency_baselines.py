@@ -9,7 +9,7 @@ and their order says nothing about it. A masked model is shown some of the token
 it is asked for, right or wrong: "masked" looks at that one token.
 """
 
-import json
+import argparse
 import logging
 from pathlib import Path
 
@@ -17,7 +17,8 @@ import numpy as np
 
 from ..argument_types import positive_integer
 from ..data.binary_data import read_binary_data
-from ..subcommands import command_parser
+from ..data.whole_files import write_json
+from ..subcommands import command_parser, output_file, run_command
 
 
 def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float]:
@@ -128,25 +129,25 @@ def main(argv: list[str] | None = None) -> int:
         type=positive_integer,
         help="only the first ones of train are counted",
     )
-    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    parser.add_argument("--json", type=output_file, help="write the figures there, too")
     options = parser.parse_args(argv)
     logging.disable(logging.INFO)
-    try:
-        train, size = token_ids(options.data, "train")
-        text, _ = token_ids(options.data, options.split)
-        train, text = train[: options.train_tokens], text[: options.tokens]
-        found = baselines(train, text, size)
-        found["masked"] = masked_baseline(train, text, size)
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    train, size = token_ids(options.data, "train")
+    text, _ = token_ids(options.data, options.split)
+    train, text = train[: options.train_tokens], text[: options.tokens]
+    found = baselines(train, text, size)
+    found["masked"] = masked_baseline(train, text, size)
     record = found | {
         "split": options.split,
         "tokens": len(text),
         "train_tokens": len(train),
         "dictionary": size,
     }
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    if options.json is not None:
+        write_json(options.json, record)
     for name, value in found.items():
         print(f"{name:8} {value:8.2f}")
-    return 0

@@ -9,13 +9,14 @@ paper's bound. Writes gradient_bounds.json and gradient_bounds.png into the fold
 
 from __future__ import annotations
 
-import json
+import argparse
 from pathlib import Path
 
 import torch
 
 from ..argument_types import positive_integer, positive_number
-from ..subcommands import command_parser
+from ..data.whole_files import write_json
+from ..subcommands import command_parser, output_folder, run_command
 from .attention_gradients import (
     ATTENTIONS,
     papers_bound,
@@ -133,29 +134,29 @@ def draw(results: dict, target: Path) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = command_parser("fairseq_transnormer analyse gradient_bounds", __doc__)
-    parser.add_argument("--output", type=Path, required=True, help="folder")
+    parser.add_argument("--output", type=output_folder, required=True, help="folder")
     add = parser.add_argument
     add("--length", type=positive_integer, default=32, help="n (32)")
     add("--width", type=positive_integer, default=16, help="d (16)")
     add("--eps", type=positive_number, default=1e-8, help="of RMSNorm (1e-8)")
-    arguments = parser.parse_args(argv)
-    inputs = Inputs(arguments.length, arguments.width)
+    options = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    inputs = Inputs(options.length, options.width)
     results = {
-        "length": arguments.length,
-        "width": arguments.width,
-        "eps_of_magnitudes": arguments.eps,
-        "magnitudes": magnitude_sweep(inputs, arguments.eps),
+        "length": options.length,
+        "width": options.width,
+        "eps_of_magnitudes": options.eps,
+        "magnitudes": magnitude_sweep(inputs, options.eps),
         "eps": eps_sweep(inputs),
     }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "gradient_bounds.json").write_text(
-        json.dumps(results, indent=1) + "\n", encoding="utf-8"
-    )
-    draw(results, arguments.output / "gradient_bounds.png")
+    write_json(options.output / "gradient_bounds.json", results)
+    draw(results, options.output / "gradient_bounds.png")
     for name, rows in results["magnitudes"].items():
         print(f"{TITLES[name]}: largest |dL/ds| by magnitude of the scores, and bound")
         for row in rows[::4]:
             print(
                 f"  {row['magnitude']:.0e}  {row['gradient']:.3g}  {row['bound']:.3g}"
             )
-    return 0

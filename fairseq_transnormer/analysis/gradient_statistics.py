@@ -9,16 +9,18 @@ docs/analyses.md has the definition, and how a run records its gradients.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
 
-from ..subcommands import command_parser
+from ..argument_types import positive_integer
+from ..data.whole_files import write_json
+from ..subcommands import command_parser, output_file, run_command
 from .figures import named_paths, pyplot, save
 
 ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")
@@ -181,26 +183,30 @@ def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = command_parser("fairseq_transnormer analyse gradient_statistics", __doc__)
     parser.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="of a run each")
-    parser.add_argument("--first", type=int, default=1, help="first update counted")
-    parser.add_argument("--last", type=int, help="last update counted")
-    parser.add_argument("--plot", type=Path, help="image to make")
-    parser.add_argument("--json", type=Path, help="file for the numbers")
+    parser.add_argument(
+        "--first", type=positive_integer, default=1, help="first update counted"
+    )
+    parser.add_argument("--last", type=positive_integer, help="last update counted")
+    parser.add_argument("--plot", type=output_file, help="image to make")
+    parser.add_argument("--json", type=output_file, help="file for the numbers")
     help_text = "file for the norm of the whole gradient at each update"
-    parser.add_argument("--series", type=Path, metavar="FILE.csv", help=help_text)
-    arguments = parser.parse_args(argv)
-    try:
-        series = {}
-        for name, path in named_paths(arguments.files).items():
-            read = read_gradient_series(path).between(arguments.first, arguments.last)
-            if not len(read.updates):
-                raise ValueError(
-                    f"--first {arguments.first} --last {arguments.last}: {path} has no "
-                    "update there"
-                )
-            series[name] = read
-    except (OSError, ValueError) as error:
-        print(f"gradient_statistics: error: {error}", file=sys.stderr)
-        return 2
+    parser.add_argument(
+        "--series", type=output_file, metavar="FILE.csv", help=help_text
+    )
+    options = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    series = {}
+    for name, path in named_paths(options.files).items():
+        read = read_gradient_series(path).between(options.first, options.last)
+        if not len(read.updates):
+            raise ValueError(
+                f"--first {options.first} --last {options.last}: {path} has no "
+                "update there"
+            )
+        series[name] = read
     summaries = {name: summarise(each) for name, each in series.items()}
     names = list(next(iter(summaries.values())))
     width = max(map(len, names))
@@ -209,18 +215,16 @@ def main(argv: list[str] | None = None) -> int:
     for key in names:
         cells = [_shown(each[key]) for each in summaries.values()]
         print(f"| {key:<{width}} | {' | '.join(cells)} |")
-    if arguments.json is not None:
+    if options.json is not None:
         runs = {
             name: summaries[name] | {"per_layer": per_layer(series[name])}
             for name in series
         }
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
-    if arguments.series is not None:
-        write_norms(series, arguments.series)
-    if arguments.plot is not None:
-        plot(series, arguments.plot)
-    return 0
+        write_json(options.json, runs)
+    if options.series is not None:
+        write_norms(series, options.series)
+    if options.plot is not None:
+        plot(series, options.plot)
 
 
 def _shown(value: float | int | None) -> str:

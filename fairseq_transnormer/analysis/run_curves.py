@@ -7,10 +7,10 @@ A log is the train.log of a run, or its folder, or what fairseq printed in any o
 formats; one that is still being written will do. Prints each run's last values.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
-from ..subcommands import command_parser
+from ..subcommands import command_parser, output_file, run_command
 from .figures import named_paths, pyplot, save
 from .training_log import read_training_log
 
@@ -87,21 +87,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "runs", nargs="+", metavar="NAME=LOG", help="log, or its folder"
     )
-    parser.add_argument("--plot", type=Path, required=True, help="image to make")
-    arguments = parser.parse_args(argv)
-    try:
-        runs = {
-            name: read_training_log(path)
-            for name, path in named_paths(arguments.runs).items()
-        }
-    except (OSError, ValueError) as error:
-        print(f"run_curves: error: {error}", file=sys.stderr)
-        return 2
+    parser.add_argument("--plot", type=output_file, required=True, help="image to make")
+    options = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    paths = named_paths(options.runs)
+    runs = {name: read_training_log(path) for name, path in paths.items()}
     print("| run | update | " + " | ".join(PANELS) + " |")
     print("|---" * (len(PANELS) + 2) + "|")
     for name, run in runs.items():
         last = run["train_inner"][-1]
         values = [str(last.get(key, "-")) for key in PANELS]
         print(f"| {name} | {last['num_updates']} | {' | '.join(values)} |")
-    plot_runs(runs, arguments.plot)
-    return 0
+    plot_runs(runs, options.plot)

@@ -8,11 +8,11 @@ Reads the train.log of a run, or what fairseq printed in any of its formats, and
 fairseq-eval-lm.
 """
 
-import json
-import sys
+import argparse
 from pathlib import Path
 
-from ..subcommands import command_parser
+from ..data.whole_files import write_json
+from ..subcommands import command_parser, output_file, run_command
 from .figures import pyplot, save
 from .training_log import read_evaluation_log, read_training_log
 
@@ -49,15 +49,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--evaluations", type=Path, nargs="*", default=[], help="of fairseq-eval-lm"
     )
-    parser.add_argument("--plot", type=Path, help="image to make")
-    parser.add_argument("--json", type=Path, help="file for what was read")
-    arguments = parser.parse_args(argv)
-    try:
-        records = read_training_log(arguments.log)
-        perplexities = {p.stem: read_evaluation_log(p) for p in arguments.evaluations}
-    except (OSError, ValueError) as error:
-        print(f"summary: error: {error}", file=sys.stderr)
-        return 2
+    parser.add_argument("--plot", type=output_file, help="image to make")
+    parser.add_argument("--json", type=output_file, help="file for what was read")
+    options = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    records = read_training_log(options.log)
+    perplexities = {p.stem: read_evaluation_log(p) for p in options.evaluations}
     train = records["train_inner"]
     rows = [
         ("updates", train[-1]["num_updates"]),
@@ -71,9 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"| {name:<{width}} | {value!s:>10} |")
-    if arguments.json is not None:
-        read = {**records, "perplexities": perplexities}
-        arguments.json.write_text(json.dumps(read, indent=1) + "\n", encoding="utf-8")
-    if arguments.plot is not None:
-        plot_losses(records, arguments.plot)
-    return 0
+    if options.json is not None:
+        write_json(options.json, {**records, "perplexities": perplexities})
+    if options.plot is not None:
+        plot_losses(records, options.plot)

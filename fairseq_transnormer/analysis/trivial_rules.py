@@ -12,7 +12,7 @@ A model whose accuracy is that of a rule has learnt no more than the rule, as fa
 figure tells, and an order of such models says nothing.
 """
 
-import json
+import argparse
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from ..data.labelled_sequences import LabelledSequences, read_manifest
-from ..subcommands import command_parser
+from ..data.whole_files import write_json
+from ..subcommands import command_parser, output_file, run_command
 
 # ListOps' symbols: ten digits, then these
 MIN, MAX, MED, SM, END = range(10, 15)
@@ -96,22 +97,22 @@ def main(argv: list[str] | None = None) -> int:
     parser = command_parser("fairseq_transnormer analyse trivial_rules", __doc__)
     parser.add_argument("data", type=Path, help="folder of labelled sequences")
     parser.add_argument("--split", default="test", help="that is predicted (test)")
-    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    parser.add_argument("--json", type=output_file, help="write the figures there, too")
     options = parser.parse_args(argv)
-    try:
-        found = accuracies(options.data, options.split)
-        count = len(LabelledSequences(options.data, options.split))
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-    if options.json:
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    found = accuracies(options.data, options.split)
+    count = len(LabelledSequences(options.data, options.split))
+    if options.json is not None:
         record = {
             "accuracy": found,
             "split": options.split,
             "examples": count,
             "settings": read_manifest(options.data)["settings"],
         }
-        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, record)
     for name, value in found.items():
         error = (value * (1 - value) / count) ** 0.5
         print(f"{name:22} {100 * value:6.2f} % (standard error {100 * error:.2f})")
-    return 0

@@ -10,7 +10,7 @@ said, too: 1 where all tokens get the same vector.
 
 from __future__ import annotations
 
-import json
+import argparse
 import logging
 import math
 import re
@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from ..argument_types import number_between, positive_integer
 from ..checkpoints.identity import weights_fingerprint
+from ..data.whole_files import write_json
 from ..modules.norm_attention import NormAttention
 from ..modules.registry import ATTENTIONS
-from ..subcommands import command_parser
+from ..subcommands import command_parser, output_file, run_command
 from .context_use import perplexities
 from .figures import pyplot, save
 from .trained_models import load_trained_model, read_blocks, run_on, trained_mask_share
@@ -165,31 +166,32 @@ def main(argv: list[str] | None = None) -> int:
         metavar="X",
         help="of the update; 0: before, 1: after (0 to 1.5 by eighths)",
     )
-    add("--json", type=Path, help="write the figures there, too")
-    add("--plot", type=Path, metavar="FILE.png", help="draw the losses")
+    add("--json", type=output_file, help="write the figures there, too")
+    add("--plot", type=output_file, metavar="FILE.png", help="draw the losses")
     options = parser.parse_args(argv)
     logging.disable(logging.INFO)
-    try:
-        text = read_blocks(options.data, options.split, options.blocks, options.length)
-        model = load_trained_model(options.after, options.data)
-        after = {k: v.clone() for k, v in model.state_dict().items()}
-        before = load_trained_model(options.before, options.data).state_dict()
-        _check_same(options, before, after)
+    return run_command(parser.prog, lambda: _run(options))
 
-        length, share = options.length, options.mask_share
-        if share is None:
-            share = trained_mask_share([options.before, options.after])
 
-        def loss(each: nn.Module) -> float:
-            found = perplexities(each, text.flatten(), [length], share)
-            return math.log2(found[length])
+def _run(options: argparse.Namespace) -> None:
+    text = read_blocks(options.data, options.split, options.blocks, options.length)
+    model = load_trained_model(options.after, options.data)
+    after = {k: v.clone() for k, v in model.state_dict().items()}
+    before = load_trained_model(options.before, options.data).state_dict()
+    _check_same(options, before, after)
 
-        along = loss_along(model, before, after, options.fractions, loss)
-        parts = loss_of_parts(model, before, after, loss)
-        model.load_state_dict(before)
-        alike, inputs = likeness(model, text), norm_inputs(model, text)
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+    length, share = options.length, options.mask_share
+    if share is None:
+        share = trained_mask_share([options.before, options.after])
+
+    def loss(each: nn.Module) -> float:
+        found = perplexities(each, text.flatten(), [length], share)
+        return math.log2(found[length])
+
+    along = loss_along(model, before, after, options.fractions, loss)
+    parts = loss_of_parts(model, before, after, loss)
+    model.load_state_dict(before)
+    alike, inputs = likeness(model, text), norm_inputs(model, text)
     record = {
         "split": options.split,
         "blocks": options.blocks,
@@ -208,14 +210,13 @@ def main(argv: list[str] | None = None) -> int:
     print("attentions' outputs, likeness over tokens:", *(f"{x:.2f}" for x in alike))
     if inputs:
         print("into NormAttention's norm, RMS:", *(f"{x:.4g}" for x in inputs))
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    if options.plot:
+    if options.json is not None:
+        write_json(options.json, record)
+    if options.plot is not None:
         _draw(along, options.plot)
-    return 0
 
 
-def _check_same(options, before: Weights, after: Weights) -> None:
+def _check_same(options: argparse.Namespace, before: Weights, after: Weights) -> None:
     if {k: v.shape for k, v in before.items()} != {
         k: v.shape for k, v in after.items()
     }:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..criterions import metrics
-from ..data.whole_files import write_text
+from ..data.whole_files import make_folder_of, write_text
 from .classifier import TextClassifier
 from .errors import ClassificationError
 
@@ -36,7 +36,7 @@ def evaluate(
             classes, or the table cannot be written.
     """
     if table is not None:
-        make_room(table)
+        prepare_result(table)
     classes = len(classifier.data.labels)
     if not (classifier.data.is_regression or 0 <= positive_class < classes):
         raise ClassificationError(
@@ -70,18 +70,16 @@ def evaluate(
     return found
 
 
-def make_room(path: Path) -> None:
-    """Make the folder of a file that is to be written, before any work.
+def prepare_result(path: Path) -> None:
+    """Make the folder of a file that ``write_result`` is to write, before any work.
 
     Raises:
         ClassificationError: that cannot be, or a folder has the file's name.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ClassificationError(f"{path}: {error.strerror}") from error
-    if path.is_dir():
-        raise ClassificationError(f"{path}: a folder; allowed: a file to write")
+        make_folder_of(path, "the result")
+    except ValueError as error:
+        raise ClassificationError(str(error)) from error
 
 
 def write_result(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..data.labelled_texts import SentenceData
 from .classifier import Prediction, TextClassifier
 from .errors import ClassificationError
-from .evaluation import make_room, write_result
+from .evaluation import prepare_result, write_result
 
 # problem -> split -> file
 FILES = {
@@ -58,7 +58,7 @@ def write_submission(
         )
     _check_labels(task, classifier.data)
     for name in FILES[task].values():
-        make_room(folder / name)
+        prepare_result(folder / name)
     found = {
         name: classifier.classify_split(split, batch_size)
         for split, name in FILES[task].items()

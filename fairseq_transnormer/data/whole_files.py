@@ -77,6 +77,25 @@ def make_folder(path: Path, name: str) -> None:
         ) from error
 
 
+def make_folder_of(file: Path, name: str) -> None:
+    """Make the folder of a file that is to be written, before any work is lost.
+
+    Args:
+        file: may be there, to be written over.
+        name: what the message calls it.
+
+    Raises:
+        ValueError: the folder cannot be made, or not be written to, or a folder has
+            the file's name.
+    """
+    if file.is_dir():
+        raise ValueError(f"{name} {file}: a folder; allowed: a file to write")
+    try:
+        make_folder(file.parent, "its folder")
+    except ValueError as error:
+        raise ValueError(f"{name} {file}: {error}") from error
+
+
 def copy_whole(source: str | Path, target: str | Path) -> None:
     """Copy a file, as ``write_whole`` writes one."""
 
@@ -94,7 +113,10 @@ def write_text(target: str | Path, text: str, part: str | Path | None = None) ->
 
 
 def write_json(
-    target: str | Path, content: Any, indent: int = 1, part: str | Path | None = None
+    target: str | Path,
+    content: Any,
+    indent: int | None = 1,
+    part: str | Path | None = None,
 ) -> None:
-    """Write JSON that people can read, as ``write_whole`` does."""
+    """Write JSON, as ``write_whole`` does; on one line where ``indent`` is None."""
     write_text(target, json.dumps(content, indent=indent) + "\n", part)

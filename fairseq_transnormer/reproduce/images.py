@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from ..analysis.figures import named_paths, pyplot, save
 from ..argument_types import positive_integer
 from ..data import REPORT
 from ..generation.errors import GenerationError
-from ..subcommands import command_parser
+from ..subcommands import command_parser, output_folder, run_command
 
 if TYPE_CHECKING:
     from ..generation.generator import TextGenerator
@@ -140,19 +139,19 @@ class ImageGenerator:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        rows, image = _rows(options)
-    except (OSError, ValueError) as error:
-        print(f"images: error: {error}", file=sys.stderr)
-        return 2
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    rows, image = _rows(options)
     draw_rows(rows, image.levels, options.output / "images.png")
     for title, pictures in rows:
         foreign = int((np.ma.filled(pictures, 0) == NO_LEVEL).sum())
         if foreign:
             print(f"{title}: {foreign} of {pictures.size} symbols are no level")
     print(f"written: {options.output / 'images.png'}")
-    return 0
 
 
 def _rows(
@@ -196,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a model; may be given again",
     )
     add("--data", type=Path, required=True, help=f"what {MAKERS} made")
-    add("--output", type=Path, required=True, help="folder")
+    add("--output", type=output_folder, required=True, help="folder")
     add("--count", type=positive_integer, default=12, help="images in a row (12)")
     add("--split", default="test", help="of the images to complete (test)")
     add("--seed", type=int, default=1, help="image i is drawn with seed + i (1)")

@@ -10,10 +10,9 @@ a precision is compared with fp32 of the same seed, so of the same batches, at t
 update that all of them have.
 """
 
-import json
+import argparse
 import math
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from ..analysis.figures import pyplot, save
 from ..analysis.run_curves import series
 from ..analysis.training_log import read_training_log
 from ..data.training_records import LOG
+from ..data.whole_files import write_json
 from ..launching.configurations import flattened
-from ..subcommands import command_parser
+from ..subcommands import command_parser, output_file, run_command
 from .errors import ReproduceError
 from .runs import CONFIGURATION, EARLIER, RunFolder
 
@@ -277,18 +277,17 @@ def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = command_parser("fairseq_transnormer analyse precision_curves", __doc__)
     parser.add_argument("folder", type=Path, help="that has the runs below it")
-    parser.add_argument("--json", type=Path, required=True, help="file to make")
-    parser.add_argument("--plot", type=Path, required=True, help="image to make")
-    arguments = parser.parse_args(argv)
-    try:
-        runs = read_runs(arguments.folder)
-    except (ReproduceError, OSError, ValueError) as error:
-        print(f"precision_curves: error: {error}", file=sys.stderr)
-        return 2
+    parser.add_argument("--json", type=output_file, required=True, help="file to make")
+    parser.add_argument("--plot", type=output_file, required=True, help="image to make")
+    options = parser.parse_args(argv)
+    mistakes = (ReproduceError, OSError, ValueError)
+    return run_command(parser.prog, lambda: _run(options), mistakes)
+
+
+def _run(options: argparse.Namespace) -> None:
+    runs = read_runs(options.folder)
     rows = compare(runs)
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
     found = {"last_updates": LAST_UPDATES, "rows": rows, "runs": runs}
-    arguments.json.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    write_json(options.json, found, indent=None)
     print(markdown(rows))
-    plot(runs, arguments.plot)
-    return 0
+    plot(runs, options.plot)

@@ -69,3 +69,10 @@ def test_what_is_refused(runs, parts, tmp_path, monkeypatch, capsys):
     arguments = [*runs, "--plot", "runs.png"]
     command_refuses(run_curves.main, arguments, capsys, *parts)
     assert not (tmp_path / "runs.png").exists()
+
+
+def test_an_image_that_cannot_be_written_is_told_first(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    target = tmp_path / "file" / "runs.png"
+    arguments = ["none.log", "--plot", target]
+    command_refuses(run_curves.main, arguments, capsys, "--plot", target.parent)

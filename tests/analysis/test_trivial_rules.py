@@ -8,6 +8,7 @@ from data_prep.long_range_arena.listops_generator import SYMBOLS
 from fairseq_transnormer.analysis import trivial_rules
 from fairseq_transnormer.analysis.trivial_rules import accuracies, digits_under_the_root
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
+from tests.messages import command_refuses
 
 
 def ids(expression: str) -> np.ndarray:
@@ -47,5 +48,4 @@ def test_accuracies_on_generated_expressions(tmp_path, capsys):
     capsys.readouterr()
     assert trivial_rules.main([str(tmp_path / "f")]) == 0
     assert "100.00 %" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        trivial_rules.main([str(tmp_path)])
+    command_refuses(trivial_rules.main, [tmp_path], capsys, tmp_path)
