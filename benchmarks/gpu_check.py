@@ -30,6 +30,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from fairseq_transnormer.argument_types import positive_number
+from fairseq_transnormer.data.whole_files import write_json
 from fairseq_transnormer.subcommands import command_parser
 
 from .harness.timed_steps import ROOT, Step, run_steps, write_summary
@@ -69,7 +70,7 @@ def read_training(output: str, name: str, path: Path) -> dict:
     curve = [[int(r["num_updates"]), float(r["loss"])] for r in inner]
     trainings = json.loads(path.read_text()) if path.exists() else {}
     trainings[name] = result | {"loss_by_update": curve}
-    path.write_text(json.dumps(trainings, indent=1) + "\n")
+    write_json(path, trainings)
     return result
 
 

@@ -92,7 +92,9 @@ ALLOWED = {
         "benchmarks.linear_transformers",
     },
     "examples": {"argument_types", "checkpoints", "data", "modules"},
-    "benchmarks": {"analysis", "argument_types", "benchmarks.harness", "subcommands"},
+    "benchmarks": {
+        *("analysis", "argument_types", "benchmarks.harness", "data", "subcommands"),
+    },
 }
 # rooms for plain PyTorch, and what they must do without
 WITHOUT_FAIRSEQ = ("ops", "modules", "data", "checkpoints", "examples")

@@ -16,8 +16,9 @@ from fairseq_transnormer.argument_types import integer_between, positive_integer
 from fairseq_transnormer.modules.cpu_decoding import lay_out_for_decoding
 
 from ..harness import command_line
-from ..harness.cases import first_line, time_in_turns
+from ..harness.cases import time_in_turns
 from ..harness.language_models import build_transformer, build_transnormer
+from ..harness.memory import first_line
 from ..harness.phases import AS_SHIPPED, PREFILL, STEP
 from .decoders import (
     CachingTransformer,

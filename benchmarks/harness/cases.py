@@ -6,12 +6,10 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 
-import torch
-
 from fairseq_transnormer.argument_types import positive_number
 
 from . import command_line
-from .memory import peak_bytes
+from .memory import is_out_of_memory, peak_bytes, why_not_measured
 from .timing import interleave
 
 
@@ -30,8 +28,10 @@ def measure(
         try:
             # this also warms the call up
             rows[name]["peak_bytes"] = peak_bytes(call, options.device)
-        except torch.cuda.OutOfMemoryError as error:
-            rows[name]["skipped"] = f"out of memory: {first_line(error)}"
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            rows[name]["skipped"] = why_not_measured(error)
         else:
             fitting[name] = call
     time_in_turns(rows, fitting, options)
@@ -45,11 +45,6 @@ def time_in_turns(
     samples = interleave(calls, options.device, repeats, clock=options.clock)
     for name, seconds in samples.items():
         rows[name]["seconds"] = seconds
-
-
-def first_line(error: Exception) -> str:
-    """Of its message, which may be empty."""
-    return (str(error).strip() or "no message").splitlines()[0]
 
 
 def add_time_limit(parser: ArgumentParser, seconds: float = 600) -> None:

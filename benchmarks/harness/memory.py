@@ -54,8 +54,19 @@ def available_bytes() -> float:
     return int(sizes["MemAvailable"].split()[0]) * 1024
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether torch could not allocate, on either device."""
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return True
-    return "DefaultCPUAllocator" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )
+
+
+def why_not_measured(error: Exception) -> str:
+    """What a row says of a case that failed, in a line."""
+    kind = "out of memory" if is_out_of_memory(error) else type(error).__name__
+    return f"{kind}: {first_line(error)}"
+
+
+def first_line(error: Exception) -> str:
+    """Of its message, which may be empty."""
+    return (str(error).strip() or "no message").splitlines()[0]

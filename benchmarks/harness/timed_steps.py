@@ -4,7 +4,6 @@ gpu_check.py has the commands.
 """
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from fairseq_transnormer.data.whole_files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG_TAIL = 2000  # characters of a failed step's output for the summary
@@ -64,7 +65,7 @@ def run_steps(steps: list[Step], out: Path, seconds: float, summary: dict) -> bo
 
 
 def write_summary(out: Path, summary: dict) -> None:
-    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_json(out / "summary.json", summary)
 
 
 def _run(step: Step, limit: float, log: Path) -> dict:

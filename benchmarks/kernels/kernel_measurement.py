@@ -11,7 +11,7 @@ from torch import Tensor
 from ..harness import cold_cache, command_line
 from ..harness.cases import Deadline
 from ..harness.cuda_graphs import captured
-from ..harness.memory import peak_bytes
+from ..harness.memory import peak_bytes, why_not_measured
 from ..harness.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
 from ..harness.roofline import least_bytes
 from ..harness.timing import Repeats, interleave
@@ -65,7 +65,7 @@ def _verdict(contestant, group, judge, setup, rules) -> Verdict | str:
     try:
         return judge(contestant)
     except Exception as error:  # whatever a peer raises is the answer
-        return _told(error)
+        return why_not_measured(error)
 
 
 def _measure_case(
@@ -92,7 +92,7 @@ def _measure_case(
                 # the first calls, for its memory too, warm it up
                 row["peak_bytes"] = peak_bytes(call, setup.device)
             except Exception as error:
-                row["skipped"] = _told(error)
+                row["skipped"] = why_not_measured(error)
                 continue
             if group.least_bytes is not None:
                 sizes = {"forward": group.least_bytes(case)}
@@ -183,7 +183,7 @@ def _time(
             replay = {"": captured(calls[row["contestant"]])}
             row["seconds"] = timed(replay, flush)[""]
         except Exception as error:
-            row["skipped"] = _told(error)
+            row["skipped"] = why_not_measured(error)
     return graph_rows
 
 
@@ -194,11 +194,3 @@ def _row(group: Group, contestant: Contestant, case: Case | None = None) -> dict
         "contestant": contestant.name,
     }
     return row if case is None else row | case._asdict()
-
-
-def _told(error: Exception) -> str:
-    kind = type(error).__name__
-    if isinstance(error, torch.OutOfMemoryError):
-        kind = "out of memory"
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{kind}: {' '.join(lines[:2])[:240]}"

@@ -30,8 +30,9 @@ from fairseq_transnormer.ops import linear_attention
 from fairseq_transnormer.ops.backend import multiprocessors
 
 from ..harness import command_line
-from ..harness.cases import Deadline, add_time_limit, first_line
+from ..harness.cases import Deadline, add_time_limit
 from ..harness.cuda_graphs import captured
+from ..harness.memory import why_not_measured
 from ..harness.timing import interleave
 
 NAME = "launch_sweep"
@@ -167,7 +168,7 @@ def measure(size: Size, options, deadline: Deadline) -> list[dict[str, object]]:
                     if device.type == "cuda":
                         timed[launch] = captured(call)
             except Exception as error:  # whatever does not compile is the answer
-                row["skipped"] = f"{type(error).__name__}: {first_line(error)}"
+                row["skipped"] = why_not_measured(error)
                 continue
             if row["error"] > WRONG:
                 del timed[launch]
@@ -197,17 +198,21 @@ def largest_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> f
 
 
 def chosen_rule(
-    rows: Sequence[dict], processors: int
+    rows: Sequence[dict], processors: int, width: int
 ) -> tuple[dict[str, float], dict[str, int], float]:
     """What follows from the times.
 
     Args:
         rows: of ``measure``.
         processors: multiprocessors of the GPU.
+        width: of the heads that were measured.
 
     Returns:
         Fields of ``options.Rule``; kernel ("short forward" ...) to stages; the
         geometric mean of the times that these take, over the best of each size.
+
+    Raises:
+        ValueError: nothing was measured.
     """
     times: dict[tuple, dict[Launch, float]] = {}
     for row in rows:
@@ -215,6 +220,8 @@ def chosen_rule(
             place = Size(row["sequences"], row["length"]), row["direction"]
             launch = Launch(row["form"], row["stages"])
             times.setdefault(place, {})[launch] = statistics.median(row["seconds"])
+    if not times:
+        raise ValueError("no case could be measured, so that no rule follows")
     best = {place: min(found.values()) for place, found in times.items()}
 
     def lost(forms: list[str | int], stages: dict[str, int]) -> float:
@@ -230,7 +237,9 @@ def chosen_rule(
         dict(zip(GRID, values, strict=True))
         for values in itertools.product(*GRID.values())
     ]
-    forms = [[form_of(rule, *place, processors) for place in times] for rule in rules]
+    forms = [
+        [form_of(rule, *place, processors, width) for place in times] for rule in rules
+    ]
     stages = dict.fromkeys(KERNELS, 3)
     chosen = 0
     # the two choices hardly depend on each other: in turns
@@ -245,13 +254,13 @@ def chosen_rule(
 
 
 def form_of(
-    rule: dict[str, float], size: Size, direction: str, processors: int
+    rule: dict[str, float], size: Size, direction: str, processors: int, width: int
 ) -> str | int:
     """The form or segment that ``options.causal_plan`` takes by a rule."""
     from fairseq_transnormer.ops.triton_ops.linear_attention import options
 
     # one head for all: the plan asks for their product
-    query = torch.empty(1).expand(size.sequences, size.length, 1, 64)
+    query = torch.empty(1).expand(size.sequences, size.length, 1, width)
     with (
         mock.patch.object(options, "RULE", options.Rule(**rule)),
         mock.patch.object(options, "multiprocessors", lambda device: processors),
@@ -314,7 +323,12 @@ def main(arguments: list[str] | None = None) -> None:
         record.add(found)
         torch.cuda.empty_cache()
     record.finish()
-    rule, stages, ratio = chosen_rule(rows, multiprocessors(options.device))
+    try:
+        rule, stages, ratio = chosen_rule(
+            rows, multiprocessors(options.device), options.width
+        )
+    except ValueError as error:
+        parser.exit(1, f"{parser.prog}: error: {error}\n")
     for field in fields(shipped.Rule):
         print(f"{field.name}: {rule[field.name]} (shipped: {field.default})")
     for kernel, count in stages.items():

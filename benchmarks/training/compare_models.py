@@ -73,7 +73,10 @@ def finished(log: Path, updates: int) -> dict | None:
     if not log.exists() or "done training" not in log.read_text(encoding="utf-8"):
         return None
     records = read_training_log(log)
-    if int(records["train_inner"][-1]["num_updates"]) < updates:
+    # fairseq validates at the end, and logs updates by intervals only
+    if not records["valid"]:
+        return None
+    if int(records["valid"][-1]["valid_num_updates"]) < updates:
         return None
     text = log.read_text(encoding="utf-8")
     return {
@@ -95,7 +98,8 @@ def run(row: str, seed: int, data: Path, runs: Path, updates: int) -> dict:
     """Train one row with one seed, or read what an earlier call left.
 
     Raises:
-        RuntimeError: fairseq-train failed; the end of its log is in the message.
+        RuntimeError: fairseq-train failed, and the end of its log is in the message,
+            or it did not come to its last update.
     """
     name = re.sub(r"[^a-z0-9]+", "-", row.lower()).strip("-")
     folder = runs / f"{name}-seed{seed}-{updates}"
@@ -113,11 +117,17 @@ def run(row: str, seed: int, data: Path, runs: Path, updates: int) -> dict:
         if done.returncode != 0:
             end = "\n".join(log.read_text(encoding="utf-8").splitlines()[-15:])
             raise RuntimeError(f"{row}, seed {seed}: fairseq-train failed\n{end}")
+    found = finished(log, updates)
+    if found is None:
+        raise RuntimeError(
+            f"{row}, seed {seed}: {log} has no validation after update {updates}, "
+            "though fairseq-train ended without an error"
+        )
     return {
         "row": row,
         "seed": seed,
         "command": shlex.join(["python", *command[1:]]).replace(f"{ROOT}/", ""),
-        **finished(log, updates),
+        **found,
     }
 
 

@@ -29,8 +29,13 @@ from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.modules import systems
 
 from ..harness import command_line
-from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
-from ..harness.memory import available_bytes, is_out_of_memory, peak_bytes
+from ..harness.cases import Deadline, add_time_limit, time_in_turns
+from ..harness.memory import (
+    available_bytes,
+    is_out_of_memory,
+    peak_bytes,
+    why_not_measured,
+)
 from ..harness.phases import INFERENCE, TRAINING_STEP
 
 NAME = "lra_speed"
@@ -174,7 +179,7 @@ def _try(call: Callable[[], object], options) -> int | str:
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        failure = f"out of memory: {first_line(error)}"
+        failure = why_not_measured(error)
     torch.cuda.empty_cache()
     return failure
 

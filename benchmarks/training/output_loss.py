@@ -22,8 +22,8 @@ from fairseq_transnormer.ops import linear_cross_entropy
 from fairseq_transnormer.ops.linear_cross_entropy import rows_at_a_time
 
 from ..harness import command_line
-from ..harness.cases import Deadline, add_time_limit, first_line, measure
-from ..harness.memory import is_out_of_memory
+from ..harness.cases import Deadline, add_time_limit, measure
+from ..harness.memory import why_not_measured
 from ..harness.phases import ALL_LOGITS
 
 NAME = "output_loss"
@@ -148,9 +148,7 @@ def measurements(options) -> Iterator[list[dict[str, object]]]:
                 try:
                     row |= errors(loss, options)
                 except RuntimeError as error:
-                    if is_out_of_memory(error):
-                        raise
-                    reason = f"{type(error).__name__}: {first_line(error)}"
+                    reason = why_not_measured(error)
             if reason is not None:
                 row["skipped"] = reason
                 continue

@@ -21,9 +21,9 @@ from torch import nn
 from fairseq_transnormer.argument_types import positive_integer
 
 from ..harness import command_line
-from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
+from ..harness.cases import Deadline, add_time_limit, time_in_turns
 from ..harness.language_models import VARIANTS, build_transformer, build_transnormer
-from ..harness.memory import peak_bytes
+from ..harness.memory import peak_bytes, why_not_measured
 from ..harness.phases import AS_SHIPPED, LAYER, MODEL, STACK, WITH_SDPA
 from .training_calls import TrainingStep, VanillaLayer, layer_step
 
@@ -151,10 +151,8 @@ def _warm_up(call: Callable[[], object], row: dict, device) -> str | None:
             # compiles kernels, and makes torch's workspaces, which stay
             call()
         row["peak_bytes"] = peak_bytes(call, device)
-    except torch.cuda.OutOfMemoryError as error:
-        failure = f"out of memory: {first_line(error)}"
     except Exception as error:
-        failure = f"{type(error).__name__}: {first_line(error)}"
+        failure = why_not_measured(error)
     else:
         return None
     row.pop("peak_bytes", None)

@@ -23,8 +23,13 @@ from torch import nn
 from fairseq_transnormer.argument_types import positive_integer
 
 from ..harness import command_line
-from ..harness.cases import Deadline, add_time_limit, first_line, time_in_turns
-from ..harness.memory import available_bytes, peak_bytes
+from ..harness.cases import Deadline, add_time_limit, time_in_turns
+from ..harness.memory import (
+    available_bytes,
+    is_out_of_memory,
+    peak_bytes,
+    why_not_measured,
+)
 from ..harness.phases import AS_SHIPPED, COMPILED, FAIRSEQS, OURS, WITH_SDPA
 
 NAME = "update_cost"
@@ -178,8 +183,10 @@ def _rows(name: str, case: Case, sample: dict, task, options, deadline) -> list[
             # the first makes Adam's sums
             row["loss"] = float(call()) / case.tokens
             row["peak_bytes"] = peak_bytes(call, options.device)
-        except torch.cuda.OutOfMemoryError as error:
-            row["skipped"] = f"out of memory: {first_line(error)}"
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            row["skipped"] = why_not_measured(error)
             row.pop("loss", None)
         else:
             calls[way] = call

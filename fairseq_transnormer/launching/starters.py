@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -136,16 +137,44 @@ def run(starter: Starter, command: list[str], environment: Mapping[str, str]) ->
     with tempfile.TemporaryDirectory() as notes:
         note = Path(notes) / "resumable"
         environment[RESUMABLE_FILE] = str(note)
-        process = subprocess.Popen([program, *command[1:]], env=environment)
-        before = {
-            received: signal.signal(
-                received, lambda *_, sent=sent: process.send_signal(sent)
-            )
-            for received, sent in SIGNALS.items()
-        }
-        try:
+        whole = [program, *command[1:]]
+        with child_process(whole, SIGNALS, env=environment) as process:
             code = process.wait()
-        finally:
-            for received, handler in before.items():
-                signal.signal(received, handler)
         return EXIT_RESUMABLE if code and note.exists() else code
+
+
+@contextmanager
+def child_process(
+    command: Sequence[str], signals: Mapping[int, int], **options
+) -> Iterator[subprocess.Popen]:
+    """A process that is handed on what signals this one receives, from its start on.
+
+    It is terminated, and waited for, where the block raises.
+
+    Args:
+        command: with its arguments.
+        signals: received -> handed on.
+        options: of ``subprocess.Popen``.
+    """
+    process, early = None, []
+
+    def hand_on(received: int, frame: object) -> None:
+        if process is None:
+            early.append(received)
+        else:
+            process.send_signal(signals[received])
+
+    before = {received: signal.signal(received, hand_on) for received in signals}
+    try:
+        process = subprocess.Popen(command, **options)
+        for received in early:
+            process.send_signal(signals[received])
+        try:
+            yield process
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    finally:
+        for received, handler in before.items():
+            signal.signal(received, handler)

@@ -8,6 +8,7 @@ task's ``tokens_per_sample`` (``language_modeling``, ``masked_lm``).
 """
 
 import logging
+import re
 import resource
 import sys
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from ..modules.model_flops import (
     output_flops,
 )
 from ..modules.options import described
-from ..ops.backend import tf32_is_allowed
+from ..ops.backend import product_dtype, tf32_is_allowed
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class LogsUtilisation:
     """Mixin of fairseq models: logs ``gb_peak`` and, if it is known, ``mfu``."""
 
     utilisation = None
+    update_begins = False
 
     @classmethod
     def build_model(cls, cfg, task):
@@ -68,13 +70,20 @@ class LogsUtilisation:
         model = super().build_model(cfg, task)
         peak = getattr(cfg, "peak_tflops", None)
         model.utilisation = Utilisation(training_flops(model, task), peak)
+        model.register_forward_pre_hook(_log_at_the_first_pass)
         return model
 
     def set_num_updates(self, num_updates):
         """fairseq calls this in front of each forward pass of training."""
         super().set_num_updates(num_updates)
-        if self.utilisation is not None:
-            self.utilisation.log(next(self.parameters()))
+        self.update_begins = True
+
+
+def _log_at_the_first_pass(model: LogsUtilisation, inputs) -> None:
+    # not in set_num_updates, which is called outside of autocast
+    if model.update_begins and model.training:
+        model.update_begins = False
+        model.utilisation.log(next(model.parameters()))
 
 
 class Utilisation:
@@ -109,7 +118,8 @@ class Utilisation:
     @staticmethod
     def _peak_memory(meters) -> float:
         if "gb_free" in meters:  # fairseq's: what the GPU has, less the peak
-            total = torch.cuda.get_device_properties(0).total_memory / 1024**3
+            device = torch.cuda.current_device()
+            total = torch.cuda.get_device_properties(device).total_memory / 1024**3
             return round(total - meters["gb_free"].val, 2)
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -144,15 +154,19 @@ def training_flops(model: nn.Module, task) -> float | None:
 
 
 def known_peak(parameter: torch.Tensor) -> float | None:
-    """TFLOP/s of a parameter's device in its dtype by the data sheet, or None."""
+    """TFLOP/s of a parameter's device by the data sheet, or None.
+
+    They are those of the dtype that it is multiplied in: its own, or autocast's.
+    """
     if parameter.device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(parameter.device)
     for part, (half, tf32, single) in PEAK_TFLOPS.items():
-        if part in name:
-            if parameter.dtype == torch.float32:
+        if re.search(rf"\b{part}\b", name):
+            dtype = product_dtype(parameter)
+            if dtype == torch.float32:
                 return tf32 if tf32_is_allowed() else single
             # a V100 has no units for bfloat16
-            unknown = part == "V100" and parameter.dtype == torch.bfloat16
+            unknown = part == "V100" and dtype == torch.bfloat16
             return None if unknown else half
     return None

@@ -99,12 +99,20 @@ def check_feature_map(name: str) -> None:
         raise ValueError(f"feature_map={name!r}; allowed: {', '.join(FEATURE_MAPS)}")
 
 
-def check_state_tensor(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise ValueError where a tensor of a state was made by inputs of other sizes."""
-    if tensor.shape != shape:
+def check_dropout(dropout_p: float) -> None:
+    """Raise ValueError unless it is a probability below 1."""
+    if not 0 <= dropout_p < 1:
+        raise ValueError(f"dropout_p={dropout_p}; allowed: 0 <= p < 1")
+
+
+def check_state_tensor(
+    name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Raise ValueError where other inputs than these made a tensor of a state."""
+    if tensor.shape != shape or tensor.dtype != dtype:
         raise ValueError(
-            f"initial_state.{name} has shape {tuple(tensor.shape)}; "
-            f"allowed for these inputs: {shape}"
+            f"initial_state.{name} is {tensor.dtype} {tuple(tensor.shape)}; "
+            f"allowed for these inputs: {dtype} {shape}"
         )
 
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import reference, torch_block_attention
-from .attention_inputs import check_attention_inputs, check_state_tensor
+from .attention_inputs import check_attention_inputs, check_dropout, check_state_tensor
 from .backend import Kernels, is_captured, select
 from .block_states import is_step, output_dtype
 from .states import BlockAttentionState
@@ -166,8 +166,7 @@ def block_attention(
         raise ValueError(
             f"activation={activation!r}; allowed: {', '.join(ACTIVATIONS)}"
         )
-    if not 0 <= dropout_p < 1:
-        raise ValueError(f"dropout_p={dropout_p}; allowed: 0 <= p < 1")
+    check_dropout(dropout_p)
     if not causal and (initial_state is not None or return_state):
         raise ValueError(
             "causal=False with a state; allowed: states with causal=True only"
@@ -180,7 +179,7 @@ def block_attention(
     if initial_state is not None:
         for name, x in (("key", key), ("value", value)):
             shape = (x.shape[0], block_size, *x.shape[2:])
-            check_state_tensor(name, getattr(initial_state, name), shape)
+            check_state_tensor(name, getattr(initial_state, name), shape, x.dtype)
     implementation = select(
         _IMPLEMENTATIONS,
         backend,

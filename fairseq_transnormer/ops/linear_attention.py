@@ -20,7 +20,7 @@ from .attention_inputs import (
     check_state_tensor,
     real_lengths,
 )
-from .backend import Kernels, needs_gradient, select
+from .backend import Kernels, accumulation_dtype, needs_gradient, select
 from .states import LinearAttentionState
 from .verification.trials import (
     Case,
@@ -208,9 +208,10 @@ def linear_attention(
     if initial_state is not None:
         batch, _, *heads_and_width = key.shape
         shape = (batch, *heads_and_width, value.shape[-1])
-        check_state_tensor("key_value", initial_state.key_value, shape)
+        dtype = accumulation_dtype(query.dtype)
+        check_state_tensor("key_value", initial_state.key_value, shape, dtype)
         if normalize and initial_state.key_sum is not None:
-            check_state_tensor("key_sum", initial_state.key_sum, shape[:-1])
+            check_state_tensor("key_sum", initial_state.key_sum, shape[:-1], dtype)
     implementation = select(
         _IMPLEMENTATIONS,
         backend,

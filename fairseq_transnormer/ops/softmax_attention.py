@@ -12,7 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention_inputs import check_attention_inputs, real_lengths, zero_pads
+from .attention_inputs import (
+    check_attention_inputs,
+    check_dropout,
+    check_state_tensor,
+    real_lengths,
+    zero_pads,
+)
 from .states import KeyValueState
 
 
@@ -90,13 +96,21 @@ def softmax_attention(
         ``return_state`` a tuple of that and the new state.
 
     Raises:
-        ValueError: shapes, dtypes or the state do not fit.
+        ValueError: shapes, dtypes, dropout_p or the state do not fit.
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
+    check_dropout(dropout_p)
     if not causal and (initial_state is not None or return_state):
         raise ValueError(
             "causal=False with a state; allowed: states with causal=True only"
         )
+    if initial_state is not None:
+        slots = initial_state.key.shape[1:2]
+        for name, x in (("key", key), ("value", value)):
+            shape = (*x.shape[:1], *slots, *x.shape[2:])
+            check_state_tensor(name, getattr(initial_state, name), shape, x.dtype)
+        shape = (*key.shape[:1], *slots)
+        check_state_tensor("seen", initial_state.seen, shape, torch.bool)
     added = key.shape[1]
     key, value = zero_pads(key, value, key_padding_mask)
     seen = None if key_padding_mask is None else ~key_padding_mask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,9 +16,11 @@ from typing import TextIO
 from ..analysis.training_log import parse_training_log
 from ..data.training_bar import TrainingBar
 from ..launching.exit_code import EXIT_RESUMABLE
+from ..launching.starters import child_process
 
 LAST_LINES = 20
-STOPPING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+# received -> handed on to the training
+SIGNALS = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGINT), signal.SIGTERM)
 
 
 class Progress:
@@ -92,35 +95,27 @@ def run_training(
     """
     last: deque[str] = deque(maxlen=LAST_LINES)
     progress = Progress(updates)
-    with open(log, "a", encoding="utf-8") as file:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            # else a terminal would interrupt it, too, and its workers
-            start_new_session=True,
-        )
-        before = {
-            received: signal.signal(
-                received, lambda *_: process.send_signal(signal.SIGTERM)
-            )
-            for received in STOPPING
-        }
-        try:
-            for line in process.stdout:
-                file.write(line)
-                file.flush()
-                last.append(line)
-                progress.read(line)
-            code = process.wait()
-        finally:
-            for received, handler in before.items():
-                signal.signal(received, handler)
-            progress.close()
+    options = {
+        "env": {**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+        "encoding": "utf-8",
+        "errors": "replace",
+        # else a terminal would interrupt it, too, and its workers
+        "start_new_session": True,
+    }
+    with (
+        open(log, "a", encoding="utf-8") as file,
+        contextlib.closing(progress),
+        child_process(command, SIGNALS, **options) as process,
+    ):
+        for line in process.stdout:
+            file.write(line)
+            file.flush()
+            last.append(line)
+            progress.read(line)
+        code = process.wait()
     if code not in (0, EXIT_RESUMABLE):
         sys.stderr.writelines(last)
     return code

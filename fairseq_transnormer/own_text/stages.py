@@ -89,7 +89,7 @@ def training(run: Run, plan: Plan, gpus: int, precision: str | None) -> list[str
         "model.attention_types": f"'diag*{half},norm*{half}'",
         "model.embed_dim": plan.width,
         "model.num_heads": plan.width // HEAD_WIDTH,
-        "model.ffn_dim": round(8 * plan.width / 3),
+        "model.ffn_dim": 8 * plan.width // 3,
         "model.block_size": plan.block_size,
         "task.tokens_per_sample": plan.tokens_per_sample,
         "optimization.max_update": plan.updates,

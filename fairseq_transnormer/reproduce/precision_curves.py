@@ -27,6 +27,7 @@ from .errors import ReproduceError
 from .runs import CONFIGURATION, EARLIER, RunFolder
 
 PRECISIONS = ("fp32", "bf16", "fp16", "bf16 memory-efficient", "fp16 memory-efficient")
+PRECISIONS += ("amp",)
 LAST_UPDATES = 100  # that a final training loss is the mean of
 # in which trainings of several precisions and seeds differ, and those resumed elsewhere
 MAY_DIFFER = ("common.", "task.seed", "task.data", "distributed_training.")
@@ -117,10 +118,8 @@ def read_runs(folder: Path) -> list[dict]:
         found.append(run)
     if not found:
         raise ValueError(f"{folder}: no runs in it; allowed: what reproduce run makes")
-    order = [*PRECISIONS, "amp"]
-    return sorted(
-        found, key=lambda r: (r["model"], order.index(r["precision"]), r["seed"])
-    )
+    order = PRECISIONS.index
+    return sorted(found, key=lambda r: (r["model"], order(r["precision"]), r["seed"]))
 
 
 def _settings(folder: Path) -> dict[str, Any]:

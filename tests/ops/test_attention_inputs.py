@@ -4,12 +4,16 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import block_attention, linear_attention
+from fairseq_transnormer.ops.softmax_attention import softmax_attention
 from tests.messages import refuses
 
 OPS = {
     "linear": lambda q, k, v, **o: linear_attention(q, k, v, **({"causal": True} | o)),
     "block": lambda q, k, v, **o: block_attention(
         q, k, v, **({"causal": True, "block_size": 4} | o)
+    ),
+    "softmax": lambda q, k, v, **o: softmax_attention(
+        q, k, v, **({"causal": True} | o)
     ),
 }
 ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
@@ -114,13 +118,31 @@ def test_states_of_other_sizes_are_not_broadcast(shape, length, op):
         for_keys = ("key_value", (2, 3, 4, 4), (batch, heads, width, width))
         for_values = ("key_value", (2, 3, 4, 4), (2, 3, 4, 1))
     else:
-        for_keys = ("key", (2, 4, 3, 4), (batch, 4, heads, width))
-        for_values = ("value", (2, 4, 3, 4), (2, 4, 3, 1))
+        slots = state.key.shape[1]
+        for_keys = ("key", (2, slots, 3, 4), (batch, slots, heads, width))
+        for_values = ("value", (2, slots, 3, 4), (2, slots, 3, 1))
     with refuses(ValueError, f"initial_state.{for_keys[0]}", *for_keys[1:]):
         op(*tensors, initial_state=state)
     query, value = draw(2, length, 3, 4), draw(2, length, 3, 1)
     with refuses(ValueError, f"initial_state.{for_values[0]}", *for_values[1:]):
         op(query, query, value, initial_state=state)
+
+
+@ops
+@pytest.mark.parametrize("length", [1, 6])
+@torch.no_grad()
+def test_states_of_another_precision_are_not_mixed(length, op):
+    _, state = op(draw(), draw(), draw(), return_state=True)
+    tensors = [draw(2, length, 3, 4, dtype=torch.float64)] * 3
+    with refuses(ValueError, "initial_state", "float32", "float64"):
+        op(*tensors, initial_state=state)
+
+
+@pytest.mark.parametrize("op", [OPS["block"], OPS["softmax"]])
+@pytest.mark.parametrize("dropout_p", [-0.1, 1, 1.5])
+def test_dropout_is_a_probability(dropout_p, op):
+    with refuses(ValueError, f"dropout_p={dropout_p}", "0 <= p < 1"):
+        op(draw(), draw(), draw(), dropout_p=dropout_p)
 
 
 def test_the_reference_of_block_attention_says_that_it_keeps_no_state():

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +118,14 @@ def test_signals_end_the_training_after_a_checkpoint(tmp_path, received):
     command = [sys.executable, "-c", TRAINING, "wait"]
     assert run_training(command, {}, log, 40) == 75
     assert signal.getsignal(received) is before
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
+def test_a_log_that_cannot_be_written_leaves_no_training(tmp_path):
+    number = tmp_path / "pid"
+    note = f"import os; open({str(number)!r}, 'w').write(str(os.getpid()))"
+    command = [sys.executable, "-c", f"{note}\n{TRAINING}", "wait"]
+    with pytest.raises(OSError, match="No space left"):
+        run_training(command, {}, Path("/dev/full"), 40)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)

@@ -53,6 +53,26 @@ def test_finished_runs_are_not_repeated(data, tmp_path, fairseq_train):
     assert (out.parent / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_updates_need_not_be_a_multiple_of_the_interval_of_the_log(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(training_log([(300, 3.0)], [(300, 41.0), (310, 40.0)]))
+    assert compare_models.finished(log, 310)["valid"][-1] == {"update": 310, "ppl": 40}
+    assert compare_models.finished(log, 311) is None
+
+
+def test_a_run_that_stopped_early_is_told(data, tmp_path, monkeypatch):
+    class Done:
+        returncode = 0
+
+    def run(command, stdout, **options):
+        stdout.write(training_log([(2, 3.0)], [(2, 41.0)]))
+        return Done()
+
+    monkeypatch.setattr(compare_models.subprocess, "run", run)
+    with refuses(RuntimeError, "TransNormer T1", "seed 1", "update 4"):
+        compare_models.run("TransNormer T1", 1, data, tmp_path / "runs", 4)
+
+
 def test_a_failed_run_shows_the_end_of_its_log(data, tmp_path, monkeypatch):
     class Failed:
         returncode = 1
