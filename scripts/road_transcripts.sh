@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Goes the roads of the documentation, one after the other, in this clone, and writes what
+# Runs the walkthroughs of the documentation, one after the other, in this clone, and writes what
 # they print: own text, scoring, transformers with lm-evaluation-harness, training without
 # fairseq, and the wheel in an empty environment. For a release, or a change of several.
 #

@@ -1,6 +1,6 @@
 """Language models that generate: TransNormer and its peer, behind one interface.
 
-A decoder takes a prompt (``prefill``, or ``stand_behind`` as cheaply as it can) and
+A decoder takes a prompt (``prefill``, or ``set_context`` as cheaply as it can) and
 then one token at a time (``step``), and says how many bytes it keeps in between.
 Batch 1, random weights, no dropout.
 """
@@ -31,7 +31,7 @@ class StatefulTransNormer:
         features, self.states = self.model.features(prompt, return_states=True)
         return self.model.output(features[:, -1:])
 
-    stand_behind = prefill
+    set_context = prefill
 
     def step(self, token: Tensor) -> Tensor:
         """Logits of the token after ``token`` (1, 1)."""
@@ -71,7 +71,7 @@ class GraphedTransNormer(StatefulTransNormer):
             write_state(state, before)
         return logits
 
-    stand_behind = prefill
+    set_context = prefill
 
     def step(self, token: Tensor) -> Tensor:
         """Logits of the token after ``token`` (1, 1); the next step overwrites them."""
@@ -107,10 +107,10 @@ class RecomputingTransNormer:
 
     def prefill(self, prompt: Tensor) -> Tensor:
         """Logits of the token after ``prompt`` (1, N), in one pass."""
-        self.stand_behind(prompt)
+        self.set_context(prompt)
         return self.model.output(self.model.features(prompt)[:, -1:])
 
-    def stand_behind(self, prompt: Tensor) -> None:
+    def set_context(self, prompt: Tensor) -> None:
         self.context = prompt
 
     def step(self, token: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class CachingTransformer:
             logits = self.step(token)
         return logits
 
-    def stand_behind(self, prompt: Tensor) -> None:
+    def set_context(self, prompt: Tensor) -> None:
         """Stand as after ``prompt``, with random keys and values in the cache.
 
         What a step costs does not depend on their values.

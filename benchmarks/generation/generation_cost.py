@@ -94,7 +94,7 @@ def measure_steps(ours: dict, transformer, prompt, options) -> list[dict]:
         if name.endswith("CUDA graph") and options.device.type != "cuda":
             reason = "CUDA graphs need a CUDA device"
         if reason is None:
-            reason = _stand_behind(decoder, prompt)
+            reason = _set_context(decoder, prompt)
         rows[name] = _row(name, STEP, prompt, skipped=reason)
         if reason is None:
             rows[name]["kept_bytes"] = decoder.kept_bytes()
@@ -102,13 +102,13 @@ def measure_steps(ours: dict, transformer, prompt, options) -> list[dict]:
     return _timed(rows, calls, options)
 
 
-def _stand_behind(decoder, prompt) -> str | None:
+def _set_context(decoder, prompt) -> str | None:
     """Take in the prompt, by a step at last, which warms the steps up.
 
     Returns why the step cannot be captured, if so.
     """
     try:
-        decoder.stand_behind(prompt[:, :-1])
+        decoder.set_context(prompt[:, :-1])
         decoder.step(prompt[:, -1:])
     except RuntimeError as error:
         if not isinstance(decoder, GraphedTransNormer):

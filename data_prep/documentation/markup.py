@@ -15,13 +15,13 @@ _LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`_*")
 _LITERAL = re.compile(r"`{1,2}([^`]+)`{1,2}_*")
 _EMPHASIS = re.compile(r"(?<![\w*])\*{1,2}([^*\s][^*]*)\*{1,2}(?!\w)")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n")
-# code: literal blocks are indented after a paragraph that ends in two colons
 _MIN_WORDS = 3
 MAX_WORDS = 150
 
 
 def restructured_text(text: str) -> Iterator[str]:
     """Paragraphs of reStructuredText, or of plain text laid out like it."""
+    # code: literal blocks are indented after a paragraph that ends in two colons
     literal_indent = None
     for block in _BLANK_LINES.split(text.expandtabs()):
         lines = [line for line in block.splitlines() if line.strip()]

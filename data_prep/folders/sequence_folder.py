@@ -22,9 +22,8 @@ from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
+from fairseq_transnormer.data.labelled_sequences import FORMAT, MANIFEST
 
-MANIFEST = "manifest.json"
-FORMAT = "labelled sequences 1"
 # a byte each, and pairs at most
 HIGHEST = {"sequences": 2, "vocabulary": 256, "classes": 256}
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data_prep.folders.encoders import EOS_ID
+from fairseq_transnormer.data.labelled_texts import kept_lengths
 
 RULE = (
     "longest first: tokens are taken from the end of the longer text, of the second "
@@ -41,9 +42,6 @@ class PairEncoder:
 
 def fitting(batch: EncodedBatch, max_positions: int) -> tuple[EncodedBatch, int]:
     """The batch cut to ``max_positions`` an example, and how many examples were cut."""
-    # this imports fairseq, which a worker process, that only encodes, need not pay for
-    from fairseq_transnormer.data.labelled_texts import kept_lengths
-
     if not batch.pairs:
         room = max_positions - len(("<s>", "</s>"))
         texts = [_cut(ids, min(len(ids) - 1, room)) for ids in batch.texts]

@@ -22,8 +22,9 @@ from ..data.fingerprints import file_sha256, remembered
 from ..data.subword_files import SPECIAL, dictionary_sha256
 from .safe_loading import CheckpointError, read_checkpoint
 
-# its place in a checkpoint: state["extra_state"][KEY]
+# their places in a checkpoint: state["extra_state"][KEY]
 KEY = "dictionary_sha256"
+DATA_KEY = "train_data_sha256"
 
 
 def identity_of(dictionary: Any) -> str:
@@ -36,6 +37,31 @@ def saved_identity(state: Mapping[str, Any]) -> str | None:
     """The hash of the dictionary that a checkpoint names; None if it names none."""
     extra = state.get("extra_state")
     return extra.get(KEY) if isinstance(extra, Mapping) else None
+
+
+def check_training_data(
+    state: Mapping[str, Any], found: str | None, path: Any, data: str
+) -> None:
+    """Refuse to resume on other data than those that a checkpoint was trained on.
+
+    Args:
+        state: the checkpoint; without the fingerprint, of earlier versions, it passes.
+        found: ``split_fingerprint`` of the data here, if there is one.
+        path: of the checkpoint, for the message.
+        data: where the data are, likewise.
+
+    Raises:
+        CheckpointError: they are others.
+    """
+    extra = state.get("extra_state")
+    before = extra.get(DATA_KEY) if isinstance(extra, Mapping) else None
+    if None not in (before, found) and before != found:
+        raise CheckpointError(
+            f"{path}: its run began on other training data than {data} has now: its "
+            f"{DATA_KEY} is {before}, that of the files here is {found}; allowed: the "
+            "same files, anywhere; on purpose: another --save-dir, with "
+            f"--restore-file {path}"
+        )
 
 
 def check_dictionary(state: Mapping[str, Any], dictionary: Any, path: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.labelled_texts import DICTIONARY, SentenceData
+from ..data.subword_files import read_dictionary
 from .files import embedding_rows
 from .identity import saved_identity
 from .safe_loading import read_checkpoint
@@ -107,8 +108,7 @@ class PretrainedCheckpoint:
             )
 
     def _check_symbols(self, dictionary: Path, data: SentenceData) -> None:
-        text = dictionary.read_text(encoding="utf-8")
-        known = [line.rpartition(" ")[0] for line in text.split("\n") if line]
+        known = read_dictionary(dictionary)
         for row, (there, here) in enumerate(zip(known, data.symbols, strict=False)):
             if there != here:
                 raise ValueError(

@@ -21,8 +21,8 @@ DECIMALS = 6
 class PartialCrossEntropyConfig(FairseqDataclass):
     """What counts."""
 
-    behind: Optional[str] = described(  # noqa: UP045 (read by fairseq)
-        None, "symbol behind which targets count; all of a line by default"
+    separator: Optional[str] = described(  # noqa: UP045 (read by fairseq)
+        None, "only targets after the first of these count; all of a line by default"
     )
 
 
@@ -30,23 +30,23 @@ class PartialCrossEntropyConfig(FairseqDataclass):
 class PartialCrossEntropy(FairseqCriterion):
     """Cross entropy of the targets that count, of one line a sample.
 
-    These are the symbols of the line, after the first ``behind`` if one is named. Its
-    end never counts: training does not see it.
+    These are the symbols of the line, after the first ``separator`` if one is named.
+    Its end never counts: training does not see it.
 
     ``loss`` is the mean of -log2 p over them, in training and in validation;
     ``accuracy`` the percentage of them whose symbol is the likeliest.
     """
 
-    def __init__(self, task, behind: str | None):
+    def __init__(self, task, separator: str | None):
         super().__init__(task)
         dictionary = task.target_dictionary
-        self.eos, self.separator = dictionary.eos(), None
-        if behind is not None:
-            if behind not in dictionary:
+        self.eos, self.name, self.separator = dictionary.eos(), separator, None
+        if separator is not None:
+            if separator not in dictionary:
                 raise ValueError(
-                    f"behind={behind!r}; allowed: symbols of the dictionary"
+                    f"separator={separator!r}; allowed: symbols of the dictionary"
                 )
-            self.separator = dictionary.index(behind)
+            self.separator = dictionary.index(separator)
 
     def counted(self, target: Tensor) -> Tensor:
         """int64 (B, N) -> bool (B, N): which targets count."""
@@ -57,11 +57,20 @@ class PartialCrossEntropy(FairseqCriterion):
         return counted
 
     def forward(self, model, sample, reduce=True):
-        """Loss in nats, the number of targets that count, and what is logged."""
+        """Loss in nats, the number of targets that count, and what is logged.
+
+        Raises:
+            ValueError: nothing counts in a line.
+        """
         net_output = model(**sample["net_input"])
         log_probs = model.get_normalized_probs(net_output, log_probs=True)
         target = model.get_targets(sample, net_output)
         counted = self.counted(target)
+        if not counted.any(1).all():
+            raise ValueError(
+                f"separator={self.name!r}: a line has no target that counts; allowed: "
+                "lines with symbols, after a separator if one is named"
+            )
         of_target = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         # not by a product: 0 times an infinite loss is no number
         losses = torch.where(counted, -of_target, torch.zeros_like(of_target))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+# of the binary files that data_prep and fairseq-preprocess write
+DATA_SUFFIXES = {".bin", ".idx", ".npy"}
 # of a fingerprint, in names and messages
 SHOWN = 12
 # device, inode, size, time of the content and of the inode: no writer keeps them all
@@ -40,6 +42,31 @@ def file_fingerprint(path: Path) -> str:
         OSError: it cannot be read.
     """
     return remembered("file", path, file_sha256)
+
+
+def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
+    """SHA-256 of a split of prepared data, wherever it lies; None if there is none.
+
+    Of the names and contents of its files, those in the folders of labelled texts'
+    columns among them.
+
+    Args:
+        folders: the shards, in their order.
+        split: such as "train"; its numbered parts count.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    digest, found = hashlib.sha256(), False
+    for folder in folders:
+        for level in ("", "*/"):
+            for path in sorted(folder.glob(f"{level}{split}*")):
+                if path.suffix in DATA_SUFFIXES and path.is_file():
+                    name = path.relative_to(folder).as_posix()
+                    digest.update(f"{name} {file_fingerprint(path)}\n".encode())
+                    found = True
+        digest.update(b"\n")
+    return digest.hexdigest() if found else None
 
 
 def mark_of(path: Path) -> Mark:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import REPORT
 from .fingerprints import file_fingerprint
-from .subword_files import OVERWRITE, SPECIAL, dictionary_sha256
+from .subword_files import SPECIAL, dictionary_sha256, read_dictionary
 from .typed_mappings import (
     ABOVE_0,
     BOOLEAN,
@@ -104,15 +104,9 @@ class SentenceData:
         """The entries of the texts' dictionary file.
 
         Raises:
-            ValueError: it is not UTF-8.
+            ValueError: see ``read_dictionary``.
         """
-        path = self.folder / DICTIONARY
-        try:
-            with path.open(encoding="utf-8") as file:
-                lines = [line.rstrip().removesuffix(OVERWRITE) for line in file]
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: {error}; allowed: UTF-8") from error
-        return [line.rpartition(" ")[0] for line in lines if line]
+        return read_dictionary(self.folder / DICTIONARY)
 
     @cached_property
     def dictionary_sha256(self) -> str:

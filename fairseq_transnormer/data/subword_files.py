@@ -40,24 +40,47 @@ def dictionary_sha256(symbols: Sequence[str], special: int = len(SPECIAL)) -> st
     return hashlib.sha256(content.encode("ascii")).hexdigest()
 
 
+def read_dictionary(path: Path) -> list[str]:
+    """The symbols of a dict.txt, "SYMBOL COUNT" a line, without fairseq's special ones.
+
+    Raises:
+        ValueError: it is not UTF-8, a line is none of these, or has a symbol that
+            stands in an earlier one, or is special, without fairseq's flag for that.
+    """
+    try:
+        # str.splitlines would also cut at U+0085 and U+2028, which symbols may have
+        with path.open(encoding="utf-8") as file:
+            lines = [line.rstrip() for line in file]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}; allowed: UTF-8") from error
+    symbols, known = [], set(SPECIAL)
+    for line in lines:
+        entry = line.removesuffix(OVERWRITE)
+        symbol, _, count = entry.rpartition(" ")
+        if not symbol or not count.isdecimal():
+            raise ValueError(f"{path}: {line[:80]!r}; allowed: SYMBOL COUNT")
+        if symbol in known and entry == line:
+            raise ValueError(
+                f"{path}: {symbol[:80]!r} twice; allowed: once, or with "
+                f"{OVERWRITE.strip()} at the end of the line"
+            )
+        known.add(symbol)
+        symbols.append(symbol)
+    return symbols
+
+
 def dictionary_symbols(folder: Path) -> list[str]:
     """The symbols of a folder's dict.txt, after fairseq's special ones.
 
     Raises:
-        ValueError: there is no dict.txt, or it is not in UTF-8.
+        ValueError: there is no dict.txt; see ``read_dictionary``.
     """
     path = folder / DICTIONARY
     if not path.is_file():
         raise ValueError(
             f"{folder}: no {DICTIONARY}; allowed: a folder that data_prep made of text"
         )
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: not UTF-8 (byte {error.start}); allowed: SYMBOL COUNT a line"
-        ) from error
-    return [*SPECIAL, *(line.rpartition(" ")[0] for line in lines if line)]
+    return [*SPECIAL, *read_dictionary(path)]
 
 
 def dictionary_folder(

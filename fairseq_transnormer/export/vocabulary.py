@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..data.subword_files import (
-    OVERWRITE,
     SPACE,
     SPECIAL,
     decode_byte_pieces,
     missing_units,
+    read_dictionary,
 )
 from ..data.texts import check_text, joined_lines
 from ..missing_packages import explanation
@@ -51,32 +51,15 @@ class Vocabulary:
         sentencepiece_model: Path | None = None,
         gpt2_units: tuple[Path, Path] | None = None,
     ) -> Vocabulary:
-        """Read dict.txt: "SYMBOL COUNT" a line, and what fairseq appends to it.
+        """Read dict.txt, and put fairseq's special symbols in front.
 
         Raises:
-            ExportError: it is not UTF-8, a line is none of these, or has a symbol that
-                stands in an earlier one.
+            ExportError: see ``read_dictionary``.
         """
-        # as fairseq: str.splitlines would also cut at U+0085 and U+2028 in symbols
         try:
-            with dictionary.open(encoding="utf-8") as file:
-                lines = [line.rstrip() for line in file]
-        except UnicodeDecodeError as error:
-            raise ExportError(f"{dictionary}: {error}; allowed: UTF-8") from error
-        symbols = list(SPECIAL)
-        known = set(symbols)
-        for line in lines:
-            entry = line.removesuffix(OVERWRITE)
-            symbol, _, count = entry.rpartition(" ")
-            if not symbol or not count.isdecimal():
-                raise ExportError(f"{dictionary}: {line[:80]!r}; allowed: SYMBOL COUNT")
-            if symbol in known and entry == line:
-                raise ExportError(
-                    f"{dictionary}: {symbol[:80]!r} twice; allowed: once, or with "
-                    f"{OVERWRITE.strip()} at the end of the line"
-                )
-            known.add(symbol)
-            symbols.append(symbol)
+            symbols = [*SPECIAL, *read_dictionary(dictionary)]
+        except ValueError as error:
+            raise ExportError(str(error)) from error
         return cls(symbols, sentencepiece_model, gpt2_units)
 
     def split(self, text: str) -> list[str]:

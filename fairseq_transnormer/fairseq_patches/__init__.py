@@ -4,7 +4,7 @@ compatibility.py     today's torch, numpy and Hydra
 literal_values.py    what fairseq evaluates is no code
 loading.py           checkpoints are looked at before fairseq has them
 model_archives.py    archives of models are unpacked with a filter
-setting_limits.py    settings of fairseq that have no sense
+setting_limits.py    invalid settings of fairseq
 setting_changes.py   checkpoints of other models, other settings than before
 training_start.py    where training begins
 resuming.py          which checkpoint a run starts from; finished runs

@@ -236,7 +236,7 @@ PROGRAM = "fairseq_cli.train"
 AT_TRAINING_START = (
     Patch(
         TRAINER, "state_dict", loading.save_identity,
-        "checkpoints do not name their dictionary",
+        "checkpoints do not name their dictionary and data",
     ),
     Patch(
         TRAINER, "load_checkpoint", setting_changes.check_and_load,

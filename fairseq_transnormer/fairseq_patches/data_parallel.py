@@ -9,12 +9,10 @@ docs/distributed_training.md shows all of it.
 import logging
 import os
 
-from ..launching.update_layout import Layout, described, lay_out
+from ..launching.update_layout import SEQUENCES, Layout, described, lay_out
 
 logger = logging.getLogger(__name__)
 
-# sequences of an update: the environment carries it, since fairseq has no option for it
-SEQUENCES = "SEQUENCES_PER_UPDATE"
 # value of update_freq that stands for: whatever fills the update
 WORKED_OUT = [0]
 # Hydra overwrites the environment with this

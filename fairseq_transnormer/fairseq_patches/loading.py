@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.file_io import PathManager
+from fairseq.utils import split_paths
 from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints.added_fields import fill_in
-from ..checkpoints.identity import KEY, check_dictionary, identity_of, task_dictionary
+from ..checkpoints.identity import (
+    DATA_KEY,
+    KEY,
+    check_dictionary,
+    identity_of,
+    task_dictionary,
+)
 from ..checkpoints.safe_loading import check_settings, read_checkpoint
+from ..data.fingerprints import split_fingerprint
 
 
 def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
@@ -37,12 +45,24 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
 
 
 def save_identity(state_dict, trainer) -> dict[str, Any]:
-    """Around ``Trainer.state_dict``: the checkpoint names its dictionary."""
+    """Around ``Trainer.state_dict``: the checkpoint names its dictionary and data."""
     state = state_dict(trainer)
     dictionary = task_dictionary(trainer.task)
     if dictionary is not None:
         state["extra_state"][KEY] = identity_of(dictionary)
+    data = training_data(trainer)
+    if data is not None:
+        state["extra_state"][DATA_KEY] = data
     return state
+
+
+def training_data(trainer) -> str | None:
+    """``split_fingerprint`` of the training data; None without prepared files."""
+    folders = getattr(trainer.cfg.task, "data", None)
+    if not folders:
+        return None
+    paths = map(Path, split_paths(folders))
+    return split_fingerprint(paths, trainer.cfg.dataset.train_subset)
 
 
 @dataclass

@@ -19,10 +19,15 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 from ..checkpoints.files import LAST, another_architecture, architecture
-from ..checkpoints.identity import check_dictionary, task_dictionary
+from ..checkpoints.identity import (
+    check_dictionary,
+    check_training_data,
+    task_dictionary,
+)
 from ..checkpoints.safe_loading import read_checkpoint
 from ..modules.options import TRAINING_ONLY
 from ..modules.registry import OPTIONS, parse_attention_types
+from .loading import training_data
 from .workers import call_on_first_rank
 
 logger = logging.getLogger(__name__)
@@ -127,7 +132,8 @@ def check_and_load(
     Raises:
         ValueError: it is missing and not the one of a first start; it is of another
             architecture, of a model that computes something else, or of another
-            dictionary, and of this very run; its weights do not fit.
+            dictionary or other training data, and of this very run; its weights do not
+            fit.
     """
     call_on_first_rank(trainer, check_checkpoint, trainer, filename, reset_optimizer)
     return load(trainer, filename, reset_optimizer, *arguments, **keywords)
@@ -160,6 +166,10 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
     dictionary = task_dictionary(trainer.task)
     if dictionary is not None:
         check_dictionary(state, dictionary, filename)
+    if resumes:
+        check_training_data(
+            state, training_data(trainer), filename, trainer.cfg.task.data
+        )
     before, now = plain(state.get("cfg")), plain(trainer.cfg)
     if before:  # fairseq before 1.0 had none
         _compare(filename, before, now, resumes, resets_optimizer)

@@ -1,4 +1,4 @@
-"""Settings of fairseq that have no sense are refused at the start, by their names.
+"""Invalid settings of fairseq are refused at the start, by their names.
 
 fairseq knows types, but few bounds: a negative learning rate climbs, a batch size of 0
 makes one batch of the whole split. What this package configures itself carries its

@@ -55,13 +55,13 @@ class TextPieces:
         if self.detokenizer.hub.tokenizer is not None:
             return ""
         text = self.detokenizer.text(self.symbols)
-        return self._behind(text.rstrip().rstrip(UNFINISHED).rstrip())
+        return self._not_yet_printed(text.rstrip().rstrip(UNFINISHED).rstrip())
 
     def rest(self) -> str:
         """What has been held back, at the end of the line."""
-        return self._behind(self.detokenizer.text(self.symbols))
+        return self._not_yet_printed(self.detokenizer.text(self.symbols))
 
-    def _behind(self, text: str) -> str:
+    def _not_yet_printed(self, text: str) -> str:
         piece = text[self.printed :]
         self.printed += len(piece)
         return piece

@@ -20,11 +20,10 @@ from ..installation import CONFIGS, PACKAGE
 from .configurations import Composed, ConfigurationError, compose_words, quoted
 from .gpu_memory import NEEDS, described_batch
 from .starters import Workers, run, starter_of
-from .update_layout import Layout, described, lay_out
+from .update_layout import SEQUENCES, Layout, described, lay_out
 
 # what is above is mistyped
 MOST = 999_999
-SEQUENCES = "SEQUENCES_PER_UPDATE"
 # of a fairseq-train command: they make another update of it
 UPDATE_OPTIONS = ("--batch-size", "--max-sentences", "--max-tokens", "--update-freq")
 UPDATE_OPTIONS += ("--distributed-world-size",)

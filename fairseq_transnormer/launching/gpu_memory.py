@@ -20,7 +20,6 @@ class Need(NamedTuple):
     sequence: float
 
 
-HALF = ("fp16", "bf16")
 # of T1 and T2 with the plugin's criterions and fused_adam, by results/cost_model
 NEEDS = {
     ("language_modeling", False): Need(4.7, 0.08),

@@ -8,6 +8,9 @@ workers.
 
 from typing import NamedTuple
 
+# sequences of an update: the environment carries it, since fairseq has no option for it
+SEQUENCES = "SEQUENCES_PER_UPDATE"
+
 
 class Layout(NamedTuple):
     """What each worker does for an update.

@@ -70,8 +70,8 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
             encoder_out: unused; fairseq's generator passes it.
             incremental_state: dict that keeps the state between calls, or None.
             features_only: leave the output layer out.
-            return_all_hiddens: put each layer's output, (N, B, embed_dim), into the
-                second result as "inner_states".
+            return_all_hiddens: put the embedding and each layer's output, each (N, B,
+                embed_dim), into the second result as "inner_states".
             src_lengths: unused.
             padding: where pads stand, if it is known (``modules.padding``).
 

@@ -70,8 +70,8 @@ class TransNormerEncoder(FairseqEncoder):
         Args:
             src_tokens: int64 (B, N).
             features_only: leave the masked-LM head out.
-            return_all_hiddens: put each layer's output, (N, B, embed_dim), into the
-                second result as "inner_states".
+            return_all_hiddens: put the embedding and each layer's output, each (N, B,
+                embed_dim), into the second result as "inner_states".
             masked_tokens: bool (B, N); where given, only these are predicted.
             padding: where pads stand, if it is known (``modules.padding``).
 

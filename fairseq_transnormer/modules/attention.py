@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops import encoded_projections
+from ..ops.attention_inputs import check_use_of_states
 from ..ops.states import State
 from .cpu_decoding import SideBySide
 from .lrpe import LRPE
@@ -151,7 +152,11 @@ class Attention(nn.Module, ABC):
 
         Returns:
             (B, N, embed_dim), and the state where asked for.
+
+        Raises:
+            ValueError: states where the attention is not causal.
         """
+        check_use_of_states(self.causal, state, return_state)
         positions = positions_after(state, x)
         inputs = self.inputs(x, positions)
         # a subclass may project more than three
@@ -266,11 +271,6 @@ class EncoderAttention(Attention):
         state: Any,
         return_state: bool,
     ) -> tuple[Tensor, State | None]:
-        if state is not None or return_state:
-            raise ValueError(
-                f"{type(self).__name__} with a state; allowed: states in causal models "
-                "only"
-            )
         if key_padding_mask is not None:
             pads = key_padding_mask[:, :, None, None]
             query, key, value = (x.masked_fill(pads, 0) for x in (query, key, value))

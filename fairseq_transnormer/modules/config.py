@@ -12,6 +12,7 @@ from ..ops import BACKENDS
 from .attentions import AttentionOptions
 from .diag_attention import DiagActivation
 from .feed_forward import FeedForwardType
+from .lrpe import RelativePosition
 from .norms import NormType
 from .options import (
     Activation,
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Config = TypeVar("Config", bound="DataclassInstance")
-
-
-class RelativePosition(Choice, values=("lrpe", "none")):
-    """How diag and norm attention encode the positions of queries and keys."""
 
 
 class NormPosition(Choice, values=("pre", "post")):

@@ -6,8 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from ..ops import BlockAttentionState, block_attention
+from ..ops.attention_inputs import check_dropout
 from .attention import Attention
-from .lrpe import LRPE
+from .lrpe import build_lrpe
 from .norms import NormType, build_norm
 from .options import Choice, described
 from .registry import register_attention
@@ -71,10 +72,9 @@ class DiagAttention(Attention):
         self.block_size = block_size
         self.activation = DiagActivation(activation).value
         self.norm = build_norm(norm, embed_dim, norm_eps, backend)
+        check_dropout(dropout)
         self.dropout = dropout
-        self.lrpe = None
-        if relative_position == "lrpe":
-            self.lrpe = LRPE(self.head_dim, lrpe_base, backend)
+        self.lrpe = build_lrpe(relative_position, self.head_dim, lrpe_base, backend)
         self.backend = backend
         self.initialise(qkv_gain=1.0)
 

@@ -14,6 +14,7 @@ from ..ops.states import State
 from .config import LanguageModelConfig
 from .embeddings import SinusoidalPositions, token_positions
 from .layers import LayerStack
+from .options import check_fields
 from .padding import mask_of_pads
 
 
@@ -36,6 +37,7 @@ class CausalLanguageModel(nn.Module):
         self, config: LanguageModelConfig, vocab_size: int, padding_idx: int = 1
     ):
         super().__init__()
+        check_fields(config)
         if config.positional_embedding == "learned":
             raise ValueError(
                 "positional_embedding='learned'; allowed for a causal model, which has "
@@ -199,7 +201,8 @@ class CausalLanguageModel(nn.Module):
     ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
         """``forward`` without the output layer: (B, N, embed_dim).
 
-        hidden_states: a list to which each layer's output is appended.
+        hidden_states: a list to which the embedding and each layer's output are
+            appended.
         """
         if states is not None:
             # rows would be broadcast to those of their positions

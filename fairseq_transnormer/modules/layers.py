@@ -17,6 +17,7 @@ from ..ops.states import State
 from .config import LayerConfig
 from .feed_forward import FEED_FORWARDS, NO_FEED_FORWARD
 from .norms import SimpleRMSNorm, build_norm
+from .options import check_fields
 from .padding import tokens_first
 from .plain_modules import all_plain
 from .registry import ATTENTIONS, LAYERS, parse_attention_types
@@ -158,6 +159,7 @@ class LayerStack(nn.Module):
 
     def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
+        check_fields(config)  # it may have been changed since it was made
         self.names = parse_attention_types(config.attention_types)
         self.layers = nn.ModuleList(
             build_layer(name, config, causal=causal) for name in self.names

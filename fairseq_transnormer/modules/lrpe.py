@@ -7,6 +7,24 @@ from torch import Tensor, nn
 
 from .. import ops
 from .float32 import Float32Module
+from .options import Choice
+
+
+class RelativePosition(Choice, values=("lrpe", "none")):
+    """How diag and norm attention encode the positions of queries and keys."""
+
+
+def build_lrpe(
+    relative_position: str, head_dim: int, base: float, backend: str
+) -> "LRPE | None":
+    """The position encoding of a layer, or None for "none".
+
+    Raises:
+        ValueError: ``relative_position`` is no ``RelativePosition``; see ``LRPE``.
+    """
+    if RelativePosition(relative_position) == "none":
+        return None
+    return LRPE(head_dim, base, backend)
 
 
 class LRPE(Float32Module):

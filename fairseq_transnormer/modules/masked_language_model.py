@@ -12,6 +12,7 @@ from ..ops import linear_cross_entropy
 from .config import EncoderConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
 from .layers import LayerStack
+from .options import check_fields
 from .padding import mask_of_pads
 
 
@@ -83,6 +84,7 @@ class MaskedLanguageModel(nn.Module):
 
     def __init__(self, config: EncoderConfig, vocab_size: int, padding_idx: int = 1):
         super().__init__()
+        check_fields(config)
         self.padding_idx, self.dropout = padding_idx, config.dropout
         self.embed_tokens = nn.Embedding(vocab_size, config.embed_dim, padding_idx)
         self.embed_positions: LearnedPositions | SinusoidalPositions | None = None
@@ -101,6 +103,8 @@ class MaskedLanguageModel(nn.Module):
         self.apply(self._initialise)
         nn.init.normal_(self.lm_head.weight, std=0.02)
         nn.init.zeros_(self.embed_tokens.weight[padding_idx])
+        if not config.untie_output_embedding:
+            self.register_load_state_dict_post_hook(_tie)
 
     @staticmethod
     def _initialise(module: nn.Module) -> None:
@@ -248,3 +252,8 @@ def at_targets(
 def target_positions(targets: Tensor, padding_idx: int) -> Tensor:
     """int64 (K,): the targets that count, among all. Waits for their device."""
     return targets.reshape(-1).ne(padding_idx).nonzero().squeeze(1)
+
+
+def _tie(model: MaskedLanguageModel, incompatible_keys: object) -> None:
+    # load_state_dict(assign=True) has given each of the two a tensor of its own
+    model.lm_head.weight = model.embed_tokens.weight

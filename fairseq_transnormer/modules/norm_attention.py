@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..ops import LinearAttentionState, linear_attention
 from .attention import QKV_GAIN_OF_FAIRSEQ, Attention
-from .lrpe import LRPE
+from .lrpe import build_lrpe
 from .norms import NormType, build_norm
 from .options import FeatureMap, described
 from .registry import register_attention
@@ -59,9 +59,7 @@ class NormAttention(Attention):
         super().__init__(embed_dim, num_heads, causal=causal)
         self.feature_map = FeatureMap(activation).value
         self.norm = build_norm(norm, embed_dim, norm_eps, backend)
-        self.lrpe = None
-        if relative_position == "lrpe":
-            self.lrpe = LRPE(self.head_dim, lrpe_base, backend)
+        self.lrpe = build_lrpe(relative_position, self.head_dim, lrpe_base, backend)
         self.backend = backend
         self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
 

@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, field, fields
 from enum import Enum, EnumMeta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from numbers import Integral, Real
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,6 +21,13 @@ from ..ops import FEATURE_MAPS
 if TYPE_CHECKING:
     from enum import _EnumDict
 
+# type of a field -> what its values are, in Python and in words
+TYPES: dict[Any, tuple[type, str]] = {
+    bool: (bool, "True, False"),
+    int: (Integral, "an integer"),
+    float: (Real, "a number"),
+    str: (str, "text"),
+}
 # metadata of fields that do not change what a trained model computes
 TRAINING_ONLY = "training_only"
 
@@ -139,8 +148,19 @@ def checked(each: Field[Any], value: Any) -> Any:
             raise ValueError(f"{each.name}={value!r}; allowed: {', '.join(kind)}")
         return kind(value)
     if value is not None or each.default is not None:
+        if TRAINING_ONLY in each.metadata:  # one of ours: fairseq's types are loose
+            _check_type(each, value)
         check_number(each.name, value, each.metadata)
     return value
+
+
+def _check_type(each: Field[Any], value: Any) -> None:
+    kinds = [kind for kind in get_args(each.type) if kind is not NoneType]
+    kind = kinds[0] if kinds else each.type
+    takes, words = TYPES.get(kind, (object, ""))
+    if not isinstance(value, takes) or isinstance(value, bool) > (kind is bool):
+        allowed = ", ".join(filter(None, (words, _range(each.metadata))))
+        raise ValueError(f"{each.name}={value!r}; allowed: {allowed}")
 
 
 def check_number(name: str, value: Any, bounds: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from ..ops.backend import accumulation_dtype
 from .config import ClassifierConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
 from .layers import LayerStack
+from .options import check_fields
 from .padding import mask_of_pads
 
 EMBEDDING_STD = 0.02
@@ -44,6 +45,7 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         if sequences not in (1, 2):
             raise ValueError(f"sequences={sequences}; allowed: 1, 2")
+        check_fields(config)
         self.sequences, self.dropout = sequences, config.dropout
         # every id is a token, 0 as well: no padding index
         self.embed_tokens = nn.Embedding(vocabulary, config.embed_dim)
@@ -80,8 +82,10 @@ class SequenceClassifier(nn.Module):
             (B, embed_dim).
 
         Raises:
-            ValueError: N is more than the positions or an attention allow.
+            ValueError: N is more than the positions or an attention allow, or the
+                lengths do not fit; their values are looked at without ``padding`` only.
         """
+        self._check_lengths(tokens, lengths, looks=padding is None)
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         pads = positions >= lengths[:, None]
         mask = mask_of_pads(pads, padding)
@@ -95,6 +99,19 @@ class SequenceClassifier(nn.Module):
             1, dtype=accumulation_dtype(x.dtype)
         )
         return (total / lengths[:, None]).to(x.dtype)
+
+    @staticmethod
+    def _check_lengths(tokens: Tensor, lengths: Tensor, looks: bool) -> None:
+        rows, longest = tokens.shape
+        if lengths.shape != (rows,):
+            raise ValueError(
+                f"lengths have shape {tuple(lengths.shape)}; allowed: ({rows},)"
+            )
+        if looks and not ((lengths >= 1) & (lengths <= longest)).all():
+            raise ValueError(
+                f"lengths={lengths.tolist()}; allowed: 1 to {longest} each, the "
+                "tokens' width"
+            )
 
     def forward(
         self,
@@ -111,7 +128,16 @@ class SequenceClassifier(nn.Module):
 
         Returns:
             (B, classes).
+
+        Raises:
+            ValueError: another number of sequences than the model has; see
+                ``features``.
         """
+        if not len(tokens) == len(lengths) == self.sequences:
+            raise ValueError(
+                f"tokens of {len(tokens)} and lengths of {len(lengths)} sequences; "
+                f"allowed: {self.sequences}"
+            )
         padding = padding or (None,) * len(tokens)
         inputs = zip(tokens, lengths, padding, strict=True)
         pooled = [self.features(*each) for each in inputs]

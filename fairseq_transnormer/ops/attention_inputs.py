@@ -105,6 +105,14 @@ def check_dropout(dropout_p: float) -> None:
         raise ValueError(f"dropout_p={dropout_p}; allowed: 0 <= p < 1")
 
 
+def check_use_of_states(causal: bool, state: object, return_state: bool) -> None:
+    """Raise ValueError where a state is given to, or asked of, no causal attention."""
+    if not causal and (state is not None or return_state):
+        raise ValueError(
+            "causal=False with a state; allowed: states with causal=True only"
+        )
+
+
 def check_state_tensor(
     name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:

@@ -128,19 +128,23 @@ def unscaled_output_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def product_dtype(x: Tensor) -> torch.dtype:
     """In which dtype ``F.linear`` multiplies x: autocast's, where it is on."""
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(kind)
+    if autocast_enabled(x) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(x.device.type)
     return x.dtype
+
+
+def autocast_enabled(tensor: Tensor) -> bool:
+    """Whether autocast is on for the tensor's device, which may have none ("meta")."""
+    kind = tensor.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def autocast_disabled(tensor: Tensor) -> AbstractContextManager[Any]:
     """Context in which autocast leaves the float32 sums alone."""
-    device_type = tensor.device.type
-    if not torch.is_autocast_enabled(device_type):
+    if not autocast_enabled(tensor):
         # entering and leaving costs as much as the smallest of the sums
         return nullcontext()
-    return torch.autocast(device_type=device_type, enabled=False)
+    return torch.autocast(device_type=tensor.device.type, enabled=False)
 
 
 def needs_gradient(*tensors: Tensor | None) -> bool:

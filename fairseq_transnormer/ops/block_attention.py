@@ -19,7 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import reference, torch_block_attention
-from .attention_inputs import check_attention_inputs, check_dropout, check_state_tensor
+from .attention_inputs import (
+    check_attention_inputs,
+    check_dropout,
+    check_state_tensor,
+    check_use_of_states,
+)
 from .backend import Kernels, is_captured, select
 from .block_states import is_step, output_dtype
 from .states import BlockAttentionState
@@ -167,10 +172,7 @@ def block_attention(
             f"activation={activation!r}; allowed: {', '.join(ACTIVATIONS)}"
         )
     check_dropout(dropout_p)
-    if not causal and (initial_state is not None or return_state):
-        raise ValueError(
-            "causal=False with a state; allowed: states with causal=True only"
-        )
+    check_use_of_states(causal, initial_state, return_state)
     if initial_state is not None and initial_state.key.shape[1] != block_size:
         raise ValueError(
             f"initial_state holds blocks of {initial_state.key.shape[1]}; "
@@ -180,6 +182,7 @@ def block_attention(
         for name, x in (("key", key), ("value", value)):
             shape = (x.shape[0], block_size, *x.shape[2:])
             check_state_tensor(name, getattr(initial_state, name), shape, x.dtype)
+        check_state_tensor("length", initial_state.length, shape[:1], torch.int64)
     implementation = select(
         _IMPLEMENTATIONS,
         backend,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .attention_inputs import DERIVATIVES_FROM_OUTPUT
 from .backend import Kernels, autocast_disabled, product_dtype, select
+from .derivatives import once_differentiable
 from .lrpe import lrpe
 from .packed_weights import packed_rows, zeros_between
 from .verification.trials import Case, draw, programs_at_once, register_cases

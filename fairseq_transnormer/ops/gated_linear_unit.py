@@ -11,9 +11,9 @@ from operator import index
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .backend import Kernels, autocast_disabled, product_dtype, select
+from .derivatives import once_differentiable
 from .gated_silu import gated_linear
 from .packed_weights import (
     packed_rows,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import reference
 from .backend import Kernels, needs_gradient, resolve_backend, select
+from .derivatives import once_differentiable
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 

@@ -18,6 +18,7 @@ from .attention_inputs import (
     check_attention_inputs,
     check_feature_map,
     check_state_tensor,
+    check_use_of_states,
     real_lengths,
 )
 from .backend import Kernels, accumulation_dtype, needs_gradient, select
@@ -196,10 +197,7 @@ def linear_attention(
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     check_feature_map(feature_map)
-    if not causal and (initial_state is not None or return_state):
-        raise ValueError(
-            "causal=False with a state; allowed: states with causal=True only"
-        )
+    check_use_of_states(causal, initial_state, return_state)
     if initial_state is not None and normalize and initial_state.key_sum is None:
         raise ValueError(
             "initial_state.key_sum=None with normalize=True; allowed: a state that a "
@@ -210,6 +208,7 @@ def linear_attention(
         shape = (batch, *heads_and_width, value.shape[-1])
         dtype = accumulation_dtype(query.dtype)
         check_state_tensor("key_value", initial_state.key_value, shape, dtype)
+        check_state_tensor("length", initial_state.length, shape[:1], torch.int64)
         if normalize and initial_state.key_sum is not None:
             check_state_tensor("key_sum", initial_state.key_sum, shape[:-1], dtype)
     implementation = select(

@@ -13,15 +13,16 @@ import functools
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .backend import (
     accumulation_dtype,
     autocast_disabled,
+    autocast_enabled,
     needs_gradient,
     product_dtype,
 )
 from .cross_entropy import cross_entropy_in_place
+from .derivatives import once_differentiable
 
 # bytes of logits at a time, and the rows that this makes at the least and at the most
 CHUNK_BYTES = 2**28
@@ -79,7 +80,7 @@ def linear_cross_entropy(
         raise ValueError(
             f"bias has shape {tuple(bias.shape)}; allowed: {tuple(weight.shape[:1])}"
         )
-    if not torch.is_autocast_enabled(features.device.type):
+    if not autocast_enabled(features):
         for name, x in (("weight", weight), ("bias", bias)):
             if x is not None and x.dtype != features.dtype:
                 raise ValueError(

@@ -10,7 +10,6 @@ from operator import index
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import reference
 from .attention_inputs import (
@@ -25,6 +24,7 @@ from .backend import (
     needs_gradient,
     select,
 )
+from .derivatives import once_differentiable
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
@@ -57,9 +57,9 @@ def lrpe(
         query and key encoded: (B, N, H, D) each, in their dtype.
 
     Raises:
-        ValueError: the width is odd, query and key differ in shape or dtype, theta or
-            reflection does not fit, or a name is not known; or backend="triton" where
-            it cannot run.
+        ValueError: the width is odd, query and key differ in shape or dtype, theta,
+            reflection or positions do not fit, or a name is not known; or
+            backend="triton" where it cannot run.
     """
     check_feature_map(feature_map)
     width = query.shape[-1]
@@ -77,6 +77,12 @@ def lrpe(
             f"theta has shape {tuple(theta.shape)} and reflection "
             f"{tuple(reflection.shape)}; allowed for head width {width}: "
             f"({width // 2},) and ({width},)"
+        )
+    shapes = query.shape[1:2], query.shape[:2]
+    if positions.shape not in shapes or positions.dtype != torch.int64:
+        raise ValueError(
+            f"positions are {positions.dtype} {tuple(positions.shape)}; allowed: "
+            f"torch.int64 {' or '.join(str(tuple(shape)) for shape in shapes)}"
         )
 
     def kernels() -> Kernels:

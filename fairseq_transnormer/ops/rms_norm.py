@@ -10,7 +10,6 @@ from operator import index
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import reference
 from .backend import (
@@ -20,6 +19,7 @@ from .backend import (
     needs_gradient,
     select,
 )
+from .derivatives import once_differentiable
 from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 # one program of the Triton kernel holds a whole row

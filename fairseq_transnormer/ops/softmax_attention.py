@@ -16,6 +16,7 @@ from .attention_inputs import (
     check_attention_inputs,
     check_dropout,
     check_state_tensor,
+    check_use_of_states,
     real_lengths,
     zero_pads,
 )
@@ -100,17 +101,15 @@ def softmax_attention(
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     check_dropout(dropout_p)
-    if not causal and (initial_state is not None or return_state):
-        raise ValueError(
-            "causal=False with a state; allowed: states with causal=True only"
-        )
+    check_use_of_states(causal, initial_state, return_state)
     if initial_state is not None:
         slots = initial_state.key.shape[1:2]
         for name, x in (("key", key), ("value", value)):
             shape = (*x.shape[:1], *slots, *x.shape[2:])
             check_state_tensor(name, getattr(initial_state, name), shape, x.dtype)
-        shape = (*key.shape[:1], *slots)
-        check_state_tensor("seen", initial_state.seen, shape, torch.bool)
+        rows = (key.shape[0],)
+        check_state_tensor("seen", initial_state.seen, rows + slots, torch.bool)
+        check_state_tensor("length", initial_state.length, rows, torch.int64)
     added = key.shape[1]
     key, value = zero_pads(key, value, key_padding_mask)
     seen = None if key_padding_mask is None else ~key_padding_mask

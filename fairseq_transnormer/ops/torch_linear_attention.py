@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .attention_inputs import (
     FEATURE_MAPS,
@@ -32,6 +31,7 @@ from .backend import (
     unscaled_output_dtype,
 )
 from .chunks import CHUNK_SIZE, ChunkedTarget, Tiling, in_chunks, matrices
+from .derivatives import once_differentiable
 from .states import LinearAttentionState
 
 

@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace) -> None:
     # torch: a second that --help shall not cost
     import torch
 
-    from .pipeline import Pipeline, Wishes
+    from .pipeline import Options, Pipeline
 
     available = torch.cuda.device_count()
     gpus = min(1, available) if options.gpus is None else options.gpus
@@ -103,7 +103,9 @@ def _run(options: argparse.Namespace) -> None:
     folder = options.folder
     chosen = {name: getattr(options, name) for name in (*PLANNED, "lr")}
     dest = options.dest or Path("runs") / (folder.resolve().name or "own_text")
-    pipeline = Pipeline(Wishes(folder, dest, gpus, options.precision, dividing, chosen))
+    pipeline = Pipeline(
+        Options(folder, dest, gpus, options.precision, dividing, chosen)
+    )
     pipeline.tell()
     if options.dry_run:
         pipeline.tell_commands()

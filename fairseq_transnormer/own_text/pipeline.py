@@ -25,7 +25,7 @@ MADE_BY = "own_text"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """What the user asks for.
 
     Attributes:
@@ -49,24 +49,24 @@ class Pipeline:
     """A run in its folder, begun or resumed.
 
     Args:
-        wishes: of the user.
+        options: the user's.
 
     Raises:
         OwnTextError: the folders do not do, hold an earlier run of something else, or
             there is too little text.
     """
 
-    def __init__(self, wishes: Wishes):
-        self.wishes, self.run = wishes, Run(wishes.dest)
+    def __init__(self, options: Options):
+        self.options, self.run = options, Run(options.dest)
         self.environment = {**os.environ}
         paths = [os.environ.get("PYTHONPATH"), str(ROOT)]
         self.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        _check_places(wishes.folder, wishes.dest)
+        _check_places(options.folder, options.dest)
         self.began = time.monotonic()
         earlier = _read_record(self.run)
         self.identity = {
-            "folder": str(wishes.folder.resolve()),
-            "dividing": wishes.dividing,
+            "folder": str(options.folder.resolve()),
+            "dividing": options.dividing,
         }
         self.done: dict[str, float] = {}
         if earlier is not None:
@@ -79,7 +79,7 @@ class Pipeline:
 
     def tell(self) -> None:
         """Print what is there, and what will be made of it."""
-        counts, folder = self.counts, self.wishes.folder
+        counts, folder = self.counts, self.options.folder
         skipped = counts["left_out"] or "nothing"
         print(f"{folder}: read {counts['read']}; left out: {skipped}")
         because = f": {counts['reason']}" if counts["reason"] else ""
@@ -95,7 +95,7 @@ class Pipeline:
             print(f"  {name:5} {', '.join(parts)}")
         for sentence in counts["warnings"]:
             print(f"warning: {sentence}")
-        where = f"{self.wishes.gpus} GPU" if self.wishes.gpus else "the CPU"
+        where = f"{self.options.gpus} GPU" if self.options.gpus else "the CPU"
         print(f"plan, for {where}, in {self.run.dest}:")
         print(self.plan.described(self._tokens()))
 
@@ -103,7 +103,7 @@ class Pipeline:
         """Print the commands of all stages."""
         run, plan = self.run, self.plan
         for command in (
-            stages.splitting(self.wishes.folder, self._dividing()),
+            stages.splitting(self.options.folder, self._dividing()),
             stages.encoding(run, plan),
             self._training(),
             stages.scoring(run, plan),
@@ -150,7 +150,7 @@ class Pipeline:
 
     def _split(self) -> None:
         # what it says has been told with the plan
-        stages.divide(self.wishes.folder, self._dividing(), self.environment)
+        stages.divide(self.options.folder, self._dividing(), self.environment)
 
     def _encode(self) -> None:
         stages.run(stages.encoding(self.run, self.plan), self.environment)
@@ -190,23 +190,23 @@ class Pipeline:
         os.replace(part, self.run.curves)
 
     def _dividing(self) -> list[str]:
-        return [*self.wishes.dividing, "--dest", str(self.run.text)]
+        return [*self.options.dividing, "--dest", str(self.run.text)]
 
     def _training(self) -> list[str]:
         return stages.training(
-            self.run, self.plan, self.wishes.gpus, self.wishes.precision
+            self.run, self.plan, self.options.gpus, self.options.precision
         )
 
     def _counted(self) -> dict:
-        options = [*self.wishes.dividing, "--count"]
-        return json.loads(stages.divide(self.wishes.folder, options, self.environment))
+        options = [*self.options.dividing, "--count"]
+        return json.loads(stages.divide(self.options.folder, options, self.environment))
 
     def _planned(self, earlier: dict | None) -> Plan:
         """The plan of the earlier run, or that of the rule; refuses another one."""
         train = self.counts["splits"]["train"]
         if earlier is None:
-            return plan_for(train, self.wishes.gpus > 0, self.wishes.chosen)
-        chosen = {k: v for k, v in self.wishes.chosen.items() if v is not None}
+            return plan_for(train, self.options.gpus > 0, self.options.chosen)
+        chosen = {k: v for k, v in self.options.chosen.items() if v is not None}
         plan = Plan(**{**earlier["plan"], **chosen})
         different = differences(earlier["plan"], plan)
         if different:
@@ -230,7 +230,7 @@ class Pipeline:
     def _check_same_texts(self, earlier: dict) -> None:
         if earlier["content"] != self.counts["content"]:
             raise OwnTextError(
-                f"{self.wishes.folder}: other texts than when {self.run.dest} was "
+                f"{self.options.folder}: other texts than when {self.run.dest} was "
                 "begun; allowed: the same files, or another --dest"
             )
 

@@ -12,12 +12,10 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
+from ..generation.prefill import LOGITS_AT_ONCE
 from ..models.language_model import TransNormerDecoder
 from .batches import in_batches, padded
 from .context import Context, Window, windows
-
-# Logits that are in memory at once: 128 MiB.
-LOGITS_AT_ONCE = 1 << 25
 
 
 class CausalScorer:

@@ -19,7 +19,7 @@ from ..argument_types import integer_between
 from ..checkpoints.identity import weights_fingerprint
 from ..data.texts import read_lines
 from ..subcommands import command_parser, run_command
-from .context import LONGEST_WINDOW, Context
+from .context import BATCH_TOKENS, LONGEST_WINDOW, Context
 from .errors import ScoringError
 from .text_score import TextScore
 
@@ -84,9 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--batch-tokens",
         type=integer_between(1, 10**8),
-        default=8192,
+        default=BATCH_TOKENS,
         metavar="N",
-        help="tokens that run together, about (default: 8192)",
+        help="tokens that run together, about (default: %(default)s)",
     )
     add("--tokens", action="store_true", help="also each token's log-probability")
     add("--json", action="store_true", help="an object a line, the sum as the last")

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from .errors import ScoringError
 
 LONGEST_WINDOW = 10**6
+# tokens that run together
+BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)

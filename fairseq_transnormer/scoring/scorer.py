@@ -16,15 +16,13 @@ from ..data.texts import check_text, read_lines
 from ..devices import usable_device
 from .causal import CausalScorer
 from .checkpoint import load_for_scoring
-from .context import LONGEST_WINDOW, Context
+from .context import BATCH_TOKENS, LONGEST_WINDOW, Context
 from .errors import ScoringError
 from .masked import MaskedScorer
 from .text_score import TextScore
 
 # a text as it is given: all of it, or its lines, such as an open file
 Text = str | Iterable[str]
-
-BATCH_TOKENS = 8192
 
 
 class TextScorer:

@@ -27,7 +27,10 @@ def dictionary(*words, **special):
 
 
 def saved_with(found):
-    trainer = SimpleNamespace(task=SimpleNamespace(source_dictionary=found))
+    trainer = SimpleNamespace(
+        task=SimpleNamespace(source_dictionary=found),
+        cfg=SimpleNamespace(task=SimpleNamespace()),
+    )
     return save_identity(lambda each: {"extra_state": {"metrics": {}}}, trainer)
 
 

@@ -56,26 +56,26 @@ def written_out(model, sample, line_parts):
     return bits, right
 
 
-BEHIND = {
+AFTER = {
     # the copies of 3 1 4 and 7, without separators, ends and pads
     "|": [(0, 4), (0, 5), (0, 6), (1, 2)],
     None: [(0, i) for i in range(7)] + [(1, i) for i in range(3)],
 }
 
 
-@pytest.mark.parametrize("behind", BEHIND)
-def test_loss_is_the_sum_over_what_counts(behind, task):
+@pytest.mark.parametrize("separator", AFTER)
+def test_loss_is_the_sum_over_what_counts(separator, task):
     sample = batch(task.target_dictionary, "3 1 4 | 3 1 4", "7 | 7")
     torch.manual_seed(0)
     logits = 3 * torch.randn(*sample["target"].shape, len(task.target_dictionary))
-    model, criterion = Logits(logits), PartialCrossEntropy(task, behind)
+    model, criterion = Logits(logits), PartialCrossEntropy(task, separator)
     loss, size, logged = criterion(model, sample)
-    bits, right = written_out(model, sample, BEHIND[behind])
+    bits, right = written_out(model, sample, AFTER[separator])
     assert loss.item() / math.log(2) == pytest.approx(bits, rel=1e-5)
-    assert (size, logged["right"]) == (len(BEHIND[behind]), right)
+    assert (size, logged["right"]) == (len(AFTER[separator]), right)
     loss.backward()
     moved = model.logits.grad.abs().sum(-1).nonzero().tolist()
-    assert moved == [list(each) for each in BEHIND[behind]]
+    assert moved == [list(each) for each in AFTER[separator]]
 
 
 def test_batches_of_unequal_size_count_by_their_symbols(task):
@@ -106,5 +106,15 @@ def test_an_impossible_symbol_outside_leaves_the_loss_finite(task):
 
 
 def test_a_separator_that_is_no_symbol(task):
-    with refuses(ValueError, "behind='#'", "symbols", "dictionary"):
+    with refuses(ValueError, "separator='#'", "symbols", "dictionary"):
         PartialCrossEntropy(task, "#")
+
+
+@pytest.mark.parametrize(
+    ("separator", "line"), [("|", "3 1"), ("|", "3 |"), (None, "")]
+)
+def test_a_line_of_which_nothing_counts(task, separator, line):
+    sample = batch(task.target_dictionary, "3 | 3", line)
+    model = Logits(torch.zeros(*sample["target"].shape, len(task.target_dictionary)))
+    with refuses(ValueError, f"separator={separator!r}", "allowed"):
+        PartialCrossEntropy(task, separator)(model, sample)

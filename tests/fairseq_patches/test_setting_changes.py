@@ -4,9 +4,12 @@ import argparse
 import logging
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from fairseq.file_io import PathManager
 from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
@@ -216,6 +219,38 @@ def test_another_dictionary_of_equal_size_is_refused(resumed, data, tmp_path, wa
     with refuses(ValueError, resumed.last, "dictionary"):
         resumed(settings, folder)
     assert updates_of(resumed.save_dir) == 2
+
+
+def shuffled(data, folder):
+    """The data with the lines of training in another order, by the same dictionary."""
+    shutil.copytree(data, folder)
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    lines = [*MMapIndexedDataset(str(data / "train"))]
+    builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"), dtype=np.uint16)
+    assert len(dictionary) < 1 << 16
+    for line in lines[1:] + lines[:1]:
+        builder.add_item(line)
+    builder.finalize(str(folder / "train.idx"))
+    return folder
+
+
+def test_other_training_data_are_refused(resumed, data, tmp_path):
+    other = shuffled(data, tmp_path / "shuffled")
+    with refuses(ValueError, resumed.last, "training data", other, "train_data_sha256"):
+        resumed({"task.data": str(other)})
+
+
+def test_the_same_training_data_elsewhere_resume(resumed, data, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(data, moved)
+    (moved / "train.log").write_text("of another program")
+    resumed({"task.data": str(moved)})
+
+
+def test_another_run_may_begin_on_other_data(resumed, data, tmp_path):
+    other = shuffled(data, tmp_path / "shuffled")
+    settings = ELSEWHERE[next(iter(ELSEWHERE))](resumed.last)
+    resumed(settings | {"task.data": str(other)}, tmp_path / "another")
 
 
 def test_all_ranks_end_with_the_error(training, trained):

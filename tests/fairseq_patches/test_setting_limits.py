@@ -1,4 +1,4 @@
-"""Settings of fairseq that have no sense are refused before an update, by name."""
+"""Invalid settings of fairseq are refused before an update, by name."""
 
 import dataclasses
 import importlib

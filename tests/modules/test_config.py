@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
+    ClassifierConfig,
+    DiagAttention,
     EncoderConfig,
     EncoderT1Config,
     EncoderT2Config,
@@ -18,7 +20,10 @@ from fairseq_transnormer.modules import (
     LanguageModelT1Config,
     LanguageModelT2Config,
     LayerConfig,
+    LayerStack,
     MaskedLanguageModel,
+    NormAttention,
+    SequenceClassifier,
     parse_attention_types,
     register_attention,
     token_mixers,
@@ -85,6 +90,58 @@ def test_wrong_numbers_are_named(field, value):
     allowed = [f"{bound:g}" for bound in bounds if bound is not None]
     with refuses(ValueError, f"{field}={value}", *allowed):
         EncoderConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("untie_output_embedding", "false", ["True", "False"]),
+        ("no_final_norm", 1, ["True", "False"]),
+        ("num_heads", True, ["integer", "at least 1"]),
+        ("block_size", 8.5, ["integer", "at least 1"]),
+        ("block_size", "8", ["integer", "at least 1"]),
+        ("embed_dim", 32.0, ["integer", "at least 1"]),
+        ("ffn_dim", None, ["integer", "at least 1"]),
+        ("dropout", "0.1", ["number", "at least 0", "below 1"]),
+        ("attention_types", 3, ["text"]),
+    ],
+)
+def test_values_of_another_type_are_named(field, value, allowed):
+    with refuses(ValueError, f"{field}={value!r}", *allowed):
+        EncoderConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "build"),
+    [
+        (LanguageModelConfig, lambda c: CausalLanguageModel(c, 10)),
+        (EncoderConfig, lambda c: MaskedLanguageModel(c, 10)),
+        (ClassifierConfig, lambda c: SequenceClassifier(c, 10, 2)),
+        (LanguageModelConfig, lambda c: LayerStack(c, causal=True)),
+    ],
+    ids=["causal", "masked", "classifier", "stack"],
+)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("norm_position", "prenorm"),
+        ("positional_embedding", "sinusoid"),
+        ("relative_position", "rope"),
+        ("dropout", 1.7),
+    ],
+)
+def test_a_value_set_later_is_checked_too(kind, build, field, value):
+    config = kind(embed_dim=8, num_heads=2, ffn_dim=8)
+    setattr(config, field, value)
+    with refuses(ValueError, f"{field}={value!r}"):
+        build(config)
+
+
+@pytest.mark.parametrize("attention", [NormAttention, DiagAttention])
+@pytest.mark.parametrize("name", ["rope", "LRPE", None])
+def test_unknown_relative_positions_are_not_none(attention, name):
+    with refuses(ValueError, f"{name!r}", "lrpe", "none"):
+        attention(8, 2, causal=True, relative_position=name)
 
 
 def test_what_fits_only_together():

@@ -3,7 +3,11 @@
 import pytest
 import torch
 
-from fairseq_transnormer.modules import MaskedLanguageModelHead
+from fairseq_transnormer.modules import (
+    EncoderConfig,
+    MaskedLanguageModel,
+    MaskedLanguageModelHead,
+)
 
 
 def test_it_equals_fairseqs_with_the_same_weights():
@@ -19,3 +23,24 @@ def test_it_equals_fairseqs_with_the_same_weights():
     torch.testing.assert_close(ours(features), theirs(features))
     chosen = torch.rand(2, 5) < 0.5
     torch.testing.assert_close(ours(features[chosen]), theirs(features, chosen))
+
+
+@pytest.mark.parametrize("untie", [False, True])
+def test_weights_stay_tied_when_they_are_assigned(untie):
+    config = EncoderConfig(
+        attention_types="norm",
+        embed_dim=8,
+        num_heads=2,
+        ffn_dim=8,
+        untie_output_embedding=untie,
+    )
+    model = MaskedLanguageModel(config, 20)
+    with torch.device("meta"):
+        other = MaskedLanguageModel(config, 20)
+    # as a file has them: two tensors
+    weights = {k: v.clone() for k, v in model.state_dict().items()}
+    other.load_state_dict(weights, assign=True)
+    assert (other.lm_head.weight is other.embed_tokens.weight) is not untie
+    assert len([*other.parameters()]) == len([*model.parameters()])
+    tokens = torch.randint(2, 20, (2, 5))
+    torch.testing.assert_close(other.eval()(tokens), model.eval()(tokens))

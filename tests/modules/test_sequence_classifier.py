@@ -129,6 +129,21 @@ def test_wrong_values_are_named():
         ClassifierConfig(classifier_dim=0)
 
 
+@pytest.mark.parametrize("lengths", [[24, 1], [0, 1], [-1, 5]])
+def test_lengths_are_those_of_the_rows(lengths):
+    tokens = draw(LENGTHS[:2])
+    with refuses(ValueError, "lengths", *lengths, 1, 23):
+        build()((tokens,), (torch.tensor(lengths),))
+    with refuses(ValueError, "lengths", (1,), (2,)):
+        build()((tokens,), (torch.tensor([3]),))
+
+
+def test_there_are_as_many_sequences_as_the_model_has():
+    tokens = draw()
+    with refuses(ValueError, "tokens of 2", "lengths of 2", "allowed", 1):
+        build()((tokens, tokens), (LENGTHS, LENGTHS))
+
+
 def test_the_sum_of_thousands_of_tokens_is_not_in_half_precision():
     """4,096 tokens around 20: their sum, 82,000, is beyond float16's 65,504."""
     model = build("softmax", max_positions=4096).half()

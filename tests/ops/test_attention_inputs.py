@@ -138,6 +138,16 @@ def test_states_of_another_precision_are_not_mixed(length, op):
         op(*tensors, initial_state=state)
 
 
+@ops
+@pytest.mark.parametrize("length", [1, 6])
+@torch.no_grad()
+def test_a_state_has_a_length_for_each_row(length, op):
+    _, state = op(draw(), draw(), draw(), return_state=True)
+    state = state._replace(length=state.length[:1])
+    with refuses(ValueError, "initial_state.length", (1,), (2,)):
+        op(*[draw(2, length, 3, 4)] * 3, initial_state=state)
+
+
 @pytest.mark.parametrize("op", [OPS["block"], OPS["softmax"]])
 @pytest.mark.parametrize("dropout_p", [-0.1, 1, 1.5])
 def test_dropout_is_a_probability(dropout_p, op):

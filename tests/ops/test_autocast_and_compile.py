@@ -100,3 +100,10 @@ def test_compile_equals_eager(function, backend):
             assert result is None or (result == 0).all()
         else:
             torch.testing.assert_close(result, wanted)
+
+
+def test_shapes_on_a_device_without_autocast():
+    x = torch.zeros(2, 20, 3, 8, device="meta")
+    for name, function in FUNCTIONS.items():
+        if name not in ("lrpe", "gated_linear"):  # their weights here are on the CPU
+            assert function(x, x, x).shape == x.shape, name

@@ -177,6 +177,25 @@ def test_what_does_not_fit_is_named(backend):
 
 
 @backends
+@pytest.mark.parametrize(
+    "positions",
+    [
+        torch.arange(1),
+        torch.tensor(2),
+        torch.zeros(1, 3).long(),
+        torch.zeros(4, 1).long(),
+    ]
+    + [torch.arange(2), torch.arange(3, dtype=torch.bfloat16)],
+    ids=lambda x: f"{x.dtype}-{tuple(x.shape)}",
+)
+def test_positions_are_not_broadcast(positions, backend):
+    x, theta, v = draw(3, 8)
+    rows = x.shape[0]
+    with refuses(ValueError, "positions", tuple(positions.shape), (3,), (rows, 3)):
+        lrpe(x, theta, v, positions, backend=backend)
+
+
+@backends
 @pytest.mark.parametrize("feature_map", FEATURE_MAPS)
 def test_query_and_key_after_a_feature_map(feature_map, backend):
     query, theta, v = draw(5)

@@ -63,8 +63,8 @@ def test_large_scripts_keep_frequent_characters():
 
 
 def test_values_can_be_chosen():
-    wishes = {"width": 128, "updates": 7, "tokens_per_sample": 64, "lr": None}
-    plan = plan_for(counts_of(10**6), False, wishes)
+    chosen = {"width": 128, "updates": 7, "tokens_per_sample": 64, "lr": None}
+    plan = plan_for(counts_of(10**6), False, chosen)
     assert (plan.width, plan.updates, plan.tokens_per_sample) == (128, 7, 64)
     rule = plan_for(counts_of(10**6), False)
     assert (plan.lr, plan.layers) == (rule.lr, rule.layers)
@@ -78,16 +78,16 @@ def test_values_can_be_chosen():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "parts"),
+    ("chosen", "parts"),
     [
         ({"width": 100}, ["width=100", "multiples of 64"]),
         ({"layers": 3}, ["layers=3", "2, 4"]),
         ({"vocab_size": 200}, ["vocab_size=200", "262"]),
     ],
 )
-def test_values_that_cannot_be(wishes, parts):
+def test_values_that_cannot_be(chosen, parts):
     with refuses(OwnTextError, *parts, alone=True):
-        plan_for(counts_of(10**6), False, wishes)
+        plan_for(counts_of(10**6), False, chosen)
 
 
 def test_too_little_text():

@@ -157,7 +157,7 @@ def test_a_table_may_have_conditions_of_its_own(data):
         assert cfg["optimization"]["lr"] == cfg["lr_scheduler"]["lr"] == [1e-3]
         decay = cfg["lr_scheduler"]
         assert (decay["lr_deacy_period"], decay["min_lr"]) == (3000, 1e-4)
-        assert cfg["criterion"] == {"_name": "partial_cross_entropy", "behind": "|"}
+        assert cfg["criterion"] == {"_name": "partial_cross_entropy", "separator": "|"}
     images = plan_of("digits", "1+elu", "test_bits", data, "paper", gpus=8)
     cfg = images.configuration
     # 10 images an update, which 8 devices cannot share
@@ -165,7 +165,7 @@ def test_a_table_may_have_conditions_of_its_own(data):
     assert cfg["dataset"]["batch_size"] == 5
     assert cfg["model"]["attention_types"] == "linear*8"
     assert (cfg["model"]["embed_dim"], cfg["model"]["ffn_dim"]) == (256, 1024)
-    assert cfg["criterion"]["behind"] is None
+    assert cfg["criterion"]["separator"] is None
     assert cfg["optimization"]["lr"] == [1e-4]
 
 

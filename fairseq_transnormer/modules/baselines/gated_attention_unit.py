@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import ops
+from ...ops.attention_inputs import check_use_of_states
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.states import State
 from ..norms import NormType, build_norm
@@ -187,6 +188,7 @@ class GatedAttentionUnit(nn.Module, ABC):
         return_state: bool = False,
     ) -> Tensor | tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
+        check_use_of_states(self.causal, state, return_state)
         y = self.norm(x)
         gate, value = self.gate_proj(y), F.silu(self.value_proj(y))
         heads = F.silu(self.base_proj(y)).unsqueeze(2) * self.gain + self.offset

@@ -165,11 +165,6 @@ class ReformerAttention(Attention):
         return_state: bool,
     ) -> tuple[Tensor, KeyValueState | None]:
         needs_state = state is not None or return_state
-        if needs_state and not self.causal:
-            raise ValueError(
-                f"{type(self).__name__} with a state; allowed: states in causal models "
-                "only"
-            )
         query, value = zero_pads(query, value, key_padding_mask)
         if not needs_state:
             return self._output(query, value, key_padding_mask), None

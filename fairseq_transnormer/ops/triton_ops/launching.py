@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ..attention_inputs import check_memory_of_rows
+from ..derivatives import once_differentiable
 
 _NAMESPACE = "fairseq_transnormer"
 _thread = threading.local()

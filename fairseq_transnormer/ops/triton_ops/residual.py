@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ..derivatives import once_differentiable
 from . import dropout
 from .dropout import draw_seed, is_kept, threshold_and_growth
 from .launching import (

@@ -102,20 +102,20 @@ def test_kept_bytes(tokens):
             # keys and values, 2 layers of width 32, float32
             assert transformer.kept_bytes() == 2 * 2 * 32 * 4 * length
             by_steps = transformer.kept_bytes()
-            transformer.stand_behind(tokens[:, :length])
+            transformer.set_context(tokens[:, :length])
             assert transformer.kept_bytes() == by_steps
     # a block of 64 keys and values, 4 heads' 8 x 8 sums, float32; two int64 lengths
     assert kept == [2 * 64 * 32 * 4 + 4 * 8 * 8 * 4 + 2 * 8] * 2
 
 
-def test_a_filled_cache_stands_behind_the_prompt(tokens):
+def test_a_filled_cache_has_the_prompt(tokens):
     """The position of the next token and the length of the cache are the same."""
     filled, stepped = (
         CachingTransformer(build_transformer(**SIZE, max_positions=100))
         for _ in range(2)
     )
     with torch.no_grad():
-        filled.stand_behind(tokens[:, :20])
+        filled.set_context(tokens[:, :20])
         stepped.prefill(tokens[:, :20])
         for decoder in (filled, stepped):
             decoder.step(tokens[:, 20:21])

@@ -1,0 +1,76 @@
+"""Backward passes that are written by hand and are not differentiable themselves.
+
+torch's own ``once_differentiable`` notices a second derivative by the incoming gradient
+alone. Where that is a constant, or where ``torch.autograd.grad`` asks for the inputs'
+gradients only, as in ``hessian``, ``hvp`` and gradient penalties, its answer is zero
+without an error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Backward = Callable[..., Any]
+
+
+def once_differentiable(backward: Backward) -> Backward:
+    """Make a backward whose results raise where they are differentiated again.
+
+    Args:
+        backward: (ctx, *gradients) to gradients of the inputs; runs without a graph.
+
+    Raises:
+        RuntimeError: of what it makes: a second derivative is asked for, whichever way
+            leads there; or a graph is (``create_graph=True``), and no saved tensor
+            leads to the inputs.
+    """
+
+    @functools.wraps(backward)
+    def wrapper(ctx, *gradients):
+        # torch refuses second derivatives of compiled graphs by itself
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            with torch.no_grad():
+                return backward(ctx, *gradients)
+        ways = [x for x in ctx.saved_tensors if x is not None and x.requires_grad]
+        if not ways:
+            raise _error(type(ctx).__name__)
+        with torch.no_grad():
+            results = backward(ctx, *gradients)
+        several = isinstance(results, tuple)
+        ways += [x for x in gradients if isinstance(x, Tensor) and x.requires_grad]
+        found = results if several else (results,)
+        refusing = iter(
+            _Refusing.apply(
+                type(ctx).__name__, *(x for x in found if x is not None), *ways
+            )
+        )
+        found = tuple(None if x is None else next(refusing) for x in found)
+        return found if several else found[0]
+
+    return wrapper
+
+
+class _Refusing(torch.autograd.Function):
+    """Hands tensors on; raises where it is differentiated."""
+
+    @staticmethod
+    def forward(ctx, name, *tensors):
+        ctx.name = name
+        return tuple(x.view_as(x) for x in tensors)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise _error(ctx.name)
+
+
+def _error(name: str) -> RuntimeError:
+    op = name.removesuffix("Backward").lstrip("_")
+    return RuntimeError(
+        f"a second derivative of {op}; allowed: first derivatives, or backend="
+        "'reference' where the whole of an op has it"
+    )
