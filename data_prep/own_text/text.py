@@ -24,6 +24,7 @@ checksums.
 import argparse
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,13 @@ def _given_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
         if not any(file.has_text for file in files):
             names = ", ".join(str(file.path) for file in files)
             raise InputError(f"{split}: empty split: no text in {names}")
+        places = Counter(file.path.resolve() for file in files)
+        for file in files:
+            if places[file.path.resolve()] > 1:
+                raise InputError(
+                    f"--{split} {file.path}: given more than once; allowed: each file "
+                    "once"
+                )
     return splits
 
 

@@ -37,6 +37,14 @@ def test_bad_files(tmp_path, text_files, fails, content, parts):
     assert not (tmp_path / "bin.partial").exists()
 
 
+def test_a_file_given_twice(tmp_path, text_files, fails):
+    dest, train = tmp_path / "bin", text_files["train"]
+    again = tmp_path / "link.txt"
+    again.symlink_to(train)
+    arguments = ["--dest", dest, *WORDS, *of(text_files), "--train", again]
+    fails(text.main, arguments, f"--train {train}", "once", dest=dest)
+
+
 def test_characters_at_the_edge_of_reading_are_good(tmp_path, text_files):
     text_files["valid"].write_bytes(b"x" * ((1 << 20) - 1) + "é y\n".encode())
     arguments = ["--dest", str(tmp_path / "bin"), *WORDS, *map(str, of(text_files))]
