@@ -15,7 +15,7 @@ from .config import LanguageModelConfig
 from .embeddings import SinusoidalPositions, token_positions
 from .layers import LayerStack
 from .options import check_fields
-from .padding import mask_of_pads
+from .padding import check_padding_idx, check_tokens, mask_of_pads
 
 
 class CausalLanguageModel(nn.Module):
@@ -30,7 +30,8 @@ class CausalLanguageModel(nn.Module):
         padding_idx: the entry that is no token.
 
     Raises:
-        ValueError: a value of the configuration does not fit; the field is named.
+        ValueError: a value of the configuration, or padding_idx, does not fit; the
+            field is named.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class CausalLanguageModel(nn.Module):
     ):
         super().__init__()
         check_fields(config)
+        check_padding_idx(padding_idx, vocab_size)
         if config.positional_embedding == "learned":
             raise ValueError(
                 "positional_embedding='learned'; allowed for a causal model, which has "
@@ -140,8 +142,9 @@ class CausalLanguageModel(nn.Module):
             ``output_loss`` returns.
 
         Raises:
-            ValueError: states are asked for besides the loss, or those given are of
-                another number of layers or rows.
+            ValueError: tokens have another number of dimensions, states are asked for
+                besides the loss, or those given are of another number of layers or
+                rows.
         """
         if targets is not None:
             if return_states:
@@ -203,7 +206,11 @@ class CausalLanguageModel(nn.Module):
 
         hidden_states: a list to which the embedding and each layer's output are
             appended.
+
+        Raises:
+            ValueError: see ``forward``.
         """
+        check_tokens(tokens, {2: "(batch, length)", 3: "(batch, length, K)"})
         if states is not None:
             # rows would be broadcast to those of their positions
             self.stack.check_states(states, len(tokens))

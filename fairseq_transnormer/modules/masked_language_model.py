@@ -13,7 +13,7 @@ from .config import EncoderConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
 from .layers import LayerStack
 from .options import check_fields
-from .padding import mask_of_pads
+from .padding import check_padding_idx, check_tokens, mask_of_pads
 
 
 class MaskedLanguageModelHead(nn.Module):
@@ -79,12 +79,14 @@ class MaskedLanguageModel(nn.Module):
         padding_idx: the entry that is no token.
 
     Raises:
-        ValueError: a value of the configuration does not fit; the field is named.
+        ValueError: a value of the configuration, or padding_idx, does not fit; the
+            field is named.
     """
 
     def __init__(self, config: EncoderConfig, vocab_size: int, padding_idx: int = 1):
         super().__init__()
         check_fields(config)
+        check_padding_idx(padding_idx, vocab_size)
         self.padding_idx, self.dropout = padding_idx, config.dropout
         self.embed_tokens = nn.Embedding(vocab_size, config.embed_dim, padding_idx)
         self.embed_positions: LearnedPositions | SinusoidalPositions | None = None
@@ -135,8 +137,10 @@ class MaskedLanguageModel(nn.Module):
             (B, N, embed_dim); values at pads carry no meaning.
 
         Raises:
-            ValueError: with learned positions, N is above max_positions.
+            ValueError: tokens have another number of dimensions, or with learned
+                positions N is above max_positions.
         """
+        check_tokens(tokens, {2: "(batch, length)"})
         mask = mask_of_pads(tokens.eq(self.padding_idx), padding)
         x = self.embed_tokens(tokens)
         if self.embed_positions is not None:

@@ -15,6 +15,26 @@ from torch import Tensor
 PADDINGS = ("none", "right", "anywhere")
 
 
+def check_padding_idx(padding_idx: int, vocab_size: int) -> None:
+    """Raise ValueError unless the pad is a token of the vocabulary."""
+    if padding_idx not in range(vocab_size):
+        raise ValueError(f"padding_idx={padding_idx}; allowed: 0 to {vocab_size - 1}")
+
+
+def check_tokens(tokens: Tensor, dimensions: dict[int, str]) -> None:
+    """Raise ValueError where tokens have another number of dimensions.
+
+    Args:
+        tokens: of a model's input.
+        dimensions: number of them -> what they are.
+    """
+    if tokens.dim() not in dimensions:
+        raise ValueError(
+            f"tokens have shape {tuple(tokens.shape)}; allowed: "
+            f"{' or '.join(dimensions.values())}"
+        )
+
+
 def find_padding(key_padding_mask: Tensor) -> str:
     """One of PADDINGS, for a mask, bool (B, N), True at pads.
 

@@ -144,6 +144,19 @@ def test_unknown_relative_positions_are_not_none(attention, name):
         attention(8, 2, causal=True, relative_position=name)
 
 
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [(CausalLanguageModel, LanguageModelConfig), (MaskedLanguageModel, EncoderConfig)],
+)
+def test_pads_and_tokens_fit_the_model(model, config):
+    small = config(attention_types="norm", embed_dim=8, num_heads=2, ffn_dim=8)
+    for padding_idx in (-1, 10, None):
+        with refuses(ValueError, f"padding_idx={padding_idx}", 0, 9):
+            model(small, 10, padding_idx)
+    with refuses(ValueError, "tokens", (3,), "(batch, length"):
+        model(small, 10)(torch.tensor([3, 4, 5]))
+
+
 def test_what_fits_only_together():
     config = LanguageModelConfig(embed_dim=512, num_heads=7)
     with refuses(ValueError, "num_heads=7", "divisors", "embed_dim=512"):
