@@ -23,9 +23,9 @@ from .config import (
     EncoderConfig,
     LanguageModelConfig,
     NormPosition,
-    RelativePosition,
 )
 from .feed_forward import FeedForwardType
+from .lrpe import RelativePosition
 from .norms import NormType
 from .options import Activation
 
