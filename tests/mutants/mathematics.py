@@ -171,6 +171,20 @@ MATHEMATICS = (
         "tests/ops/test_rms_norm.py",
     ),
     Mutant(
+        "ops/second-derivatives-of-the-incoming-gradient-alone",
+        _OPS + "derivatives.py",
+        "        ways += [x for x",
+        "        ways = [x for x",
+        "tests/ops/test_derivatives.py",
+    ),
+    Mutant(
+        "ops/positions-are-broadcast",
+        _OPS + "lrpe.py",
+        "if positions.shape not in shapes or positions.dtype != torch.int64:",
+        "if positions.dtype != torch.int64:",
+        "tests/ops/test_lrpe.py",
+    ),
+    Mutant(
         "ops/gate-gradient",
         _OPS + "gated_silu.py",
         "opened = F.silu(gate)",

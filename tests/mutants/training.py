@@ -163,6 +163,13 @@ TRAINING = (
         "tests/workers/test_equal_results.py",
     ),
     Mutant(
+        "fairseq_patches/other-training-data-resume",
+        "fairseq_transnormer/checkpoints/identity.py",
+        "if None not in (before, found) and before != found:",
+        "if None not in (before, found) and len(before) != len(found):",
+        "tests/fairseq_patches/test_setting_changes.py",
+    ),
+    Mutant(
         "fairseq_patches/truncated-data-are-opened",
         _FAULTS + "binary_data.py",
         "    check_prefix(path)\n    return open_data",
