@@ -23,8 +23,10 @@ import torch.distributed as dist
 
 from fairseq_transnormer import argument_types as types
 from fairseq_transnormer import modules
+from fairseq_transnormer.checkpoints.identity import DATA_KEY
 from fairseq_transnormer.checkpoints.identity import KEY as IDENTITY
 from fairseq_transnormer.checkpoints.safe_loading import read_checkpoint
+from fairseq_transnormer.data.fingerprints import split_fingerprint
 from fairseq_transnormer.data.subword_files import dictionary_sha256, dictionary_symbols
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import append_record
@@ -107,6 +109,7 @@ class Trainer:
         self.settings = {k: (vars(args) | self.config)[k] for k in sorted(kept)}
         self.settings["update_freq"] *= self.workers  # any number of processes resumes
         self.settings[IDENTITY] = dictionary_sha256(symbols)
+        self.settings[DATA_KEY] = split_fingerprint([args.data], "train")
         make_folder(args.save_dir, "--save-dir")
         self.checkpoint = args.save_dir / "checkpoint_last.pt"
         if self.checkpoint.exists():
@@ -194,7 +197,7 @@ class Trainer:
         except ValueError as e:
             raise ValueError(f"{e}; allowed: a copy, or another --save-dir") from e
         for name, value in self.settings.items():
-            before = state["extra_state"].get(name)
+            before = state["extra_state"].get(name, value)
             if before != value:
                 told = f"{name}={value}: {self.checkpoint} has {before}"
                 raise ValueError(f"{told}; allowed: the same, or another --save-dir")

@@ -194,6 +194,15 @@ def test_another_dictionary_is_refused(trained, trainer, tmp_path):
         trainer(*words(other, trained(1), update_freq=4))
 
 
+def test_other_training_data_are_refused(trained, trainer, data, tmp_path):
+    other = tmp_path / "data"
+    shutil.copytree(data, other)
+    for suffix in ("bin", "idx"):
+        shutil.copy(data / f"valid.{suffix}", other / f"train.{suffix}")
+    with refuses(ValueError, "train_data_sha256", "checkpoint_last.pt"):
+        trainer(*words(other, trained(1), update_freq=4))
+
+
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
