@@ -155,10 +155,14 @@ def checked(each: Field[Any], value: Any) -> Any:
 
 
 def _check_type(each: Field[Any], value: Any) -> None:
-    kinds = [kind for kind in get_args(each.type) if kind is not NoneType]
-    kind = kinds[0] if kinds else each.type
-    takes, words = TYPES.get(kind, (object, ""))
-    if not isinstance(value, takes) or isinstance(value, bool) > (kind is bool):
+    of_optional = [kind for kind in get_args(each.type) if kind is not NoneType]
+    kind = of_optional[0] if of_optional else each.type
+    if kind not in TYPES:
+        return
+    takes, words = TYPES[kind]
+    # to Python True is the integer 1
+    is_other_bool = isinstance(value, bool) and kind is not bool
+    if is_other_bool or not isinstance(value, takes):
         allowed = ", ".join(filter(None, (words, _range(each.metadata))))
         raise ValueError(f"{each.name}={value!r}; allowed: {allowed}")
 

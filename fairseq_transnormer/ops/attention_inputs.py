@@ -106,7 +106,7 @@ def check_dropout(dropout_p: float) -> None:
 
 
 def check_use_of_states(causal: bool, state: object, return_state: bool) -> None:
-    """Raise ValueError where a state is given to, or asked of, no causal attention."""
+    """Raise ValueError for a state given to, or asked of, what is not causal."""
     if not causal and (state is not None or return_state):
         raise ValueError(
             "causal=False with a state; allowed: states with causal=True only"

@@ -44,11 +44,9 @@ def once_differentiable(backward: Backward) -> Backward:
         several = isinstance(results, tuple)
         ways += [x for x in gradients if isinstance(x, Tensor) and x.requires_grad]
         found = results if several else (results,)
-        refusing = iter(
-            _Refusing.apply(
-                type(ctx).__name__, *(x for x in found if x is not None), *ways
-            )
-        )
+        tensors = [x for x in found if x is not None]
+        name, count = type(ctx).__name__, len(tensors)
+        refusing = iter(_Refusing.apply(name, count, *tensors, *ways))
         found = tuple(None if x is None else next(refusing) for x in found)
         return found if several else found[0]
 
@@ -56,12 +54,15 @@ def once_differentiable(backward: Backward) -> Backward:
 
 
 class _Refusing(torch.autograd.Function):
-    """Hands tensors on; raises where it is differentiated."""
+    """Hands the first ``count`` tensors on; raises where it is differentiated.
+
+    The others are what a derivative of these would lead to.
+    """
 
     @staticmethod
-    def forward(ctx, name, *tensors):
+    def forward(ctx, name, count, *tensors):
         ctx.name = name
-        return tuple(x.view_as(x) for x in tensors)
+        return tuple(x.view_as(x) for x in tensors[:count])
 
     @staticmethod
     def backward(ctx, *gradients):
