@@ -62,9 +62,10 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def why_not_measured(error: Exception) -> str:
-    """What a row says of a case that failed, in a line."""
+    """What a row says of a case that failed: its kind, and two lines of its message."""
     kind = "out of memory" if is_out_of_memory(error) else type(error).__name__
-    return f"{kind}: {first_line(error)}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{kind}: {' '.join(lines[:2])[:240] or 'no message'}"
 
 
 def first_line(error: Exception) -> str:
