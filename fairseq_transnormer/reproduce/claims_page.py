@@ -15,7 +15,7 @@ from .claims import (
     VERDICTS,
     Judged,
 )
-from .markdown import number
+from .markdown import deviation_of, number
 
 _INTRODUCTION = f"""# Does the paper hold?
 
@@ -135,7 +135,8 @@ def _figures(judged: Judged) -> str:
             here = f"**{_measured(cell['measured']) or 'not run'}**"
             if cell["deviation"] is not None:
                 seeds = ", ".join(map(_measured, cell["seeds"].values()))
-                here += f" ± {number(cell['deviation'])} ({seeds})"
+                here += deviation_of(cell["measured"], cell["deviation"])
+                here += f" ({seeds})"
             printed = number(cell["paper"])
             lines.append(f"{name}: {printed}; {here}" if printed else f"{name}: {here}")
     return "<br>".join(lines)

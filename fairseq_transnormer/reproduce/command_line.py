@@ -20,7 +20,7 @@ from .errors import ReproduceError
 from .fine_tuning import check_name, checkpoint_table
 from .forking import Forks
 from .jobs import Conditions, check_checkpoints, job_of, with_needs
-from .markdown import correlations_of, number
+from .markdown import correlations_of, deviation_of, number
 from .metrics import NotMeasured, RunResults, read_metric
 from .planning import plan_all
 from .presets import Preset, load_preset
@@ -419,7 +419,7 @@ def _print_figures(measured: dict[str, Any]) -> None:
         for column, cell in cells.items():
             if cell["measured"] is None:
                 continue
-            deviation = f" ± {number(cell['deviation'])}" if cell["deviation"] else ""
+            deviation = deviation_of(cell["measured"], cell["deviation"])
             chosen = [
                 " ".join(
                     f"{key}={plain(value)}" for key, value in each["values"].items()

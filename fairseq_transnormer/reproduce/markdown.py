@@ -103,6 +103,14 @@ def number(value: float | None, sign: bool = False) -> str:
     return "+" + text if sign and value > 0 else text
 
 
+def deviation_of(value: float, deviation: float | None) -> str:
+    """ " ± ..." after a mean over seeds, no finer than it; "" for a single seed."""
+    if deviation is None:
+        return ""
+    shown = f"{deviation:.2f}" if abs(value) >= 1 else number(deviation)
+    return f" ± {shown}"
+
+
 def _paper(cell: dict[str, Any]) -> str:
     return "-" if cell["paper_dash"] else number(cell["paper"])
 
@@ -110,9 +118,10 @@ def _paper(cell: dict[str, Any]) -> str:
 def _measured(cell: dict[str, Any]) -> str:
     if cell["measured"] is None and cell["not_measured"]:
         return "-"
-    if cell["deviation"] is None:
-        return number(cell["measured"])
-    return f"{number(cell['measured'])} ± {number(cell['deviation'])}"
+    measured = cell["measured"]
+    if measured is None:
+        return ""
+    return number(measured) + deviation_of(measured, cell["deviation"])
 
 
 def _figures(measured: dict[str, Any]) -> str:

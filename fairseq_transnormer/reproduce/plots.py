@@ -6,7 +6,7 @@ from typing import Any
 
 from ..analysis.figures import plain_log_ticks, pyplot, save
 from ..data.typed_mappings import ABOVE_0
-from .markdown import number, updates_of
+from .markdown import deviation_of, number, updates_of
 from .tables import plain
 
 CURVES = {
@@ -146,7 +146,7 @@ def _draw_column(measured: dict[str, Any], column: str, rows: list[str], axes) -
     values, places, noise = zip(*there, strict=True)
     axes.errorbar(values, places, xerr=noise, fmt="o", capsize=3)
     for value, place, deviation in there:
-        shown = f"{number(value)} ± {number(deviation)}" if deviation else number(value)
+        shown = number(value) + deviation_of(value, deviation or None)
         # inside the panel: the layout need not look at it
         axes.annotate(
             shown,

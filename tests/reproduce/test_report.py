@@ -9,6 +9,7 @@ import yaml
 
 from fairseq_transnormer.reproduce import reporting
 from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.markdown import deviation_of
 from fairseq_transnormer.reproduce.metrics import NotMeasured, RunResults, read_metric
 from fairseq_transnormer.reproduce.ranks import agreement
 from fairseq_transnormer.reproduce.runs import RunFolder
@@ -405,3 +406,16 @@ def test_the_pages_in_results_are_those_of_their_json(committed, tmp_path, monke
     assert len(pages) > 1
     for page in pages:
         assert page.read_text() == (committed / page.name).read_text(), page.name
+
+
+@pytest.mark.parametrize(
+    ("value", "deviation", "shown"),
+    [
+        (12.45, 0.00707, " ± 0.01"),
+        (12.45, 0.0, " ± 0.00"),
+        (0.197, 0.00312, " ± 0.00312"),
+        (12.45, None, ""),
+    ],
+)
+def test_a_deviation_is_no_finer_than_its_mean(value, deviation, shown):
+    assert deviation_of(value, deviation) == shown
