@@ -19,8 +19,9 @@ from benchmarks.kernels.launch_sweep import (
     write_table,
 )
 from fairseq_transnormer.ops.triton_ops.linear_attention import causal, options, sums
+from tests.messages import refuses
 
-PROCESSORS = 100
+PROCESSORS, WIDTH = 100, 64
 
 
 @pytest.fixture
@@ -79,14 +80,14 @@ def test_the_fastest_rule_is_chosen():
             1 if launch.stages == stages else 1.5
         )
 
-    rule, stages, ratio = chosen_rule(rows_of(seconds), PROCESSORS)
+    rule, stages, ratio = chosen_rule(rows_of(seconds), PROCESSORS, WIDTH)
     assert ratio == pytest.approx(1)
     for direction in launch_sweep.DIRECTIONS:
-        assert form_of(rule, Size(8, 512), direction, PROCESSORS) == SHORT
-        assert form_of(rule, Size(8, 8192), direction, PROCESSORS) == 1024
+        assert form_of(rule, Size(8, 512), direction, PROCESSORS, WIDTH) == SHORT
+        assert form_of(rule, Size(8, 8192), direction, PROCESSORS, WIDTH) == 1024
         for length in (512, 8192):
             size = Size(200, length)
-            assert form_of(rule, size, direction, PROCESSORS) == ONE_SEGMENT
+            assert form_of(rule, size, direction, PROCESSORS, WIDTH) == ONE_SEGMENT
     assert stages["short forward"] == stages["segments forward"] == 2
     assert stages["short backward"] == stages["segments backward"] == 4
 
@@ -110,3 +111,8 @@ def test_the_table_is_written_where_it_is_read(tmp_path):
 def test_launches_are_told_apart():
     assert Launch(SHORT, 3) in launch_sweep.launches(Size(8, 2048))
     assert Launch(SHORT, 3) not in launch_sweep.launches(Size(8, 4096))
+
+
+def test_no_rule_follows_from_nothing():
+    with refuses(ValueError, "no case", "measured"):
+        chosen_rule([{"skipped": "out of memory"}], PROCESSORS, WIDTH)
