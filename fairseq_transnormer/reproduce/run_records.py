@@ -18,6 +18,8 @@ from .metrics import NotAskedFor, NotMeasured, RunResults, read_metric
 
 Record = dict[str, Any]
 DATA_FOLDER = "data-bin"  # of the presets
+# of a configuration, where a machine has its files; data have a fingerprint
+PLACES = ("common.user_dir", "task.data")
 RESOURCES = ("params_m", "tokens_per_second", "peak_memory_gib", "wall_seconds")
 _KINDS = {
     "identity": MAPPING,
@@ -265,10 +267,12 @@ def _selection(results: RunResults) -> dict[str, Any]:
 
 
 def _identity(results: RunResults) -> dict[str, Any]:
-    """Everything that a run's figures depend on, by key."""
+    """Everything that a run's figures depend on, by key; not where files lie."""
     folder, attempts = results.folder, results.status["attempts"]
     start = folder.start()
     found = flattened(folder.configuration())
+    for place in PLACES:
+        found.pop(place, None)
     found["data"] = folder.description()["data_fingerprint"]
     found["weights"] = start and start.weights
     if attempts:

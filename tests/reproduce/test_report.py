@@ -35,6 +35,8 @@ def reported(tmp_path):
             configuration = json.loads(json.dumps(CONFIGURATION))
             configuration["common"]["seed"] = seed
             configuration["optimization"] |= changes.get(name, {})
+            configuration["common"]["user_dir"] = str(ROOT / "fairseq_transnormer")
+            configuration.setdefault("task", {})["data"] = "/here/data-bin/debian"
             folder = tmp_path / "runs" / preset / name / f"seed{seed}"
             finished_run(folder, configuration, ppl, seed)
         out = tmp_path / "results"
@@ -406,6 +408,16 @@ def test_the_pages_in_results_are_those_of_their_json(committed, tmp_path, monke
     assert len(pages) > 1
     for page in pages:
         assert page.read_text() == (committed / page.name).read_text(), page.name
+
+
+def test_a_report_does_not_say_where_a_machine_has_its_files(reported):
+    measured, _ = reported({(64, "t1", 1): 6.0, (128, "t1", 1): 7.0})
+    records = [measured["common_identity"]]
+    for seeds in measured["runs"].values():
+        records += [record["identity"] for record in seeds.values()]
+    values = [str(value) for record in records for value in record.values()]
+    assert "[0.1]" in values  # of the configuration
+    assert not [value for value in values if value.startswith("/")]
 
 
 @pytest.mark.parametrize(
