@@ -35,8 +35,12 @@ def identity_of(dictionary: Any) -> str:
 
 def saved_identity(state: Mapping[str, Any]) -> str | None:
     """The hash of the dictionary that a checkpoint names; None if it names none."""
+    return _saved(state, KEY)
+
+
+def _saved(state: Mapping[str, Any], key: str) -> str | None:
     extra = state.get("extra_state")
-    return extra.get(KEY) if isinstance(extra, Mapping) else None
+    return extra.get(key) if isinstance(extra, Mapping) else None
 
 
 def check_training_data(
@@ -53,8 +57,7 @@ def check_training_data(
     Raises:
         CheckpointError: they are others.
     """
-    extra = state.get("extra_state")
-    before = extra.get(DATA_KEY) if isinstance(extra, Mapping) else None
+    before = _saved(state, DATA_KEY)
     if None not in (before, found) and before != found:
         raise CheckpointError(
             f"{path}: its run began on other training data than {data} has now: its "
