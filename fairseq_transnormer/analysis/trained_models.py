@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
+from ..checkpoints.safe_loading import CheckpointError, error_line, read_checkpoint
 
 
 def load_trained_model(path: Path, data: Path) -> nn.Module:
@@ -37,9 +37,9 @@ def load_trained_model(path: Path, data: Path) -> nn.Module:
         raise
     # fairseq raises what the mismatch happens to lead to
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ValueError(
-            f"{path}: cannot be loaded with the dictionary of {data} ({reason})"
+            f"{path}: cannot be loaded with the dictionary of {data} "
+            f"({error_line(error)})"
         ) from error
     return models[0].float().eval()
 
@@ -84,8 +84,9 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
         words = Dictionary.load(str(dictionary))
     # fairseq raises what the file happens to lead to
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"{dictionary}: no dictionary ({reason})") from error
+        raise ValueError(
+            f"{dictionary}: no dictionary ({error_line(error)})"
+        ) from error
     dataset = data_utils.load_indexed_dataset(str(data / split), words)
     if dataset is None:
         raise ValueError(f"{data}: no split {split!r}")

@@ -45,6 +45,11 @@ class CheckpointError(ValueError):
     """A file is no checkpoint that can be loaded; the message says why."""
 
 
+def error_line(error: Exception) -> str:
+    """What fairseq, or another library, says of a file, in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
 def read_checkpoint(
     path: str | Path, *, mmap: bool = False, compare_sums: bool = True
 ) -> dict[str, Any]:

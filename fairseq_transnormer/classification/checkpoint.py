@@ -9,7 +9,7 @@ import torch
 from fairseq import checkpoint_utils, tasks
 
 from ..checkpoints.pretrained import PretrainedCheckpoint
-from ..checkpoints.safe_loading import CheckpointError
+from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data.labelled_texts import SentenceData
 from .errors import ClassificationError
 
@@ -53,10 +53,9 @@ def load_fine_tuned(
         task = tasks.setup_task(cfg.task)
     # fairseq raises what a file happens to lead to
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ClassificationError(
-            f"{found.folder}: its dictionaries cannot be read ({reason}); allowed: "
-            "SYMBOL COUNT a line, in UTF-8, and each symbol once"
+            f"{found.folder}: its dictionaries cannot be read ({error_line(error)}); "
+            "allowed: SYMBOL COUNT a line, in UTF-8, and each symbol once"
         ) from error
     try:
         (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(

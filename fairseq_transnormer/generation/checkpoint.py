@@ -16,7 +16,7 @@ from omegaconf import OmegaConf, open_dict
 from .. import models
 from ..checkpoints.files import embedding_rows
 from ..checkpoints.identity import check_dictionary, check_dictionary_file
-from ..checkpoints.safe_loading import CheckpointError
+from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data.subword_files import (
     DICTIONARY,
     SENTENCEPIECE_MODEL,
@@ -94,8 +94,8 @@ def load_with_units(
     # fairseq raises what a file happens to lead to
     except Exception as error:
         raise GenerationError(
-            f"{data / DICTIONARY}: {one_line(error)}; allowed: SYMBOL COUNT a line, in "
-            "UTF-8, and each symbol once"
+            f"{data / DICTIONARY}: {error_line(error)}; allowed: SYMBOL COUNT a "
+            "line, in UTF-8, and each symbol once"
         ) from error
     missing = None if units else missing_units(task.dictionary.symbols)
     if missing is not None:
@@ -128,7 +128,7 @@ def load_with_units(
         if units:
             kind = "sentencepiece model" if len(units) == 1 else "files of GPT-2's BPE"
             named = f"{' and '.join(map(str, units))}: no {kind}"
-        raise GenerationError(f"{named} ({one_line(error)})") from error
+        raise GenerationError(f"{named} ({error_line(error)})") from error
 
 
 def _check_task(path: Path, cfg: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -137,11 +137,6 @@ def _check_task(path: Path, cfg: Mapping[str, Any], names: Sequence[str]) -> Non
         raise GenerationError(
             f"{path}: a checkpoint of the task {name}; allowed: {', '.join(names)}"
         )
-
-
-def one_line(error: Exception) -> str:
-    """What an exception of another program says."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _read_checkpoint(path: Path) -> dict[str, Any]:
@@ -154,8 +149,9 @@ def _read_checkpoint(path: Path) -> dict[str, Any]:
         raise GenerationError(str(error)) from error
     # fairseq raises what the damage happens to lead to
     except Exception as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise GenerationError(f"{path}: not a fairseq checkpoint ({reason})") from error
+        raise GenerationError(
+            f"{path}: not a fairseq checkpoint ({error_line(error)})"
+        ) from error
     return state
 
 
