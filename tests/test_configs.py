@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
@@ -380,6 +382,17 @@ def test_fine_tuning_is_the_papers(problem):
     )
     assert cfg.lr_scheduler._name == "polynomial_decay"
     assert cfg.dataset.required_batch_size_multiple == 1
+
+
+def test_the_task_finds_in_the_file_what_it_takes_from_the_criterion():
+    """fairseq-hydra-train resolves the task before it knows a plugin's criteria."""
+    given = composed("finetune").criterion
+    wanted = [
+        re.fullmatch(r"\$\{criterion\.(\w+)\}", str(field.default))
+        for field in fields(SentencePredictionConfig)
+    ]
+    names = [found[1] for found in wanted if found]
+    assert names and all(name in given for name in names)
 
 
 # the specification's table: tokens, classes, batch, learning rate, warm-up

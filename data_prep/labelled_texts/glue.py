@@ -9,7 +9,8 @@ test; MNLI's mismatched ones are valid1 and test1. A label's number is its place
 GLUE's own list. STS-B's scores are divided by 5. Beside them are train.tsv and so on
 (index, text, pair, label), the subword files, and report.json with counts, checksums
 and the lines that were left out: those with too many or too few columns, an empty text
-or no gold label. Pairs that are too long are cut, longest first.
+or no gold label; in a test split, which needs an answer to each example, such a line is
+an error. Pairs that are too long are cut, longest first.
 """
 
 import argparse

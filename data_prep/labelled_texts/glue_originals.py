@@ -47,12 +47,13 @@ def original_files(folder: Path, task: GlueTask) -> dict[str, Path] | None:
 
 
 def read_original(files: dict[str, Path], task: GlueTask, split: str) -> LabelledSplit:
-    """A split's examples. Malformed lines are counted, a wrong label is an error."""
+    """A split's examples. Malformed lines are counted, a wrong label is an error, and
+    so is a malformed line of a test split."""
     path = files[split]
     if files["train"].name == MSR_FILES["train"] and split != "test":
         return _msr(files, task, split)
     header = COLA_HEADER if task.name == "CoLA" and "test" not in split else None
-    malformed = Malformed(path.name, allowed=True)
+    malformed = Malformed.of_split(str(path), split)
     rows = _rows(path, malformed, header)
     return _examples(path, rows, malformed, task, split)
 
@@ -117,6 +118,8 @@ def _examples(
         if empty and not test:
             malformed.skip(line, f"an empty {empty[0]!r}")
             continue
+        if label == NO_GOLD_LABEL and test:
+            label = None
         if label == NO_GOLD_LABEL:
             malformed.skip(line, f"the label {label!r}")
             continue

@@ -38,6 +38,11 @@ class Malformed:
     skipped: int = 0
     reasons: dict[str, list[int]] = field(default_factory=dict)
 
+    @classmethod
+    def of_split(cls, where: str, split: str) -> "Malformed":
+        """Of a benchmark's split: a test split needs an answer to every example."""
+        return cls(where, allowed=not split.startswith("test"))
+
     def skip(self, line: int, reason: str) -> None:
         """Counts ``line``, whose fault is ``reason``, or raises InputError."""
         if not self.allowed:

@@ -34,6 +34,11 @@ def load_fine_tuned(
     path = Path(path)
     try:
         checkpoint = PretrainedCheckpoint.read(path)
+        if checkpoint.task != TASK:
+            raise ClassificationError(
+                f"{path}: a checkpoint of the task {checkpoint.task}, not fine-tuned; "
+                "scripts/finetune_glue.sh does that"
+            )
         found = SentenceData.read(data or checkpoint.data)
         if checkpoint.vocabulary != found.vocabulary:
             checkpoint.check_data(found)
@@ -43,11 +48,6 @@ def load_fine_tuned(
         str(path), {"data": str(found.folder)}
     )
     cfg = state["cfg"]
-    if cfg.task._name != TASK:
-        raise ClassificationError(
-            f"{path}: a checkpoint of the task {cfg.task._name}, not fine-tuned; "
-            "scripts/finetune_glue.sh does that"
-        )
     _check_head(path, cfg, state["model"], found)
     try:
         task = tasks.setup_task(cfg.task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..data.labelled_texts import SentenceData
@@ -47,8 +48,8 @@ def write_submission(
     """Write the files of the classifier's problem; returns their paths.
 
     Raises:
-        ClassificationError: it is no problem of GLUE, its labels are not GLUE's, or a
-            test split is missing; a file cannot be written.
+        ClassificationError: it is no problem of GLUE, its labels are not GLUE's, a
+            test split is missing or lacks an example; a file cannot be written.
     """
     task = task_key(classifier.data.task)
     if task not in FILES:
@@ -57,6 +58,7 @@ def write_submission(
             f"{', '.join(FILES)}"
         )
     _check_labels(task, classifier.data)
+    _check_complete(FILES[task], classifier.data)
     for name in FILES[task].values():
         prepare_result(folder / name)
     found = {
@@ -68,6 +70,17 @@ def write_submission(
         lines = [f"{i}\t{text}\n" for i, text in enumerate(shown)]
         write_result(folder / name, "index\tprediction\n" + "".join(lines))
     return [folder / name for name in found]
+
+
+def _check_complete(splits: Iterable[str], data: SentenceData) -> None:
+    """The server knows an example by its place, from 0 on."""
+    for split in splits:
+        if data.left_out.get(split):
+            raise ClassificationError(
+                f"{data.folder}: malformed lines of {split} that were left out: "
+                f"{data.left_out[split]}; allowed: 0, since later answers would stand "
+                "at other examples' places. Prepare a file without such lines"
+            )
 
 
 def _check_labels(task: str, data: SentenceData) -> None:

@@ -45,12 +45,15 @@ def of_scores(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
     Returns:
         ``pearson`` and ``spearman`` (correlation coefficients) and ``correlation``,
-        their mean; 0 where one side is constant.
+        their mean; 0 where one side is constant, NaN where a prediction is no finite
+        number.
     """
     from scipy import stats
 
     values = {"pearson": 0.0, "spearman": 0.0}
-    if len(truth) > 1 and np.ptp(predicted) > 0 and np.ptp(truth) > 0:
+    if not np.isfinite(predicted).all():
+        values = dict.fromkeys(values, float("nan"))
+    elif len(truth) > 1 and np.ptp(predicted) > 0 and np.ptp(truth) > 0:
         values["pearson"] = 100 * float(stats.pearsonr(predicted, truth)[0])
         values["spearman"] = 100 * float(stats.spearmanr(predicted, truth)[0])
     values["correlation"] = (values["pearson"] + values["spearman"]) / 2

@@ -15,6 +15,7 @@ from .typed_mappings import (
     ABOVE_0,
     BOOLEAN,
     COUNT,
+    MAPPING,
     POSITIVE,
     TEXT,
     check_values,
@@ -31,6 +32,7 @@ _REPORT_KINDS = {
     "regression": BOOLEAN,
     "max_positions": POSITIVE,
 }
+_LEFT_OUT = "malformed"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class SentenceData:
         is_regression: the label is a number.
         target_scale: what the numbers were divided by.
         max_positions: no example has more tokens, special ones counted.
+        left_out: name of a split -> lines of its file that became no example.
     """
 
     folder: Path
@@ -54,6 +57,7 @@ class SentenceData:
     is_regression: bool
     target_scale: float
     max_positions: int
+    left_out: dict[str, int]
 
     @classmethod
     def read(cls, folder: Path | str) -> SentenceData:
@@ -65,7 +69,8 @@ class SentenceData:
         folder = Path(folder)
         path = folder / REPORT
         try:
-            report = read_json(path, _REPORT_KINDS, _REPORT_KINDS)
+            kinds = _REPORT_KINDS | {_LEFT_OUT: mapping_of(MAPPING)}
+            report = read_json(path, kinds, _REPORT_KINDS)
         except OSError as error:
             raise ValueError(
                 f"{path}: {error.strerror}; allowed: a folder that data_prep glue or "
@@ -83,6 +88,10 @@ class SentenceData:
             is_regression=report["regression"],
             target_scale=float(scale["target_scale"]),
             max_positions=report["max_positions"],
+            left_out={
+                split: record.get("skipped", 0)
+                for split, record in report.get(_LEFT_OUT, {}).items()
+            },
         )
         missing = data.missing_files()
         if missing:

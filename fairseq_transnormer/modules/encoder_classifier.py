@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..ops.backend import accumulation_dtype
 from .masked_language_model import MaskedLanguageModel
 from .options import Choice, check_fields, described, probability
 
@@ -125,7 +126,7 @@ def first_token(features: Tensor, real: Tensor) -> Tensor:
 
 
 def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:
-    """The mean of the features of real tokens, summed in float32.
+    """The mean of the features of real tokens, summed in float32 at least.
 
     Args:
         features: (B, N, C); what stands at other tokens does not matter.
@@ -134,6 +135,7 @@ def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:
     Returns:
         (B, 1, C), which fairseq's heads take for a sentence of one token.
     """
-    kept = features.float().masked_fill(~real.unsqueeze(-1), 0)
-    mean = kept.sum(1, keepdim=True) / real.sum(1)[:, None, None]
+    kept = features.masked_fill(~real.unsqueeze(-1), 0)
+    total = kept.sum(1, keepdim=True, dtype=accumulation_dtype(features.dtype))
+    mean = total / real.sum(1)[:, None, None]
     return mean.to(features.dtype)

@@ -134,7 +134,7 @@ def _run(args: argparse.Namespace) -> None:
 
 def _scores(args: argparse.Namespace, scorer) -> Iterator[tuple[dict, TextScore]]:
     """The score of each unit, with what it is called."""
-    units = _units(args)
+    units = _units(args, scorer.is_masked)
     if args.stream or (args.input and args.by in (None, "file")):
         for name, lines in units:
             yield name, next(scorer.stream([lines], args.tokens))
@@ -145,7 +145,9 @@ def _scores(args: argparse.Namespace, scorer) -> Iterator[tuple[dict, TextScore]
         yield from zip(names, scorer.score_each(texts, args.tokens), strict=True)
 
 
-def _units(args: argparse.Namespace) -> Iterator[tuple[dict, Iterable[str]]]:
+def _units(
+    args: argparse.Namespace, is_masked: bool
+) -> Iterator[tuple[dict, Iterable[str]]]:
     """What each unit is called, and its lines."""
     if args.text is not None:
         for number, text in enumerate(args.text, 1):
@@ -153,24 +155,29 @@ def _units(args: argparse.Namespace) -> Iterator[tuple[dict, Iterable[str]]]:
         return
     by = args.by or "file"
     for name in args.input:
-        for line, lines in _units_of(read_lines(name, ScoringError, "--input"), by):
+        given = read_lines(name, ScoringError, "--input")
+        for line, lines in _units_of(given, by, is_masked):
             yield {"input": name} | ({} if by == "file" else {"line": line}), lines
 
 
-def _units_of(lines: Iterable[str], by: str) -> Iterator[tuple[int, Iterable[str]]]:
+def _units_of(
+    lines: Iterable[str], by: str, is_masked: bool
+) -> Iterator[tuple[int, Iterable[str]]]:
     """(number of its first line, lines) of each unit.
 
     Args:
         lines: of a file.
         by: "line"; "document": the lines up to a blank one, as fairseq's
-            ``--sample-break-mode complete_doc`` has them; "file": all of them. A line
-            or document that is blank is none.
+            ``--sample-break-mode complete_doc`` has them; "file": all of them.
+        is_masked: a blank line has no token to score; a causal model predicts its end.
     """
     numbered = enumerate(lines, 1)
     if by == "file":
         yield 1, (line for _, line in numbered)
     elif by == "line":
-        yield from ((number, [line]) for number, line in numbered if line.strip())
+        for number, line in numbered:
+            if line.strip() or not is_masked:
+                yield number, [line]
     else:
         for has_text, group in groupby(numbered, lambda pair: bool(pair[1].strip())):
             if has_text:

@@ -190,6 +190,23 @@ def test_submissions(tmp_path, capsys, task, labels, first):
     assert {row[1] for row in rows[1:]} <= first
 
 
+def test_a_submission_lacks_no_example(tmp_path, capsys):
+    """The server counts: behind a line that was left out all answers are shifted."""
+    data = write_problem(
+        tmp_path / "data", ("not_equivalent", "equivalent"), task="MRPC", pairs=True
+    )
+    path = str(saved(tmp_path, data))
+    report = json.loads((data / "report.json").read_text())
+    report["malformed"] = {"train": {"skipped": 3}, "test": {"skipped": 1}}
+    (data / "report.json").write_text(json.dumps(report))
+    out = tmp_path / "out"
+    command = ["--path", path, "--submission", str(out)]
+    command_refuses(main, command, capsys, data, "test", 1, alone=True)
+    report["malformed"]["test"]["skipped"] = 0
+    (data / "report.json").write_text(json.dumps(report))
+    assert main(command) == 0
+
+
 def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
     path = str(single)
     three = write_problem(tmp_path / "three", ("a", "b", "c"))
@@ -228,6 +245,11 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         ),
         (
             ["--path", pre_trained, "--data", three, "--text", "x"],
+            [pre_trained, "masked_lm", "fine-tuned"],
+        ),
+        # its own data are texts without labels
+        (
+            ["--path", pre_trained, "--text", "x"],
             [pre_trained, "masked_lm", "fine-tuned"],
         ),
     ]

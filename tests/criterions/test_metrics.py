@@ -49,6 +49,13 @@ def test_a_model_that_always_says_the_same_has_no_correlation():
     assert of_scores(np.ones(4), np.arange(4.0))["correlation"] == 0
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_model_whose_outputs_are_no_numbers_has_no_score(wrong):
+    found = of_scores(np.array([1, wrong, 3]), np.arange(3.0))
+    assert set(found) == {"pearson", "spearman", "correlation"}
+    assert np.isnan(list(found.values())).all()
+
+
 def test_scores():
     draw = np.random.default_rng(2)
     truth = draw.integers(0, 6, 50).astype(float)  # ties, as STS-B has them

@@ -83,6 +83,15 @@ def test_a_file_of_broken_lines_is_refused(mistake):
     mistake("QQP", "train.tsv", "24 of 26 lines", "allowed is 1 in 100")
 
 
+def test_no_line_of_a_test_split_is_left_out(mistake):
+    """Each needs an answer, in its place."""
+    path = mistake.source / "STS-B/test.tsv"
+    lines = path.read_text(encoding="utf-8").split("\n")
+    lines[2] += "\textra"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    mistake("STS-B", path, "line 3", "columns")
+
+
 def test_not_utf8(mistake):
     path = mistake.source / "SST-2/dev.tsv"
     path.write_bytes(path.read_bytes() + b"caf\xe9\t1\n")
