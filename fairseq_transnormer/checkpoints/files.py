@@ -88,6 +88,11 @@ def repair_last_checkpoint(save_dir: Path) -> Path | None:
     return whole
 
 
+def newest_checkpoint(save_dir: Path) -> Path | None:
+    """The whole one of the most updates, of a run without a ``checkpoint_last.pt``."""
+    return _newest_whole(save_dir)[0]
+
+
 def _newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
     """The whole checkpoint of the most updates, and the damaged ones found on the way.
 

@@ -18,11 +18,13 @@ from ..checkpoints.files import (
     LAST,
     fingerprint,
     is_whole,
+    newest_checkpoint,
     number_of_updates,
     remove_parts,
     repair_last_checkpoint,
 )
 from ..checkpoints.safe_loading import read_checkpoint
+from ..data.whole_files import copy_whole
 from . import run_lock, training_state
 from .training_state import EARLY_STOPPING
 from .workers import call_on_first_rank
@@ -108,7 +110,8 @@ def _pass_over_the_smallest_rate(trainer) -> None:
 
 
 def choose_start(cfg, trainer) -> Start:
-    """Look at the folder, lock it, and see to it that checkpoint_last.pt is whole.
+    """Look at the folder, lock it, and see to it that checkpoint_last.pt is whole, and
+    there if the run has another.
 
     Shards of a model, which have a suffix each, are not repaired: they must be of the
     same update.
@@ -133,12 +136,35 @@ def choose_start(cfg, trainer) -> Start:
                 "newest checkpoint that is whole",
                 *(last, LAST, used),
             )
+    if not (last.exists() or is_shard):
+        _replace_missing(last, request)
     if not last.exists():
         return Start(request)
     # again: another run may have written it until the lock was ours; the sums of what
     # is no shard have just been compared
     state = read_checkpoint(last, mmap=True, compare_sums=is_shard)
     return _resume(cfg, trainer, last, state, request)
+
+
+def _replace_missing(last: Path, request: dict) -> None:
+    """Put this run's newest checkpoint in the place of a last one that is not there.
+
+    It may have been removed, the disk may have been full before the first was written,
+    or the run has --no-last-checkpoints: fairseq would begin anew, over the others.
+    """
+    newest = newest_checkpoint(last.parent)
+    if newest is None:
+        return
+    state = read_checkpoint(newest, mmap=True)
+    if state.get("last_optimizer_state") is None:  # kept for its weights alone
+        return
+    if _is_same(request, _started_from(state, last)):
+        copy_whole(newest, last)
+        logger.warning(
+            "%s is missing; resuming from %s, the newest checkpoint that is whole. A "
+            "new run needs another --save-dir",
+            *(last, newest),
+        )
 
 
 def requested(cfg, last: Path, suffix: str = "") -> dict:

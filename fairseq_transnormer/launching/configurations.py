@@ -95,7 +95,10 @@ def _composed(configs: Path, primary: str, overrides: tuple[str, ...]) -> str:
         del cfg["hydra"]
         plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     except (HydraException, OmegaConfBaseException) as error:
-        message = " ".join(str(error).split())
+        # the cause says what is allowed, in its first line
+        parts = [" ".join(str(error).split())]
+        parts += str(error.__cause__ or "").splitlines()[:1]
+        message = ": ".join(parts)
         raise ConfigurationError(f"configuration {primary!r}: {message}") from error
     return json.dumps({"values": plain, "environment": environment, "folder": folder})
 

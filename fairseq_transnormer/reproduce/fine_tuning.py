@@ -32,8 +32,8 @@ from .jobs import (
     named_configuration,
     run_name,
 )
-from .model_check import check_model
 from .runs import Plan, RunFolder, Step
+from .setting_checks import check_model, check_settings, check_updates
 from .tables import MODEL, Cell, Table, plain
 from .yaml_files import names_in
 
@@ -44,6 +44,13 @@ CHECKPOINT = "checkpoint.finetune_from_model"
 TASK = "sentence_prediction"
 FINE_TUNING_RUN = "fairseq_transnormer.reproduce.fine_tuning_run"
 WARMUP_SHARE = 0.06
+# what a fine-tuning takes from its data, its checkpoint and the devices
+FIXED = (
+    *("common.user_dir", "common.seed", "common.cpu", "task.data", "task.num_classes"),
+    *("task.max_positions", "criterion.regression_target", "checkpoint.save_dir"),
+    *("optimization.update_freq", "lr_scheduler.warmup_updates", CHECKPOINT),
+    "distributed_training.distributed_world_size",
+)
 # one pre-trained model for all seeds of the fine-tuning
 PRETRAINING_SEED = 1
 # the paper's columns; MNLI has two
@@ -188,6 +195,8 @@ class FineTune:
             for key, value in {**common, **of_task.overrides, **own}.items()
             if key != MODEL and not key.startswith("model.")
         }
+        known = {key: value for key, value in given.items() if key != CHECKPOINT}
+        check_settings(conditions.configs, PRIMARY, known, FIXED)
         composed = compose(conditions.configs, PRIMARY, given)
         devices = max(1, conditions.gpus)
         batch, update_freq = of_task.batches(devices, composed["dataset"]["batch_size"])
@@ -200,6 +209,7 @@ class FineTune:
         )
         limit = composed["optimization"]["max_update"]
         updates = min(updates, limit) if limit else updates
+        check_updates(updates)
         configuration = compose(
             conditions.configs,
             PRIMARY,

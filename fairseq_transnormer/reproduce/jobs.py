@@ -16,10 +16,10 @@ from ..installation import PACKAGE
 from ..launching.configurations import Configuration, compose, get
 from .corpora import Corpus, Text
 from .errors import ReproduceError
-from .model_check import check_model
 from .presets import Preset
 from .registry import Registry
 from .runs import Plan, RunFolder, Step, starting_checkpoint
+from .setting_checks import check_model, check_settings, check_updates
 from .tables import MODEL, Cell
 
 JOBS = Registry("job")
@@ -164,18 +164,18 @@ class HydraTrain:
         data = corpus.folder
         chosen = {key: v for key, v in cell.overrides.items() if "." not in key}
         plain = compose(conditions.configs, cell.config, chosen)
-        configuration = compose(
-            conditions.configs,
-            cell.config,
-            {
-                **_conditions(conditions, task, data, plain["dataset"]["batch_size"]),
-                **self._preset_values(cell, conditions),
-                **cell.overrides,
-                **conditions.overrides_of(task),
-            },
-        )
+        common = _conditions(conditions, task, data, plain["dataset"]["batch_size"])
+        given = {
+            **self._preset_values(cell, conditions),
+            **cell.overrides,
+            **conditions.overrides_of(task),
+        }
+        fixed = common.keys() - set(LAYOUT_KEYS)
+        check_settings(conditions.configs, cell.config, given, fixed)
+        configuration = compose(conditions.configs, cell.config, {**common, **given})
         preset.scale(configuration["model"], task, conditions.overrides_of(task))
         check_model(configuration["model"])
+        check_updates(configuration["optimization"]["max_update"])
         return Plan(
             name=self.name(cell, conditions),
             configuration=configuration,

@@ -222,6 +222,38 @@ def test_what_finishes_a_run(start, folder, settings, state, named):
     assert not start(**more).finished
 
 
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_the_newest_takes_the_place_of_a_last_one_that_is_missing(
+    start, folder, tmp_path, request_, caplog
+):
+    """fairseq begins at update 0, and its checkpoints overwrite those of before."""
+    source = tmp_path / "source.pt"
+    save(source, 70)
+    request = filled(request_, source)
+    fresh = start(**request)
+    save(folder / "checkpoint_1_6.pt", 6, fresh.started_from)
+    save(folder / "checkpoint_best.pt", 4, fresh.started_from)
+    newest = folder / "checkpoint_1_9.pt"
+    save(newest, 9, fresh.started_from)
+    assert start(**request).updates == 9
+    assert_names(caplog.text, folder / "checkpoint_last.pt", newest)
+    assert (folder / "checkpoint_last.pt").read_bytes() == newest.read_bytes()
+    assert start(max_update=9, **request).finished
+
+
+def test_no_other_runs_checkpoint_takes_the_place_of_the_last_one(start, folder):
+    best = folder / "checkpoint_best.pt"
+    save(best, 9)
+    # weights in the folder, from which this run is to start
+    assert start(restore_file=best, reset_optimizer=True).updates is None
+    assert start(finetune_from_model=best).updates is None
+    state = torch.load(best, weights_only=True)
+    state["last_optimizer_state"] = None
+    torch.save(state, best)
+    assert start().updates is None
+    assert not (folder / "checkpoint_last.pt").exists()
+
+
 def test_a_finished_run_that_is_damaged_is_not_done(start, folder):
     last = folder / "checkpoint_last.pt"
     save(last, 5), save(folder / "checkpoint_1_3.pt", 3)

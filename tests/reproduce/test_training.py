@@ -133,6 +133,23 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
         ([*known, "--gpus", "7"], "--gpus 7", "auto", "none"),
         ([*known, "--set", "model.num_heads=0"], "num_heads=0"),
         ([*known, "--set", "model.block_size=16"], "block_size=16", 32, "--rows"),
+        # what the runner gives to a run: its report would say otherwise
+        ([*known, "--set", "task.data=/a"], "task.data", "--data TASK=DIR"),
+        ([*known, "--set", "common.seed=5"], "common.seed", "--seeds"),
+        ([*known, "--set", "checkpoint.save_dir=/a"], "save_dir", "--runs-dir"),
+        ([*known, "--set", "dataset.valid_subset=test"], "dataset.valid_subset"),
+        ([*known, "--set", "model._name=transnormer_t1"], "model._name", "row"),
+        ([*known, "--set", "task._name=language_modeling"], "task._name", "row"),
+        # what no run takes
+        ([*known, "--set", "optimization.max_updates=4"], "optimization.max_update"),
+        ([*known, "--set", "optimisation.lr=[1]"], "'optimisation'", "optimization"),
+        ([*known, "--set", "optimization={}"], "optimization", "GROUP.NAME"),
+        ([*known, "--set", "hydra.run.dir=/a"], "'hydra'"),
+        ([*known, "--set", "optimization.lr=0.5"], "optimization.lr=0.5", "list"),
+        ([*known, "--set", "optimization.max_update=ten"], "max_update", "Integer"),
+        # fairseq trains without an end
+        ([*known, "--set", "optimization.max_update=0"], "max_update=0", 1),
+        ([*known, "--set", "optimization.max_update=-1"], "max_update=-1", 1),
         ([*known, "--data", "language_modeling=/a"], "language_modeling", "masked_lm"),
         ([*known, "--config-dir", "/no/such"], "--config-dir /no/such", "tables/"),
         (["execute", str(tmp_path)], tmp_path, "no run"),
