@@ -11,6 +11,7 @@ CONDITIONS = (
     "task._name",
     "task.tokens_per_sample",
     "dataset.batch_size",
+    "dataset.max_valid_steps",
     "optimization.update_freq",
     "distributed_training.distributed_world_size",
     "optimization.max_update",
