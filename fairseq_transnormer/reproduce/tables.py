@@ -290,10 +290,7 @@ def load_table(configs: Path, name: str) -> Table:
             f"{path}: columns", content["columns"]
         ).items()
     }
-    rows = dict(
-        _labelled(row, checked_mapping(f"{path}: row {row}", value, ROW_KINDS))
-        for row, value in named_mappings(f"{path}: rows", content["rows"]).items()
-    )
+    rows = _labelled_rows(path, content["rows"])
     cells = [
         cell
         for row, definition in rows.items()
@@ -397,6 +394,21 @@ def _cells_of_row(
             )
         )
     return cells
+
+
+def _labelled_rows(path: Path, content: Any) -> dict[str, dict]:
+    """Label -> definition of each row."""
+    rows, keys = {}, {}
+    for key, value in named_mappings(f"{path}: rows", content).items():
+        checked = checked_mapping(f"{path}: row {key}", value, ROW_KINDS)
+        label, definition = _labelled(key, checked)
+        if label in rows:
+            raise ReproduceError(
+                f"{path}: rows {keys[label]!r} and {key!r} both have the label "
+                f"{label!r}; allowed: a label of its own for each row"
+            )
+        rows[label], keys[label] = definition, key
+    return rows
 
 
 def _labelled(row: str, definition: dict) -> tuple[str, dict]:

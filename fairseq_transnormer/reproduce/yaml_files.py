@@ -12,7 +12,25 @@ from .errors import ReproduceError
 DEEPEST = 100
 # key of the configuration -> value
 OVERRIDES = mapping_of(ANY)
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """Refuses a key that is there twice, of which YAML's own takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        """The mapping; of what ``<<`` merges into it keys may be there again."""
+        lines: dict[tuple[str, str], int] = {}
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue  # no key of a dict; what follows says so
+            key, line = (key_node.tag, key_node.value), key_node.start_mark.line + 1
+            if key in lines:
+                raise ValueError(
+                    f"lines {lines[key]} and {line}: key {shown(key[1])} twice; "
+                    "allowed: each key once in a mapping"
+                )
+            lines[key] = line
+        return super().construct_mapping(node, deep)
 
 
 def read_yaml_mapping(path: Path) -> dict[str, Any]:
@@ -24,7 +42,7 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         _check_depth(text)
-        content = yaml.load(text, _LOADER)
+        content = yaml.load(text, _Loader)
     except OSError as error:
         raise ReproduceError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -38,7 +56,7 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
 def _check_depth(text: str) -> None:
     """Raise ValueError for what would exhaust the stack, which libyaml does not see."""
     depth = 0
-    for event in yaml.parse(text, _LOADER):
+    for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEEPEST:
@@ -92,7 +110,7 @@ def named_mappings(where: str, content: Any) -> dict[str, Any]:
     """``content`` if it maps names to mappings, or to nothing; one at least.
 
     Raises:
-        ReproduceError: it is something else.
+        ReproduceError: it is something else, or has a name twice, as 1 and "1".
     """
     if (
         not isinstance(content, dict)
@@ -103,7 +121,15 @@ def named_mappings(where: str, content: Any) -> dict[str, Any]:
             f"{where}: {shown(content)}; allowed: a mapping of names, one at least, "
             "each to a mapping"
         )
-    return {str(name): each for name, each in content.items()}
+    found: dict[str, Any] = {}
+    for name, each in content.items():
+        if str(name) in found:
+            raise ReproduceError(
+                f"{where}: {name!s} as a text and as another value; allowed: each name "
+                "once"
+            )
+        found[str(name)] = each
+    return found
 
 
 def named_file(folder: Path, name: str, kind: str) -> Path:

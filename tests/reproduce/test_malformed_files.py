@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.yaml_files import read_yaml_mapping
 from tests.messages import assert_names
 from tests.paths import CONFIGS, ROOT
 
@@ -60,6 +61,49 @@ def commands(tmp_path, capsys):
 def test_no_table(commands, text):
     commands.table.write_bytes(text.encode("latin-1"))
     commands.refused("status", commands.table)
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        ("title: Other", ("title", 1)),
+        ("after: {a: [x], b: [y], a: [z]}", ("'a'",)),
+        ("overrides:\n  model.x: 1\n  model.y: 2\n  model.x: 3", ("model.x",)),
+    ],
+)
+def test_a_key_that_is_there_twice(commands, more, parts):
+    """YAML's own loader takes the last: a row vanishes without a word."""
+    text = commands.table.read_text()
+    commands.table.write_text(text + more)
+    last = len((text + more).splitlines())
+    commands.refused("status", commands.table, last, *parts)
+    commands.write(commands.table, TABLE)
+    preset = commands.preset.read_text()
+    commands.preset.write_text(preset + "description: Other\n")
+    commands.refused("status", commands.preset, "description")
+
+
+def test_what_is_merged_into_a_mapping_may_be_there_again(tmp_path):
+    path = tmp_path / "some.yaml"
+    path.write_text("one: &one {a: 1, b: 2}\ntwo: {<<: *one, b: 3}\n")
+    assert read_yaml_mapping(path)["two"] == {"a": 1, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts"),
+    [
+        (
+            {"one": {"system": "t1", "label": "Both"}, "two": {"label": "Both"}},
+            ("'one'", "'two'", "'Both'"),
+        ),
+        ({"cosformer": {}, "cosFormer": {"system": "t1"}}, ("cosformer", "cosFormer")),
+        ({1: {"system": "t1"}, "1": {"system": "t2"}}, ("rows", 1)),
+    ],
+)
+def test_rows_of_one_label(commands, rows, parts):
+    rows = {key: {"config": "blm"} | each for key, each in rows.items()}
+    commands.write(commands.table, TABLE | {"rows": rows})
+    commands.refused("status", commands.table, *parts)
 
 
 @pytest.mark.parametrize(
