@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ..checkpoints.files import check_last_checkpoint
 from ..installation import PACKAGE
 from ..launching.configurations import Configuration, compose, get
+from .commands import filled
 from .corpora import Corpus, Text
 from .errors import ReproduceError
 from .presets import Preset
@@ -297,19 +298,3 @@ def _steps_after(cell: Cell, data: Path) -> list[Step]:
         "data": str(data),
     }
     return [Step(name, filled(command, values)) for name, command in cell.after.items()]
-
-
-def filled(command: list[str], values: dict[str, str]) -> list[str]:
-    """A command of a table with its placeholders filled in.
-
-    Raises:
-        ReproduceError: a placeholder is not known.
-    """
-    try:
-        words = [str(word).format(**values) for word in command]
-    except (KeyError, IndexError) as error:
-        raise ReproduceError(
-            f"command {command}: {{{error.args[0]}}} is not known; allowed: "
-            f"{', '.join('{' + name + '}' for name in values)}"
-        ) from error
-    return [sys.executable if word == "python" else word for word in words]

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 
+from ..data.typed_mappings import shown
 from .errors import ReproduceError
 
 
@@ -46,6 +47,11 @@ class Registry:
                 f"{', '.join(self.names())}, or MODULE:FUNCTION"
             )
         try:
-            return getattr(importlib.import_module(module), function)
+            found = getattr(importlib.import_module(module), function)
         except (ImportError, AttributeError, TypeError, ValueError) as error:
             raise ReproduceError(f"{self._kind} {name!r}: {error}") from error
+        if not callable(found):
+            raise ReproduceError(
+                f"{self._kind} {name!r}: {shown(found)}; allowed: a function or a class"
+            )
+        return found

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..data.whole_files import write_json, write_text
+from .commands import filled
 from .errors import ReproduceError
 from .execution import log_tail
-from .jobs import Conditions, filled
+from .jobs import Conditions
 from .markdown import overview, table_page
 from .plots import plot_bubbles, plot_columns, plot_sweep, plot_table
 from .presets import Preset

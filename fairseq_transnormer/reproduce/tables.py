@@ -2,11 +2,13 @@
 
 import functools
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..argument_types import MOST_SEED
 from ..data.typed_mappings import (
     ANY,
     BOOLEAN,
@@ -14,12 +16,16 @@ from ..data.typed_mappings import (
     MAPPING,
     NUMBER,
     TEXT,
+    Kind,
     list_of,
     mapping_of,
 )
 from ..modules.systems import SYSTEMS
+from .commands import FIGURE, check_after, check_command
 from .errors import ReproduceError
+from .metrics import METRICS
 from .presets import SWEEP, Preset
+from .runs import TRAININGS
 from .yaml_files import (
     OVERRIDES,
     checked_mapping,
@@ -31,6 +37,16 @@ from .yaml_files import (
 )
 
 _COMMAND = list_of(TEXT)
+# the log's validation records have these
+CURVE = Kind(
+    "a text that begins with valid_, as valid_ppl, valid_loss, valid_accuracy",
+    lambda value: TEXT.fits(value) and re.fullmatch(r"valid_\w+", value) is not None,
+)
+# that torch, numpy and Python take
+SEED = Kind(
+    f"a whole number from 0 to {MOST_SEED}",
+    lambda value: COUNT.fits(value) and value <= MOST_SEED,
+)
 FIGURE_KINDS = {"command": _COMMAND, "each_row": _COMMAND}
 BUBBLE_KINDS = {"x": TEXT, "y": TEXT, "size": TEXT}
 TABLE_KINDS = {
@@ -46,7 +62,7 @@ TABLE_KINDS = {
     "sweep": SWEEP,
     "bubbles": MAPPING,
     "conditions": TEXT,
-    "curve": TEXT,
+    "curve": CURVE,
     "attach": TEXT,
     "column_axis": TEXT,
 }
@@ -58,7 +74,7 @@ COLUMN_KINDS = {
     "ranked": BOOLEAN,
     "job": TEXT,
     "mean_of": list_of(TEXT),
-    "seed": COUNT,
+    "seed": SEED,
 }
 ROW_KINDS = {
     "config": TEXT,
@@ -296,11 +312,9 @@ def load_table(configs: Path, name: str) -> Table:
         for row, definition in rows.items()
         for cell in _cells_of_row(configs, path, content, columns, row, definition)
     ]
-    figure = content.get("figure")
-    if figure is not None:
-        figure = Figure(
-            **checked_mapping(f"{path}: figure", figure, FIGURE_KINDS, FIGURE_KINDS)
-        )
+    check_after(f"{path}: after", content.get("after", {}), TRAININGS)
+    for cell in cells:
+        _check_job_and_metric(path, cell)
     return Table(
         name=path.stem,
         title=content["title"],
@@ -309,7 +323,7 @@ def load_table(configs: Path, name: str) -> Table:
         columns=list(columns),
         ranked=[name for name, each in columns.items() if each.get("ranked", True)],
         cells=cells,
-        figure=figure,
+        figure=_checked_figure(path, content.get("figure")),
         sweep=content.get("sweep") or {},
         columns_apart=any(
             "." not in key and key != MODEL
@@ -321,6 +335,29 @@ def load_table(configs: Path, name: str) -> Table:
         attach=content.get("attach"),
         column_axis=_checked_column_axis(path, content.get("column_axis", ""), columns),
     )
+
+
+def _check_job_and_metric(path: Path, cell: Cell) -> None:
+    """Raise ReproduceError unless report, after all trainings, can read the cell's."""
+    from .jobs import JOBS  # it imports this module
+
+    if cell.mean_of:
+        return
+    try:
+        JOBS.find(cell.job)  # its module may register metrics
+        METRICS.find(cell.metric)
+    except ReproduceError as error:
+        where = f"{path}: row {cell.row}, column {cell.column}"
+        raise ReproduceError(f"{where}: {error}") from error
+
+
+def _checked_figure(path: Path, content: Any) -> Figure | None:
+    if content is None:
+        return None
+    checked = checked_mapping(f"{path}: figure", content, FIGURE_KINDS, FIGURE_KINDS)
+    for key, placeholders in FIGURE.items():
+        check_command(f"{path}: figure: {key}", checked[key], placeholders)
+    return Figure(**checked)
 
 
 def _checked_column_axis(path: Path, axis: str, columns: dict) -> str:
@@ -467,7 +504,8 @@ def chosen_cells(
     Without columns they are, of a table, its ``usual_columns`` if it is named there.
 
     Raises:
-        ReproduceError: no table has a row or a column of that name.
+        ReproduceError: no table has a row or a column of that name, or none has a run
+            in both.
     """
     for option, chosen in (("rows", rows), ("columns", columns)):
         known = [name for table in tables for name in getattr(table, option)]
@@ -478,7 +516,7 @@ def chosen_cells(
                     f"{', '.join(map(repr, dict.fromkeys(known)))}"
                 )
     usual = usual_columns or {}
-    return [
+    cells = [
         cell
         for table in tables
         for cell in table.cells
@@ -486,3 +524,19 @@ def chosen_cells(
         and (not rows or cell.row in rows)
         and cell.column in (columns or usual.get(table.name) or table.columns)
     ]
+    if not cells:
+        names = ", ".join(table.name for table in tables)
+        of_preset = {column for table in tables for column in usual.get(table.name, ())}
+        given = [
+            f"{what} {', '.join(map(repr, chosen))}"
+            for what, chosen in (
+                ("--rows", rows),
+                ("--columns", columns or sorted(of_preset)),
+            )
+            if chosen
+        ]
+        raise ReproduceError(
+            f"{' and '.join(given)}: no table has a run in both, of {names}; allowed: "
+            "rows and columns of one table, whose figures are not means of others"
+        )
+    return cells

@@ -22,6 +22,7 @@ TABLE = {
     "rows": {"T1": {"config": "blm", "system": "t1"}},
 }
 DEEP = "[" * 100_000
+METRIC = "fairseq_transnormer.reproduce.metrics"
 
 
 class Commands:
@@ -137,6 +138,20 @@ def test_rows_of_one_label(commands, rows, parts):
         ({"curve": 3}, ("curve", 3)),
         ({"attach": 3}, ("attach", 3)),
         ({"conditions": 3}, ("conditions", 3)),
+        ({"curve": "foo"}, ("curve", "foo", "valid_ppl")),
+        ({"columns": {"ppl": {"metric": "nomod:f"}}}, ("column ppl", "nomod:f")),
+        ({"columns": {"ppl": {"metric": f"{METRIC}:GIBIBYTE"}}}, ("GIBIBYTE",)),
+        ({"columns": {"ppl": {"metric": "m", "seed": 2**32}}}, ("seed", 2**32 - 1)),
+        ({"after": {"z": ["python", "{"]}}, ("after", "z", "{data}")),
+        ({"after": {"z": ["python", "{dat}"]}}, ("after", "z", "{dat}", "{data}")),
+        ({"after": {"z": ["python", "{data.x}"]}}, ("after", "z", "{data}")),
+        ({"after": {"z": []}}, ("after", "z", "[]")),
+        ({"after": {"train": ["echo"]}}, ("after", "'train'")),
+        ({"after": {"measure": ["echo"]}}, ("after", "'measure'")),
+        ({"after": {"a/b": ["echo"]}}, ("after", "'a/b'")),
+        ({"after": {"": ["echo"]}}, ("after", "''")),
+        ({"figure": {"command": ["{"], "each_row": []}}, ("figure", "{output}")),
+        ({"figure": {"command": [], "each_row": ["{x}"]}}, ("each_row", "{row}")),
         ({"job": "no_such:Job"}, ("job", "no_such:Job")),
         ({"job": ":"}, ("job", ":")),
     ],

@@ -1,6 +1,8 @@
 """The tables of configs/: their figures, and that every row composes and builds."""
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.tables import (
+    chosen_cells,
     load_table,
     load_tables,
     with_sweep_values,
@@ -281,6 +284,31 @@ def written_table(tmp_path, rows, columns="{a: {config: blm, metric: valid_ppl}}
     path.write_text(f"title: x\ncolumns: {columns}\nrows: {rows}\n")
     (table,) = load_tables(CONFIGS, [str(path)])
     return table
+
+
+def test_a_metric_that_there_is_not_is_told_before_any_training(tmp_path):
+    columns = "{a: {config: blm, metric: valid_pppl}}"
+    with refuses(ReproduceError, "row r", "column a", "valid_pppl", "valid_ppl"):
+        written_table(tmp_path, "{r: {system: t1}}", columns)
+
+
+def test_the_modules_of_jobs_bring_their_metrics(tmp_path):
+    """In a process of its own: others import them, too."""
+    load = "from fairseq_transnormer.reproduce.tables import load_table; import pathlib"
+    load += "; load_table(pathlib.Path('configs'), 'table7')"
+    subprocess.run([sys.executable, "-c", load], cwd=CONFIGS.parent, check=True)
+
+
+def test_rows_and_columns_without_a_run_in_common():
+    table4, table6 = TABLES["table4"], TABLES["table6"]
+    assert chosen_cells([table4, table6], ["Vanilla"])
+    with refuses(ReproduceError, "'Vanilla'", "'ListOps'", "table4", "table6"):
+        chosen_cells([table4, table6], ["Vanilla"], ["ListOps"])
+    (mean,) = {cell.column for cell in table6.cells if cell.mean_of}
+    with refuses(ReproduceError, "--columns", mean, "table6"):
+        chosen_cells([table6], None, [mean])
+    with refuses(ReproduceError, "'ppl'", "table4"):
+        chosen_cells([table4], None, None, {"table4": ["ppl"]})
 
 
 def test_a_systems_name_is_its_row(tmp_path):
