@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ..argument_types import positive_integer
+from ..argument_types import MOST_SEED, integer_between, positive_integer
 from ..installation import CONFIGS
 
 PROGRAM = "python -m fairseq_transnormer reproduce"
@@ -178,7 +178,14 @@ def _finetune(commands) -> None:
 def _add_running(command: argparse.ArgumentParser) -> None:
     """Options of what trains."""
     add = command.add_argument
-    add("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
+    add(
+        "--seeds",
+        nargs="+",
+        type=integer_between(0, MOST_SEED),
+        default=[1],
+        metavar="N",
+        help="(default: 1)",
+    )
     add(
         "--gpus",
         default="auto",

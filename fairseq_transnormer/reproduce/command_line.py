@@ -136,7 +136,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset) -> int:
     gpus_per_run, slots = _devices(arguments, preset, cells)
     all_conditions = [
-        _conditions(arguments, preset, seed, gpus_per_run) for seed in arguments.seeds
+        _conditions(arguments, preset, seed, gpus_per_run)
+        for seed in dict.fromkeys(arguments.seeds)
     ]
     _check_settings(cells, all_conditions[0])
     cells = with_needs(cells)

@@ -4,15 +4,16 @@ import os
 
 import pytest
 
-from fairseq_transnormer.reproduce import planning
+from fairseq_transnormer.reproduce import command_line, planning
 from fairseq_transnormer.reproduce.arguments import parser
+from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import Conditions
 from fairseq_transnormer.reproduce.planning import plan_all
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.runs import Step
 from fairseq_transnormer.reproduce.tables import Cell
-from tests.messages import refuses
+from tests.messages import command_refuses, refuses
 from tests.paths import CONFIGS, ROOT
 
 from .stand_in import plan
@@ -80,3 +81,22 @@ def test_an_option_given_twice_counts_twice():
     assert dict(given.set) == {"a": 1, "d": 2}
     assert given.rows == ["x", "y", "z"] and dict(given.data) == {"b": "c"}
     assert parser().parse_args(words).rows == ["x"]
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**32), "x", "1.5"])
+def test_seeds_that_numpy_refuses(capsys, seed):
+    run = ["run", "table4", "--seeds", seed]
+    command_refuses(main, run, capsys, "--seeds", seed, 0, 2**32 - 1)
+
+
+def test_a_seed_that_is_given_twice_is_one(monkeypatch, capsys, tmp_path):
+    seen = []
+    monkeypatch.setattr(
+        command_line,
+        "plan_all",
+        lambda cells, given: seen.extend(each.seed for each in given) or [],
+    )
+    monkeypatch.setattr(command_line.corpora, "foretell", lambda *given: set())
+    places = ["--preset", "smoke", "--gpus", "none", "--runs-dir", str(tmp_path)]
+    assert main(["run", "table4", "--seeds", *"2112", "--dry-run", *places]) == 0
+    assert seen == [2, 1]
