@@ -282,7 +282,13 @@ def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolde
         elif arguments.dry_run:
             print(f"{state:12} {folder.path}")
         else:
-            folder.prepare(plan)
+            try:
+                folder.prepare(plan)
+            except OSError as error:
+                raise ReproduceError(
+                    f"{folder.path}: {error.strerror}; allowed: a --runs-dir that can "
+                    "be written to"
+                ) from error
             if not folder.is_finished():
                 todo.append(folder)
     if not arguments.dry_run:

@@ -2,12 +2,14 @@
 
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..installation import PACKAGE
 from ..launching.exit_code import EXIT_RESUMABLE
 from .devices import Slot
+from .errors import ReproduceError
 from .processes import Launch, LoggedProcess
 from .runs import RunFolder, Step
 from .versions import commit, machine, versions
@@ -26,6 +28,7 @@ class Execution:
     Raises:
         ReproduceError: another runner is at work in the folder, or the weights that
             the run starts from are not there, or others than planned.
+        OSError: the folder cannot be written to; nothing runs then.
     """
 
     def __init__(
@@ -41,10 +44,20 @@ class Execution:
         self._pending = [step for step in folder.steps() if step.name not in done]
         self._process: LoggedProcess | None = None
         self.state = "running"
-        self._start_next()
+        with self._released_on_error():
+            self._start_next()
 
     def poll(self) -> str:
-        """The state: running, finished, interrupted (by a signal) or failed."""
+        """The state: running, finished, interrupted (by a signal) or failed.
+
+        Raises:
+            OSError, ReproduceError: the folder cannot be written to or has a damaged
+                file; nothing runs any more.
+        """
+        with self._released_on_error():
+            return self._poll()
+
+    def _poll(self) -> str:
         if self._process is None or self._process.poll() is None:
             return self.state
         code = self._process.exit_code
@@ -56,11 +69,29 @@ class Execution:
         return self.state
 
     def stop(self) -> None:
-        """End what runs; the run is then interrupted."""
+        """End what runs; the run is then interrupted.
+
+        Raises:
+            OSError: the folder cannot be written to; nothing runs any more.
+        """
         if self._process is not None:
             self._process.stop()
             self._end_attempt()
-            self._end("interrupted")
+            with self._released_on_error():
+                self._end("interrupted")
+
+    @contextmanager
+    def _released_on_error(self) -> Iterator[None]:
+        """Let the folder go where its files cannot be written.
+
+        Its status says running there, which without a lock means interrupted.
+        """
+        try:
+            yield
+        except (OSError, ReproduceError):
+            self.state = "failed"
+            self._stack.close()
+            raise
 
     def log_tail(self, lines: int = 15) -> str:
         """The end of the log of the last command."""

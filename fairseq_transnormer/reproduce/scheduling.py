@@ -4,7 +4,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from .devices import Slot
 from .errors import ReproduceError
@@ -25,72 +25,113 @@ def run_all(
     """Run every folder to its end; one that fails does not stop the others.
 
     SIGTERM, as a cluster sends it, ends as Ctrl-C does: children are stopped and what
-    ran is marked as interrupted.
+    ran is marked as interrupted. So does an error of the runner's own.
 
     Returns:
         "finished", "interrupted" and "failed": the folders.
 
     Raises:
         KeyboardInterrupt: after all that.
+        ReproduceError: likewise, where progress cannot be told.
     """
     waiting, free = deque(folders), deque(slots)
     running: list[Execution] = []
     ended = {"finished": [], "interrupted": [], "failed": []}
-    with _noted_signals() as noted:
-        while (waiting or running) and not noted:
-            while free and (folder := _next_ready(waiting, running, ended, progress)):
-                _start(folder, free, running, ended, progress, launch)
-            for execution in list(running):
-                if execution.poll() != "running":
-                    running.remove(execution)
-                    free.append(execution.slot)
-                    _tell_end(execution, ended, progress)
-            over = sum(map(len, ended.values()))
-            progress.line([each.folder for each in running], over)
-            time.sleep(POLL_SECONDS)
-    if noted:
-        progress.tell(f"interrupted: stopping {len(running)} runs")
+    try:
+        with _noted_signals() as noted:
+            while (waiting or running) and not noted:
+                while free and (
+                    folder := _next_ready(waiting, running, ended, progress)
+                ):
+                    _start(folder, free, running, ended, progress, launch)
+                for execution in list(running):
+                    _look_at(execution, free, running, ended, progress)
+                over = sum(map(len, ended.values()))
+                progress.line([each.folder for each in running], over)
+                time.sleep(POLL_SECONDS)
+        if noted:
+            progress.tell(f"interrupted: stopping {len(running)} runs")
+    except OSError as error:
+        # those of a run's folder are that run's
+        raise ReproduceError(
+            f"progress cannot be told: {error.strerror}; stopped: {len(running)} runs"
+        ) from error
+    finally:
         with _sigterm_as_interrupt(), ExitStack() as stack:
             for execution in running:
-                stack.callback(execution.stop)
+                stack.callback(_stop, execution)
+    if noted:
         raise KeyboardInterrupt
     return ended
+
+
+def _stop(execution: Execution) -> None:
+    with suppress(OSError, ReproduceError):  # of its status; it has been stopped
+        execution.stop()
 
 
 def _next_ready(waiting, running, ended, progress) -> RunFolder | None:
     """Take the first run whose needs are finished; drop those that never will be."""
     ours = {each.path for each in waiting} | {each.folder.path for each in running}
     for folder in list(waiting):
-        unfinished = [each for each in folder.needs() if not each.is_finished()]
+        try:
+            unfinished = [each for each in folder.needs() if not each.is_finished()]
+            states = [each.status()["state"] for each in unfinished]
+        except (ReproduceError, OSError) as error:
+            # a damaged file, of its own or of what it needs
+            waiting.remove(folder)
+            _tell_failure(folder, error, ended, progress)
+            continue
         if not unfinished:
             waiting.remove(folder)
             return folder
         hopeless = [
             each
-            for each in unfinished
-            if each.path not in ours and each.status()["state"] != "running"
+            for each, state in zip(unfinished, states, strict=True)
+            if each.path not in ours and state != "running"
         ]
         if hopeless:
             waiting.remove(folder)
-            progress.finished(folder)
-            ended["failed"].append(folder)
-            progress.tell(
-                f"failed   {folder.path}: it needs {hopeless[0].path}, which is not "
-                "finished"
-            )
+            problem = f"it needs {hopeless[0].path}, which is not finished"
+            _tell_failure(folder, problem, ended, progress)
     return None
 
 
 def _start(folder, free, running, ended, progress, launch) -> None:
     try:
         execution = Execution(folder, free[0], launch)
-    except ReproduceError as error:
-        progress.tell(f"failed   {folder.path}: {error}")
-        ended["failed"].append(folder)
+    except (ReproduceError, OSError) as error:
+        _tell_failure(folder, error, ended, progress)
         return
     running.append(execution)
     free.popleft()
     progress.tell(f"started  {folder.path} on {execution.slot}")
+
+
+def _look_at(execution: Execution, free, running, ended, progress: Progress) -> None:
+    """Note whether a run is over."""
+    try:
+        if execution.poll() == "running":
+            return
+        problem = None
+    except (ReproduceError, OSError) as error:
+        problem = error
+    running.remove(execution)
+    free.append(execution.slot)
+    if problem is None:
+        _tell_end(execution, ended, progress)
+    else:
+        _tell_failure(execution.folder, problem, ended, progress)
+
+
+def _tell_failure(folder, problem: object, ended, progress: Progress) -> None:
+    """Note a run that failed without a command of its own that did."""
+    if isinstance(problem, OSError):
+        where = problem.filename or "its files cannot be written"
+        problem = f"{where}: {problem.strerror}"
+    progress.finished(folder)
+    ended["failed"].append(folder)
+    progress.tell(f"failed   {folder.path}: {problem}")
 
 
 def _tell_end(execution: Execution, ended, progress: Progress) -> None:

@@ -1,22 +1,25 @@
 """Runs at once, one behind the other, failing, interrupted and gone on with."""
 
+import errno
 import os
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.devices import Slot, chosen_gpus, make_slots
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.progress import Progress
 from fairseq_transnormer.reproduce.runs import RunFolder, Step, merged
 from fairseq_transnormer.reproduce.scheduling import run_all
-from tests.messages import refuses
+from tests.messages import assert_names, lines_naming, refuses
 
 from .stand_in import command, plan, prepared
 
@@ -92,6 +95,65 @@ def test_a_command_that_is_not_there_is_a_failed_run(tmp_path):
     folder = prepared(tmp_path, "run", steps=[Step("train", ["/no/such/command"])])
     ended, told = run([folder])
     assert ended["failed"] == [folder] and "No such file" in "".join(told)
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_a_status_that_cannot_be_written_is_that_runs_failure(
+    tmp_path, monkeypatch, state
+):
+    write = RunFolder.write_status
+
+    def full(folder, status):
+        if folder.path.name == "broken" and status["state"] == state:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(folder, status)
+
+    folders = [prepared(tmp_path, name) for name in ("broken", "other")]
+    monkeypatch.setattr(RunFolder, "write_status", full)
+    ended, told = run(folders)
+    assert ended["failed"] == folders[:1] and ended["finished"] == folders[1:]
+    (line,) = [line for line in told if "No space left" in line]
+    assert_names(line, "failed", folders[0].path)
+    assert not folders[0].is_locked() and not _alive(folders[0])
+
+
+def test_a_damaged_file_of_a_needed_run_stops_no_other(tmp_path):
+    needed, other = prepared(tmp_path, "needed"), prepared(tmp_path, "other")
+    behind = plan("behind")
+    behind.needs = ("needed",)
+    folder = RunFolder(tmp_path / "behind")
+    folder.prepare(behind)
+    (needed.path / "status.json").write_text("{")
+    ended, told = run([folder, other])
+    assert ended["failed"] == [folder] and ended["finished"] == [other]
+    assert lines_naming("\n".join(told), "failed", needed.path / "status.json")
+
+
+def test_an_error_of_the_runner_stops_what_runs(tmp_path):
+    """As of a full disk that its own output goes to."""
+    folders = [prepared(tmp_path, "quick"), prepared(tmp_path, "long", hang_at=1)]
+    told = []
+
+    def tell(line):
+        told.append(line)
+        if line.startswith("finished"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with refuses(ReproduceError, "No space left", 1, alone=True):
+        run_all(folders, [Slot(), Slot()], Progress(folders, 60, tell))
+    assert [f.status()["state"] for f in folders] == ["finished", "interrupted"]
+    assert not _alive(folders[1])
+
+
+def test_runs_that_cannot_be_prepared_are_one_line(tmp_path, monkeypatch):
+    def full(folder, plan):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(RunFolder, "prepare", full)
+    monkeypatch.setattr(command_line, "check_checkpoints", lambda *given: None)
+    given = SimpleNamespace(runs_dir=tmp_path, dry_run=False)
+    with refuses(ReproduceError, tmp_path / "run", "Read-only", "--runs-dir"):
+        command_line._prepared([plan("run")], given)
 
 
 def test_steps_of_several_tables_come_together():
