@@ -120,7 +120,8 @@ def _claims(commands) -> None:
         type=Path,
         default=Path("results/tables"),
         metavar="DIR",
-        help="where reports are, in a folder a preset (default: %(default)s)",
+        help="where reports are, in a folder a preset (default: %(default)s); a claim "
+        "whose sweep_from is NAME reads DIR/../NAME, too",
     )
     add(
         "--presets",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..data.typed_mappings import NUMBER, TEXT, Kind, list_of, mapping_of
 from .errors import ReproduceError
-from .reporting import read_report
+from .reporting import of_other_table, read_report
 from .tables import load_table
 from .yaml_files import checked_mapping, named_mappings, read_yaml_mapping
 
@@ -164,11 +164,7 @@ def judge(claim: Claim, reports: list[Path]) -> Judged:
         path = folder / f"{claim.table}.json"
         if not path.exists():
             continue
-        measured = read_report(path, folder.name)
-        if measured is None:
-            raise ReproduceError(
-                f"{path}: no report of the table {claim.table}, preset {folder.name}"
-            )
+        measured = _report(path, folder.name)
         try:
             cells = [_cell(measured, r, c) for r in claim.rows() for c in claim.columns]
             there = sum(bool(cell["seeds"]) for cell in cells)
@@ -198,8 +194,14 @@ def _choice(claim: Claim, folder: Path) -> dict[str, Any] | None:
         return None
     chosen = folder.parent.parent / claim.sweep_from / folder.name
     path = chosen / f"{claim.table}.json"
-    measured = read_report(path, folder.name) if path.exists() else None
-    return {"rows": {}} if measured is None else measured
+    return _report(path, folder.name) if path.exists() else {"rows": {}}
+
+
+def _report(path: Path, preset: str) -> dict[str, Any]:
+    measured = read_report(path, preset)
+    if measured is None:
+        raise ReproduceError(f"{path}: {of_other_table(path, preset)}")
+    return measured
 
 
 def _verdict(

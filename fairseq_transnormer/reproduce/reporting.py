@@ -4,10 +4,13 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..data.whole_files import write_json, write_text
+from ..data.typed_mappings import shown
+from ..data.whole_files import make_folder, write_json, write_text
 from .commands import filled
 from .errors import ReproduceError
 from .execution import log_tail
@@ -15,11 +18,35 @@ from .jobs import Conditions
 from .markdown import overview, table_page
 from .plots import plot_bubbles, plot_columns, plot_sweep, plot_table
 from .presets import Preset
+from .report_forms import check_report
 from .results import measure
 from .run_records import read_all, recorded_runs, trainings_of, with_common
 from .runs import RunFolder
 from .tables import Table
 from .yaml_files import in_order
+
+
+def make_out(out: Path) -> None:
+    """Make the folder of --out; raises ReproduceError where it cannot be written to."""
+    try:
+        make_folder(out, "--out")
+    except ValueError as error:
+        raise ReproduceError(str(error)) from error
+
+
+@contextmanager
+def written_to(out: Path) -> Iterator[None]:
+    """Around what writes a report: ``make_out``, and a full disk is one line, too."""
+    make_out(out)
+    try:
+        yield
+    except OSError as error:
+        what = error.strerror or error
+        if error.filename is not None and out not in Path(error.filename).parents:
+            raise ReproduceError(f"{error.filename}: {what}") from error  # of a run
+        raise ReproduceError(
+            f"--out {out}: {what}; allowed: a folder that can be written to"
+        ) from error
 
 
 def write_report(
@@ -84,7 +111,7 @@ def _to_add_to(path: Path, preset: str) -> dict[str, Any] | None:
     found = read_report(path, preset)
     if found is None:
         raise ReproduceError(
-            f"{path}: no report of preset {preset}; allowed: report without --add"
+            f"{path}: {of_other_table(path, preset)}; allowed: report without --add"
         )
     _check_form(found, path)
     return with_common(found)
@@ -129,7 +156,7 @@ def rewrite_report(
         if table.name not in reported:
             there = ", ".join(reported) or "none"
             raise ReproduceError(
-                f"{path}: no report of preset {preset.name}; reported there: {there}"
+                f"{path}: {of_other_table(path, preset.name)}; reported there: {there}"
             )
         measured = reported[table.name] | {"title": table.title, "task": table.task}
         _check_form(measured, path)
@@ -179,7 +206,8 @@ def read_report(path: Path, preset: str) -> dict[str, Any] | None:
     """What a table's report holds; None for a file that is none of this preset.
 
     Raises:
-        ReproduceError: it cannot be read, or is a report of another form.
+        ReproduceError: it cannot be read, or is a report of another form or with
+            figures that are not the means of their seeds.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -187,6 +215,7 @@ def read_report(path: Path, preset: str) -> dict[str, Any] | None:
             return None
         if (content.get("table"), content.get("preset")) != (path.stem, preset):
             return None
+        check_report(content, path)
         overview([content], preset, "")
     except (OSError, ValueError, RecursionError) as error:
         raise ReproduceError(f"{path}: cannot be read: {error}") from error
@@ -195,6 +224,19 @@ def read_report(path: Path, preset: str) -> dict[str, Any] | None:
             f"{path}: no report of a table ({error!r}); remove it"
         ) from error
     return content
+
+
+def of_other_table(path: Path, preset: str) -> str:
+    """A phrase for a file that ``read_report`` has no report in."""
+    phrase = f"no report of the table {path.stem}, preset {preset}"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return phrase
+    if not isinstance(content, dict) or "table" not in content:
+        return phrase
+    its = (shown(content.get(key)) for key in ("table", "preset"))
+    return f"{phrase}, but of {', preset '.join(its)}"
 
 
 def _attached(

@@ -156,11 +156,10 @@ def test_values_of_a_sweep_may_have_been_chosen_elsewhere(tmp_path):
     rates = report(tmp_path / "rates" / "small", rows)
 
     def sweep(row, rate, without):
-        tried = {"seeds": {"1": 1.0}, "not_measured": None}
-        not_run = {"seeds": {}, "not_measured": None}
+        tried, not_run = (cell(each) | {"not_measured": None} for each in ([1.0], []))
         values = [
-            {"run": row, "values": {"lr": rate}, **tried},
-            {"run": "x", "values": {"lr": 5}, **(not_run if without else tried)},
+            {**tried, "run": row, "values": {"lr": rate}},
+            {**(not_run if without else tried), "run": "x", "values": {"lr": 5}},
         ]
         return {"sweep": values, "not_complete": without}
 
@@ -268,6 +267,52 @@ def test_mistakes_of_a_call_are_named(tmp_path, capsys):
         path.write_text(json.dumps(content | change), encoding="utf-8")
         with refuses(ReproduceError, str(path)):
             judge(claim(), [folder])
+
+
+def figures(content, row="a"):
+    return content["rows"][row]["ppl"]
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (lambda c: figures(c).update(measured="1.0"), ("row a", "ppl", "measured")),
+        (lambda c: figures(c).update(measured=1.1), ("row a", "ppl", "measured", 1.1)),
+        (lambda c: figures(c).update(measured=None), ("row a", "ppl", "measured")),
+        (lambda c: figures(c).update(seeds={}), ("row a", "ppl", "measured")),
+        (lambda c: figures(c).update(seeds={"1": "x"}), ("row a", "ppl", "seeds")),
+        (lambda c: figures(c).update(seeds={"one": 1.0}), ("row a", "ppl", "seeds")),
+        (lambda c: figures(c).update(sweep=[{}]), ("row a", "ppl", "sweep")),
+        (lambda c: figures(c).pop("paper"), ("row a", "ppl", "paper")),
+        (lambda c: c["rows"].update(a=3), ("rows",)),
+        (lambda c: c["runs"]["run"]["1"].update(updates="4"), ("run/seed1", "updates")),
+        (lambda c: c["runs"]["run"]["1"].pop("devices"), ("run/seed1", "devices")),
+        (lambda c: c["conditions"].pop("equal"), ("conditions", "equal")),
+        (
+            lambda c: c["conditions"]["equal"].update({"dataset.batch_size": "3"}),
+            ("conditions", "dataset.batch_size"),
+        ),
+        (lambda c: c.update(table="table4"), ("mine", "table4")),
+    ],
+)
+def test_a_report_that_cannot_be_believed_is_named(tmp_path, change, names):
+    folder = report(tmp_path / "small", {"a": [1.0], "b": [2.0]})
+    path = folder / "mine.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert judge(claim(), [folder]).measured == content
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with refuses(ReproduceError, path, *names, alone=True):
+        judge(claim(), [folder])
+
+
+def test_the_report_that_chose_a_sweep_is_held_to_the_same(tmp_path):
+    folder = report(tmp_path / "tables/small", {"a": [1.0], "b": [2.0]})
+    rates = report(tmp_path / "rates/small", {"a": [1.0], "b": [2.0]})
+    path = rates / "mine.json"
+    path.write_text(path.read_text().replace('"measured": 1.0', '"measured": 3.0'))
+    with refuses(ReproduceError, path, "row a", "measured"):
+        judge(claim(sweep_from="rates"), [folder])
 
 
 def test_the_page_is_that_of_the_results(monkeypatch, tmp_path):

@@ -359,3 +359,21 @@ def test_updates_of_runs_that_hours_end(hours, said):
     equal = {"optimization.max_update": 100, "optimization.stop_time_hours": hours}
     runs = {"a": {"1": {"updates": 40.0}}, "b": {"1": {"updates": 90.0}}}
     assert updates_of({"runs": runs, "conditions": {"equal": equal}}) == said
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [(["--from-results"], ()), (["--add"], ("--add",))],
+)
+def test_figures_that_are_no_means_of_their_seeds(report, options, names):
+    report.add("blm_t1", 7.0)
+    report()
+    path = report.folder / "out/smoke/mine.json"
+    measured = json.loads(path.read_text())
+    measured["rows"]["T1"]["ppl"]["measured"] = 6.0
+    path.write_text(json.dumps(measured))
+    report(*options, code=2)
+    assert_names(report.output, path, "row T1", "column ppl", "measured")
+    path.write_text(json.dumps(measured | {"table": "theirs"}))
+    report(*options, code=2)
+    assert_names(report.output, path, "mine", "theirs", *names)
