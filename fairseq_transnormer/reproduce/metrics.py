@@ -251,12 +251,16 @@ def peak_memory(results: RunResults) -> float | None:
 
 @METRICS.register("wall_seconds")
 def wall_seconds(results: RunResults) -> float | None:
-    """Of all attempts at the training, the interrupted ones included."""
-    times = [
-        each["ended"] - each["started"]
-        for each in _training_attempts(results)
-        if "ended" in each
-    ]
+    """Of all attempts at the training, the interrupted ones included.
+
+    Raises:
+        NotMeasured: one has no end, as its runner was killed: a sum of the others would
+            be less than the training took.
+    """
+    attempts = _training_attempts(results)
+    if any("ended" not in each for each in attempts):
+        raise NotMeasured("the end of an attempt is not known: its runner was killed")
+    times = [each["ended"] - each["started"] for each in attempts]
     return sum(times) if times else None
 
 

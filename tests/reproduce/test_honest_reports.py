@@ -377,3 +377,23 @@ def test_figures_that_are_no_means_of_their_seeds(report, options, names):
     path.write_text(json.dumps(measured | {"table": "theirs"}))
     report(*options, code=2)
     assert_names(report.output, path, "mine", "theirs", *names)
+
+
+def test_a_training_whose_runner_was_killed_has_no_time(report):
+    """Its other attempts alone would be less than it took."""
+    report.table["columns"]["minutes"] = {"metric": "wall_minutes"}
+    report.table["rows"] = {"T1": {"config": "blm", "system": "t1"}}
+    run = report.add("blm_t1", 7.0)
+    status = run.status()
+    attempts = [*status["attempts"], status["attempts"][0] | {"ended": 30}]
+    run.write_status(status | {"attempts": attempts})
+    measured, page = report()
+    assert measured["rows"]["T1"]["minutes"]["measured"] == 2
+    assert "0:02:00" in page
+    del attempts[0]["ended"]
+    run.write_status(status | {"attempts": attempts})
+    measured, page = report()
+    cell = measured["rows"]["T1"]["minutes"]
+    assert cell["measured"] is None and "killed" in cell["not_measured"]
+    assert measured["runs"]["smoke/blm_t1"]["1"]["wall_seconds"] is None
+    assert "0:00:30" not in page
