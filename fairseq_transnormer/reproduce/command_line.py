@@ -26,9 +26,9 @@ from .planning import plan_all
 from .presets import Preset, load_preset
 from .processes import Launch, LoggedProcess
 from .progress import Progress
-from .reporting import rewrite_report, write_report
+from .reporting import make_out, rewrite_report, write_report, written_to
 from .results import errors_of
-from .run_figures import seeds_of
+from .run_figures import incomplete_folders, seeds_of
 from .runs import Plan, RunFolder
 from .scheduling import run_all
 from .tables import (
@@ -225,6 +225,8 @@ def _finetune(arguments: argparse.Namespace) -> int:
         arguments.pooling,
     )
     check_name(table, arguments.checkpoint, arguments.runs_dir / preset.name)
+    if not (arguments.dry_run or arguments.slurm):
+        make_out(arguments.out / preset.name)
     status = _run_cells(chosen_cells([table], None), arguments, preset)
     if not (arguments.dry_run or arguments.slurm):
         status = _write([table], arguments, preset) or status
@@ -378,7 +380,14 @@ def _report(arguments: argparse.Namespace) -> int:
     names = arguments.tables or [
         name for name in table_names(configs) if (out / f"{name}.json").exists()
     ]
-    return _tell(rewrite_report(load_tables(configs, names, preset), preset, out), out)
+    if not names:
+        raise ReproduceError(
+            f"--out {out}: no reports in it; allowed: a folder that report has written"
+        )
+    tables = load_tables(configs, names, preset)
+    with written_to(out):
+        all_measured = rewrite_report(tables, preset, out)
+    return _tell(all_measured, out)
 
 
 def _write(
@@ -389,14 +398,13 @@ def _write(
 ) -> int:
     """Write the report; 1 if a finished run has no figure to report."""
     out = arguments.out / preset.name
-    all_measured = write_report(
-        tables,
-        Conditions(arguments.config_dir, working_folder(), preset),
-        arguments.runs_dir,
-        out,
-        arguments.command_line,
-        add,
-    )
+    conditions = Conditions(arguments.config_dir, working_folder(), preset)
+    with written_to(out):
+        all_measured = write_report(
+            tables, conditions, arguments.runs_dir, out, arguments.command_line, add
+        )
+    for line in incomplete_folders(tables, conditions, arguments.runs_dir):
+        print(line, file=sys.stderr)
     return _tell(all_measured, out)
 
 

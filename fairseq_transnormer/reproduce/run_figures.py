@@ -13,8 +13,8 @@ from .errors import ReproduceError
 from .jobs import Conditions, job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults
 from .run_records import RecordedRun
-from .runs import DESCRIPTION, RunFolder
-from .tables import Cell, plain
+from .runs import DESCRIPTION, STATUS, RunFolder
+from .tables import Cell, Table, plain
 
 SHOWN_MISSING = 4
 
@@ -91,6 +91,32 @@ def seeds_of(
         if seed not in found or not found[seed].is_finished:
             found[seed] = run
     return Runs(str(name), dict(sorted(found.items())))
+
+
+def incomplete_folders(
+    tables: list[Table], conditions: Conditions, runs_dir: Path
+) -> list[str]:
+    """A line for each run with checkpoints that is not reported, as a file is lost."""
+    names = {
+        Path(job_of(candidate).name(candidate, conditions)).parent: None
+        for table in tables
+        for cell in table.cells
+        if not cell.mean_of
+        for candidate in cell.candidates()
+    }
+    found = []
+    for name in names:
+        for path in sorted((runs_dir / name).glob("seed*")):
+            missing = [
+                each for each in (DESCRIPTION, STATUS) if not (path / each).exists()
+            ]
+            is_run = re.fullmatch(r"seed\d+", path.name) is not None
+            if is_run and missing and any(RunFolder(path).checkpoints.glob("*.pt")):
+                found.append(
+                    f"{path}: not reported from this folder: it has checkpoints, but "
+                    f"no {' and no '.join(missing)}"
+                )
+    return found
 
 
 def figures_of(metric: str, runs: Runs, row: str | None = None) -> Figures:

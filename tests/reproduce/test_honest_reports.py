@@ -1,19 +1,23 @@
 """What a report says of runs that are not alike, not finished, or not numbers."""
 
+import errno
 import json
 import math
+import os
 import shutil
 
 import pytest
 
 from fairseq_transnormer.launching.configurations import compose
+from fairseq_transnormer.reproduce import command_line, reporting
+from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.jobs import changed_model
 from fairseq_transnormer.reproduce.markdown import updates_of
 from fairseq_transnormer.reproduce.metrics import RunResults, read_metric
 from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.ranks import agreement
 from fairseq_transnormer.reproduce.runs import RunFolder
-from tests.messages import assert_names, lines_naming
+from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import CONFIGS
 
 from .known_report import Report
@@ -361,6 +365,43 @@ def test_updates_of_runs_that_hours_end(hours, said):
     assert updates_of({"runs": runs, "conditions": {"equal": equal}}) == said
 
 
+@pytest.mark.parametrize("options", [[], ["--from-results"], ["--add"]])
+def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path, capsys, options):
+    file = tmp_path / "file"
+    file.write_text("")
+    given = ["report", "table4", "--preset", "smoke", "--out", file, *options]
+    command_refuses(main, given, capsys, "--out", file / "smoke", alone=True)
+
+
+def test_a_place_without_reports_is_left_alone(tmp_path, capsys):
+    given = ["report", "--preset", "smoke", "--from-results", "--out", tmp_path]
+    command_refuses(main, given, capsys, "--out", tmp_path / "smoke", alone=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", [[], ["--from-results"]])
+def test_a_full_disk_is_one_line(report, monkeypatch, options):
+    report.add("blm_t1", 7.0)
+    report()
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(reporting, "write_text", full)
+    report(*options, code=2)
+    assert_names(report.output, "--out", "No space left")
+
+
+def test_fine_tuning_looks_at_the_place_of_its_report_first(monkeypatch, tmp_path):
+    """Trainings of days end in it."""
+    for name in ("checkpoint_table", "check_name", "chosen_cells"):
+        monkeypatch.setattr(command_line, name, lambda *given: None)
+    monkeypatch.setattr(command_line, "_run_cells", lambda *given: pytest.fail("ran"))
+    (tmp_path / "file").write_text("")
+    out = ["--out", str(tmp_path / "file")]
+    assert main(["finetune", "checkpoint.pt", "all", *out]) == 2
+
+
 @pytest.mark.parametrize(
     ("options", "names"),
     [(["--from-results"], ()), (["--add"], ("--add",))],
@@ -377,6 +418,19 @@ def test_figures_that_are_no_means_of_their_seeds(report, options, names):
     path.write_text(json.dumps(measured | {"table": "theirs"}))
     report(*options, code=2)
     assert_names(report.output, path, "mine", "theirs", *names)
+
+
+@pytest.mark.parametrize("lost", ["run.json", "status.json"])
+def test_a_run_that_lost_a_file_is_named(report, lost):
+    run = report.add("blm_t1", 7.0)
+    (run.path / lost).unlink()
+    measured, _ = report()
+    assert measured["rows"]["T1"]["ppl"]["measured"] is None
+    assert str(run.path) not in report.output  # it has nothing
+    run.checkpoints.mkdir(exist_ok=True)
+    (run.checkpoints / "checkpoint_last.pt").write_bytes(b"")
+    report()
+    assert len(lines_naming(report.output, run.path, lost)) == 1
 
 
 def test_a_training_whose_runner_was_killed_has_no_time(report):
