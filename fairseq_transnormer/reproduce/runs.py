@@ -408,14 +408,15 @@ class RunFolder:
                 path.rename(folder / path.name)
 
     def is_locked(self) -> bool:
-        """Whether a runner is at work in the folder."""
-        if not (self.path / LOCK).exists():
-            return False
+        """Whether a runner is at work in the folder, which is not written to."""
         try:
-            with self.lock():
-                return False
-        except ReproduceError:
+            with (self.path / LOCK).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
             return True
+        return False
 
     @contextmanager
     def lock(self) -> Iterator[None]:

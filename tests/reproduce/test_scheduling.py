@@ -228,6 +228,15 @@ def test_a_runner_that_was_killed_leaves_an_interrupted_run(tmp_path):
         assert folder.status()["state"] == "running"
 
 
+def test_who_asks_for_a_runner_writes_nothing(tmp_path):
+    """Runs may lie in a place that can only be read."""
+    folder = prepared(tmp_path, "run")
+    lock = folder.path / ".lock"
+    assert not folder.is_locked() and not lock.exists()
+    lock.write_text("x")
+    assert not folder.is_locked() and lock.read_text() == "x"
+
+
 def test_slots(monkeypatch):
     assert [slot.gpus for slot in make_slots([*"012"], 1, None)] == [
         ("0",),
