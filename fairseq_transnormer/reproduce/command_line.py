@@ -139,7 +139,7 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
         _conditions(arguments, preset, seed, gpus_per_run)
         for seed in dict.fromkeys(arguments.seeds)
     ]
-    _check_settings(cells, all_conditions[0])
+    _check_settings(cells, all_conditions[0], arguments)
     cells = with_needs(cells)
     launch = _launcher(arguments, slots)
     data = [job_of(cell).data(cell, all_conditions[0]) for cell in cells]
@@ -168,7 +168,9 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     return _exit_code(ended)
 
 
-def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
+def _check_settings(
+    cells: list[Cell], conditions: Conditions, arguments: argparse.Namespace
+) -> None:
     """Raise ReproduceError for --data and --set that no run takes, or that would take
     from the table what it compares."""
     swept = {
@@ -181,6 +183,11 @@ def _check_settings(cells: list[Cell], conditions: Conditions) -> None:
         for cell in with_needs(cells)
     ]
     tasks = sorted({task for task, _ in own} - {""})
+    for option in ("data", "set"):
+        keys = [key for key, _ in getattr(arguments, option)]
+        twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
+        if twice:
+            raise ReproduceError(f"--{option} {twice[0]}: given twice; allowed: once")
     for task in conditions.data or {}:
         _check_task(f"--data {task}=...", task, tasks)
     for given, value in (conditions.overrides or {}).items():

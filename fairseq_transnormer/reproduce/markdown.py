@@ -50,10 +50,10 @@ def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]
     for measured in tables:
-        # a table without an order to compare has its first column's figures
-        agreement = measured["agreement"] or {measured["columns"][0]: None}
-        for column, found in agreement.items():
-            cells = [row[column] for row in measured["rows"].values()]
+        # a table without an order to compare has a line for all of its columns
+        agreement = {(name,): each for name, each in measured["agreement"].items()}
+        for columns, found in (agreement or {(*measured["columns"],): None}).items():
+            cells = [row[c] for row in measured["rows"].values() for c in columns]
             there = sum(cell["measured"] is not None for cell in cells)
             correlations = (
                 [*correlations_of(found), str(len(found["disagreements"]))]
@@ -62,7 +62,8 @@ def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str
             )
             conditions = [updates_of(measured), _names_of_data(measured)]
             lines.append(
-                f"| [{measured['title']}]({measured['table']}.md) | {column} | "
+                f"| [{measured['title']}]({measured['table']}.md) "
+                f"| {', '.join(columns)} | "
                 f"{there} of {len(cells)} | {' | '.join(correlations + conditions)} |"
             )
     return "\n".join(lines) + "\n"
