@@ -53,7 +53,7 @@ def read_original(files: dict[str, Path], task: GlueTask, split: str) -> Labelle
     if files["train"].name == MSR_FILES["train"] and split != "test":
         return _msr(files, task, split)
     header = COLA_HEADER if task.name == "CoLA" and "test" not in split else None
-    malformed = Malformed.of_split(str(path), split)
+    malformed = Malformed.of_split(path.name, split)
     rows = _rows(path, malformed, header)
     return _examples(path, rows, malformed, task, split)
 

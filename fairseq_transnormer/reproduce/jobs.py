@@ -18,12 +18,10 @@ from .commands import filled
 from .corpora import Corpus, Text
 from .errors import ReproduceError
 from .presets import Preset
-from .registry import Registry
+from .registry import JOBS
 from .runs import Plan, RunFolder, Step, starting_checkpoint
 from .setting_checks import check_model, check_settings, check_updates
 from .tables import MODEL, Cell
-
-JOBS = Registry("job")
 
 # of the command that trains in a run's folder
 HYDRA_OPTIONS = (

@@ -12,10 +12,11 @@ class Registry:
 
     Args:
         kind: what the names stand for, for messages.
+        home: module that registers some of them, where its importers cannot import it.
     """
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    def __init__(self, kind: str, home: str | None = None) -> None:
+        self._kind, self._home = kind, home
         self._known: dict[str, Callable] = {}
 
     def register(self, name: str) -> Callable[[Callable], Callable]:
@@ -38,6 +39,8 @@ class Registry:
         Raises:
             ReproduceError: there is none.
         """
+        if self._home is not None:
+            importlib.import_module(self._home)
         if name in self._known:
             return self._known[name]
         module, colon, function = name.partition(":")
@@ -55,3 +58,7 @@ class Registry:
                 f"{self._kind} {name!r}: {shown(found)}; allowed: a function or a class"
             )
         return found
+
+
+# tables look jobs up, and jobs import tables
+JOBS = Registry("job", home=f"{__package__}.jobs")

@@ -25,6 +25,7 @@ from .commands import FIGURE, check_after, check_command
 from .errors import ReproduceError
 from .metrics import METRICS
 from .presets import SWEEP, Preset
+from .registry import JOBS
 from .runs import TRAININGS
 from .yaml_files import (
     OVERRIDES,
@@ -339,8 +340,6 @@ def load_table(configs: Path, name: str) -> Table:
 
 def _check_job_and_metric(path: Path, cell: Cell) -> None:
     """Raise ReproduceError unless report, after all trainings, can read the cell's."""
-    from .jobs import JOBS  # it imports this module
-
     if cell.mean_of:
         return
     try:

@@ -32,8 +32,8 @@ MODELS = (
     Mutant(
         "models/pooling-in-half-precision",
         "fairseq_transnormer/modules/encoder_classifier.py",
-        "kept = features.float().masked_fill",
-        "kept = features.masked_fill",
+        "dtype=accumulation_dtype(features.dtype)",
+        "dtype=features.dtype",
         "tests/models/test_pooling.py",
     ),
     Mutant(

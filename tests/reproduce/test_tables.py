@@ -11,9 +11,10 @@ import pytest
 from fairseq_transnormer.launching.configurations import ConfigurationError, get
 from fairseq_transnormer.reproduce import corpora
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.jobs import JOBS, Conditions, job_of
+from fairseq_transnormer.reproduce.jobs import Conditions, job_of
 from fairseq_transnormer.reproduce.metrics import METRICS
 from fairseq_transnormer.reproduce.presets import load_preset
+from fairseq_transnormer.reproduce.registry import JOBS
 from fairseq_transnormer.reproduce.tables import (
     chosen_cells,
     load_table,

@@ -113,8 +113,9 @@ def test_stdin(run, monkeypatch):
     assert status == 0
     assert [(row.get("line"), row["tokens"]) for row in rows(out)] == [
         (1, 3),
+        (2, 1),
         (3, 3),
-        (None, 6),
+        (None, 7),
     ]
 
 
