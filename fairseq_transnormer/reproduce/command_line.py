@@ -362,6 +362,8 @@ def _status(arguments: argparse.Namespace) -> int:
                     f"validation {name} {number(figure) or '-'}"
                     + (f"; not reported: {other}" if other else "")
                 )
+        for line in incomplete_folders([table], conditions, arguments.runs_dir):
+            print(f"    {line}")
     return 0
 
 

@@ -207,6 +207,17 @@ def test_no_file_of_a_run(commands, command, name, text):
     commands.refused(command, commands.run / name)
 
 
+@pytest.mark.parametrize("lost", ["run.json", "status.json"])
+def test_status_names_a_run_that_lost_a_file(commands, capsys, lost):
+    (commands.run / lost).unlink()
+    checkpoints = commands.run / "checkpoints"
+    checkpoints.mkdir(exist_ok=True)
+    (checkpoints / "checkpoint_last.pt").write_bytes(b"")
+    given = ["status", str(commands.table), "--preset", str(commands.preset)]
+    assert main([*given, "--runs-dir", str(commands.folder / "runs")]) == 0
+    assert_names(capsys.readouterr().out, commands.run, lost)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "parts"),
     [
