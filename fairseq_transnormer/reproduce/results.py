@@ -16,6 +16,8 @@ from .run_records import Record, RecordedRun, record_of, without_common
 from .tables import Cell, Table
 
 RecordedRuns = Mapping[str, dict[int, RecordedRun]]
+# the runs of a sweep's values by name; of a cell without a sweep there is one
+Candidates = dict[str, tuple[Cell, Runs]]
 MOST_CURVES = 20  # that can be told apart in one picture
 
 
@@ -39,35 +41,9 @@ def measure(
     Raises:
         ReproduceError: other tables' reports have different runs of one name and seed.
     """
-    runs: dict[str, Runs] = {}
-    of_cells: list[tuple[Cell, dict[str, tuple[Cell, Runs]]]] = []
-    for cell in table.cells:
-        if cell.mean_of:
-            continue
-        candidates = {}
-        for candidate in cell.candidates():
-            found = seeds_of(candidate, conditions, runs_dir, recorded)
-            found = runs.setdefault(found.name, found)
-            candidates[found.name] = (candidate, found)
-        of_cells.append((cell, candidates))
+    runs, candidates = _runs_of(table, conditions, runs_dir, recorded)
     _take_from_other_tables(runs, beside)
-    cells = {}
-    for cell, candidates in of_cells:
-        chosen = best_of([found for _, found in candidates.values()])
-        figures = _cell(cell, chosen)
-        if cell.sweep:
-            figures |= _sweep(cell, candidates, figures["not_complete"])
-        cells[cell.row, cell.column] = figures
-    for cell in table.cells:
-        if cell.mean_of:
-            usual = conditions.preset.columns.get(table.name, cell.mean_of)
-            of = [column for column in cell.mean_of if column in usual]
-            if len(of) < len(cell.mean_of):
-                # the paper's figure is the mean of all
-                cell = replace(cell, paper=None)
-            cells[cell.row, cell.column] = _mean(
-                cell, {column: cells[cell.row, column] for column in of}
-            )
+    cells = _cells(table, candidates, conditions)
     records = {
         name: {
             seed: _record(results, table.curve) for seed, results in each.seeds.items()
@@ -104,6 +80,49 @@ def measure(
             for name, run in _runs_by_curve(table, cells, records).items()
         },
     }
+
+
+def _runs_of(
+    table: Table, conditions: Conditions, runs_dir: Path, recorded: RecordedRuns
+) -> tuple[dict[str, Runs], list[tuple[Cell, Candidates]]]:
+    """The runs by name; of each cell but means, those of its sweep's values. Cells that
+    share a run share the object."""
+    runs: dict[str, Runs] = {}
+    of_cells = []
+    for cell in table.cells:
+        if cell.mean_of:
+            continue
+        candidates = {}
+        for candidate in cell.candidates():
+            found = seeds_of(candidate, conditions, runs_dir, recorded)
+            found = runs.setdefault(found.name, found)
+            candidates[found.name] = (candidate, found)
+        of_cells.append((cell, candidates))
+    return runs, of_cells
+
+
+def _cells(
+    table: Table, of_cells: list[tuple[Cell, Candidates]], conditions: Conditions
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """The figures by row and column."""
+    cells = {}
+    for cell, candidates in of_cells:
+        figures = _cell(cell, best_of([found for _, found in candidates.values()]))
+        if cell.sweep:
+            figures |= _sweep(cell, candidates, figures["not_complete"])
+        cells[cell.row, cell.column] = figures
+    for cell in table.cells:
+        if not cell.mean_of:
+            continue
+        usual = conditions.preset.columns.get(table.name, cell.mean_of)
+        of = [column for column in cell.mean_of if column in usual]
+        if len(of) < len(cell.mean_of):
+            # the paper's figure is the mean of all
+            cell = replace(cell, paper=None)
+        cells[cell.row, cell.column] = _mean(
+            cell, {column: cells[cell.row, column] for column in of}
+        )
+    return cells
 
 
 def _take_from_other_tables(
@@ -182,9 +201,7 @@ def _cell(cell: Cell, runs: Runs) -> dict[str, Any]:
     }
 
 
-def _sweep(
-    cell: Cell, candidates: dict[str, tuple[Cell, Runs]], without: str | None
-) -> dict[str, Any]:
+def _sweep(cell: Cell, candidates: Candidates, without: str | None) -> dict[str, Any]:
     """All values of a cell's sweep, and which of them were not there to choose from."""
     values = [
         {
