@@ -50,7 +50,8 @@ def evaluate(
     truth = [np.asarray(dataset[i]["target"]).item() for i in range(len(dataset))]
     if data.is_regression:
         scores = [each.score for each in predictions]
-        truth = [value * data.target_scale for value in truth]
+        # 2.632, and not 2.6319999999999997
+        truth = [round(value * data.target_scale, 6) for value in truth]
         shown = list(zip(truth, scores, strict=True))
         found = metrics.of_scores(np.array(scores), np.array(truth))
     else:

@@ -18,6 +18,7 @@ from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.classification import ClassificationError, TextClassifier
 from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
+from fairseq_transnormer.classification.evaluation import evaluate
 from fairseq_transnormer.classification.submission import FILES
 from fairseq_transnormer.data.labelled_texts import SentenceData
 from tests.binary_data import dictionary_of
@@ -141,6 +142,11 @@ def test_regression_is_on_the_scale_of_its_labels(tmp_path):
     assert found.label is None and found.score == pytest.approx(5 * output.item())
     with refuses(ClassificationError, "text 1", "1 parts", "STS-B", 2):
         classifier.classify(["w1"])
+    (data / "label/valid.label").write_text("0.5264\n" * 21)
+    table = tmp_path / "predictions.tsv"
+    evaluate(classifier, "valid", table)
+    rows = [line.split("\t") for line in table.read_text().splitlines()[1:]]
+    assert {label for _, label, _ in rows} == {"2.632"}
 
 
 def test_command_line(single, capsys, monkeypatch):
