@@ -17,20 +17,34 @@ OVERRIDES = mapping_of(ANY)
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """Refuses a key that is there twice, of which YAML's own takes the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        """The mapping; of what ``<<`` merges into it keys may be there again."""
-        lines: dict[tuple[str, str], int] = {}
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                continue  # no key of a dict; what follows says so
-            key, line = (key_node.tag, key_node.value), key_node.start_mark.line + 1
-            if key in lines:
-                raise ValueError(
-                    f"lines {lines[key]} and {line}: key {shown(key[1])} twice; "
-                    "allowed: each key once in a mapping"
-                )
-            lines[key] = line
-        return super().construct_mapping(node, deep)
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._seen: set[int] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put what ``<<`` merges among the keys, where they may be there again.
+
+        Called of a mapping before it is made, and before it is merged into another,
+        which may be sooner.
+        """
+        if id(node) not in self._seen:
+            self._seen.add(id(node))
+            _check_keys(node)
+        super().flatten_mapping(node)
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            continue  # no key of a dict; what follows says so
+        key, line = (key_node.tag, key_node.value), key_node.start_mark.line + 1
+        if key in lines:
+            raise ValueError(
+                f"lines {lines[key]} and {line}: key {shown(key[1])} twice; "
+                "allowed: each key once in a mapping"
+            )
+        lines[key] = line
 
 
 def read_yaml_mapping(path: Path) -> dict[str, Any]:

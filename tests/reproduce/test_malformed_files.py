@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.yaml_files import read_yaml_mapping
-from tests.messages import assert_names
+from tests.messages import assert_names, refuses
 from tests.paths import CONFIGS, ROOT
 
 from .stand_in import finished_run
@@ -84,10 +85,22 @@ def test_a_key_that_is_there_twice(commands, more, parts):
     commands.refused("status", commands.preset, "description")
 
 
-def test_what_is_merged_into_a_mapping_may_be_there_again(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one: &one {a: 1, b: 2}\ntwo: {<<: *one, b: 3}\n",
+        # a mapping is merged before it is made itself
+        "in: {one: &one {<<: {a: 1, b: 2}, b: 3}}\ntwo: {<<: *one}\n",
+        "in: [&one {<<: {a: 1, b: 2}, b: 3}]\ntwo: {<<: *one}\nthree: {<<: *one}",
+    ],
+)
+def test_what_is_merged_into_a_mapping_may_be_there_again(tmp_path, text):
     path = tmp_path / "some.yaml"
-    path.write_text("one: &one {a: 1, b: 2}\ntwo: {<<: *one, b: 3}\n")
+    path.write_text(text)
     assert read_yaml_mapping(path)["two"] == {"a": 1, "b": 3}
+    path.write_text(text + "\nlast: {<<: {a: 1}, b: 1, b: 2}")
+    with refuses(ReproduceError, path, "'b'", "twice"):
+        read_yaml_mapping(path)
 
 
 @pytest.mark.parametrize(
