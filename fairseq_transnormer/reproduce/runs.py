@@ -11,6 +11,7 @@ earlier-N/           what an attempt with other settings left before any checkpo
 import fcntl
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -44,6 +45,8 @@ CONFIGURATION = "configuration.yaml"
 DESCRIPTION = "run.json"
 STATUS = "status.json"
 LOCK = ".lock"
+# who asks for a runner holds the lock for an instant
+ASKING_SECONDS = 0.3
 STATES = ("new", "submitted", "running", "interrupted", "failed", "finished")
 SHOWN_DIFFERENCES = 4
 EARLIER = "earlier-"
@@ -422,12 +425,17 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Hold the folder; raises ReproduceError if another runner does."""
         with (self.path / LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ReproduceError(
-                    f"{self.path}: another runner is at work in it"
-                ) from None
+            asked_until = time.monotonic() + ASKING_SECONDS
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > asked_until:
+                        raise ReproduceError(
+                            f"{self.path}: another runner is at work in it"
+                        ) from None
+                time.sleep(0.01)
             yield
 
     def _all_steps(self, plan: Plan) -> list[Step]:

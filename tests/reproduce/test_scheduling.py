@@ -1,6 +1,7 @@
 """Runs at once, one behind the other, failing, interrupted and gone on with."""
 
 import errno
+import fcntl
 import os
 import signal
 import sys
@@ -235,6 +236,20 @@ def test_who_asks_for_a_runner_writes_nothing(tmp_path):
     assert not folder.is_locked() and not lock.exists()
     lock.write_text("x")
     assert not folder.is_locked() and lock.read_text() == "x"
+
+
+def test_who_asks_for_a_runner_keeps_none_out(tmp_path):
+    """As a Slurm job that starts while its submitter looks at the folder."""
+    folder = prepared(tmp_path, "run")
+    with folder.lock():
+        pass
+    with (folder.path / ".lock").open("rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        threading.Timer(0.05, fcntl.flock, (asking, fcntl.LOCK_UN)).start()
+        with folder.lock():
+            assert folder.is_locked()
+    with folder.lock(), refuses(ReproduceError, folder.path), folder.lock():
+        pass
 
 
 def test_slots(monkeypatch):
