@@ -73,6 +73,7 @@ class FineTune:
     """Fine-tuning of the model that the runner pre-trains."""
 
     most_devices = None
+    fixed = FIXED
 
     def name(self, cell: Cell, conditions: Conditions) -> str:
         """The configuration, the problem, what is overridden, and the seed."""
@@ -163,7 +164,7 @@ class FineTune:
     def _model(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
         """The configuration of the pre-trained model."""
         (needed,) = FineTune.needs(self, cell)
-        task = compose(conditions.configs, cell.config, {})["task"]["_name"]
+        task = self._pretraining_task(cell, conditions)
         further = {
             key: value
             for key, value in conditions.overrides_of(task).items()
@@ -173,6 +174,30 @@ class FineTune:
         configuration = compose(conditions.configs, cell.config, overrides)
         conditions.preset.scale(configuration["model"], task, further)
         return configuration["model"]
+
+    def _pretraining_task(self, cell: Cell, conditions: Conditions) -> str:
+        return compose(conditions.configs, cell.config, {})["task"]["_name"]
+
+    def _of_pretraining(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
+        """Settings of the model that reach the pre-training, too."""
+        task = self._pretraining_task(cell, conditions)
+        return cell.overrides | conditions.overrides_of(task)
+
+    def _check_model_settings(
+        self, own: dict[str, Any], cell: Cell, conditions: Conditions
+    ) -> None:
+        """Raise ReproduceError for one that the pre-trained model does not have."""
+        there = self._of_pretraining(cell, conditions)
+        for key, value in own.items():
+            group, _, name = key.partition(".")
+            if group != MODEL or name in FREE_FIELDS:
+                continue
+            if key not in there or there[key] != value:
+                allowed = ", ".join(sorted(FREE_FIELDS))
+                raise ReproduceError(
+                    f"{key}={value}: the model is the pre-trained one; allowed in a "
+                    f"fine-tuning, as model.NAME: {allowed}"
+                )
 
     def _configuration(
         self,
@@ -189,14 +214,14 @@ class FineTune:
             if key.startswith("common.")
         }
         own = cell.overrides | conditions.overrides_of(TASK)
+        self._check_model_settings(own, cell, conditions)
         # the model's are for _model, but for those that a fine-tuning may choose
         given = {
             key: value
             for key, value in {**common, **of_task.overrides, **own}.items()
             if key != MODEL and not key.startswith("model.")
         }
-        known = {key: value for key, value in given.items() if key != CHECKPOINT}
-        check_settings(conditions.configs, PRIMARY, known, FIXED)
+        check_settings(conditions.configs, PRIMARY, given, self.fixed)
         composed = compose(conditions.configs, PRIMARY, given)
         devices = max(1, conditions.gpus)
         batch, update_freq = of_task.batches(devices, composed["dataset"]["batch_size"])
@@ -207,8 +232,9 @@ class FineTune:
             update_freq,
             composed["optimization"]["max_epoch"],
         )
-        limit = composed["optimization"]["max_update"]
-        updates = min(updates, limit) if limit else updates
+        # 0 of either is no limit
+        limits = (updates, composed["optimization"]["max_update"])
+        updates = min(filter(None, limits), default=0)
         check_updates(updates)
         configuration = compose(
             conditions.configs,
@@ -253,6 +279,8 @@ class FineTuneFromScratch(FineTune):
 class FineTuneCheckpoint(FineTune):
     """Fine-tuning of a checkpoint that the overrides name."""
 
+    fixed = tuple(key for key in FIXED if key != CHECKPOINT)
+
     def needs(self, cell: Cell) -> list[Cell]:
         return []
 
@@ -275,6 +303,9 @@ class FineTuneCheckpoint(FineTune):
 
     def _start(self, cell, conditions, name):
         return str(Path(cell.overrides[CHECKPOINT]).resolve()), ()
+
+    def _of_pretraining(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
+        return {}
 
     def _model(self, cell: Cell, conditions: Conditions) -> dict[str, Any]:
         return PretrainedCheckpoint.read(cell.overrides[CHECKPOINT]).model

@@ -124,6 +124,8 @@ def check_refusals(place, given, start, capsys):
         data = write_problem(place / f"other{number}", **changes)
         more = ["--data", f"sentence_prediction={data}"]
         refused([*given, *more], data, "allowed", start, *parts)
+    refused([*given, "--set", "model.block_size=16"], "model.block_size=16", "pooling")
+    assert main([*given, "--set", "model.dropout=0.2"]) == 0
     refused([*given[:2], "mrcp", *given[3:]], "'mrcp'", "cola", "mrpc", "own")
     truncated = place / "truncated.pt"
     truncated.write_bytes(start.read_bytes()[:5000])
@@ -258,7 +260,13 @@ def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
     tuning = FineTune().plan(cell, conditions).configuration["optimization"]
     assert pretraining["lr"] == [0.5] and pretraining["max_epoch"] == 0
     assert tuning["lr"] == [0.00003] and tuning["max_update"] == 12
+    # as many as it takes
+    overrides |= {"sentence_prediction:optimization.max_epoch": 0}
+    overrides |= {"sentence_prediction:optimization.max_update": 40}
+    tuning = FineTune().plan(cell, conditions).configuration["optimization"]
+    assert tuning["max_update"] == 40
 
+    tuned, start = "sentence_prediction:", "checkpoint.finetune_from_model"
     rate = "optimization.lr"
     for option, value, *parts in (
         ("--sweep", f"{rate}=0.5", f"--sweep {rate}=0.5", "3e-05", 0.0001),
@@ -267,6 +275,10 @@ def test_settings_of_one_task_and_values_of_a_sweep(place, capsys):
         ("--set", f"mlm:{rate}=[0.5]", f"mlm:{rate}", "masked_lm"),
         ("--set", "language_modeling:a=1", "language_modeling:a", "masked_lm"),
         ("--data", "maskedlm=/data", "--data maskedlm", "masked_lm"),
+        # it begins with the pre-trained model
+        ("--set", f"{tuned}{start}=/x.pt", start, "pre-training"),
+        ("--set", f"{tuned}model.block_size=16", "model.block_size=16", "pooling"),
+        ("--set", f"{tuned}model.nope=16", "model.nope=16", "pooling"),
     ):
         more = [*arguments, option, value]
         command_refuses(main, more, capsys, *parts, alone=True)
