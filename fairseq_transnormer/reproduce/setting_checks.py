@@ -28,6 +28,8 @@ DECIDED_BY = {
     "checkpoint.save_dir": "--runs-dir",
     "common.cpu": "--gpus",
     "common.seed": "--seeds",
+    "common.user_dir": "the package that runs it",
+    "dataset.valid_subset": "reports, whose figures are of valid and test",
     "distributed_training.distributed_world_size": "--gpus-per-run",
     "model._name": "a row's configuration",
     "task._name": "a row's configuration",
@@ -66,9 +68,8 @@ def check_settings(
         group, _, name = key.partition(".")
         known = base.get(group)
         if not isinstance(known, dict):
-            raise ReproduceError(
-                f"{key}: no group {group!r}; allowed: {', '.join(base)}"
-            )
+            groups = ", ".join(each for each in base if isinstance(base[each], dict))
+            raise ReproduceError(f"{key}: no group {group!r}; allowed: {groups}")
         # those of models are looked at as the model is built
         if group != "model" and name not in known:
             near = get_close_matches(name, known, n=3) or sorted(known)

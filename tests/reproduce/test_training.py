@@ -137,12 +137,17 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
         ([*known, "--set", "task.data=/a"], "task.data", "--data TASK=DIR"),
         ([*known, "--set", "common.seed=5"], "common.seed", "--seeds"),
         ([*known, "--set", "checkpoint.save_dir=/a"], "save_dir", "--runs-dir"),
-        ([*known, "--set", "dataset.valid_subset=test"], "dataset.valid_subset"),
+        (
+            [*known, "--set", "dataset.valid_subset=test"],
+            "dataset.valid_subset",
+            "reports",
+        ),
         ([*known, "--set", "model._name=transnormer_t1"], "model._name", "row"),
         ([*known, "--set", "task._name=language_modeling"], "task._name", "row"),
         # what no run takes
         ([*known, "--set", "optimization.max_updates=4"], "optimization.max_update"),
         ([*known, "--set", "optimisation.lr=[1]"], "'optimisation'", "optimization"),
+        ([*known, "--set", "bpe.x=1"], "'bpe'", "allowed: common"),
         ([*known, "--set", "optimization={}"], "optimization", "GROUP.NAME"),
         ([*known, "--set", "hydra.run.dir=/a"], "'hydra'"),
         ([*known, "--set", "optimization.lr=0.5"], "optimization.lr=0.5", "list"),
