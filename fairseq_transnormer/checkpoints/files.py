@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,25 +75,25 @@ def repair_last_checkpoint(save_dir: Path) -> Path | None:
         return last
     if is_whole(last):
         return None
-    whole, damaged = _newest_whole(save_dir)
+    whole, damaged = newest_whole(save_dir)
     if whole is None:
         raise ValueError(
             f"{last} is damaged and {save_dir} has no complete checkpoint; "
             "remove it to start anew"
         )
     copy_whole(whole, repaired)
-    for path in (*damaged, last):
-        os.replace(path, path.with_name(f"{path.name}.damaged"))
+    put_aside([*damaged, last])
     os.replace(repaired, last)
     return whole
 
 
-def newest_checkpoint(save_dir: Path) -> Path | None:
-    """The whole one of the most updates, of a run without a ``checkpoint_last.pt``."""
-    return _newest_whole(save_dir)[0]
+def put_aside(damaged: Iterable[Path]) -> None:
+    """Keep damaged checkpoints under other names, which fairseq does not count."""
+    for path in damaged:
+        os.replace(path, path.with_name(f"{path.name}.damaged"))
 
 
-def _newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
+def newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
     """The whole checkpoint of the most updates, and the damaged ones found on the way.
 
     Of several copies of one update the latest file is taken.

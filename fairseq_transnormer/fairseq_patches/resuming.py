@@ -18,8 +18,9 @@ from ..checkpoints.files import (
     LAST,
     fingerprint,
     is_whole,
-    newest_checkpoint,
+    newest_whole,
     number_of_updates,
+    put_aside,
     remove_parts,
     repair_last_checkpoint,
 )
@@ -136,8 +137,8 @@ def choose_start(cfg, trainer) -> Start:
                 "newest checkpoint that is whole",
                 *(last, LAST, used),
             )
-    if not (last.exists() or is_shard):
-        _replace_missing(last, request)
+    if not is_shard and (cfg.no_last_checkpoints or not last.exists()):
+        _make_up_for(last, request)
     if not last.exists():
         return Start(request)
     # again: another run may have written it until the lock was ours; the sums of what
@@ -146,23 +147,27 @@ def choose_start(cfg, trainer) -> Start:
     return _resume(cfg, trainer, last, state, request)
 
 
-def _replace_missing(last: Path, request: dict) -> None:
+def _make_up_for(last: Path, request: dict) -> None:
     """Put this run's newest checkpoint in the place of a last one that is not there.
 
     It may have been removed, the disk may have been full before the first was written,
-    or the run has --no-last-checkpoints: fairseq would begin anew, over the others.
+    or the run has --no-last-checkpoints, which leaves what took its place as it is:
+    fairseq would begin anew, over the others.
     """
-    newest = newest_checkpoint(last.parent)
+    newest, damaged = newest_whole(last.parent)
     if newest is None:
         return
-    state = read_checkpoint(newest, mmap=True)
+    state, there = read_checkpoint(newest, mmap=True), _read(last)
     if state.get("last_optimizer_state") is None:  # kept for its weights alone
+        return
+    if there is not None and number_of_updates(there) >= number_of_updates(state):
         return
     if _is_same(request, _started_from(state, last)):
         copy_whole(newest, last)
+        put_aside(damaged)
         logger.warning(
-            "%s is missing; resuming from %s, the newest checkpoint that is whole. A "
-            "new run needs another --save-dir",
+            "%s is missing, or older; resuming from %s, the newest checkpoint that is "
+            "whole. A new run needs another --save-dir",
             *(last, newest),
         )
 

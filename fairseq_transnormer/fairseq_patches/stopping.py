@@ -311,7 +311,7 @@ def _die_without_checkpoints(cfg, number: int) -> None:
     for setting in ("no_save", "no_last_checkpoints", "no_save_optimizer_state"):
         if getattr(cfg, setting):
             name = signal.Signals(number).name
-            logger.info("%s: %s=true, so that nothing can be resumed", name, setting)
+            logger.info("%s: %s=true: it ends without a checkpoint", name, setting)
             _die(number)
 
 

@@ -233,12 +233,32 @@ def test_the_newest_takes_the_place_of_a_last_one_that_is_missing(
     fresh = start(**request)
     save(folder / "checkpoint_1_6.pt", 6, fresh.started_from)
     save(folder / "checkpoint_best.pt", 4, fresh.started_from)
-    newest = folder / "checkpoint_1_9.pt"
+    newest, damaged = folder / "checkpoint_1_9.pt", folder / "checkpoint_1_12.pt"
     save(newest, 9, fresh.started_from)
+    damaged.write_bytes(newest.read_bytes()[:-100])
     assert start(**request).updates == 9
+    # fairseq would count it among the newest
+    assert not damaged.exists() and damaged.with_suffix(".pt.damaged").exists()
     assert_names(caplog.text, folder / "checkpoint_last.pt", newest)
     assert (folder / "checkpoint_last.pt").read_bytes() == newest.read_bytes()
     assert start(max_update=9, **request).finished
+
+
+def test_a_run_without_last_checkpoints_resumes_from_its_newest_each_time(
+    start, folder
+):
+    """The one that took the last one's place is not written again."""
+    never = {"no_last_checkpoints": True}
+    save(folder / "checkpoint_1_6.pt", 6, start(**never).started_from)
+    assert start(**never).updates == 6
+    save(folder / "checkpoint_1_9.pt", 9, start(**never).started_from)
+    assert start(**never).updates == 9
+    assert start(max_update=9, **never).finished
+    # what is older, or of another start, does not
+    save(folder / "checkpoint_last.pt", 12, start(**never).started_from)
+    assert start(**never).updates == 12
+    save(folder / "checkpoint_1_15.pt", 15, start(**never).started_from)
+    assert start().updates == 12
 
 
 def test_no_other_runs_checkpoint_takes_the_place_of_the_last_one(start, folder):
