@@ -297,7 +297,8 @@ def _conditions(measured: dict[str, Any]) -> str:
             "* test perplexity: fairseq's own validation on the test split, with the "
             "training's tokens a sample, at the update of the best validation"
         )
-    if steps := conditions["equal"].get("dataset.max_valid_steps"):
+    steps = conditions["equal"].get("dataset.max_valid_steps")
+    if steps is not None:  # fairseq ends after the batch of that number, from 0
         lines.append(
             f"* validated on {steps + 1} batches of a split at most, which each seed "
             "draws: rows of one seed have the same ones, seeds others"

@@ -365,6 +365,17 @@ def test_updates_of_runs_that_hours_end(hours, said):
     assert updates_of({"runs": runs, "conditions": {"equal": equal}}) == said
 
 
+@pytest.mark.parametrize(("steps", "batches"), [(0, 1), (25, 26), (None, None)])
+def test_a_page_says_on_which_part_of_a_split_figures_are(report, steps, batches):
+    """fairseq ends after the batch of that number, counted from 0."""
+    for name in ("blm_t1", "blm_t2"):
+        report.add(name, 7.0, dataset={"max_valid_steps": steps})
+    _, page = report()
+    found = lines_naming(page, "validated on")
+    assert found == lines_naming(page, f"{batches} batches")
+    assert len(found) == (steps is not None)
+
+
 @pytest.mark.parametrize("options", [[], ["--from-results"], ["--add"]])
 def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path, capsys, options):
     file = tmp_path / "file"
