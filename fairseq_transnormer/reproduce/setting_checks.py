@@ -63,7 +63,9 @@ def check_settings(
             )
     # a group's name chooses the settings that it has
     chosen = {k: v for k, v in given.items() if "." not in k or k.endswith("._name")}
-    base = compose(configs, primary, chosen)
+    base = compose(configs, primary, chosen)  # registers the plugin's names, too
+    for key, value in chosen.items():
+        _check_name(key, value)
     for key in given.keys() - chosen.keys():
         group, _, name = key.partition(".")
         known = base.get(group)
@@ -75,6 +77,19 @@ def check_settings(
             near = get_close_matches(name, known, n=3) or sorted(known)
             allowed = ", ".join(f"{group}.{each}" for each in near)
             raise ReproduceError(f"{key}: no such setting; allowed, as: {allowed}")
+
+
+def _check_name(key: str, value: Any) -> None:
+    """Raise ReproduceError for an optimizer, criterion, ... that is not registered."""
+    from fairseq.registry import REGISTRIES
+
+    group, _, name = key.partition(".")
+    if name != "_name" or group not in REGISTRIES:
+        return
+    known = REGISTRIES[group]["registry"]
+    if str(value) not in known:
+        near = get_close_matches(str(value), known, n=3) or sorted(known)
+        raise ReproduceError(f"{key}={value}; allowed, as: {', '.join(near)}")
 
 
 def check_updates(updates: Any) -> None:

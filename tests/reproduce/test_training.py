@@ -147,6 +147,8 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
         # what no run takes
         ([*known, "--set", "optimization.max_updates=4"], "optimization.max_update"),
         ([*known, "--set", "optimisation.lr=[1]"], "'optimisation'", "optimization"),
+        ([*known, "--set", "optimizer._name=adan"], "optimizer._name=adan", "adam"),
+        ([*known, "--set", "criterion._name=x"], "criterion._name=x", "masked_lm"),
         ([*known, "--set", "bpe.x=1"], "'bpe'", "allowed: common"),
         ([*known, "--set", "optimization={}"], "optimization", "GROUP.NAME"),
         ([*known, "--set", "hydra.run.dir=/a"], "'hydra'"),
