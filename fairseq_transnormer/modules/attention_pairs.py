@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..ops import PairState
+from ..ops.attention_inputs import check_state_kind
 from .attention import Attention
 from .diag_attention import DiagAttention
 from .norm_attention import NormAttention
@@ -50,6 +51,7 @@ class DiagThenNorm(AttentionPair):
         return_state: bool = False,
     ) -> Tensor | tuple[Tensor, PairState]:
         """As ``Attention.forward``; the state is that of both."""
+        check_state_kind(state, PairState)
         one, other = (None, None) if state is None else state
         if not return_state:
             x = self.first(x, key_padding_mask, one)
@@ -82,6 +84,7 @@ class DiagBesideNorm(AttentionPair):
         return_state: bool = False,
     ) -> Tensor | tuple[Tensor, PairState]:
         """As ``Attention.forward``; the state is that of both."""
+        check_state_kind(state, PairState)
         one, other = (None, None) if state is None else state
         if not return_state:
             y = self.first(x, key_padding_mask, one)

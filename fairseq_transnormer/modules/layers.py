@@ -287,6 +287,13 @@ class LayerStack(nn.Module):
             raise ValueError(
                 f"states of {len(states)} layers; allowed: {len(self.layers)}"
             )
+        for state in states:
+            # each attention checks that the state is one of its own
+            if not isinstance(state, tuple) or not hasattr(state, "length"):
+                raise ValueError(
+                    f"states hold {type(state).__name__}; allowed: what an earlier "
+                    "call returned"
+                )
         rows = {len(state.length) for state in states}
         if rows - {batch}:
             raise ValueError(

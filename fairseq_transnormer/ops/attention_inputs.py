@@ -38,6 +38,9 @@ DERIVATIVES_FROM_OUTPUT: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": torch.ones_like,
 }
 
+# float8 is a floating-point dtype too, but one of storage
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
 
 def check_attention_inputs(
     query: Tensor,
@@ -61,10 +64,16 @@ def check_attention_inputs(
                 f"{name} has shape {tuple(tensor.shape)}; "
                 "allowed: (batch, length, heads, head width)"
             )
-        if tensor.dtype != query.dtype or not tensor.is_floating_point():
+        if tensor.dtype != query.dtype or tensor.dtype not in DTYPES:
             raise ValueError(
                 f"{name} has dtype {tensor.dtype} beside query {query.dtype}; "
-                "allowed: one floating-point dtype for all three"
+                "allowed: one floating-point dtype for all three, float64, float32, "
+                "bfloat16 or float16"
+            )
+        if 0 in tensor.shape[2:]:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; allowed: 1 or more heads, of "
+                "width 1 or more"
             )
     if query.shape[1] == 0 or key.shape[1] == 0:
         raise ValueError("query or key has length 0; allowed: 1 or more")
@@ -110,6 +119,15 @@ def check_use_of_states(causal: bool, state: object, return_state: bool) -> None
     if not causal and (state is not None or return_state):
         raise ValueError(
             "causal=False with a state; allowed: states with causal=True only"
+        )
+
+
+def check_state_kind(state: object, kind: type) -> None:
+    """Raise ValueError where another attention, or none, made a state."""
+    if state is not None and not isinstance(state, kind):
+        raise ValueError(
+            f"state of {type(state).__name__}; allowed here: {kind.__name__}, as the "
+            "same attention returned it"
         )
 
 

@@ -22,6 +22,7 @@ from . import reference, torch_block_attention
 from .attention_inputs import (
     check_attention_inputs,
     check_dropout,
+    check_state_kind,
     check_state_tensor,
     check_use_of_states,
 )
@@ -173,6 +174,7 @@ def block_attention(
         )
     check_dropout(dropout_p)
     check_use_of_states(causal, initial_state, return_state)
+    check_state_kind(initial_state, BlockAttentionState)
     if initial_state is not None and initial_state.key.shape[1] != block_size:
         raise ValueError(
             f"initial_state holds blocks of {initial_state.key.shape[1]}; "

@@ -17,6 +17,7 @@ from . import reference, torch_linear_attention
 from .attention_inputs import (
     check_attention_inputs,
     check_feature_map,
+    check_state_kind,
     check_state_tensor,
     check_use_of_states,
     real_lengths,
@@ -198,6 +199,7 @@ def linear_attention(
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     check_feature_map(feature_map)
     check_use_of_states(causal, initial_state, return_state)
+    check_state_kind(initial_state, LinearAttentionState)
     if initial_state is not None and normalize and initial_state.key_sum is None:
         raise ValueError(
             "initial_state.key_sum=None with normalize=True; allowed: a state that a "

@@ -15,6 +15,7 @@ from torch import Tensor
 from .attention_inputs import (
     check_attention_inputs,
     check_dropout,
+    check_state_kind,
     check_state_tensor,
     check_use_of_states,
     real_lengths,
@@ -102,6 +103,7 @@ def softmax_attention(
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     check_dropout(dropout_p)
     check_use_of_states(causal, initial_state, return_state)
+    check_state_kind(initial_state, KeyValueState)
     if initial_state is not None:
         slots = initial_state.key.shape[1:2]
         for name, x in (("key", key), ("value", value)):

@@ -35,8 +35,29 @@ def test_each_tensor_has_four_dimensions_and_one_float_dtype(which, op):
         tensors[which] = draw().double()
         with refuses(ValueError, name, "torch.float64", "query", "torch.float32"):
             op(*tensors)
-    with refuses(ValueError, "query", "torch.int64", "floating-point"):
-        op(*(draw(dtype=torch.int64) for _ in range(3)))
+    for dtype in (torch.int64, torch.float8_e4m3fn):
+        with refuses(ValueError, "query", dtype, "floating-point", "bfloat16"):
+            op(*(draw().to(dtype) for _ in range(3)))
+
+
+@ops
+@pytest.mark.parametrize("shape", [(2, 6, 0, 4), (2, 6, 3, 0)], ids=["heads", "width"])
+def test_there_are_heads_and_they_have_a_width(shape, op):
+    with refuses(ValueError, "query", shape, "1 or more"):
+        op(*[draw(*shape)] * 3)
+
+
+@ops
+def test_states_are_those_of_the_op(op):
+    state_of = {
+        name: other(*[draw()] * 3, return_state=True)[1] for name, other in OPS.items()
+    }
+    _, own = op(*[draw()] * 3, return_state=True)
+    for state in (*state_of.values(), draw(), tuple(own)):
+        if type(state) is not type(own):
+            names = (f"state of {type(state).__name__}", type(own).__name__)
+            with refuses(ValueError, *names):
+                op(*[draw()] * 3, initial_state=state)
 
 
 @ops

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops import linear_attention
-from ...ops.attention_inputs import real_lengths
+from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.block_states import cut_out, lay_after, pad_slots
 from ..options import described
 from ..registry import register_layer
@@ -68,6 +68,7 @@ class Flash(GatedAttentionUnit):
         state: FlashState | None,
         return_state: bool,
     ) -> tuple[Tensor, FlashState | None]:
+        check_state_kind(state, FlashState)
         q, linear_q = query.unbind(2)
         k, linear_k = key.unbind(2)
         length = q.shape[1]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...ops.attention_inputs import real_lengths
+from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.block_states import lay_after
 from ..registry import register_layer
 from .gated_attention_unit import GatedAttentionUnit, GatedAttentionUnitOptions
@@ -52,6 +52,7 @@ class FlashQuad(GatedAttentionUnit):
         state: FlashQuadState | None,
         return_state: bool,
     ) -> tuple[Tensor, FlashQuadState | None]:
+        check_state_kind(state, FlashQuadState)
         query, key = query.squeeze(2), key.squeeze(2)
         added = real_lengths(key, key_padding_mask)
         positions = torch.arange(key.shape[1], device=key.device)

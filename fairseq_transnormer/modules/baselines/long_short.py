@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...ops.attention_inputs import real_lengths, zero_pads
+from ...ops.attention_inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.block_states import cut_out, lay_after, pad_slots, tiles
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
@@ -181,6 +181,7 @@ class LongShortAttention(Attention):
         state: LongShortState | None,
         return_state: bool,
     ) -> tuple[Tensor, LongShortState | None]:
+        check_state_kind(state, LongShortState)
         remembers = self.keeps_memory and self.training and state is None
         if remembers and self.memory is not None and self.memory.fits(key):
             state = self.memory

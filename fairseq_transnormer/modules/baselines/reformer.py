@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...ops import KeyValueState
-from ...ops.attention_inputs import real_lengths, zero_pads
+from ...ops.attention_inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.block_states import tiles
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
@@ -164,6 +164,7 @@ class ReformerAttention(Attention):
         state: KeyValueState | None,
         return_state: bool,
     ) -> tuple[Tensor, KeyValueState | None]:
+        check_state_kind(state, KeyValueState)
         needs_state = state is not None or return_state
         query, value = zero_pads(query, value, key_padding_mask)
         if not needs_state:

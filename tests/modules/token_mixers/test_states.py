@@ -1,5 +1,7 @@
 """Decoding with states equals one pass."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 
@@ -113,3 +115,15 @@ def test_only_causal_layers_have_states(case):
     layer, x = case.layer(causal=False), draw(2, LENGTH)
     with refuses(ValueError, "causal=False", "state", "causal=True"):
         layer(x, return_state=True)
+
+
+class AnothersState(NamedTuple):
+    length: torch.Tensor
+
+
+@causal_cases
+def test_states_of_another_attention_are_refused(case):
+    layer, x = case.layer(causal=True), draw(2, LENGTH)
+    state = AnothersState(torch.tensor([LENGTH] * 2))
+    with refuses(ValueError, "state", "AnothersState", "allowed"):
+        layer(x, state=state, return_state=True)
