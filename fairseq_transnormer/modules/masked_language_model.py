@@ -207,13 +207,16 @@ class MaskedLanguageModel(nn.Module):
 
         Raises:
             ValueError: ``masked_tokens`` beside ``targets``, which say themselves where
-                they count.
+                they count; or one of them has another shape than the tokens, or
+                ``masked_tokens`` another dtype.
         """
         if targets is not None and masked_tokens is not None:
             raise ValueError(
                 "masked_tokens with targets; allowed: one of them (targets count where "
                 f"they are not padding_idx={self.padding_idx})"
             )
+        if masked_tokens is not None:
+            check_masked_tokens(masked_tokens, tokens)
         x = self.features(tokens, padding=padding)
         if targets is not None:
             return self.output_loss(x, targets, positions)
@@ -246,7 +249,16 @@ def at_targets(
     """Features (K, C) and targets (K,) of the K targets that count.
 
     Args: see ``MaskedLanguageModel.output_loss``.
+
+    Raises:
+        ValueError: there is not one target a feature vector.
     """
+    if targets.shape != features.shape[:-1]:
+        # flattened, they would be taken for those of other tokens
+        raise ValueError(
+            f"targets have shape {tuple(targets.shape)} beside features "
+            f"{tuple(features.shape)}; allowed: {tuple(features.shape[:-1])}"
+        )
     if positions is None:
         positions = target_positions(targets, padding_idx)
     rows = features.reshape(-1, features.shape[-1])
@@ -256,6 +268,16 @@ def at_targets(
 def target_positions(targets: Tensor, padding_idx: int) -> Tensor:
     """int64 (K,): the targets that count, among all. Waits for their device."""
     return targets.reshape(-1).ne(padding_idx).nonzero().squeeze(1)
+
+
+def check_masked_tokens(masked_tokens: Tensor, tokens: Tensor) -> None:
+    """Raise ValueError unless they say of each token whether its logits are wanted."""
+    if masked_tokens.shape != tokens.shape or masked_tokens.dtype != torch.bool:
+        # integers would be taken for places
+        raise ValueError(
+            f"masked_tokens are {masked_tokens.dtype} {tuple(masked_tokens.shape)}; "
+            f"allowed: torch.bool {tuple(tokens.shape)}, as the tokens"
+        )
 
 
 def _tie(model: MaskedLanguageModel, incompatible_keys: object) -> None:

@@ -17,12 +17,14 @@ PADDINGS = ("none", "right", "anywhere")
 
 def check_padding_idx(padding_idx: int, vocab_size: int) -> None:
     """Raise ValueError unless the pad is a token of the vocabulary."""
+    if vocab_size < 1:
+        raise ValueError(f"vocab_size={vocab_size}; allowed: 1 or more")
     if padding_idx not in range(vocab_size):
         raise ValueError(f"padding_idx={padding_idx}; allowed: 0 to {vocab_size - 1}")
 
 
 def check_tokens(tokens: Tensor, dimensions: dict[int, str]) -> None:
-    """Raise ValueError where tokens have another number of dimensions.
+    """Raise ValueError where tokens are no indices or of other dimensions.
 
     Args:
         tokens: of a model's input.
@@ -32,6 +34,10 @@ def check_tokens(tokens: Tensor, dimensions: dict[int, str]) -> None:
         raise ValueError(
             f"tokens have shape {tuple(tokens.shape)}; allowed: "
             f"{' or '.join(dimensions.values())}"
+        )
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise ValueError(
+            f"tokens are {tokens.dtype}; allowed: torch.int64, torch.int32"
         )
 
 

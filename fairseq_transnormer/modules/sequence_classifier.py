@@ -13,7 +13,7 @@ from .config import ClassifierConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
 from .layers import LayerStack
 from .options import check_fields
-from .padding import mask_of_pads
+from .padding import check_tokens, mask_of_pads
 
 EMBEDDING_STD = 0.02
 
@@ -45,6 +45,9 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         if sequences not in (1, 2):
             raise ValueError(f"sequences={sequences}; allowed: 1, 2")
+        for name, value in (("vocabulary", vocabulary), ("classes", classes)):
+            if value < 1:
+                raise ValueError(f"{name}={value}; allowed: 1 or more")
         check_fields(config)
         self.sequences, self.dropout = sequences, config.dropout
         # every id is a token, 0 as well: no padding index
@@ -82,9 +85,11 @@ class SequenceClassifier(nn.Module):
             (B, embed_dim).
 
         Raises:
-            ValueError: N is more than the positions or an attention allow, or the
-                lengths do not fit; their values are looked at without ``padding`` only.
+            ValueError: the tokens have another number of dimensions or are no integers,
+                N is more than the positions or an attention allow, or the lengths do
+                not fit; their values are looked at without ``padding`` only.
         """
+        check_tokens(tokens, {2: "(batch, length)"})
         self._check_lengths(tokens, lengths, looks=padding is None)
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         pads = positions >= lengths[:, None]

@@ -140,4 +140,15 @@ def test_states_of_another_model_or_batch_are_refused():
     for rows in (1, 3):
         with refuses(ValueError, "2 rows", f"allowed: {rows}"):
             model(draw_tokens(rows, 1), states)
+    with refuses(ValueError, "state of LinearAttentionState", "BlockAttentionState"):
+        model(token, states[::-1])
+    for other in ((None,) * len(states), torch.zeros(len(states), 2)):
+        with refuses(ValueError, "states", "allowed", "earlier call"):
+            model(token, other)
     assert model(token, states).shape[:2] == (2, 1)
+
+
+def test_tokens_are_integers():
+    for dtype in (torch.float32, torch.bool):
+        with refuses(ValueError, "tokens", dtype, "torch.int64"):
+            language_model("t2")(draw_tokens(2, 5).to(dtype))

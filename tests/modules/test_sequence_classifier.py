@@ -123,6 +123,12 @@ def test_counts_of_appendix_e(kind):
 def test_wrong_values_are_named():
     with refuses(ValueError, "sequences=3", 1, 2):
         SequenceClassifier(ClassifierT2Config(), 5, 2, 3)
+    for name, sizes in (("vocabulary", (0, 2)), ("classes", (5, -1))):
+        with refuses(ValueError, name, min(sizes), "1 or more"):
+            SequenceClassifier(ClassifierT2Config(), *sizes)
+    for tokens in (torch.zeros(1, 4), torch.zeros(4, dtype=torch.long)):
+        with refuses(ValueError, "tokens", "allowed"):
+            build()((tokens,), (torch.tensor([4]),))
     with refuses(ValueError, "input", 41, "max_positions=40"):
         build()((torch.zeros(1, 41, dtype=torch.long),), (torch.tensor([41]),))
     with refuses(ValueError, "classifier_dim=0", "at least 1"):
