@@ -103,7 +103,15 @@ def join_states(states: Sequence[StateT]) -> StateT:
     """The rows of all these states, in their order, as one state.
 
     Tensors that differ in a size beside the batch get zeros at its end.
+
+    Raises:
+        ValueError: there is no state, or they are of several kinds, or some have a
+            tensor that others lack.
     """
+    found = {_form(state) for state in states}
+    if len(found) != 1:
+        told = " and ".join(sorted(map(str, found))) or "none"
+        raise ValueError(f"states: {told}; allowed: one or more of one kind")
     kind: Callable[..., StateT] = type(states[0])
     return kind(*(_joined(parts) for parts in zip(*states, strict=True)))
 
@@ -119,6 +127,15 @@ def state_bytes(state: State) -> int:
 
 def _is_state(part: object) -> TypeGuard[State]:
     return isinstance(part, tuple)
+
+
+def _form(state: State) -> str:
+    """A state's kind, its parts' kinds if they are states, and which it lacks."""
+    parts = (
+        _form(part) if _is_state(part) else "None" if part is None else "tensor"
+        for part in state
+    )
+    return f"{type(state).__name__}({', '.join(parts)})"
 
 
 def _joined(parts: Sequence[Any]) -> Tensor | State | None:

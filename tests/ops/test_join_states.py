@@ -12,6 +12,7 @@ from fairseq_transnormer.ops import (
     reorder_state,
     state_bytes,
 )
+from tests.messages import refuses
 
 STATES = [
     LinearAttentionState(torch.rand(3, 2, 4, 5), None, torch.arange(3)),
@@ -78,3 +79,16 @@ def test_bytes(state):
         t.numel() * t.element_size() for t in tensors(state) if t is not None
     )
     assert state_bytes(state) == expected
+
+
+def test_states_of_one_kind_join():
+    plain, with_sum, block = STATES[:3]
+    for states, parts in (
+        ([], ["none"]),
+        ([plain, block], ["LinearAttentionState", "BlockAttentionState"]),
+        # its sum of keys would be lost
+        ([plain, with_sum], ["LinearAttentionState", "None"]),
+        ([with_sum, plain], ["LinearAttentionState", "None"]),
+    ):
+        with refuses(ValueError, *parts, "one kind"):
+            join_states(states)
