@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from .typed_mappings import MAPPING, POSITIVE, check_values, read_json
+from .typed_mappings import MAPPING, POSITIVE, check_values, mapping_of, read_json
 
 MANIFEST = "manifest.json"
 FORMAT = "labelled sequences 1"
@@ -18,8 +18,11 @@ _MANIFEST_KINDS = {
     "vocabulary": POSITIVE,
     "classes": POSITIVE,
     "sequences": POSITIVE,
-    "splits": MAPPING,
+    "settings": MAPPING,
+    "splits": mapping_of(MAPPING),
 }
+# of each split
+_SPLIT_KINDS = {"examples": POSITIVE, "longest": POSITIVE}
 
 
 class Example(NamedTuple):
@@ -51,7 +54,7 @@ class LabelledSequences(Dataset):
         lengths: int64 (examples, sequences).
 
     Raises:
-        ValueError: the folder is none, a file is missing or truncated, or the split is
+        ValueError: the folder is none, a file is missing or damaged, or the split is
             unknown.
     """
 
@@ -64,21 +67,22 @@ class LabelledSequences(Dataset):
         self.vocabulary, self.classes = manifest["vocabulary"], manifest["classes"]
         self.sequences = manifest["sequences"]
         self._tokens, self._offsets = [], []
+        count = manifest["splits"][split]["examples"]
         for k in range(self.sequences):
             path = folder / f"{split}.tokens.{k}.bin"
-            self._offsets.append(_load(folder / f"{split}.offsets.{k}.npy"))
+            self._offsets.append(_load_offsets(folder, split, k, count))
             if not path.is_file() or path.stat().st_size != self._offsets[k][-1]:
                 raise ValueError(f"{path}: missing, or not of the size of its offsets")
-            if self._offsets[k][0] != 0 or (np.diff(self._offsets[k]) < 0).any():
-                raise ValueError(
-                    f"{folder / f'{split}.offsets.{k}.npy'}: allowed: numbers from 0 "
-                    "on that do not fall; damaged"
-                )
             self._tokens.append(np.memmap(path, np.uint8, "r"))
-            _check_largest(path, self._tokens[k], "vocabulary", self.vocabulary)
+            _check_range(path, self._tokens[k], "vocabulary", self.vocabulary)
         path = folder / f"{split}.labels.npy"
         self._labels = _load(path)
-        _check_largest(path, self._labels, "classes", self.classes)
+        if len(self._labels) != count:
+            raise ValueError(
+                f"{path}: {len(self._labels)} labels; allowed: {count}, the examples "
+                f"of {MANIFEST}"
+            )
+        _check_range(path, self._labels, "classes", self.classes)
         self.lengths = np.stack([np.diff(each) for each in self._offsets], 1)
 
     def __len__(self) -> int:
@@ -125,14 +129,32 @@ def read_manifest(folder: str | Path) -> dict:
         raise ValueError(
             f"{path}: format {manifest.get('format')!r}; allowed: {FORMAT!r}"
         )
-    return check_values(str(path), manifest, _MANIFEST_KINDS, _MANIFEST_KINDS)
+    check_values(str(path), manifest, _MANIFEST_KINDS, _MANIFEST_KINDS)
+    if "train" not in manifest["splits"]:
+        raise ValueError(f"{path}: splits: train is missing")
+    for split, counts in manifest["splits"].items():
+        check_values(f"{path}: splits: {split}", counts, _SPLIT_KINDS, _SPLIT_KINDS)
+    return manifest
 
 
-def _check_largest(path: Path, ids: np.ndarray, what: str, size: int) -> None:
+def _load_offsets(folder: Path, split: str, k: int, count: int) -> np.ndarray:
+    """Where each of ``count`` sequences starts, and the last ends."""
+    path = folder / f"{split}.offsets.{k}.npy"
+    offsets = _load(path)
+    if len(offsets) != count + 1:
+        raise ValueError(
+            f"{path}: {len(offsets)} offsets; allowed: {count + 1}, one more than the "
+            f"examples of {MANIFEST}"
+        )
+    if offsets[0] != 0 or (np.diff(offsets) < 1).any():
+        raise ValueError(f"{path}: allowed: from 0 on, numbers that rise; damaged")
+    return offsets
+
+
+def _check_range(path: Path, ids: np.ndarray, what: str, size: int) -> None:
     """An id beyond would end training where a batch has it. Reads the whole file."""
-    beyond = ids.max() if len(ids) else 0
-    if beyond >= size:
-        where = int(np.argmax(ids >= size))
+    if len(ids) and (ids.max() >= size or ids.min() < 0):
+        where = int(np.argmax((ids >= size) | (ids < 0)))
         raise ValueError(
             f"{path}: number {where} is {ids[where]}; allowed: 0 to {size - 1} "
             f"({what} of {MANIFEST})"
@@ -140,7 +162,14 @@ def _check_largest(path: Path, ids: np.ndarray, what: str, size: int) -> None:
 
 
 def _load(path: Path) -> np.ndarray:
+    """A .npy file of integers from 0 in one dimension, mapped into memory."""
     try:
-        return np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from error
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"{path}: {array.dtype} of shape {array.shape}; allowed: integers in one "
+            "dimension"
+        )
+    return array

@@ -102,3 +102,60 @@ def test_the_step_clips_values(folder, limit, expected):
     )
     setup(folder / "text", clip_value=limit).optimizer_step(optimizer, None, 0)
     assert seen == [expected]
+
+
+def _without_the_last(array):
+    return array[:-1]
+
+
+def _with_an_empty_sequence(offsets):
+    offsets[2] = offsets[1]
+    return offsets
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "allowed"),
+    [
+        # every label after a missing one would be another sequence's
+        ("labels", _without_the_last, "the examples of manifest.json"),
+        ("labels", lambda labels: labels.astype(float), "integers"),
+        ("labels", lambda labels: labels.astype(np.int8) - 5, "0 to 1"),
+        ("offsets.0", _without_the_last, "one more than the examples"),
+        ("offsets.0", lambda offsets: offsets[:0], "one more than the examples"),
+        ("offsets.0", lambda offsets: offsets[:, None], "one dimension"),
+        ("offsets.0", lambda offsets: offsets.astype(float), "integers"),
+        # the mean over no token
+        ("offsets.0", _with_an_empty_sequence, "numbers that rise"),
+    ],
+)
+def test_other_arrays_than_the_manifest_counts_are_named(
+    folder, tmp_path, name, change, allowed
+):
+    copied = shutil.copytree(folder / "text", tmp_path / "text")
+    path = copied / f"train.{name}.npy"
+    np.save(path, change(np.load(path)))
+    with refuses(ValueError, path, allowed):
+        setup(copied).load_dataset("train")
+
+
+def test_an_empty_file_is_named(folder, tmp_path):
+    copied = shutil.copytree(folder / "text", tmp_path / "text")
+    (copied / "train.offsets.0.npy").write_bytes(b"")
+    with refuses(ValueError, copied / "train.offsets.0.npy", "cannot be read"):
+        setup(copied).load_dataset("train")
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"settings": None}, ["settings", None, "mapping"]),
+        ({"splits": {}}, ["splits", "train", "missing"]),
+        ({"splits": {"train": None}}, ["splits", "mapping"]),
+        ({"splits": {"train": {"examples": 2}}}, ["train", "longest", "missing"]),
+    ],
+)
+def test_a_manifest_that_lacks_something_is_named(change, parts, folder, tmp_path):
+    manifest = json.loads((folder / "text" / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | change))
+    with refuses(ValueError, tmp_path / "manifest.json", *parts):
+        setup(tmp_path)
