@@ -33,11 +33,13 @@ def text_examples(rows: Rows, split: str, longest: int) -> Iterator[Example]:
     name = "train" if split == "train" else "test"
     for number, row in enumerate(rows.rows(name)):
         where = f"{name}, row {number}"
-        text = column(row, ("text",), where).encode("utf-8")[:longest]
+        text = column(row, ("text",), where)
+        if not isinstance(text, str):
+            raise InputError(f"{where}: text {text!r:.40}; allowed: a string")
         if not text:
             raise InputError(f"{where}: an empty text")
         label = label_of(str(column(row, ("label",), where)), 2, where)
-        yield (np.frombuffer(text, np.uint8),), label
+        yield (np.frombuffer(text.encode("utf-8")[:longest], np.uint8),), label
 
 
 def image_examples(rows: Rows, split: str) -> Iterator[Example]:

@@ -166,6 +166,16 @@ def test_text_of_a_saved_data_set(tmp_path):
     assert [row.label for row in iter_of(made["valid"])] == [1, 0]
 
 
+@pytest.mark.parametrize("text", [5, b"\xff"], ids=["integer", "bytes"])
+def test_texts_are_texts(text, tmp_path, fails):
+    rows = datasets.Dataset.from_dict({"text": [text], "label": [1]})
+    for split in ("train", "test"):
+        rows.to_parquet(str(tmp_path / f"{split}.parquet"))
+    arguments = ["text", "--dest", tmp_path / "d", "--from-dir", tmp_path]
+    parts = ("row 0", "text", text, "string")
+    fails(lra.main, [*arguments, "--allow-other-sizes"], *parts, dest=tmp_path / "d")
+
+
 @pytest.mark.parametrize("form", ["saved", "parquet"])
 def test_image_from_a_local_copy(form, tmp_path):
     pictures = [np.full((32, 32, 3), (i, 2 * i, 3 * i), np.uint8) for i in range(20)]
