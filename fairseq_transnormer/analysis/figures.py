@@ -1,6 +1,20 @@
 """matplotlib as all analyses use it: without a screen, reproducible files."""
 
+import argparse
 from pathlib import Path
+
+from ..subcommands import output_file
+
+# a figure's format -> what would differ from one run to the next in it
+UNSET = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}
+
+
+def image_file(text: str) -> Path:
+    """An argparse type: an image to write, whose folder is made."""
+    if Path(text).suffix.lower() not in UNSET:
+        allowed = ", ".join(f"*{suffix}" for suffix in UNSET)
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: names {allowed}")
+    return output_file(text)
 
 
 def pyplot():
@@ -16,7 +30,7 @@ def pyplot():
 def save(figure, target: Path) -> None:
     """Write a figure as an image; folders are made."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=120, metadata={"Software": None})
+    figure.savefig(target, dpi=120, metadata=UNSET[target.suffix.lower()])
     pyplot().close(figure)
 
 

@@ -21,7 +21,7 @@ import numpy
 from ..argument_types import positive_integer
 from ..data.whole_files import write_json
 from ..subcommands import command_parser, output_file, run_command
-from .figures import named_paths, pyplot, save
+from .figures import image_file, named_paths, pyplot, save
 
 ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")
 
@@ -187,7 +187,7 @@ def main(argv: list[str] | None = None) -> int:
         "--first", type=positive_integer, default=1, help="first update counted"
     )
     parser.add_argument("--last", type=positive_integer, help="last update counted")
-    parser.add_argument("--plot", type=output_file, help="image to make")
+    parser.add_argument("--plot", type=image_file, help="image to make")
     parser.add_argument("--json", type=output_file, help="file for the numbers")
     help_text = "file for the norm of the whole gradient at each update"
     parser.add_argument(

@@ -10,8 +10,8 @@ formats; one that is still being written will do. Prints each run's last values.
 import argparse
 from pathlib import Path
 
-from ..subcommands import command_parser, output_file, run_command
-from .figures import named_paths, pyplot, save
+from ..subcommands import command_parser, run_command
+from .figures import image_file, named_paths, pyplot, save
 from .training_log import read_training_log
 
 # key in the log -> (title, what is one of it, whether the axis is logarithmic)
@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "runs", nargs="+", metavar="NAME=LOG", help="log, or its folder"
     )
-    parser.add_argument("--plot", type=output_file, required=True, help="image to make")
+    parser.add_argument("--plot", type=image_file, required=True, help="image to make")
     options = parser.parse_args(argv)
     return run_command(parser.prog, lambda: _run(options))
 

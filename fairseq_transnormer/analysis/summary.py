@@ -13,8 +13,14 @@ from pathlib import Path
 
 from ..data.whole_files import write_json
 from ..subcommands import command_parser, output_file, run_command
-from .figures import pyplot, save
+from .figures import image_file, pyplot, save
 from .training_log import read_evaluation_log, read_training_log
+
+# key of the last validation -> its row
+VALIDATION = {
+    "valid_ppl": "validation perplexity",
+    "valid_accuracy": "validation accuracy (percent)",
+}
 
 
 def plot_losses(records: dict[str, list[dict]], target: Path) -> None:
@@ -49,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--evaluations", type=Path, nargs="*", default=[], help="of fairseq-eval-lm"
     )
-    parser.add_argument("--plot", type=output_file, help="image to make")
+    parser.add_argument("--plot", type=image_file, help="image to make")
     parser.add_argument("--json", type=output_file, help="file for what was read")
     options = parser.parse_args(argv)
     return run_command(parser.prog, lambda: _run(options))
@@ -66,7 +72,11 @@ def _run(options: argparse.Namespace) -> None:
         ("tokens a second, last record", train[-1]["wps"]),
     ]
     if records["valid"]:
-        rows.append(("validation perplexity", records["valid"][-1]["valid_ppl"]))
+        last = records["valid"][-1]
+        # a classifier has no perplexity
+        for key, name in VALIDATION.items():
+            if key in last:
+                rows.append((name, last[key]))
     rows += [(f"perplexity, {name}", f"{p:.2f}") for name, p in perplexities.items()]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

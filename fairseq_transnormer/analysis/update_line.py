@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..argument_types import number_between, positive_integer
+from ..argument_types import finite_number, number_between, positive_integer
 from ..checkpoints.identity import weights_fingerprint
 from ..data.whole_files import write_json
 from ..modules.norm_attention import NormAttention
 from ..modules.registry import ATTENTIONS
 from ..subcommands import command_parser, output_file, run_command
 from .context_use import perplexities
-from .figures import pyplot, save
+from .figures import image_file, pyplot, save
 from .trained_models import load_trained_model, read_blocks, run_on, trained_mask_share
 
 # parts of a model, by its parameters' names, those of fairseq's own models too
@@ -160,14 +160,14 @@ def main(argv: list[str] | None = None) -> int:
     add("--mask-share", type=number_between(0, 1), help=help_text)
     add(
         "--fractions",
-        type=float,
+        type=finite_number,
         nargs="+",
         default=[i / 8 for i in range(13)],
         metavar="X",
         help="of the update; 0: before, 1: after (0 to 1.5 by eighths)",
     )
     add("--json", type=output_file, help="write the figures there, too")
-    add("--plot", type=output_file, metavar="FILE.png", help="draw the losses")
+    add("--plot", type=image_file, metavar="FILE.png", help="draw the losses")
     options = parser.parse_args(argv)
     logging.disable(logging.INFO)
     return run_command(parser.prog, lambda: _run(options))

@@ -16,7 +16,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from ..analysis.figures import pyplot, save
+from ..analysis.figures import image_file, pyplot, save
 from ..analysis.run_curves import series
 from ..analysis.training_log import read_training_log
 from ..data.training_records import LOG
@@ -277,7 +277,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = command_parser("fairseq_transnormer analyse precision_curves", __doc__)
     parser.add_argument("folder", type=Path, help="that has the runs below it")
     parser.add_argument("--json", type=output_file, required=True, help="file to make")
-    parser.add_argument("--plot", type=output_file, required=True, help="image to make")
+    parser.add_argument("--plot", type=image_file, required=True, help="image to make")
     options = parser.parse_args(argv)
     mistakes = (ReproduceError, OSError, ValueError)
     return run_command(parser.prog, lambda: _run(options), mistakes)

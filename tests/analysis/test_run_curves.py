@@ -76,3 +76,6 @@ def test_an_image_that_cannot_be_written_is_told_first(tmp_path, capsys):
     target = tmp_path / "file" / "runs.png"
     arguments = ["none.log", "--plot", target]
     command_refuses(run_curves.main, arguments, capsys, "--plot", target.parent)
+    for name in ("runs", "runs.svg", "runs.json"):
+        arguments = ["none.log", "--plot", tmp_path / name]
+        command_refuses(run_curves.main, arguments, capsys, name, "*.png", "*.pdf")

@@ -168,3 +168,12 @@ def test_summary(tmp_path, capsys):
 def test_summary_of_a_missing_log(tmp_path, capsys):
     log = tmp_path / "none.log"
     command_refuses(summary.main, ["--log", log], capsys, log)
+
+
+def test_summary_of_a_classifier(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    text = training_log([(10, 5.0)], [(10, 17.5)])
+    log.write_text(text.replace("valid_ppl", "valid_accuracy"))
+    assert summary.main(["--log", str(log)]) == 0
+    table = capsys.readouterr().out
+    assert " 17.5 |" in table and "accuracy" in table and "perplexity" not in table

@@ -122,5 +122,8 @@ def test_command(tmp_path, monkeypatch, capsys):
     found = json.loads(out[0].read_text())
     assert [*found["bits_a_token"]] == ["0.0", "0.5", "1.0"]
     assert len(set(found["weights"])) == 2 and out[1].stat().st_size > 1000
+    for number in ("nan", "inf", "half"):
+        wrong = [*words, "--fractions", "1", number]
+        command_refuses(update_line.main, wrong, capsys, "--fractions", number)
     models["after.pt"] = Decoder(2, ffn_dim=24)
     command_refuses(update_line.main, words, capsys, "before.pt", "one run")
