@@ -127,6 +127,14 @@ def test_a_plain_pickle_is_refused(tmp_path):
         assert not made.exists()
 
 
+def test_other_files_of_torch_are_refused(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save(torch.nn.Linear(2, 2).state_dict(), path)
+    with pytest.raises(CheckpointError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert_names(error, path, "not a fairseq checkpoint", "'weight'")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
