@@ -7,7 +7,6 @@ for pairs of documents. manifest.json has settings, counts and SHA-256 of every 
 ``fairseq_transnormer.data.labelled_sequences`` reads the folder.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -22,7 +21,12 @@ from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
-from fairseq_transnormer.data.labelled_sequences import FORMAT, MANIFEST
+from fairseq_transnormer.data.labelled_sequences import (
+    FORMAT,
+    MANIFEST,
+    LabelledSequences,
+    read_manifest,
+)
 
 # a byte each, and pairs at most
 HIGHEST = {"sequences": 2, "vocabulary": 256, "classes": 256}
@@ -134,82 +138,41 @@ def _write_split(folder: Path, split: str, recipe: Recipe) -> dict[str, Any]:
 def verify_sequences(folder: Path) -> dict[str, Any]:
     """The manifest; raises InputError naming the file and its first fault."""
     path = folder / MANIFEST
-    manifest = _read_manifest(path)
-    for name, recorded in listed_files(manifest, path).items():
-        if not (folder / name).is_file():
-            raise InputError(f"{folder / name}: no such file, but {MANIFEST} lists it")
-        found = (folder / name).stat().st_size
-        if found != recorded["bytes"]:
-            raise InputError(
-                f"{folder / name}: {found} bytes, expected {recorded['bytes']}; "
-                "truncated or damaged"
-            )
-        if file_sha256(folder / name) != recorded["sha256"]:
-            raise InputError(f"{folder / name}: changed since it was made (sha256)")
-    for split in SPLITS:
-        _verify_split(folder, split, manifest)
+    try:
+        manifest = read_manifest(folder)
+        _check_manifest(path, manifest)
+        for name, recorded in listed_files(manifest, path).items():
+            _check_file(folder / name, recorded)
+        for split in SPLITS:
+            LabelledSequences(folder, split)
+    except ValueError as error:
+        raise InputError(str(error)) from error
     return manifest
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
-        raise InputError(f"{path}: format {found!r}; allowed is {FORMAT!r}")
+def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    """What a folder that is prepared here has, besides what reading one needs."""
     for name, highest in HIGHEST.items():
-        number = manifest.get(name)
-        if type(number) is not int or not 1 <= number <= highest:
+        if manifest[name] > highest:
             raise InputError(
-                f"{path}: {name}: {number!r}; allowed are integers from 1 to {highest}"
+                f"{path}: {name}: {manifest[name]!r}; allowed are integers from 1 to "
+                f"{highest}"
             )
-    counts = manifest.get("splits")
     for split in SPLITS:
-        each = counts.get(split) if isinstance(counts, dict) else None
-        if not isinstance(each, dict) or type(each.get("examples")) is not int:
+        if split not in manifest["splits"]:
             raise InputError(
                 f"{path}: splits: {split}: allowed is an object with the number of "
                 "examples"
             )
-    return manifest
 
 
-def _integers(path: Path) -> np.ndarray:
-    """A one-dimensional array of a .npy file, which is mapped into memory."""
-    try:
-        array = np.load(path, mmap_mode="r")
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+def _check_file(path: Path, recorded: dict[str, Any]) -> None:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file, but {MANIFEST} lists it")
+    found = path.stat().st_size
+    if found != recorded["bytes"]:
         raise InputError(
-            f"{path}: {array.dtype} of shape {array.shape}; allowed are integers in "
-            "one dimension"
+            f"{path}: {found} bytes, expected {recorded['bytes']}; truncated or damaged"
         )
-    return array
-
-
-def _verify_split(folder: Path, split: str, manifest: dict[str, Any]) -> None:
-    labels = _integers(folder / _labels(split))
-    if not len(labels):
-        raise InputError(f"{folder / _labels(split)}: empty split")
-    if labels.max() >= manifest["classes"]:
-        raise InputError(
-            f"{folder / _labels(split)}: label {labels.max()}; allowed: below "
-            f"{manifest['classes']}"
-        )
-    for k in range(manifest["sequences"]):
-        path = folder / _tokens(split, k)
-        offsets = _integers(folder / _offsets(split, k))
-        if len(offsets) != len(labels) + 1 or (np.diff(offsets) < 1).any():
-            raise InputError(
-                f"{folder / _offsets(split, k)}: an empty sequence, or offsets without "
-                "a label"
-            )
-        if offsets[-1] != path.stat().st_size:
-            raise InputError(f"{path}: not of the size that its offsets say")
-        if np.memmap(path, np.uint8, "r").max() >= manifest["vocabulary"]:
-            raise InputError(f"{path}: a token above {manifest['vocabulary'] - 1}")
+    if file_sha256(path) != recorded["sha256"]:
+        raise InputError(f"{path}: changed since it was made (sha256)")

@@ -74,7 +74,7 @@ class LabelledSequences(Dataset):
             if not path.is_file() or path.stat().st_size != self._offsets[k][-1]:
                 raise ValueError(f"{path}: missing, or not of the size of its offsets")
             self._tokens.append(np.memmap(path, np.uint8, "r"))
-            _check_range(path, self._tokens[k], "vocabulary", self.vocabulary)
+            _check_range(path, "token", self._tokens[k], "vocabulary", self.vocabulary)
         path = folder / f"{split}.labels.npy"
         self._labels = _load(path)
         if len(self._labels) != count:
@@ -82,7 +82,7 @@ class LabelledSequences(Dataset):
                 f"{path}: {len(self._labels)} labels; allowed: {count}, the examples "
                 f"of {MANIFEST}"
             )
-        _check_range(path, self._labels, "classes", self.classes)
+        _check_range(path, "label", self._labels, "classes", self.classes)
         self.lengths = np.stack([np.diff(each) for each in self._offsets], 1)
 
     def __len__(self) -> int:
@@ -151,13 +151,13 @@ def _load_offsets(folder: Path, split: str, k: int, count: int) -> np.ndarray:
     return offsets
 
 
-def _check_range(path: Path, ids: np.ndarray, what: str, size: int) -> None:
+def _check_range(path: Path, noun: str, ids: np.ndarray, what: str, size: int) -> None:
     """An id beyond would end training where a batch has it. Reads the whole file."""
     if len(ids) and (ids.max() >= size or ids.min() < 0):
         where = int(np.argmax((ids >= size) | (ids < 0)))
         raise ValueError(
-            f"{path}: number {where} is {ids[where]}; allowed: 0 to {size - 1} "
-            f"({what} of {MANIFEST})"
+            f"{path}: {noun} number {where} is {ids[where]}; allowed: 0 to {size - 1} "
+            f"(below {size}, the {what} of {MANIFEST})"
         )
 
 
