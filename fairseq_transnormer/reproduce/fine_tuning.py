@@ -187,11 +187,15 @@ class FineTune:
         self, own: dict[str, Any], cell: Cell, conditions: Conditions
     ) -> None:
         """Raise ReproduceError for one that the pre-trained model does not have."""
-        there = self._of_pretraining(cell, conditions)
-        for key, value in own.items():
-            group, _, name = key.partition(".")
-            if group != MODEL or name in FREE_FIELDS:
-                continue
+        decided = {
+            key: value
+            for key, value in own.items()
+            if key.partition(".")[0] == MODEL
+            and key.partition(".")[2] not in FREE_FIELDS
+        }
+        # most rows have none, and need no configuration composed
+        there = self._of_pretraining(cell, conditions) if decided else {}
+        for key, value in decided.items():
             if key not in there or there[key] != value:
                 allowed = ", ".join(sorted(FREE_FIELDS))
                 raise ReproduceError(
