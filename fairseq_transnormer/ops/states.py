@@ -110,7 +110,7 @@ def join_states(states: Sequence[StateT]) -> StateT:
     """
     found = {_form(state) for state in states}
     if len(found) != 1:
-        told = " and ".join(sorted(map(str, found))) or "none"
+        told = " and ".join(sorted(found)) or "none"
         raise ValueError(f"states: {told}; allowed: one or more of one kind")
     kind: Callable[..., StateT] = type(states[0])
     return kind(*(_joined(parts) for parts in zip(*states, strict=True)))
