@@ -19,6 +19,7 @@ from . import (
     command_help,
     compatibility,
     data_parallel,
+    labelled_texts,
     literal_values,
     loading,
     mixed_precision,
@@ -123,6 +124,15 @@ AT_IMPORT = (
         "fairseq.data.data_utils", "load_indexed_dataset",
         binary_data.check_ids_and_load,
         "a token id beyond the dictionary is met where a batch has it",
+    ),
+    Patch(
+        "fairseq.tasks", "setup_task", labelled_texts.check_folder_and_set_up,
+        "scores that are read as classes miss label/dict.txt, and no more is said",
+    ),
+    Patch(
+        "fairseq.tasks.sentence_prediction.SentencePredictionTask", "load_dataset",
+        labelled_texts.check_labels_and_load,
+        "a score that is NaN trains; a word among them is told without its file",
     ),
     Patch(
         "fairseq.data.fasta_dataset.FastaDataset", "_build_index",

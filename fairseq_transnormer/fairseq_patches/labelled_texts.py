@@ -1,0 +1,85 @@
+"""Labels of ``sentence_prediction`` are looked at when a split is opened.
+
+fairseq finds a word among the scores after the texts have been read, without its file;
+takes NaN and infinity; and says of a column that is too short that lengths must match.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..data.binary_data import AnotherFormatError, idx_file, read_binary_data
+
+COLUMNS = ("input0", "input1", "label")
+
+
+def check_folder_and_set_up(setup_task, cfg, **arguments):
+    """Around tasks/__init__.py, setup_task: classes need the names of their labels.
+
+    Raises:
+        ValueError: the folder has none, as one of scores has not.
+    """
+    if getattr(cfg, "_name", None) == "sentence_prediction" and cfg.data:
+        names = Path(cfg.data, "label", "dict.txt")
+        if not cfg.regression_target and not names.is_file():
+            raise ValueError(
+                f"{names}: no such file, with regression_target=False; allowed: a "
+                "folder with classes, or --regression-target (criterion."
+                "regression_target=true) for one with scores"
+            )
+    return setup_task(cfg, **arguments)
+
+
+def check_labels_and_load(load_dataset, task, split: str, combine=False, **keywords):
+    """Around tasks/sentence_prediction.py, load_dataset.
+
+    Raises:
+        ValueError: a column has another number of examples than the first, or a score
+            is no finite number; file, line and what is allowed are named.
+    """
+    folder = Path(task.cfg.data)
+    counts = {
+        idx_file(folder / column / split): count
+        for column in COLUMNS
+        if (count := _examples(folder / column / split, combine))
+    }
+    if task.cfg.regression_target:
+        scores = folder / "label" / f"{split}.label"
+        if scores.is_file():
+            counts[scores] = sum(1 for _ in _scores(scores, task.cfg.num_classes))
+    first = next(iter(counts.items()), None)
+    for file, count in counts.items():
+        if count != first[1]:
+            raise ValueError(
+                f"{file}: {count:,} examples; allowed: {first[1]:,}, as {first[0]} has"
+            )
+    return load_dataset(task, split, combine=combine, **keywords)
+
+
+def _examples(prefix: Path, combine: bool) -> int:
+    """How many a column has; 0 where it is not there, or in another format."""
+    count = 0
+    for shard in itertools.count():
+        path = Path(f"{prefix}{shard or ''}")
+        if not idx_file(path).is_file() or (shard and not combine):
+            return count
+        try:
+            count += len(read_binary_data(path).sizes)
+        except AnotherFormatError:
+            return 0
+
+
+def _scores(file: Path, count: int) -> Iterator[list[float]]:
+    with open(file, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                scores = [float(each) for each in line.split()]
+            except ValueError:
+                scores = []
+            if len(scores) != count or not all(map(math.isfinite, scores)):
+                raise ValueError(
+                    f"{file}: line {number}: {line.strip()[:80]!r}; allowed: {count} "
+                    f"finite numbers (task.num_classes={count})"
+                )
+            yield scores
