@@ -25,6 +25,7 @@ from .safe_loading import CheckpointError, read_checkpoint
 # their places in a checkpoint: state["extra_state"][KEY]
 KEY = "dictionary_sha256"
 DATA_KEY = "train_data_sha256"
+NAME_KEY = "data_name"
 
 
 def identity_of(dictionary: Any) -> str:
@@ -64,6 +65,28 @@ def check_training_data(
             f"{DATA_KEY} is {before}, that of the files here is {found}; allowed: the "
             "same files, anywhere; on purpose: another --save-dir, with "
             f"--restore-file {path}"
+        )
+
+
+def check_data_name(state: Mapping[str, Any], found: str | None, path: Any) -> None:
+    """Refuse data of another name than those that a checkpoint was trained on.
+
+    Where tokens are numbers there is no dictionary to tell two data sets apart, and
+    sizes may match.
+
+    Args:
+        state: the checkpoint; without the name, of earlier versions, it passes.
+        found: ``data_name`` of the task here, if it has one.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: they are others.
+    """
+    trained_on = _saved(state, NAME_KEY)
+    if None not in (trained_on, found) and trained_on != found:
+        raise CheckpointError(
+            f"{path}: trained on data of {trained_on!r}, and those here are of "
+            f"{found!r}; allowed: data of {trained_on!r}"
         )
 
 

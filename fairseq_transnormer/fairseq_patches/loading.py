@@ -16,6 +16,8 @@ from ..checkpoints.added_fields import fill_in
 from ..checkpoints.identity import (
     DATA_KEY,
     KEY,
+    NAME_KEY,
+    check_data_name,
     check_dictionary,
     identity_of,
     task_dictionary,
@@ -58,6 +60,9 @@ def save_identity(state_dict, trainer) -> dict[str, Any]:
     data = training_data(trainer)
     if data is not None:
         state["extra_state"][DATA_KEY] = data
+    name = getattr(trainer.task, "data_name", None)
+    if name is not None:
+        state["extra_state"][NAME_KEY] = name
     return state
 
 
@@ -115,7 +120,10 @@ def note_loaded_checkpoint(path: str, state: Mapping[str, Any]) -> None:
 
 
 def _compare(loading: _Loading) -> None:
-    dictionary = None if loading.task is None else task_dictionary(loading.task)
-    if dictionary is not None:
-        for path, state in loading.states:
+    if loading.task is None:
+        return
+    dictionary = task_dictionary(loading.task)
+    for path, state in loading.states:
+        if dictionary is not None:
             check_dictionary(state, dictionary, path)
+        check_data_name(state, getattr(loading.task, "data_name", None), path)

@@ -42,6 +42,7 @@ class LongRangeArenaTask(FairseqTask):
 
     Attributes:
         vocabulary_size, num_classes, num_sequences: of the folder's examples.
+        data_name: which data they are, one of ``ARENAS``; checkpoints keep it.
     """
 
     def __init__(self, cfg: LongRangeArenaConfig, manifest: dict):
@@ -49,6 +50,7 @@ class LongRangeArenaTask(FairseqTask):
         self.vocabulary_size = manifest["vocabulary"]
         self.num_classes = manifest["classes"]
         self.num_sequences = manifest["sequences"]
+        self.data_name = manifest["settings"].get("data")
 
     @classmethod
     def setup_task(cls, cfg: LongRangeArenaConfig, **kwargs):

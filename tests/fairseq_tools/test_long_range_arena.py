@@ -1,11 +1,20 @@
 """A training of a classifier learns; its checkpoint has the logged accuracy."""
 
+import json
+import shutil
+
 import pytest
 import torch
 from fairseq import checkpoint_utils
 
 from data_prep.long_range_arena.lra_stand_ins import main as make_stand_ins
-from fairseq_transnormer.data.labelled_sequences import LabelledSequences, collate
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from fairseq_transnormer.data.labelled_sequences import (
+    MANIFEST,
+    LabelledSequences,
+    collate,
+)
+from tests.messages import refuses
 
 
 def test_training_learns_and_its_checkpoint_comes_back(fairseq_tool, tmp_path):
@@ -39,3 +48,12 @@ def test_training_learns_and_its_checkpoint_comes_back(fairseq_tool, tmp_path):
         predicted = model(batch.tokens, batch.lengths).argmax(1)
         correct += (predicted == batch.labels).sum().item()
     assert logged == pytest.approx(100 * correct / 61, abs=1e-4)
+    # the same files under another name: sizes match, and a figure would mean nothing
+    other = tmp_path / "other"
+    shutil.copytree(folder / "text", other)
+    manifest = json.loads((other / MANIFEST).read_text())
+    manifest["settings"]["data"] = "image"
+    (other / MANIFEST).write_text(json.dumps(manifest))
+    given = {"data": str(other), "arena": "any"}
+    with refuses(CheckpointError, best, "'text'", "'image'"):
+        checkpoint_utils.load_model_ensemble_and_task([str(best)], given)
