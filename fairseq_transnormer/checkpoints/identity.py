@@ -208,9 +208,9 @@ def weights_fingerprint(path: Path | str) -> str:
 
 
 def _hash_weights(path: Path) -> str:
-    weights = read_checkpoint(path, mmap=True).get("model")
+    weights = read_checkpoint(path, mmap=True)["model"]
     if not isinstance(weights, dict) or not weights:
-        raise CheckpointError(f"{path}: no checkpoint of fairseq (no 'model' in it)")
+        raise CheckpointError(f"{path}: no weights in its 'model'")
     digest = hashlib.sha256()
     for name in sorted(weights, key=str):
         tensor = weights[name]

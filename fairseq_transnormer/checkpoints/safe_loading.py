@@ -65,9 +65,9 @@ def read_checkpoint(
             torch 1.6 have none.
 
     Raises:
-        CheckpointError: there is no such file; it is damaged; it holds objects other
-            than those of fairseq's checkpoints, or settings that are no plain values.
-            Nothing of it has been run.
+        CheckpointError: there is no such file; it is damaged, or has no "model"; it
+            holds objects other than those of fairseq's checkpoints, or settings that
+            are no plain values. Nothing of it has been run.
     """
     path = Path(path)
     if path.is_dir():
@@ -87,6 +87,12 @@ def read_checkpoint(
     if not isinstance(state, dict):
         raise CheckpointError(
             f"{path}: not a fairseq checkpoint (a {type(state).__name__})"
+        )
+    if "model" not in state:
+        found = ", ".join(map(repr, list(state)[:5])) or "nothing"
+        raise CheckpointError(
+            f"{path}: not a fairseq checkpoint (no 'model' in it, only {found}); "
+            "allowed: one that fairseq-train has saved"
         )
     check_settings(path, state)
     if compare_sums and has_sums and not is_whole(path):

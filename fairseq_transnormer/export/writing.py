@@ -80,8 +80,8 @@ def export_checkpoint(
         state = read_checkpoint(checkpoint, mmap=True)
     except CheckpointError as error:
         raise ExportError(str(error)) from error
-    cfg, weights = state.get("cfg") or {}, state.get("model")
-    parts = cfg.get("model"), cfg.get("task"), weights
+    cfg = state.get("cfg") or {}
+    parts = cfg.get("model"), cfg.get("task"), state["model"]
     if not all(isinstance(each, dict) for each in parts):
         raise ExportError(f"{checkpoint}: not a checkpoint of fairseq-train")
     kind = _kind(checkpoint, cfg)

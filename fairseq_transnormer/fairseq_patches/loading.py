@@ -22,7 +22,7 @@ from ..checkpoints.identity import (
     identity_of,
     task_dictionary,
 )
-from ..checkpoints.safe_loading import CheckpointError, check_settings, read_checkpoint
+from ..checkpoints.safe_loading import check_settings, read_checkpoint
 from ..data.fingerprints import split_fingerprint
 
 
@@ -34,12 +34,7 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
     """
     # files that are elsewhere have been fetched by then
     local = Path(PathManager.get_local_path(path))
-    content = read_checkpoint(local, mmap=True)
-    if "model" not in content:
-        found = ", ".join(map(repr, list(content)[:5])) or "nothing"
-        raise CheckpointError(
-            f"{path}: not a fairseq checkpoint (no 'model' in it, only {found})"
-        )
+    read_checkpoint(local, mmap=True)
     state = load(path, arg_overrides, *arguments, **keywords)
     # Hydra unquotes texts: what comes out of it is not what went in
     check_settings(local, state, arg_overrides)
