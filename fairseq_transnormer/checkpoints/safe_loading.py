@@ -88,16 +88,16 @@ def read_checkpoint(
         raise CheckpointError(
             f"{path}: not a fairseq checkpoint (a {type(state).__name__})"
         )
+    check_settings(path, state)
+    if compare_sums and has_sums and not is_whole(path):
+        raise CheckpointError(
+            f"{path}: damaged: a record is not what was written (CRC-32)"
+        )
     if "model" not in state:
         found = ", ".join(map(repr, list(state)[:5])) or "nothing"
         raise CheckpointError(
             f"{path}: not a fairseq checkpoint (no 'model' in it, only {found}); "
             "allowed: one that fairseq-train has saved"
-        )
-    check_settings(path, state)
-    if compare_sums and has_sums and not is_whole(path):
-        raise CheckpointError(
-            f"{path}: damaged: a record is not what was written (CRC-32)"
         )
     settings = state.get("cfg")
     if isinstance(settings, Mapping) and isinstance(settings.get("model"), dict):

@@ -131,7 +131,7 @@ def test_the_share_of_masks_is_that_of_the_training(tmp_path):
         ("another", {"mask_prob": 0.15}),
     ):
         paths[name] = tmp_path / f"{name}.pt"
-        torch.save({"cfg": {"task": task}}, paths[name])
+        torch.save({"model": {}, "cfg": {"task": task}}, paths[name])
     assert trained_mask_share([paths["causal"]]) is None
     assert trained_mask_share([paths["causal"], paths["masked"]]) == 0.4
     with refuses(ValueError, paths["masked"], 0.4, 0.15, "--mask-share"):

@@ -14,7 +14,7 @@ from tests.messages import refuses
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
     check_last_checkpoint("transnormer_t1", tmp_path)
     cfg = {"model": {"_name": "transnormer_t2"}}
-    torch.save({"cfg": cfg}, tmp_path / "checkpoint_last.pt")
+    torch.save({"model": {}, "cfg": cfg}, tmp_path / "checkpoint_last.pt")
     check_last_checkpoint("transnormer_t2", tmp_path)
     last = tmp_path / "checkpoint_last.pt"
     with refuses(ValueError, last, "transnormer_t2", "transnormer_t1", "--save-dir"):
@@ -28,9 +28,9 @@ def test_a_damaged_last_checkpoint_gives_way_to_the_newest(tmp_path):
         ["checkpoint_best", "checkpoint_1_20", "checkpoint_1_10"]
     ):
         path = tmp_path / f"{name}.pt"
-        torch.save({"name": name}, path)
+        torch.save({"model": {}, "name": name}, path)
         os.utime(path, (1000 - age, 1000 - age))
-    torch.save({"name": "last"}, last)
+    torch.save({"model": {}, "name": "last"}, last)
     assert repair_last_checkpoint(tmp_path) is None
     for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
         path = tmp_path / name

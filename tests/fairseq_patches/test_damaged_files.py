@@ -84,7 +84,7 @@ def test_no_whole_checkpoint_is_an_error(interrupted, tell):
 def damaged(tmp_path):
     """A folder whose last checkpoint is damaged and whose other one is not."""
     for name, update in (("checkpoint_1_8", 8), ("checkpoint_last", 16)):
-        state = {"update": update, "weights": torch.ones(999)}
+        state = {"update": update, "model": {"a": torch.ones(999)}}
         torch.save(state, tmp_path / f"{name}.pt")
     flip(tmp_path / "checkpoint_last.pt")
     return tmp_path
@@ -101,11 +101,11 @@ def test_the_newest_is_the_one_of_the_most_updates(damaged):
     for time, (updates, name) in enumerate(sorted(names.items(), reverse=True)):
         path = damaged / f"{name}.pt"
         state = {"update": updates, "optimizer_history": [{"num_updates": updates}]}
-        torch.save({**state, "weights": torch.ones(999)}, path)
+        torch.save({**state, "model": {"a": torch.ones(999)}}, path)
         os.utime(path, (time, time))
     flip(damaged / "checkpoint_2_35.pt")
     cut(damaged / "checkpoint_1_21.pt")
-    foreign = {"update": 99, "optimizer_history": [{"num_updates": 99}]}
+    foreign = {"model": {}, "optimizer_history": [{"num_updates": 99}]}
     torch.save(foreign, damaged / "checkpoint_pretrained.pt")
     whole = files.repair_last_checkpoint(damaged)
     assert whole == damaged / "checkpoint_best.pt"

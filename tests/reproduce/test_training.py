@@ -172,7 +172,7 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
 def test_a_checkpoint_of_another_model_is_refused(command, tmp_path, refused):
     folder = tmp_path / "runs/tiny/blm_t1+block_size=32/seed1"
     (folder / "checkpoints").mkdir(parents=True)
-    other = {"cfg": {"model": {"_name": "roberta_transnormer_t2"}}}
+    other = {"model": {}, "cfg": {"model": {"_name": "roberta_transnormer_t2"}}}
     last = folder / "checkpoints/checkpoint_last.pt"
     torch.save(other, last)
     found = ("roberta_transnormer_t2", "roberta_transnormer_t1")
