@@ -12,7 +12,7 @@ from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.block_states import cut_out, lay_after, pad_slots
 from ..options import described
 from ..registry import register_layer
-from .gated_attention_unit import GatedAttentionUnit
+from .gated_attention_unit import GatedAttentionUnit, later_keys
 
 
 @dataclass
@@ -108,10 +108,8 @@ class Flash(GatedAttentionUnit):
         """Attention inside chunks, (B, G c, e)."""
         size = self.chunk_size
         q, k, v = (pad_slots(x, size).unflatten(1, (-1, size)) for x in (q, k, v))
-        inside = torch.arange(size, device=q.device)
-        distance = inside[:, None] - inside
-        bias = self.relative_bias(distance, size, q.dtype)
-        hidden = distance < 0 if self.causal else None
+        bias = self.relative_bias.matrix(size, q.dtype)
+        hidden = later_keys(size, q.device) if self.causal else None
         if key_padding_mask is not None:
             pads = pad_slots(key_padding_mask, size).unflatten(1, (-1, 1, size))
             hidden = pads if hidden is None else hidden | pads

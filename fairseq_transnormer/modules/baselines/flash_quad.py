@@ -8,7 +8,11 @@ from torch import Tensor
 from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.block_states import lay_after
 from ..registry import register_layer
-from .gated_attention_unit import GatedAttentionUnit, GatedAttentionUnitOptions
+from .gated_attention_unit import (
+    GatedAttentionUnit,
+    GatedAttentionUnitOptions,
+    later_keys,
+)
 
 
 class FlashQuadState(NamedTuple):
@@ -55,28 +59,29 @@ class FlashQuad(GatedAttentionUnit):
         check_state_kind(state, FlashQuadState)
         query, key = query.squeeze(2), key.squeeze(2)
         added = real_lengths(key, key_padding_mask)
-        positions = torch.arange(key.shape[1], device=key.device)
-        if state is not None:
-            slots = state.key.shape[1] + key.shape[1]
-            positions = state.length[:, None] + positions
-            key = lay_after(state.key, key, state.length, slots)
-            value = lay_after(state.value, value, state.length, slots)
-        total = key.shape[1]
-        distance = positions[..., None] - torch.arange(total, device=key.device)
-        if self.causal:
-            length, hidden = self.length, distance < 0
+        length = self.length if self.causal else added.clamp(min=1)[:, None, None]
+        if state is None:
+            total = key.shape[1]
+            bias = self.relative_bias.matrix(total, query.dtype)
+            hidden = later_keys(total, key.device) if self.causal else None
+            if key_padding_mask is not None:
+                pads = key_padding_mask[:, None, :]
+                hidden = pads if hidden is None else hidden | pads
         else:
-            length, hidden = added.clamp(min=1)[:, None, None], None
-        if key_padding_mask is not None and state is None:
-            pads = key_padding_mask[:, None, :]
-            hidden = pads if hidden is None else hidden | pads
-        bias = self.relative_bias(distance, total, query.dtype)
+            total = state.key.shape[1] + key.shape[1]
+            new = torch.arange(key.shape[1], device=key.device)
+            slots = torch.arange(total, device=key.device)
+            distance = (state.length[:, None] + new)[..., None] - slots
+            bias = self.relative_bias(distance, total, query.dtype)
+            hidden = distance < 0
+            key = lay_after(state.key, key, state.length, total)
+            value = lay_after(state.value, value, state.length, total)
         scores = query @ key.transpose(1, 2) / length + bias
         output = self.weights(scores, hidden) @ value
         if not return_state:
             return output, None
-        length = added if state is None else state.length + added
-        return output, FlashQuadState(key, value, length)
+        seen = added if state is None else state.length + added
+        return output, FlashQuadState(key, value, seen)
 
     def mixing_flops(self, length: int) -> float:
         """Operations a token besides the projections; see ``model_flops``."""

@@ -72,13 +72,27 @@ class RelativeBias(nn.Module):
 
     def forward(self, distance: Tensor, longest: int, dtype: torch.dtype) -> Tensor:
         """int64 (...), all below ``longest`` in size -> dtype (...)."""
+        return self._up_to(longest, dtype)[distance + longest - 1]
+
+    def matrix(self, length: int, dtype: torch.dtype) -> Tensor:
+        """dtype (length, length), b_{i - j} at [i, j].
+
+        Each row is the one above, moved by one place. Looked up by distances it would
+        take length^2 numbers of int64, and a sum of as many terms by index backward.
+        """
+        biases = self._up_to(length, dtype).flip(0)  # of length - 1, ..., 1 - length
+        # in rows of one less each begins one place later; the last place is never seen
+        repeated = F.pad(biases, (0, 1)).expand(length, -1).flatten()
+        return repeated[:-length].view(length, -1)[:, length - 1 :]
+
+    def _up_to(self, longest: int, dtype: torch.dtype) -> Tensor:
+        """Of the distances 1 - longest, ..., longest - 1."""
         last = len(self.table) // 2
-        if self.far == "clip":
-            return self.table.to(dtype)[distance.clamp(-last, last) + last]
-        known = torch.arange(1 - longest, longest, device=distance.device)
+        known = torch.arange(1 - longest, longest, device=self.table.device)
         near = self.table.to(dtype)[known.clamp(-last, last) + last]
-        biases = torch.where(known.abs() <= last, near, self._rotated(known, dtype))
-        return biases[distance + longest - 1]
+        if self.far == "clip":
+            return near
+        return torch.where(known.abs() <= last, near, self._rotated(known, dtype))
 
     def _rotated(self, distance: Tensor, dtype: torch.dtype) -> Tensor:
         (a, c), (b, d) = (
@@ -223,6 +237,11 @@ class GatedAttentionUnit(nn.Module, ABC):
         if hidden is not None:
             weights = weights.masked_fill(hidden, 0)
         return F.dropout(weights, self.attention_dropout, self.training)
+
+
+def later_keys(length: int, device: torch.device) -> Tensor:
+    """bool (length, length): whether key j comes after query i."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
 
 
 def _frequencies(width: int, like: Tensor) -> Tensor:

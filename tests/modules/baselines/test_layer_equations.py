@@ -59,6 +59,27 @@ def test_distances_beyond_the_table_take_the_last_bias():
     assert torch.equal(bias(distance, 60, torch.float64), expected)
 
 
+@pytest.mark.parametrize("far", ["clip", "rope"])
+def test_the_matrix_of_biases_is_that_of_all_distances(far):
+    """In values and in gradients, shorter and longer than the table."""
+    layer = mixer("flash_quad", causal=True, flash_far_bias=far)
+    bias = layer.relative_bias
+    trained = [each for each in bias.parameters() if each.requires_grad]
+    for length in LENGTHS:
+        positions = torch.arange(length)
+        pairs = positions[:, None] - positions
+        expected = bias(pairs, length, torch.float64)
+        matrix = bias.matrix(length, torch.float64)
+        assert torch.equal(matrix, expected)
+        weights = torch.randn(length, length, dtype=torch.float64)
+        for got, wanted in zip(
+            torch.autograd.grad((matrix * weights).sum(), trained),
+            torch.autograd.grad((expected * weights).sum(), trained),
+            strict=True,
+        ):
+            torch.testing.assert_close(got, wanted)
+
+
 def test_vectors_of_the_far_bias_train_only_where_they_are_used():
     for far, trained in (("clip", False), ("rope", True)):
         layer = mixer("flash_quad", causal=True, flash_far_bias=far)
