@@ -26,7 +26,7 @@ from ..checkpoints.identity import (
 )
 from ..checkpoints.safe_loading import read_checkpoint
 from ..modules.options import TRAINING_ONLY
-from ..modules.registry import OPTIONS, parse_attention_types
+from ..modules.registry import parse_attention_types, unused_options
 from .loading import training_data
 from .workers import call_on_first_rank
 
@@ -88,11 +88,13 @@ def model_changes(
         them apart.
     """
     dataclass = MODEL_DATACLASS_REGISTRY.get(architecture(now))
-    of_unused = _options_of_unused_attentions(before, now)
+    unused = unused_options(
+        *(each.get("attention_types", "") for each in (before, now))
+    )
     computing, training = [], []
     for each in fields(dataclass) if dataclass else ():
         name = each.name
-        if name not in before or name not in now or name in of_unused:
+        if name not in before or name not in now or name in unused:
             continue
         if _differ(name, before[name], now[name]):
             change = Change(f"model.{name}", before[name], now[name])
@@ -221,22 +223,6 @@ def plain(settings: Any) -> dict[str, Any]:
     if isinstance(settings, Namespace):
         settings = vars(settings)
     return dict(settings) if isinstance(settings, Mapping) else {}
-
-
-def _options_of_unused_attentions(*models: Mapping[str, Any]) -> set[str]:
-    used, unused = set(), set()
-    try:
-        names = {
-            name
-            for model in models
-            for name in parse_attention_types(model.get("attention_types", ""))
-        }
-    except ValueError:
-        return set()
-    for name, options in OPTIONS.items():
-        of = used if name in names else unused
-        of.update(each.name for each in fields(options))
-    return unused - used
 
 
 def _differ(name: str, before: Any, now: Any) -> bool:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from ..ops import PairState
 from ..ops.attention_inputs import check_state_kind
 from .attention import Attention
-from .diag_attention import DiagAttention
-from .norm_attention import NormAttention
+from .diag_attention import DiagAttention, DiagOptions
+from .norm_attention import NormAttention, NormOptions
 from .registry import register_attention
 
 
@@ -39,7 +39,7 @@ class AttentionPair(nn.Module):
         return 0.0  # its attentions count themselves
 
 
-@register_attention("diag_then_norm")
+@register_attention("diag_then_norm", DiagOptions, NormOptions)
 class DiagThenNorm(AttentionPair):
     """NormAttention(DiagAttention(x)): the output of one is the input of the other."""
 
@@ -61,14 +61,14 @@ class DiagThenNorm(AttentionPair):
         return x, PairState(first, second)
 
 
-@register_attention("norm_then_diag")
+@register_attention("norm_then_diag", DiagOptions, NormOptions)
 class NormThenDiag(DiagThenNorm):
     """DiagAttention(NormAttention(x))."""
 
     kinds = (NormAttention, DiagAttention)
 
 
-@register_attention("diag_beside_norm")
+@register_attention("diag_beside_norm", DiagOptions, NormOptions)
 class DiagBesideNorm(AttentionPair):
     """Both read x; one projection brings their concatenated outputs back to its width.
 

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from dataclasses import make_dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from . import attention_pairs, baselines, diag_attention, norm_attention
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .baselines.bigbird import BigBirdOptions
     from .baselines.cosformer import CosformerOptions
     from .baselines.flash import FlashOptions
+    from .baselines.flash_quad import FlashQuadOptions
     from .baselines.gated_attention_unit import GatedAttentionUnitOptions
     from .baselines.informer import InformerOptions
     from .baselines.linear_attention import LinearOptions
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         CosformerOptions,
         FlashOptions,
         GatedAttentionUnitOptions,
+        FlashQuadOptions,
         InformerOptions,
         LinearOptions,
         LinformerOptions,
@@ -51,5 +54,5 @@ if TYPE_CHECKING:
 
 else:
     AttentionOptions = make_dataclass(
-        "AttentionOptions", [], bases=tuple(OPTIONS.values())
+        "AttentionOptions", [], bases=tuple(dict.fromkeys(chain(*OPTIONS.values())))
     )

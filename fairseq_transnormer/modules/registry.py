@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Protocol, TypeVar
 
 from torch import nn
@@ -23,35 +24,31 @@ ATTENTIONS: dict[str, type[TokenMixer]] = {}
 LAYERS: dict[str, type[TokenMixer]] = {}
 # a count is looked at before that many layers are made
 MOST_LAYERS = 1000
-# dataclasses of the fields that these add to the configuration
-OPTIONS: dict[str, type[object]] = {}
+# dataclasses of the fields that each reads; the configuration has all of them
+OPTIONS: dict[str, tuple[type[Any], ...]] = {}
 
 
-def register_attention(
-    name: str, options: type[object] | None = None
-) -> Callable[[Mixer], Mixer]:
+def register_attention(name: str, *options: type[Any]) -> Callable[[Mixer], Mixer]:
     """Class decorator: make an ``Attention`` known to configurations as ``name``.
 
     Args:
         name: what stands in ``attention_types``.
-        options: a dataclass of ``options.described`` fields, which every layer
-            configuration then has; None if the attention needs none of its own.
+        *options: dataclasses of the ``options.described`` fields that it reads, which
+            every layer configuration then has; several may share one.
     """
-    return _register(ATTENTIONS, name, options)
+    return _register(ATTENTIONS, name, *options)
 
 
-def register_layer(
-    name: str, options: type[object] | None = None
-) -> Callable[[Mixer], Mixer]:
+def register_layer(name: str, *options: type[Any]) -> Callable[[Mixer], Mixer]:
     """Class decorator: make a whole layer known to configurations as ``name``.
 
     It has ``from_config(config, *, causal)`` as an ``Attention`` has and ``forward`` as
     a ``TransNormerLayer`` has: it adds its residual connection and norms itself.
 
     Args:
-        name, options: as in ``register_attention``.
+        name, *options: as in ``register_attention``.
     """
-    return _register(LAYERS, name, options)
+    return _register(LAYERS, name, *options)
 
 
 def token_mixers(*, causal: bool = False) -> list[str]:
@@ -92,8 +89,27 @@ def parse_attention_types(notation: str) -> list[str]:
     return names
 
 
+def unused_options(*notations: str) -> set[str]:
+    """Fields of attentions and layers that models with others do not read.
+
+    Args:
+        *notations: the ``attention_types`` of each model. If one is none, as fairseq's
+            own models have, nothing is known to be unused.
+    """
+    try:
+        names = {name for each in notations for name in parse_attention_types(each)}
+    except ValueError:
+        return set()
+    used: set[str] = set()
+    unused: set[str] = set()
+    for name, options in OPTIONS.items():
+        of = used if name in names else unused
+        of.update(each.name for kind in options for each in fields(kind))
+    return unused - used
+
+
 def _register(
-    kind: dict[str, type[TokenMixer]], name: str, options: type[object] | None
+    kind: dict[str, type[TokenMixer]], name: str, *options: type[Any]
 ) -> Callable[[Mixer], Mixer]:
     def register(cls: Mixer) -> Mixer:
         if name in ATTENTIONS or name in LAYERS:
@@ -102,8 +118,7 @@ def _register(
                 f"{', '.join(token_mixers())}"
             )
         kind[name] = cls
-        if options is not None:
-            OPTIONS[name] = options
+        OPTIONS[name] = options
         return cls
 
     return register

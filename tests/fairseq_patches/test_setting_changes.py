@@ -105,6 +105,20 @@ def test_a_model_that_computes_something_else_is_refused(resumed, name, value, b
     assert updates_of(resumed.save_dir) == 2
 
 
+@pytest.mark.parametrize(
+    ("types", "name", "value"),
+    [("flash", "flash_far_bias", "rope"), ("diag_then_norm", "block_size", 4)],
+)
+def test_fields_that_layers_share_count_for_each(trained, types, name, value):
+    before = torch.load(trained, weights_only=True)["cfg"]["model"]
+    before = OmegaConf.to_container(OmegaConf.create(before)) | {
+        "attention_types": types
+    }
+    assert before[name] != value
+    computing, training = model_changes(before, before | {name: value})
+    assert [each.name for each in computing] == [f"model.{name}"] and not training
+
+
 def test_what_only_trains_otherwise_is_said(resumed):
     changes = {
         "model.dropout": (0.25, 0.0),

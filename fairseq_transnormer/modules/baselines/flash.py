@@ -12,7 +12,11 @@ from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.block_states import cut_out, lay_after, pad_slots
 from ..options import described
 from ..registry import register_layer
-from .gated_attention_unit import GatedAttentionUnit, later_keys
+from .gated_attention_unit import (
+    GatedAttentionUnit,
+    GatedAttentionUnitOptions,
+    later_keys,
+)
 
 
 @dataclass
@@ -40,7 +44,7 @@ class FlashState(NamedTuple):
     length: Tensor
 
 
-@register_layer("flash", FlashOptions)
+@register_layer("flash", FlashOptions, GatedAttentionUnitOptions)
 class Flash(GatedAttentionUnit):
     """out = x + W_o (u * (A v + q' sum k' v^T / c)), with chunks of c tokens.
 

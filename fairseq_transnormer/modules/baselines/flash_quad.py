@@ -1,5 +1,6 @@
 """FLASH-quad: gated attention over all pairs of tokens (Hua et al., 2022)."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -7,12 +8,22 @@ from torch import Tensor
 
 from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.block_states import lay_after
+from ..options import described
 from ..registry import register_layer
 from .gated_attention_unit import (
     GatedAttentionUnit,
     GatedAttentionUnitOptions,
     later_keys,
 )
+
+
+@dataclass
+class FlashQuadOptions:
+    """What can be configured of FLASH-quad alone."""
+
+    flash_length: int = described(
+        512, "FLASH-quad: the n that causal scores are divided by", at_least=1
+    )
 
 
 class FlashQuadState(NamedTuple):
@@ -28,7 +39,7 @@ class FlashQuadState(NamedTuple):
     length: Tensor
 
 
-@register_layer("flash_quad", GatedAttentionUnitOptions)
+@register_layer("flash_quad", FlashQuadOptions, GatedAttentionUnitOptions)
 class FlashQuad(GatedAttentionUnit):
     """A = relu(q k^T / n + b_{i-j})^2; out = x + W_o (u * (A v)).
 

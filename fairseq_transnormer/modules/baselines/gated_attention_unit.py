@@ -44,9 +44,6 @@ class GatedAttentionUnitOptions:
         FarBias("clip"),
         "FLASH: bias of larger distances; that of the largest, or rope(a) . rope(b)",
     )
-    flash_length: int = described(
-        512, "FLASH-quad: the n that causal scores are divided by", at_least=1
-    )
 
 
 class RelativeBias(nn.Module):

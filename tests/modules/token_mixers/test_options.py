@@ -2,12 +2,19 @@
 
 import dataclasses
 import pickle
+from itertools import chain
 
 import pytest
 import torch
 
 from fairseq_transnormer.modules.options import Choice
-from fairseq_transnormer.modules.registry import OPTIONS
+from fairseq_transnormer.modules.registry import (
+    ATTENTIONS,
+    LAYERS,
+    OPTIONS,
+    token_mixers,
+    unused_options,
+)
 from tests.messages import assert_names
 
 from ..building import BLOCK
@@ -17,7 +24,8 @@ from .cases import CAUSAL, DEFAULT_CASES, draw
 SEEN_LATER = {"long_short_memory"}
 FIELDS = [
     (DEFAULT_CASES[name], each)
-    for name, options in OPTIONS.items()
+    for name, kinds in OPTIONS.items()
+    for options in kinds
     for each in dataclasses.fields(options)
     if each.name not in SEEN_LATER
 ]
@@ -60,11 +68,37 @@ def test_a_mixer_follows_its_fields(case, each):
     assert any(differences)
 
 
+class Watched:
+    """A configuration that remembers which of its fields were read."""
+
+    def __init__(self, config):
+        self._config, self._read = config, set()
+
+    def __getattr__(self, name):
+        self._read.add(name)
+        return getattr(self._config, name)
+
+
 @pytest.mark.parametrize("name", OPTIONS)
-def test_names_say_whose_they_are_and_values_can_be_pickled(name):
-    options = OPTIONS[name]
+def test_a_mixer_registers_the_fields_that_it_reads(name):
+    causal = name in token_mixers(causal=True)
+    watched = Watched(DEFAULT_CASES[name].config(causal=causal))
+    (ATTENTIONS | LAYERS)[name].from_config(watched, causal=causal)
+    # the options of all that the model has not are those it does not read
+    assert not watched._read & unused_options(name)
+    own = {each.name for kind in OPTIONS[name] for each in dataclasses.fields(kind)}
+    assert own <= watched._read
+
+
+def test_options_of_several_models_are_used_if_one_reads_them():
+    assert "block_size" in unused_options("norm*3,flash")
+    assert "block_size" not in unused_options("norm*3", "diag_then_norm*2")
+    assert not unused_options("norm*3", "")
+
+
+@pytest.mark.parametrize("options", dict.fromkeys(chain(*OPTIONS.values())))
+def test_fields_have_a_help_text_and_can_be_pickled(options):
     assert pickle.loads(pickle.dumps(options())) == options()
     for each in dataclasses.fields(options):
         assert each.metadata["help"] and isinstance(each.type, type)
-    config = DEFAULT_CASES[name].config(causal=True)
-    assert all(hasattr(config, each.name) for each in dataclasses.fields(options))
+        assert hasattr(DEFAULT_CASES["norm"].config(causal=True), each.name)
