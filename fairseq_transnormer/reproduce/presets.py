@@ -17,6 +17,7 @@ from ..data.typed_mappings import (
     mapping_of,
 )
 from ..launching.update_layout import lay_out
+from ..modules.registry import unused_options
 from ..modules.systems import CONFIGS
 from .errors import ReproduceError
 from .yaml_files import (
@@ -171,6 +172,8 @@ class Preset:
     ) -> None:
         """Multiply the sizes in a model's configuration, rounding down, 1 at least.
 
+        Those that none of its attentions reads stay.
+
         Args:
             model: its configuration, which is changed.
             task: of its training.
@@ -179,8 +182,11 @@ class Preset:
         of_task = self.task(task)
         scaled = self.scaled if of_task.scaled is None else of_task.scaled
         factors = dict.fromkeys(scaled, of_task.width) | of_task.factors
+        stay = unused_options(model.get("attention_types", "")).union(
+            key.removeprefix("model.") for key in given
+        )
         for name, factor in factors.items():
-            if factor != 1 and name in model and f"model.{name}" not in given:
+            if factor != 1 and name in model and name not in stay:
                 model[name] = max(1, int(model[name] * factor))
 
 
