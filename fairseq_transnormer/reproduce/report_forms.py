@@ -88,6 +88,7 @@ EQUAL_KINDS = {
     "optimization.update_freq": optional(list_of(NUMBER)),
     "distributed_training.distributed_world_size": optional(POSITIVE),
     "task.tokens_per_sample": optional(POSITIVE),
+    "dataset.max_valid_steps": optional(WHOLE),
 }
 
 # what is read of each
@@ -98,7 +99,7 @@ _OF_RUNS = ("state", "updates", "params_m", "devices")
 def check_report(report: dict[str, Any], path: Path) -> None:
     """Raise ReproduceError, naming file and place, unless values are of their kinds
     and each figure is the mean of its seeds."""
-    _check(f"{path}", report, REPORT_KINDS, ("rows", "runs"))
+    _check(f"{path}", report, REPORT_KINDS, ("rows", "runs", "columns"))
     for row, cells in report["rows"].items():
         for column, cell in cells.items():
             where = f"{path}: row {row}, column {column}"

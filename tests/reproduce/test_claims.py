@@ -292,6 +292,11 @@ def figures(content, row="a"):
             lambda c: c["conditions"]["equal"].update({"dataset.batch_size": "3"}),
             ("conditions", "dataset.batch_size"),
         ),
+        (
+            lambda c: c["conditions"]["equal"].update({"dataset.max_valid_steps": "9"}),
+            ("conditions", "dataset.max_valid_steps"),
+        ),
+        (lambda c: c.pop("columns"), ("mine", "columns")),
         (lambda c: c.update(table="table4"), ("mine", "table4")),
     ],
 )
