@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from ..modules.registry import unused_options
 from .run_records import Record
 from .tables import Table
 
@@ -52,7 +53,7 @@ def conditions_of(
         for name, seeds in runs.items()
         for seed, each in seeds.items()
     }
-    values = {name: each["identity"] for name, each in records.items()}
+    values = {name: _read(each["identity"]) for name, each in records.items()}
     sweep = list(table.sweep)
     unequal: dict[str, dict[str, Any]] = {}
     of_all_rows = _set_by_hand(records).keys() | {WIDTH}
@@ -161,8 +162,22 @@ def _changed_models(records: dict[str, Record]) -> dict[str, list[str]]:
     """Values of models that are others than their configuration files' -> runs."""
     found: dict[str, list[str]] = {}
     for name, each in records.items():
-        if each["changed_model"]:
-            pairs = each["changed_model"].items()
-            values = ", ".join(f"{key}: {value}" for key, value in pairs)
+        unread = _unread(each["identity"])
+        values = ", ".join(
+            f"{key}: {value}"
+            for key, value in each["changed_model"].items()
+            if key not in unread
+        )
+        if values:
             found.setdefault(values, []).append(name)
     return found
+
+
+def _read(identity: dict[str, Any]) -> dict[str, Any]:
+    """Without the fields of the model that none of its attentions reads."""
+    unread = {f"model.{name}" for name in _unread(identity)}
+    return {key: value for key, value in identity.items() if key not in unread}
+
+
+def _unread(identity: dict[str, Any]) -> set[str]:
+    return unused_options(identity.get("model.attention_types", ""))

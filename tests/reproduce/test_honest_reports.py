@@ -218,6 +218,22 @@ def test_seeds_of_one_row_are_of_one_model(report):
     assert "**not equal**, `model.dropout`" in page
 
 
+def test_what_a_model_does_not_read_need_not_be_equal(report):
+    """As presets scaled widths of FLASH in models of other attentions once."""
+    run = report.add("blm_t1", 7.0, model={"attention_types": "norm*2"})
+    changed = {"flash_key_dim": 16, "ffn_dim": 170}
+    again = {"attention_types": "norm*2", "flash_key_dim": 16}
+    rewrite(run, "run.json", origin={"changed_model": changed})
+    report.add("blm_t1", 6.0, seed=2, model=again)
+    report.add("blm_t2", 6.0, model={"attention_types": "flash*2"})
+    report.add("blm_t2", 6.0, 2, model=again | {"attention_types": "flash*2"})
+    measured, page = report()
+    assert list(measured["conditions"]["unequal"]) == ["model.flash_key_dim"]
+    found = measured["conditions"]["unequal"]["model.flash_key_dim"]
+    assert list(found) == ["smoke/blm_t2/seed1", "smoke/blm_t2/seed2"]
+    assert lines_naming(page, "ffn_dim: 170 (smoke/blm_t1/seed1)")
+
+
 def test_rows_of_models_of_different_widths_are_told_apart(report):
     report.add("blm_t1", 7.0, model={"embed_dim": 64, "ffn_dim": 170})
     run = report.add("blm_t2", 6.0, model={"embed_dim": 64, "ffn_dim": 256})
