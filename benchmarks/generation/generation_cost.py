@@ -167,8 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     command_line.add_dtype_and_backends(parser, "of the weights")
     add = parser.add_argument
     add("--contexts", type=integer_between(2), nargs="+", default=CONTEXTS)
-    add("--width", type=positive_integer, default=512, help="of the models")
-    add("--heads", type=positive_integer, default=8, help="attention heads")
+    command_line.add_width_and_heads(parser, 512)
     add("--layers", type=positive_integer, default=6, help="of both models")
     add("--vocabulary", type=positive_integer, default=8000, help="entries")
     add(
@@ -178,6 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="longest prompt that fairseq's decoder takes token by token",
     )
     options = parser.parse_args(arguments)
+    command_line.check_width_and_heads(parser, options)
     command_line.prepare(options)
     measurements, parameters = measure(options)
     record = command_line.record(

@@ -85,6 +85,26 @@ def add_dtype_and_backends(parser: argparse.ArgumentParser, of: str) -> None:
     )
 
 
+def add_width_and_heads(parser: argparse.ArgumentParser, width: int) -> None:
+    """--width, ``width`` where it is not given, and --heads, of models."""
+    parser.add_argument(
+        "--width", type=positive_integer, default=width, help="of the models"
+    )
+    parser.add_argument(
+        "--heads", type=positive_integer, default=8, help="attention heads"
+    )
+
+
+def check_width_and_heads(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> None:
+    """Exit, before anything is measured, where no head has a whole width."""
+    if options.width % options.heads:
+        parser.error(
+            f"--heads {options.heads}; allowed: divisors of --width {options.width}"
+        )
+
+
 def command(benchmark: str, arguments: list[str] | None) -> str:
     """The command line to store beside the data."""
     arguments = sys.argv[1:] if arguments is None else arguments

@@ -210,11 +210,11 @@ def parse(arguments: list[str] | None):
         add(
             f"--{name}", type=positive_integer, help=f"{values} where this is not given"
         )
-    add("--width", type=positive_integer, default=512, help="d of the models")
-    add("--heads", type=positive_integer, default=8, help="attention heads")
+    command_line.add_width_and_heads(parser, 512)
     add("--layers", type=positive_integer, default=6, help="of the models")
     add_time_limit(parser, 3600)
     options = parser.parse_args(arguments)
+    command_line.check_width_and_heads(parser, options)
     options.tokens = options.tokens or TOKENS[options.device.type]
     options.vocabulary = options.vocabulary or VOCABULARY[options.device.type]
     if options.lengths is None:

@@ -18,6 +18,7 @@ from benchmarks.linear_transformers import (
 )
 from benchmarks.report import command as report
 from benchmarks.report import page
+from benchmarks.training import training_step
 from tests.messages import assert_names, command_refuses
 from tests.paths import ROOT
 
@@ -299,6 +300,12 @@ def test_report(tmp_path, small_buffers):
 )
 def test_bad_arguments(arguments, parts, capsys):
     command_refuses(kernels.main, arguments.split(), capsys, *parts)
+
+
+@pytest.mark.parametrize("module", [generation_cost, image_generation, training_step])
+def test_heads_of_no_whole_width(module, capsys):
+    arguments = ["--width", "30", "--heads", "4"]
+    command_refuses(module.main, arguments, capsys, "--heads 4", "--width 30")
 
 
 def test_report_without_data(tmp_path, capsys):
