@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, Protocol, TypeVar
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torch import nn
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class TokenMixer(Protocol):
@@ -25,21 +28,30 @@ LAYERS: dict[str, type[TokenMixer]] = {}
 # a count is looked at before that many layers are made
 MOST_LAYERS = 1000
 # dataclasses of the fields that each reads; the configuration has all of them
-OPTIONS: dict[str, tuple[type[Any], ...]] = {}
+OPTIONS: dict[str, tuple[type[DataclassInstance], ...]] = {}
 
 
-def register_attention(name: str, *options: type[Any]) -> Callable[[Mixer], Mixer]:
+def register_attention(
+    name: str, *options: type[DataclassInstance]
+) -> Callable[[Mixer], Mixer]:
     """Class decorator: make an ``Attention`` known to configurations as ``name``.
 
     Args:
         name: what stands in ``attention_types``.
         *options: dataclasses of the ``options.described`` fields that it reads, which
-            every layer configuration then has; several may share one.
+            every layer configuration then has. Several may share one; none is a
+            subclass of another's. Fields that it reads and does not register are
+            neither scaled by presets nor compared when a run resumes.
+
+    Raises:
+        ValueError: the name is taken, or one of ``options`` is no dataclass.
     """
     return _register(ATTENTIONS, name, *options)
 
 
-def register_layer(name: str, *options: type[Any]) -> Callable[[Mixer], Mixer]:
+def register_layer(
+    name: str, *options: type[DataclassInstance]
+) -> Callable[[Mixer], Mixer]:
     """Class decorator: make a whole layer known to configurations as ``name``.
 
     It has ``from_config(config, *, causal)`` as an ``Attention`` has and ``forward`` as
@@ -90,11 +102,11 @@ def parse_attention_types(notation: str) -> list[str]:
 
 
 def unused_options(*notations: str) -> set[str]:
-    """Fields of attentions and layers that models with others do not read.
+    """Fields of attentions and layers that the models have not, so do not read.
 
     Args:
-        *notations: the ``attention_types`` of each model. If one is none, as fairseq's
-            own models have, nothing is known to be unused.
+        *notations: the ``attention_types`` of each model. If one cannot be parsed, as
+            "" for fairseq's own models, the result is empty.
     """
     try:
         names = {name for each in notations for name in parse_attention_types(each)}
@@ -109,7 +121,7 @@ def unused_options(*notations: str) -> set[str]:
 
 
 def _register(
-    kind: dict[str, type[TokenMixer]], name: str, *options: type[Any]
+    kind: dict[str, type[TokenMixer]], name: str, *options: type[DataclassInstance]
 ) -> Callable[[Mixer], Mixer]:
     def register(cls: Mixer) -> Mixer:
         if name in ATTENTIONS or name in LAYERS:
@@ -117,6 +129,11 @@ def _register(
                 f"attention {name!r} is registered already; allowed: a name besides "
                 f"{', '.join(token_mixers())}"
             )
+        for each in options:
+            if not (isinstance(each, type) and is_dataclass(each)):
+                raise ValueError(
+                    f"attention {name!r}: options={each!r}; allowed: dataclasses"
+                )
         kind[name] = cls
         OPTIONS[name] = options
         return cls

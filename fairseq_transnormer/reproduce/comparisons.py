@@ -53,7 +53,7 @@ def conditions_of(
         for name, seeds in runs.items()
         for seed, each in seeds.items()
     }
-    values = {name: _read(each["identity"]) for name, each in records.items()}
+    values = {name: each["identity"] for name, each in records.items()}
     sweep = list(table.sweep)
     unequal: dict[str, dict[str, Any]] = {}
     of_all_rows = _set_by_hand(records).keys() | {WIDTH}
@@ -109,14 +109,20 @@ def _compare(
     sweep: Iterable[str],
     unequal: dict[str, dict[str, Any]],
 ) -> None:
-    """Add to ``unequal`` the keys in which the group's runs differ."""
+    """Add to ``unequal`` the keys in which the group's runs differ.
+
+    But those of models that none of the runs reads.
+    """
     # a swept value may stand in several sections, as the learning rate does
     swept = {key.rpartition(".")[2] for key in sweep}
     members = {
         name: each for name, each in values.items() if name.rpartition("/")[0] in group
     }
+    unread = {f"model.{name}" for name in _unread(*members.values())}
     for key in dict.fromkeys(key for each in members.values() for key in each):
         if key.startswith(ignored) or key.rpartition(".")[2] in swept:
+            continue
+        if key in unread:
             continue
         found = {name: each.get(key) for name, each in members.items()}
         if len({str(value) for value in found.values()}) > 1:
@@ -173,11 +179,7 @@ def _changed_models(records: dict[str, Record]) -> dict[str, list[str]]:
     return found
 
 
-def _read(identity: dict[str, Any]) -> dict[str, Any]:
-    """Without the fields of the model that none of its attentions reads."""
-    unread = {f"model.{name}" for name in _unread(identity)}
-    return {key: value for key, value in identity.items() if key not in unread}
-
-
-def _unread(identity: dict[str, Any]) -> set[str]:
-    return unused_options(identity.get("model.attention_types", ""))
+def _unread(*identities: dict[str, Any]) -> set[str]:
+    """Fields of models that no attention of these runs reads."""
+    types = (each.get("model.attention_types") or "" for each in identities)
+    return unused_options(*types)

@@ -38,6 +38,7 @@ from ..data.typed_mappings import (
 )
 from ..data.whole_files import write_json, write_text
 from ..launching.configurations import Configuration, flattened, get
+from ..modules.registry import unused_options
 from .errors import ReproduceError
 from .yaml_files import read_yaml_mapping
 
@@ -133,13 +134,16 @@ def differences(
     """A phrase for each key of ``there``, or of ``chosen``, whose value has changed.
 
     Other keys that only ``now`` has are fields of newer code, whose default means what
-    the older did. Which kernel updates the weights does not count.
+    the older did. Which kernel updates the weights does not count, nor does what none
+    of the model's attentions reads.
     """
     old, new = _with_fairseqs_adam(there), _with_fairseqs_adam(now)
+    types = (each.get("model.attention_types") or "" for each in (old, new))
+    unread = {f"model.{name}" for name in unused_options(*types)}
     return [
         f"{key}: {value!r} there, {new.get(key)!r} now"
         for key, value in old.items()
-        if new.get(key) != value
+        if new.get(key) != value and key not in unread
     ] + [
         f"{key}: not set there, {new[key]!r} now"
         for key in sorted({*chosen} & (new.keys() - old.keys()))

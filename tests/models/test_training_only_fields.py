@@ -26,7 +26,10 @@ NAMES = sorted(
     if dataclass and dataclass.__module__.startswith("fairseq_transnormer.")
 )
 OPTIONAL = {
-    field.name for options in OPTIONS.values() for field in dataclasses.fields(options)
+    field.name
+    for kinds in OPTIONS.values()
+    for options in kinds
+    for field in dataclasses.fields(options)
 }
 # of each family one; the others differ from them in options of their attentions
 FAMILIES = (
@@ -81,8 +84,8 @@ def options_of(name):
     return {
         each.name
         for n in names
-        if n in OPTIONS
-        for each in dataclasses.fields(OPTIONS[n])
+        for options in OPTIONS[n]
+        for each in dataclasses.fields(options)
     }
 
 

@@ -257,9 +257,13 @@ def test_notations_are_read_or_refused(notation):
         assert layers and set(layers) <= set(token_mixers())
 
 
-def test_a_name_is_registered_once():
+def test_what_cannot_be_registered_is_named():
     with refuses(ValueError, "'diag'", "registered", *token_mixers()):
         register_attention("diag")(type("Another", (), {}))
+    for options in (None, int):
+        with refuses(ValueError, "'mine'", str(options), "dataclasses"):
+            register_attention("mine", options)(type("Mine", (), {}))
+    assert "mine" not in token_mixers()
 
 
 def test_with_defaults_changes_defaults_only():

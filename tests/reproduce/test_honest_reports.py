@@ -234,6 +234,14 @@ def test_what_a_model_does_not_read_need_not_be_equal(report):
     assert lines_naming(page, "ffn_dim: 170 (smoke/blm_t1/seed1)")
 
 
+def test_seeds_of_other_attentions_differ_in_these_alone(report):
+    both = {"block_size": 64, "flash_key_dim": 16}
+    report.add("blm_t1", 7.0, model=both | {"attention_types": "norm*2"})
+    report.add("blm_t1", 6.0, 2, model=both | {"attention_types": "diag*2"})
+    unequal = report()[0]["conditions"]["unequal"]
+    assert list(unequal) == ["model.attention_types"]
+
+
 def test_rows_of_models_of_different_widths_are_told_apart(report):
     report.add("blm_t1", 7.0, model={"embed_dim": 64, "ffn_dim": 170})
     run = report.add("blm_t2", 6.0, model={"embed_dim": 64, "ffn_dim": 256})

@@ -69,13 +69,13 @@ def test_a_mixer_follows_its_fields(case, each):
 
 
 class Watched:
-    """A configuration that remembers which of its fields were read."""
+    """A configuration that remembers which of its fields were read, in ``seen``."""
 
     def __init__(self, config):
-        self._config, self._read = config, set()
+        self._config, self.seen = config, set()
 
     def __getattr__(self, name):
-        self._read.add(name)
+        self.seen.add(name)
         return getattr(self._config, name)
 
 
@@ -85,9 +85,9 @@ def test_a_mixer_registers_the_fields_that_it_reads(name):
     watched = Watched(DEFAULT_CASES[name].config(causal=causal))
     (ATTENTIONS | LAYERS)[name].from_config(watched, causal=causal)
     # the options of all that the model has not are those it does not read
-    assert not watched._read & unused_options(name)
+    assert not watched.seen & unused_options(name)
     own = {each.name for kind in OPTIONS[name] for each in dataclasses.fields(kind)}
-    assert own <= watched._read
+    assert own <= watched.seen
 
 
 def test_options_of_several_models_are_used_if_one_reads_them():
