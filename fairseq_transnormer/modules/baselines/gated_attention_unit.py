@@ -74,13 +74,10 @@ class RelativeBias(nn.Module):
     def matrix(self, length: int, dtype: torch.dtype) -> Tensor:
         """dtype (length, length), b_{i - j} at [i, j].
 
-        Each row is the one above, moved by one place. Looked up by distances it would
-        take length^2 numbers of int64, and a sum of as many terms by index backward.
+        Looked up by distances it would take length^2 numbers of int64, and a sum of as
+        many terms by index backward.
         """
-        biases = self._up_to(length, dtype).flip(0)  # of length - 1, ..., 1 - length
-        # in rows of one less each begins one place later; the last place is never seen
-        repeated = F.pad(biases, (0, 1)).expand(length, -1).flatten()
-        return repeated[:-length].view(length, -1)[:, length - 1 :]
+        return self._up_to(length, dtype).unfold(0, length, 1).flip(1)
 
     def _up_to(self, longest: int, dtype: torch.dtype) -> Tensor:
         """Of the distances 1 - longest, ..., longest - 1."""
@@ -200,6 +197,8 @@ class GatedAttentionUnit(nn.Module, ABC):
     ) -> Tensor | tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         check_use_of_states(self.causal, state, return_state)
+        if not x.shape[1]:
+            raise ValueError("x has length 0; allowed: 1 or more")
         y = self.norm(x)
         gate, value = self.gate_proj(y), F.silu(self.value_proj(y))
         heads = F.silu(self.base_proj(y)).unsqueeze(2) * self.gain + self.offset
