@@ -78,9 +78,22 @@ def read_checkpoint(
     allow_fairseq_objects()
     has_sums = zipfile.is_zipfile(path)
     try:
-        state = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=mmap and has_sums
-        )
+        state = _read(path, mmap and has_sums)
+    except CheckpointError as error:
+        # damage can look like anything, an object to run and other settings, too
+        _refuse_damage(path, has_sums, error)
+        raise
+    if compare_sums:
+        _refuse_damage(path, has_sums)
+    settings = state.get("cfg")
+    if isinstance(settings, Mapping) and isinstance(settings.get("model"), dict):
+        fill_in(settings["model"])
+    return state
+
+
+def _read(path: Path, mmap: bool) -> dict[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     # torch.load raises what the damage happens to lead to
     except Exception as error:
         raise CheckpointError(f"{path}: {_reason(error)}") from error
@@ -89,20 +102,22 @@ def read_checkpoint(
             f"{path}: not a fairseq checkpoint (a {type(state).__name__})"
         )
     check_settings(path, state)
-    if compare_sums and has_sums and not is_whole(path):
-        raise CheckpointError(
-            f"{path}: damaged: a record is not what was written (CRC-32)"
-        )
     if "model" not in state:
         found = ", ".join(map(repr, list(state)[:5])) or "nothing"
         raise CheckpointError(
             f"{path}: not a fairseq checkpoint (no 'model' in it, only {found}); "
             "allowed: one that fairseq-train has saved"
         )
-    settings = state.get("cfg")
-    if isinstance(settings, Mapping) and isinstance(settings.get("model"), dict):
-        fill_in(settings["model"])
     return state
+
+
+def _refuse_damage(
+    path: Path, has_sums: bool, error: CheckpointError | None = None
+) -> None:
+    if has_sums and not is_whole(path):
+        raise CheckpointError(
+            f"{path}: damaged: a record is not what was written (CRC-32)"
+        ) from error
 
 
 def is_whole(path: Path) -> bool:

@@ -13,7 +13,10 @@ from fairseq import checkpoint_utils
 
 from fairseq_transnormer.checkpoints import files
 from fairseq_transnormer.checkpoints.files import is_whole
-from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from fairseq_transnormer.checkpoints.safe_loading import (
+    CheckpointError,
+    read_checkpoint,
+)
 from tests.messages import assert_names, refuses
 
 from .trainings import line_with
@@ -180,6 +183,27 @@ def test_wherever_a_bit_flips_it_is_seen_or_does_no_harm(tmp_path):
     for length in range(0, len(whole), 97):
         path.write_bytes(whole[:length])
         assert not is_whole(path)
+
+
+def test_damage_is_told_whatever_it_makes_of_a_file(tmp_path):
+    """Another object, another setting, no model: none of it was ever written."""
+    cfg = {"model": {"_name": "transnormer_t1"}, "task": {"_name": "language_modeling"}}
+    state = {"model": {"weight": torch.zeros(2)}, "cfg": cfg}
+    buffer, path = io.BytesIO(), tmp_path / "checkpoint.pt"
+    torch.save(state, buffer)
+    whole, told = buffer.getvalue(), 0
+    start = whole.index(b"data.pkl") + len(b"data.pkl")
+    for place in range(start, whole.index(b"transnormer_t1")):
+        content = bytearray(whole)
+        content[place] ^= 4
+        path.write_bytes(content)
+        for compare_sums in (True, False):
+            try:
+                read_checkpoint(path, compare_sums=compare_sums)
+            except CheckpointError as error:
+                assert_names(error, path, "damaged")
+                told += 1
+    assert told > 50
 
 
 @pytest.mark.parametrize("suffix", ["bin", "idx"])

@@ -123,8 +123,8 @@ TRAINING = (
     Mutant(
         "checkpoints/settings-are-not-looked-at",
         "fairseq_transnormer/checkpoints/safe_loading.py",
-        "    check_settings(path, state)\n    if compare_sums",
-        "    if compare_sums",
+        '    check_settings(path, state)\n    if "model"',
+        '    if "model"',
         "tests/fairseq_tools/test_safe_loading.py",
     ),
     Mutant(
