@@ -98,10 +98,11 @@ def add_width_and_heads(parser: argparse.ArgumentParser, width: int) -> None:
 def check_width_and_heads(
     parser: argparse.ArgumentParser, options: argparse.Namespace
 ) -> None:
-    """Exit, before anything is measured, where no head has a whole width."""
-    if options.width % options.heads:
+    """Exit, before anything is measured, where heads have no even width."""
+    if options.width % (2 * options.heads):  # LRPE turns pairs
         parser.error(
-            f"--heads {options.heads}; allowed: divisors of --width {options.width}"
+            f"--heads {options.heads}; allowed: such that --width {options.width} is "
+            "an even number for each"
         )
 
 

@@ -303,9 +303,10 @@ def test_bad_arguments(arguments, parts, capsys):
 
 
 @pytest.mark.parametrize("module", [generation_cost, image_generation, training_step])
-def test_heads_of_no_whole_width(module, capsys):
-    arguments = ["--width", "30", "--heads", "4"]
-    command_refuses(module.main, arguments, capsys, "--heads 4", "--width 30")
+@pytest.mark.parametrize("heads", [4, 10])
+def test_heads_of_no_even_width(module, heads, capsys):
+    arguments = ["--width", "30", "--heads", str(heads)]
+    command_refuses(module.main, arguments, capsys, f"--heads {heads}", "--width 30")
 
 
 def test_report_without_data(tmp_path, capsys):
