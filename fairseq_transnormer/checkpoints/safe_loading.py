@@ -62,7 +62,7 @@ def read_checkpoint(
         mmap: leave the tensors on the disk until they are used.
         compare_sums: read the whole file once and compare the CRC-32 of each record,
             which torch does not: a flipped bit would become a weight. Files of before
-            torch 1.6 have none.
+            torch 1.6 have none. Those of a file that is refused are compared anyway.
 
     Raises:
         CheckpointError: there is no such file; it is damaged, or has no "model"; it

@@ -88,9 +88,8 @@ def model_changes(
         them apart.
     """
     dataclass = MODEL_DATACLASS_REGISTRY.get(architecture(now))
-    unused = unused_options(
-        *(each.get("attention_types", "") for each in (before, now))
-    )
+    types = (each.get("attention_types", "") for each in (before, now))
+    unused = unused_options(*types)
     computing, training = [], []
     for each in fields(dataclass) if dataclass else ():
         name = each.name

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ..modules.registry import unused_options
 from .run_records import Record
+from .runs import unread_keys
 from .tables import Table
 
 # of a configuration; what all rows of a table have in common is reported by these
@@ -118,11 +118,9 @@ def _compare(
     members = {
         name: each for name, each in values.items() if name.rpartition("/")[0] in group
     }
-    unread = {f"model.{name}" for name in _unread(*members.values())}
+    unread = unread_keys(*members.values())
     for key in dict.fromkeys(key for each in members.values() for key in each):
-        if key.startswith(ignored) or key.rpartition(".")[2] in swept:
-            continue
-        if key in unread:
+        if key.startswith(ignored) or key.rpartition(".")[2] in swept or key in unread:
             continue
         found = {name: each.get(key) for name, each in members.items()}
         if len({str(value) for value in found.values()}) > 1:
@@ -168,18 +166,12 @@ def _changed_models(records: dict[str, Record]) -> dict[str, list[str]]:
     """Values of models that are others than their configuration files' -> runs."""
     found: dict[str, list[str]] = {}
     for name, each in records.items():
-        unread = _unread(each["identity"])
+        unread = unread_keys(each["identity"])
         values = ", ".join(
             f"{key}: {value}"
             for key, value in each["changed_model"].items()
-            if key not in unread
+            if f"model.{key}" not in unread
         )
         if values:
             found.setdefault(values, []).append(name)
     return found
-
-
-def _unread(*identities: dict[str, Any]) -> set[str]:
-    """Fields of models that no attention of these runs reads."""
-    types = (each.get("model.attention_types") or "" for each in identities)
-    return unused_options(*types)

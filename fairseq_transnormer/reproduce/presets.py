@@ -182,11 +182,10 @@ class Preset:
         of_task = self.task(task)
         scaled = self.scaled if of_task.scaled is None else of_task.scaled
         factors = dict.fromkeys(scaled, of_task.width) | of_task.factors
-        stay = unused_options(model.get("attention_types", "")).union(
-            key.removeprefix("model.") for key in given
-        )
+        for name in unused_options(model.get("attention_types", "")):
+            factors.pop(name, None)
         for name, factor in factors.items():
-            if factor != 1 and name in model and name not in stay:
+            if factor != 1 and name in model and f"model.{name}" not in given:
                 model[name] = max(1, int(model[name] * factor))
 
 

@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -138,8 +138,7 @@ def differences(
     of the model's attentions reads.
     """
     old, new = _with_fairseqs_adam(there), _with_fairseqs_adam(now)
-    types = (each.get("model.attention_types") or "" for each in (old, new))
-    unread = {f"model.{name}" for name in unused_options(*types)}
+    unread = unread_keys(old, new)
     return [
         f"{key}: {value!r} there, {new.get(key)!r} now"
         for key, value in old.items()
@@ -148,6 +147,12 @@ def differences(
         f"{key}: not set there, {new[key]!r} now"
         for key in sorted({*chosen} & (new.keys() - old.keys()))
     ]
+
+
+def unread_keys(*configurations: Mapping[str, Any]) -> set[str]:
+    """Keys of flattened configurations that no attention of their models reads."""
+    types = (each.get("model.attention_types") or "" for each in configurations)
+    return {f"model.{name}" for name in unused_options(*types)}
 
 
 def _with_fairseqs_adam(configuration: Configuration) -> dict[str, Any]:
