@@ -277,10 +277,6 @@ AT_TRAINING_START = (
         "a signal is acted on nowhere",
     ),
     Patch(
-        PROGRAM, "get_valid_stats", setting_limits.check_best_metric,
-        "a --best-checkpoint-metric that there is not is a KeyError",
-    ),
-    Patch(
         PROGRAM, "train", training_start.train_epoch,
         "a worker that is lost leaves the others waiting",
     ),

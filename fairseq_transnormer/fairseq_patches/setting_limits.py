@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.logging import metrics
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -270,16 +271,32 @@ def check_eval_blocks(dataloader, task, dataset, *arguments, **keywords):
     return dataloader(task, dataset, *arguments, **keywords)
 
 
-def check_best_metric(get_valid_stats, cfg, trainer, stats, *arguments):
-    """fairseq_cli/train.py, get_valid_stats: what a validation has found, by name."""
+def check_best_metric(trainer) -> None:
+    """Refuse a ``--best-checkpoint-metric`` that no validation has.
+
+    fairseq ends with a KeyError after the first validation, before anything is saved.
+    Every criterion has a loss; what else this one has, a batch tells.
+    """
+    cfg, task = trainer.cfg, trainer.task
     metric = cfg.checkpoint.best_checkpoint_metric
-    adds_others = hasattr(trainer.task, "post_validate")
-    if metric not in stats and not adds_others:
+    if (
+        metric == "loss"
+        or cfg.dataset.disable_validation
+        or hasattr(task, "post_validate")  # may add others to a whole validation
+    ):
+        return
+    dummy_batch = trainer._dummy_batch
+    subset, *_ = cfg.dataset.valid_subset.split(",")
+    batch = trainer.get_valid_iterator(subset).first_batch
+    with metrics.aggregate(new_root=True) as validation:
+        trainer.valid_step(batch)
+    trainer._dummy_batch = dummy_batch
+    found = validation.get_smoothed_values()
+    if metric not in found:
         raise ValueError(
             f"checkpoint.best_checkpoint_metric={metric!r}: no validation has it; "
-            f"allowed here: {', '.join(sorted(stats))}"
+            f"allowed here: {', '.join(sorted(found))}"
         )
-    return get_valid_stats(cfg, trainer, stats, *arguments)
 
 
 def check_epoch(cfg, epochs) -> None:

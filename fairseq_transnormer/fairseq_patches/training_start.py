@@ -30,6 +30,7 @@ def begin(load_checkpoint, cfg, trainer, **arguments):
         data_parallel.prepare(trainer)
         state, epochs = load_checkpoint(cfg, trainer, **keywords)
         setting_limits.check_epoch(trainer.cfg, epochs)
+        setting_limits.check_best_metric(trainer)
         return state, epochs
 
     return workers.report_lost_worker(

@@ -231,10 +231,6 @@ def test_commands_refuse_batches_of_nothing(
             ["--batch-size", 9999, "--skip-remainder-batch", "--update-freq", 2],
             ["optimization.skip_remainder_batch", "1 batches", "batch_size", 9999],
         ),
-        (
-            ["--best-checkpoint-metric", "nosuch", "--max-update", 1],
-            ["checkpoint.best_checkpoint_metric='nosuch'", "loss", "ppl"],
-        ),
         (["--train-subset", ""], ["dataset.train_subset=''", "name of a split"]),
     ],
 )
@@ -244,6 +240,37 @@ def test_what_ends_training_late_or_without_a_name(
     given = training_arguments("transnormer_t2_tiny", tmp_path / "save")
     with refuses(ValueError, *parts):
         fairseq_tool("train", data, *given, *options)
+
+
+def test_a_metric_that_no_validation_has_is_refused_before_an_update(
+    fairseq_tool, data, tmp_path, monkeypatch
+):
+    def update(trainer, samples, **arguments):
+        raise AssertionError("an update was made")
+
+    monkeypatch.setattr("fairseq.trainer.Trainer.train_step", update)
+    given = training_arguments("transnormer_t2_tiny", tmp_path / "save")
+    name = "checkpoint.best_checkpoint_metric"
+    with refuses(ValueError, f"{name}='nosuch'", "loss", "ppl"):
+        fairseq_tool("train", data, *given, "--best-checkpoint-metric", "nosuch")
+    unseen = ["--best-checkpoint-metric", "nosuch", "--disable-validation"]
+    with pytest.raises(AssertionError, match="an update was made"):
+        fairseq_tool("train", data, *given, *unseen)
+
+
+def test_looking_for_the_metric_changes_no_weight(fairseq_tool, data, tmp_path):
+    """The models have dropout, whose numbers a validation must not use up."""
+    weights = []
+    for metric in ("loss", "ppl"):
+        folder = tmp_path / metric
+        given = training_arguments("transnormer_t2_tiny", folder)
+        more = ["--best-checkpoint-metric", metric, "--dropout", 0.3]
+        fairseq_tool("train", data, *given, "--max-update", 2, *more)
+        state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
+        weights.append(state["model"])
+    assert weights[0].keys() == weights[1].keys()
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name]), name
 
 
 def evaluate(fairseq_tool, data, trained, monkeypatch, *more):
