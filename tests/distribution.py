@@ -30,7 +30,7 @@ FIRST = (
     "tests/modules/token_mixers",
     "tests/benchmarks",
     "tests/ops/interpreter/test_linear_attention.py",
-    "tests/ops/interpreter/test_verification.py",
+    "tests/ops/interpreter/verification",
     "tests/ops/interpreter/test_compile.py",
 )
 

@@ -1,0 +1,158 @@
+"""Kernels that are tried before they are taken, and what breaks them."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import torch
+
+from fairseq_transnormer import ops
+from fairseq_transnormer.ops.triton_ops import (
+    gated_silu,
+    lrpe,
+    partial_sums,
+    residual,
+    rms_norm,
+)
+from fairseq_transnormer.ops.triton_ops.block_attention import launch as block_attention
+from fairseq_transnormer.ops.triton_ops.linear_attention import (
+    bidirectional,
+    causal,
+    forms,
+    options,
+    step,
+    sums,
+)
+from fairseq_transnormer.ops.verification import records, verdicts
+from tests.paths import ROOT
+
+LAUNCHING = (gated_silu, lrpe, partial_sums, residual, rms_norm, block_attention)
+LAUNCHING += (bidirectional, causal, step, sums)
+
+
+def set_multiprocessors(monkeypatch, count):
+    for module in (forms, options):
+        monkeypatch.setattr(module, "multiprocessors", lambda device: count)
+    forms._form.cache_clear()
+
+
+class Launches(list):
+    """Names of the kernels that were launched; what ``change`` does to their results.
+
+    change: (name of the kernel, tensor that it wrote into) -> None, or None.
+    """
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.change = None
+        # names with what the kernels were compiled for
+        self.compiled = set()
+        for module in LAUNCHING:
+            monkeypatch.setattr(module, "launch", self._instead_of(module.launch))
+
+    def _instead_of(self, launch):
+        def watched(kernel, grid, *arguments, **keywords):
+            name = kernel.fn.__name__
+            self.append(name)
+            constants = {k: str(v) for k, v in keywords.items()}
+            types = tuple(
+                str(getattr(x, "dtype", type(x).__name__)) for x in flat(arguments)
+            )
+            self.compiled.add((name, types, tuple(sorted(constants.items()))))
+            if self.change is None:
+                return launch(kernel, grid, *arguments, **keywords)
+            tensors = [x for x in flat(arguments) if isinstance(x, torch.Tensor)]
+            before = [x.clone() for x in tensors]
+            launch(kernel, grid, *arguments, **keywords)
+            for x, old in zip(tensors, before, strict=True):
+                if not torch.equal(x, old):
+                    self.change(name, x)
+
+        return watched
+
+
+def flat(arguments):
+    for x in arguments:
+        if isinstance(x, tuple):
+            yield from flat(x)
+        else:
+            yield x
+
+
+def next_process():
+    """What a process that begins now remembers: nothing but the files."""
+    verdicts.forget()
+
+
+def told(call):
+    """What a call returns, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    return result, [str(w.message) for w in caught if w.category is RuntimeWarning]
+
+
+X = torch.randn(3, 5, 48, generator=torch.Generator().manual_seed(1))
+
+
+def norm(x=X):
+    return ops.rms_norm(x)
+
+
+ATTENTION = torch.randn(1, 70, 2, 32, generator=torch.Generator().manual_seed(2))
+TOKEN = ATTENTION[:, :1]
+
+
+def linear(x=ATTENTION, **keywords):
+    return ops.linear_attention(x, x, x, **{"causal": True} | keywords)
+
+
+def block(x=ATTENTION, **keywords):
+    return ops.block_attention(x, x, x, block_size=16, causal=True, **keywords)
+
+
+def encoded():
+    theta, v = torch.ones(16), torch.eye(32)[0]
+    return ops.lrpe(ATTENTION, ATTENTION, theta, v, torch.arange(70))[0]
+
+
+def after_a_state(op):
+    with torch.no_grad():
+        state = op(return_state=True, backend="torch")[1]
+        return op(TOKEN, initial_state=state, return_state=True)[0]
+
+
+def added():
+    torch.manual_seed(1)
+    return ops.add_and_norm(X, X, dropout_p=0.5)[1]
+
+
+def glu():
+    weight, bias = X.view(-1, 48)[:5], X[0, 0, :5]
+    return ops.gated_linear_unit(
+        X, weight, bias, weight, bias, weight.t().contiguous(), X[0, 0]
+    )
+
+
+def projected():
+    weight = torch.eye(64)[:, :48].contiguous()
+    theta, v = torch.ones(16), torch.eye(32)[0]
+    return ops.encoded_projections(
+        X, (weight,) * 3, (weight[:, 0],) * 3, theta, v, torch.arange(5), heads=2
+    )[0]
+
+
+def verdict_files():
+    return sorted(records.folder().glob("*.json"))
+
+
+def one_percent(name, x):
+    x.mul_(1.01)
+
+
+def run_python(source, *arguments):
+    return subprocess.run(
+        [sys.executable, "-W", "always", "-c", source, *arguments],
+        capture_output=True, text=True, cwd=ROOT, env=os.environ,
+    )  # fmt: skip

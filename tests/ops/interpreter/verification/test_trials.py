@@ -1,0 +1,278 @@
+"""A kernel that is wrong, in whatever way, is left to torch.
+
+Kernels are broken on purpose behind their launch: what they wrote is changed.
+"""
+
+import pytest
+import torch
+
+from fairseq_transnormer import ops
+from fairseq_transnormer.ops import backend
+from fairseq_transnormer.ops.triton_ops import residual, rms_norm
+from fairseq_transnormer.ops.triton_ops.block_attention import launch as block_attention
+
+from .launches import (
+    ATTENTION,
+    X,
+    added,
+    after_a_state,
+    block,
+    encoded,
+    glu,
+    linear,
+    next_process,
+    norm,
+    one_percent,
+    projected,
+    set_multiprocessors,
+    told,
+)
+
+
+def one_row(name, x):
+    x.view(-1, x.shape[-1])[5].mul_(1.05)
+
+
+def gradient_alone(name, x):
+    if "backward" in name:
+        x.mul_(1.01)
+
+
+def last_row(name, x):
+    x.view(-1, x.shape[-1])[-1] = 0
+
+
+def nothing_written(name, x):
+    # as what torch.empty gave
+    x.view(-1, x.shape[-1])[-1] = torch.nan
+
+
+def run_to_run(name, x, calls=[]):  # noqa: B006
+    calls.append(name)
+    x.mul_(1 + 1e-6 * len(calls))
+
+
+def raising(name, x):
+    raise RuntimeError("Triton Error [CUDA]: out of resource: shared memory")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [one_percent, one_row, gradient_alone, last_row, nothing_written, raising]
+    + [run_to_run],
+)
+def test_a_broken_kernel_is_left_to_torch(change, launches):
+    launches.change = change
+    result, warned = told(norm)
+    assert torch.equal(result, ops.rms_norm(X, backend="torch"))
+    (message,) = warned
+    for word in ("rms_norm", "float32", "width=48"):
+        assert word in message
+    # said once, also in the next process, which reads the file
+    launches.clear()
+    assert told(norm)[1] == []
+    next_process()
+    assert told(norm)[1] == [message]
+    assert launches == []
+
+
+@pytest.mark.parametrize("broken", ["norm_kernel", "norm_backward_kernel"])
+def test_what_is_left_unwritten_is_seen(broken, monkeypatch):
+    """A row keeps what its memory held, forward or backward: NaN."""
+    launch = rms_norm.launch
+
+    def all_but_a_row(kernel, grid, *arguments, **keywords):
+        results = arguments[1:2] if broken == "norm_kernel" else arguments[2:3]
+        if kernel.fn.__name__ != broken:
+            return launch(kernel, grid, *arguments, **keywords)
+        before = [x.clone() for x in results]
+        launch(kernel, grid, *arguments, **keywords)
+        for x, old in zip(results, before, strict=True):
+            x[0, 3] = old[0, 3]
+
+    monkeypatch.setattr(rms_norm, "launch", all_but_a_row)
+    result, (message,) = told(norm)
+    assert "nan" in message
+    assert torch.equal(result, ops.rms_norm(X, backend="torch"))
+
+
+# kernel, and where that is not enough its use -> a call that launches it, or whose
+# gradient does
+KERNELS = {
+    "gate_kernel": lambda: ops.gated_silu(X, X),
+    "gate_backward_kernel": lambda: ops.gated_silu(X, X),
+    "norm_backward_kernel": norm,
+    "residual_kernel": added,
+    "residual_backward_kernel": added,
+    "gate_kernel of halves": glu,
+    "halves_backward_kernel": glu,
+    "total_kernel": glu,
+    "total_kernel of two": projected,
+    "encode_kernel in place": projected,
+    "encode_backward_kernel in place": projected,
+    "encode_kernel": encoded,
+    "encode_backward_kernel": encoded,
+    "block_attention_forward": block,
+    "block_attention_backward": block,
+    "block_attention_step": lambda: after_a_state(block),
+    "causal_forward_kernel": linear,
+    "causal_backward_kernel": lambda: linear(
+        ATTENTION.abs().requires_grad_(), normalize=True
+    ),
+    "segment_sums_kernel": lambda: linear(ATTENTION.repeat(1, 8, 1, 1)[:, :, :1]),
+    "bidirectional_forward_kernel": lambda: linear(causal=False),
+    "bidirectional_backward_kernel": lambda: linear(causal=False),
+    "step_kernel": lambda: after_a_state(linear),
+}
+
+
+SLOW = {"segment_sums_kernel"}
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in KERNELS],
+)
+def test_every_kernel_is_tried(kernel, launches, monkeypatch):
+    """One row of what it writes, wrong by a twentieth, and torch takes its op."""
+    if kernel == "segment_sums_kernel":
+        set_multiprocessors(monkeypatch, 108)
+
+    broken = kernel.split()[0]
+
+    def change(name, x):
+        if name == broken:
+            x.mul_(1.05) if x.dim() < 2 else x[-1].mul_(1.05)
+
+    launches.change = change
+    call = KERNELS[kernel]
+    result, warned = told(call)
+    assert len(warned) == 1 and broken in launches
+    monkeypatch.setenv(ops.ENVIRONMENT_VARIABLE, "torch")
+    torch.testing.assert_close(result, call())
+
+
+def test_all_kernels_pass(launches):
+    """The same calls with kernels as they are."""
+    for kernel, call in KERNELS.items():
+        if kernel not in SLOW:
+            assert told(call)[1] == [], kernel
+
+
+@pytest.mark.parametrize("kernel", [name for name in KERNELS if name not in SLOW])
+def test_what_is_launched_has_been_tried(kernel, launches, monkeypatch):
+    """Constants, dtypes, and which tensors are left out."""
+    call = KERNELS[kernel]
+    told(call)
+    tried = set(launches.compiled)
+    launches.compiled.clear()
+    monkeypatch.setattr(backend, "_why_kernels_are_avoided", lambda *arguments: None)
+    result = call()
+    if result.requires_grad:
+        result.sum().backward()
+    assert launches.compiled and launches.compiled <= tried
+
+
+def test_gradients_of_a_kernel_that_is_left_to_torch_by_dtype(launches):
+    """Averages are divided by float32 sums also where inputs are float16."""
+    x = ATTENTION.abs().half().requires_grad_()
+    result, warned = told(lambda: linear(x, normalize=True))
+    assert warned == []
+    tried = set(launches.compiled)
+    launches.compiled.clear()
+    result.float().sum().backward()
+    assert launches.compiled <= tried
+
+
+def from_token_256_on(name, x):
+    if name == "bidirectional_forward_kernel" and x.dim() == 4 and x.shape[1] > 256:
+        x[:, 256:].mul_(1.5)
+
+
+def rows_without_a_token(name, x):
+    if name == "block_attention_forward":
+        # a query that sees no key gives zeros
+        x[(x == 0).all(-1)] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        (from_token_256_on, lambda: linear(causal=False)),
+        (
+            rows_without_a_token,
+            lambda: block(key_padding_mask=torch.arange(70)[None] > 60),
+        ),
+    ],
+)
+def test_faults_that_small_inputs_do_not_have(change, call, launches):
+    launches.change = change
+    assert len(told(call)[1]) == 1
+
+
+@pytest.mark.parametrize("broken", ["scale", "seed", "neighbours"])
+def test_dropout_that_is_none(broken, launches, monkeypatch):
+    """Wrong factors, one mask for all seeds, four columns dropped together."""
+    draw_seed = residual.draw_seed
+
+    def change(name, x):
+        # the factors themselves: 0 and 1 / (1 - p)
+        if name != "residual_kernel" or x.dim() != 3 or len(x.unique()) != 2:
+            return
+        if broken == "scale":
+            x.mul_(1.1)
+        if broken == "neighbours":
+            x.copy_(x[..., ::4].repeat_interleave(4, -1))
+
+    launches.change = change
+    if broken == "seed":
+        monkeypatch.setattr(residual, "draw_seed", lambda: draw_seed() * 0 + 2**62)
+    assert len(told(added)[1]) == 1
+
+
+def drop_weights():
+    return block(activation="relu", dropout_p=0.5)
+
+
+@pytest.mark.parametrize("broken", ["scale", "seed", "heads", "backward"])
+def test_dropout_of_weights_that_is_none(broken, launches, monkeypatch):
+    """Besides: one mask for all heads, another one backwards."""
+    draw_seed, launch = block_attention.draw_seed, block_attention.launch
+
+    def change(name, x):
+        # the factors themselves
+        if name != "block_attention_forward" or len(x.unique()) != 2:
+            return
+        if broken == "scale":
+            x.mul_(1.1)
+        if broken == "heads":
+            x.copy_(x[:, :, :1].expand_as(x))
+
+    def other_seed_backwards(kernel, grid, *arguments, **keywords):
+        if kernel.fn.__name__ == "block_attention_backward":
+            arguments = [
+                x + 1 if isinstance(x, int) and x >= 2**62 else x for x in arguments
+            ]
+        return launch(kernel, grid, *arguments, **keywords)
+
+    launches.change = change
+    if broken == "seed":
+        monkeypatch.setattr(
+            block_attention, "draw_seed", lambda: draw_seed() * 0 + 2**62
+        )
+    if broken == "backward":
+        monkeypatch.setattr(block_attention, "launch", other_seed_backwards)
+    assert len(told(drop_weights)[1]) == 1
+
+
+def test_dropout_of_weights_passes_its_trial(launches):
+    assert told(drop_weights)[1] == [] and "block_attention_forward" in launches
+
+
+def test_generators_stay_as_they_are(launches, monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    torch.manual_seed(3)
+    before, seeded[:] = torch.get_rng_state(), []
+    ops.add_and_norm(X, X)
+    assert seeded == [] and torch.equal(torch.get_rng_state(), before)
