@@ -13,6 +13,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from ..modules.masked_language_model import at_targets
+from ..modules.output_loss import output_loss
 from ..ops import linear_cross_entropy
 
 
@@ -45,14 +46,8 @@ def forward_language_model(
     )
     if own:
         return model.decoder.output_loss(features, targets), extra
-    found = linear_cross_entropy(
-        features,
-        layer.weight,
-        targets,
-        layer.bias,
-        ignore_index=model.decoder.dictionary.pad(),
-    )
-    return found, extra
+    pad = model.decoder.dictionary.pad()
+    return output_loss(layer, features, targets, pad), extra
 
 
 def _output_projection(model: FairseqLanguageModel) -> nn.Linear:

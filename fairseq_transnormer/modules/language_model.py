@@ -15,6 +15,7 @@ from .config import LanguageModelConfig
 from .embeddings import SinusoidalPositions, token_positions
 from .layers import LayerStack
 from .options import check_fields
+from .output_loss import output_loss
 from .padding import check_padding_idx, check_tokens, mask_of_pads
 
 
@@ -235,7 +236,9 @@ class CausalLanguageModel(nn.Module):
 
     def output(self, features: Tensor) -> Tensor:
         """(..., embed_dim) -> logits (..., vocab_size)."""
-        return F.linear(features, *self._output_parameters())
+        if self.output_projection is not None:
+            return self.output_projection(features)
+        return F.linear(features, self._tied_weight(features), self.output_bias)
 
     def output_loss(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The cross entropy of ``output``, some rows of logits at a time.
@@ -247,17 +250,28 @@ class CausalLanguageModel(nn.Module):
         Returns:
             its sum, and (...) of each target; see ``ops.linear_cross_entropy``.
         """
-        weight, bias = self._output_parameters()
+        pad = self.padding_idx
+        if self.output_projection is not None:
+            layer = self.output_projection
+            return output_loss(layer, features, targets, pad, self.backend)
         return linear_cross_entropy(
             features,
-            weight,
+            self._tied_weight(features),
             targets,
-            bias,
-            ignore_index=self.padding_idx,
+            self.output_bias,
+            ignore_index=pad,
             backend=self.backend,
         )
 
-    def _output_parameters(self) -> tuple[Tensor, Tensor | None]:
-        if self.output_projection is not None:
-            return self.output_projection.weight, self.output_projection.bias
-        return self.embed_tokens.weight, self.output_bias
+    def _tied_weight(self, features: Tensor) -> Tensor:
+        """The embedding's weight, which stays with its module where that is moved."""
+        weight = self.embed_tokens.weight
+        if weight.device != features.device:
+            # torch would multiply by a weight on "meta", and return what memory holds
+            raise ValueError(
+                f"embed_tokens.weight is on {weight.device}, and the output layer, "
+                f"which is tied to it, gets features on {features.device}; allowed: "
+                "one device (embed_tokens not offloaded, and where the last layer is), "
+                "or untie_output_embedding=True"
+            )
+        return weight

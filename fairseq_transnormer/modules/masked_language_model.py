@@ -13,7 +13,9 @@ from .config import EncoderConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
 from .layers import LayerStack
 from .options import check_fields
+from .output_loss import loss_of_logits
 from .padding import check_padding_idx, check_tokens, mask_of_pads
+from .plain_modules import all_plain
 
 
 class MaskedLanguageModelHead(nn.Module):
@@ -240,6 +242,8 @@ class MaskedLanguageModel(nn.Module):
             its sum, and (K,) of each; see ``ops.linear_cross_entropy``.
         """
         x, targets = at_targets(features, targets, positions, self.padding_idx)
+        if not all_plain(MaskedLanguageModelHead, self.lm_head):
+            return loss_of_logits(self.lm_head, x, targets, self.padding_idx)
         return self.lm_head.loss(x, targets, self.padding_idx)
 
 

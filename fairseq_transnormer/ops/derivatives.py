@@ -36,11 +36,12 @@ def once_differentiable(backward: Backward) -> Backward:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             with torch.no_grad():
                 return backward(ctx, *gradients)
-        ways = [x for x in ctx.saved_tensors if x is not None and x.requires_grad]
+        saved = ctx.saved_tensors
+        ways = [x for x in saved if x is not None and x.requires_grad]
         if not ways:
             raise _error(type(ctx).__name__)
         with torch.no_grad():
-            results = backward(ctx, *gradients)
+            results = backward(_Unpacked(ctx, saved), *gradients)
         several = isinstance(results, tuple)
         ways += [x for x in gradients if isinstance(x, Tensor) and x.requires_grad]
         found = results if several else (results,)
@@ -51,6 +52,19 @@ def once_differentiable(backward: Backward) -> Backward:
         return found if several else found[0]
 
     return wrapper
+
+
+class _Unpacked:
+    """A context whose saved tensors have been unpacked: a checkpoint does it once."""
+
+    def __init__(self, ctx: Any, saved_tensors: tuple[Tensor | None, ...]):
+        vars(self).update(ctx=ctx, saved_tensors=saved_tensors)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ctx, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.ctx, name, value)
 
 
 class _Refusing(torch.autograd.Function):

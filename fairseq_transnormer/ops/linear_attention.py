@@ -23,6 +23,7 @@ from .attention_inputs import (
     real_lengths,
 )
 from .backend import Kernels, accumulation_dtype, needs_gradient, select
+from .rms_norm import check_eps
 from .states import LinearAttentionState
 from .verification.trials import (
     Case,
@@ -179,7 +180,7 @@ def linear_attention(
         feature_map: phi; "identity", "elu", "1+elu" or "relu".
         key_padding_mask: bool (B, M), True at pads; they take no part.
         normalize: divide by the sum of the scores.
-        eps: smallest divisor of ``normalize``.
+        eps: smallest divisor of ``normalize``, above 0.
         initial_state: continue after the tokens that this state has seen (causal
             only), of any strides. A call with one token that needs no gradient
             updates it in place and returns it: clone it to keep it. ("reference"
@@ -193,13 +194,15 @@ def linear_attention(
         tuple of that and the new state. Sums are kept in float32 (float64).
 
     Raises:
-        ValueError: shapes, dtypes, the state or a name do not fit, rows of a state
+        ValueError: shapes, dtypes, eps, the state or a name do not fit, rows of a state
             that is updated share memory, or backend="triton" where it cannot run.
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
     check_feature_map(feature_map)
     check_use_of_states(causal, initial_state, return_state)
     check_state_kind(initial_state, LinearAttentionState)
+    if normalize:
+        check_eps(eps)
     if initial_state is not None and normalize and initial_state.key_sum is None:
         raise ValueError(
             "initial_state.key_sum=None with normalize=True; allowed: a state that a "

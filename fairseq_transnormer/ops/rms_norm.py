@@ -58,7 +58,7 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
 
 
 def check_eps(eps: float) -> None:
-    """Raise ValueError unless a row of zeros can be divided by its root."""
+    """Raise ValueError unless zeros stay finite where they are divided by it."""
     if not eps > 0:
         raise ValueError(f"eps={eps}; allowed: above 0")
 

@@ -44,3 +44,16 @@ def test_states_pass_through():
     second, _ = model(tokens[:, 9:], states, return_states=True)
     torch.testing.assert_close(torch.cat((first, second), 1), model(tokens))
     second.sum().backward()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_first_derivatives_with_a_graph(create_graph):
+    """As a gradient penalty asks for them: what was saved is unpacked once."""
+    tokens, found = draw_tokens(2, 20), []
+    for recompute in (False, True):
+        torch.manual_seed(3)
+        model = language_model("t2", checkpoint_activations=recompute).train()
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        loss = model(tokens).square().sum()
+        found.append(torch.autograd.grad(loss, parameters, create_graph=create_graph))
+    torch.testing.assert_close(*found)

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from fairseq_transnormer.modules.plain_modules import all_plain
+from tests.messages import refuses
 
-from .building import draw_tokens, language_model
+from .building import draw_tokens, language_model, masked_language_model
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 MIXER = ("gate_proj", "value_proj", "out_proj")
@@ -74,6 +75,72 @@ def test_another_forward_of_a_layer_is_called(model, name):
     assert calls == [1]
 
 
+def output_layer():
+    """A model whose output layer is a module of its own, and that module's name."""
+    model = language_model("t2", attention_types="norm", untie_output_embedding=True)
+    return model, "output_projection"
+
+
+def head():
+    return masked_language_model("t2", attention_types="norm").eval(), "lm_head"
+
+
+@pytest.mark.parametrize("build", [output_layer, head])
+@pytest.mark.parametrize("with_targets", [False, True])
+def test_what_wraps_the_output_layer_is_called(build, with_targets):
+    """Logits and their loss are the wrapped layer's, and so are its gradients."""
+    model, name = build()
+    tokens = draw_tokens(2, 9)
+
+    def outputs():
+        if not with_targets:
+            return (model(tokens),)
+        targets = tokens.clone()
+        targets[:, 3] = model.padding_idx
+        return model(tokens, targets=targets)
+
+    def gradients(total):
+        wanted = [p for p in model.parameters() if p.requires_grad]
+        return torch.autograd.grad(total.sum(), wanted)
+
+    expected = outputs()
+    expected_gradients = gradients(expected[0])
+    wrapped, calls = Wrapped(getattr(model, name)), []
+    setattr(model, name, wrapped)
+    torch.testing.assert_close(outputs(), expected)
+    torch.testing.assert_close(gradients(outputs()[0]), expected_gradients)
+    assert wrapped.calls > 0
+    setattr(model, name, wrapped.layer)
+    wrapped.layer.register_forward_hook(lambda *arguments: calls.append(1))
+    torch.testing.assert_close(outputs(), expected)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("untie", [False, True])
+def test_a_layer_without_a_bias_makes_no_logits_for_its_loss(untie, monkeypatch):
+    model = language_model(
+        "t2", attention_types="norm", untie_output_embedding=untie, output_bias=False
+    )
+    monkeypatch.setattr(model, "output", None)
+    monkeypatch.setattr("torch.nn.functional.cross_entropy", None)
+    tokens = draw_tokens(2, 9)
+    total, losses = model(tokens, targets=tokens)
+    assert total.isfinite() and losses.shape == tokens.shape
+
+
+def test_a_tied_weight_that_is_elsewhere_is_refused():
+    """As accelerate leaves it between two calls of its module: on no device."""
+    model = language_model("t2", attention_types="norm")
+    features, tokens = model.features(draw_tokens(2, 9)), draw_tokens(2, 9)
+    model.embed_tokens.to("meta")
+    for call in (
+        lambda: model.output(features),
+        lambda: model.output_loss(features, tokens),
+    ):
+        with refuses(ValueError, "embed_tokens.weight", "meta", "cpu"):
+            call()
+
+
 def test_a_hook_of_all_modules_is_called(model):
     names, tokens = [], draw_tokens(2, 9)
     handle = nn.modules.module.register_module_forward_hook(
@@ -92,4 +159,6 @@ def test_subclasses_are_not_plain():
 
     assert all_plain(nn.Linear, nn.Linear(2, 2), nn.Linear(2, 3))
     assert not all_plain(nn.Linear, nn.Linear(2, 2), Other(2, 2))
-    assert not all_plain(nn.Linear, nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
+    without = nn.Linear(2, 2, bias=False)
+    assert not all_plain(nn.Linear, nn.Linear(2, 2), without)
+    assert all_plain(nn.Linear, without, with_bias=False)

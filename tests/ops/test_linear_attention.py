@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import chunks, linear_attention, torch_linear_attention
+from tests.messages import refuses
 
 from . import equations
 from .drawing import CPU_BACKENDS, draw_mask, draw_qkv, gradients, relative_error
@@ -296,3 +297,10 @@ def test_later_tokens_leave_earlier_outputs_untouched(backend):
         after = linear_attention(*changed, causal=True, backend=backend)
         assert torch.equal(after[:, :j], output[:, :j])
         assert not torch.equal(after[:, j], output[:, j])
+
+
+@pytest.mark.parametrize("eps", [0.0, -1.0, float("nan")])
+def test_a_divisor_that_may_be_zero_is_refused(eps):
+    x = torch.zeros(1, 3, 1, 2)
+    with refuses(ValueError, f"eps={eps}", "above 0"):
+        linear_attention(x, x, x, causal=True, normalize=True, eps=eps)

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from ...ops import linear_attention
 from ...ops.attention_inputs import check_state_kind, real_lengths
+from ...ops.backend import needs_gradient
 from ...ops.block_states import cut_out, lay_after, pad_slots
 from ..options import described
 from ..registry import register_layer
 from .gated_attention_unit import (
     GatedAttentionUnit,
     GatedAttentionUnitOptions,
+    bias_matrix,
     later_keys,
 )
 
@@ -85,10 +87,9 @@ class Flash(GatedAttentionUnit):
                 q, k, linear_q, linear_k, value, added, None, key_padding_mask
             )
             return output[:, :length], state if return_state else None
-        needs_grad = torch.is_grad_enabled() and (
-            value.requires_grad or state.value.requires_grad
-        )
-        if length == 1 and key_padding_mask is None and not needs_grad:
+        trained = needs_gradient(*self.relative_bias.parameters())
+        differentiated = trained or needs_gradient(query, key, value, *state)
+        if length == 1 and key_padding_mask is None and not differentiated:
             return self._step(q, k, linear_q, linear_k, value, state)
         size = self.chunk_size
         start = state.length % size
@@ -112,7 +113,7 @@ class Flash(GatedAttentionUnit):
         """Attention inside chunks, (B, G c, e)."""
         size = self.chunk_size
         q, k, v = (pad_slots(x, size).unflatten(1, (-1, size)) for x in (q, k, v))
-        bias = self.relative_bias.matrix(size, q.dtype)
+        bias = bias_matrix(self.relative_bias(size, q.dtype))
         hidden = later_keys(size, q.device) if self.causal else None
         if key_padding_mask is not None:
             pads = pad_slots(key_padding_mask, size).unflatten(1, (-1, 1, size))
@@ -184,7 +185,7 @@ class Flash(GatedAttentionUnit):
         state.key[rows, slot] = k[:, 0]
         state.value[rows, slot] = value[:, 0]
         distance = slot[:, None] - torch.arange(size, device=slot.device)
-        bias = self.relative_bias(distance, size, q.dtype)
+        bias = self.relative_bias(size, q.dtype)[distance + size - 1]
         scores = q @ state.key.transpose(1, 2) / size + bias[:, None]
         weights = self.weights(scores, (distance < 0)[:, None])
         output = weights @ state.value + linear_q @ state.chunks

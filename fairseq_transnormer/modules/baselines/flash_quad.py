@@ -13,6 +13,7 @@ from ..registry import register_layer
 from .gated_attention_unit import (
     GatedAttentionUnit,
     GatedAttentionUnitOptions,
+    bias_matrix,
     later_keys,
 )
 
@@ -73,7 +74,7 @@ class FlashQuad(GatedAttentionUnit):
         length = self.length if self.causal else added.clamp(min=1)[:, None, None]
         if state is None:
             total = key.shape[1]
-            bias = self.relative_bias.matrix(total, query.dtype)
+            bias = bias_matrix(self.relative_bias(total, query.dtype))
             hidden = later_keys(total, key.device) if self.causal else None
             if key_padding_mask is not None:
                 pads = key_padding_mask[:, None, :]
@@ -83,7 +84,7 @@ class FlashQuad(GatedAttentionUnit):
             new = torch.arange(key.shape[1], device=key.device)
             slots = torch.arange(total, device=key.device)
             distance = (state.length[:, None] + new)[..., None] - slots
-            bias = self.relative_bias(distance, total, query.dtype)
+            bias = self.relative_bias(total, query.dtype)[distance + total - 1]
             hidden = distance < 0
             key = lay_after(state.key, key, state.length, total)
             value = lay_after(state.value, value, state.length, total)

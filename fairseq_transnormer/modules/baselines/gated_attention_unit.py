@@ -67,22 +67,10 @@ class RelativeBias(nn.Module):
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
-    def forward(self, distance: Tensor, longest: int, dtype: torch.dtype) -> Tensor:
-        """int64 (...), all below ``longest`` in size -> dtype (...)."""
-        return self._up_to(longest, dtype)[distance + longest - 1]
-
-    def matrix(self, length: int, dtype: torch.dtype) -> Tensor:
-        """dtype (length, length), b_{i - j} at [i, j].
-
-        Looked up by distances it would take length^2 numbers of int64, and a sum of as
-        many terms by index backward.
-        """
-        return self._up_to(length, dtype).unfold(0, length, 1).flip(1)
-
-    def _up_to(self, longest: int, dtype: torch.dtype) -> Tensor:
-        """Of the distances 1 - longest, ..., longest - 1."""
+    def forward(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Of the distances 1 - length, ..., length - 1: dtype (2 * length - 1,)."""
         last = len(self.table) // 2
-        known = torch.arange(1 - longest, longest, device=self.table.device)
+        known = torch.arange(1 - length, length, device=self.table.device)
         near = self.table.to(dtype)[known.clamp(-last, last) + last]
         if self.far == "clip":
             return near
@@ -94,6 +82,15 @@ class RelativeBias(nn.Module):
         )
         angles = distance.to(dtype)[:, None] * _frequencies(len(self.a), distance)
         return angles.cos() @ (a * b + c * d) + angles.sin() @ (a * d - c * b)
+
+
+def bias_matrix(biases: Tensor) -> Tensor:
+    """(2 n - 1,) of the distances 1 - n, ..., n - 1 -> (n, n), b_{i - j} at [i, j].
+
+    Looked up by distances it would take n^2 numbers of int64, and a sum of as many
+    terms by index backward.
+    """
+    return biases.unfold(0, (len(biases) + 1) // 2, 1).flip(1)
 
 
 class GatedAttentionUnit(nn.Module, ABC):

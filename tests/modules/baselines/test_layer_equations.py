@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_transnormer.modules.baselines.gated_attention_unit import bias_matrix
 from tests.messages import refuses
 
 from . import equations
@@ -56,7 +57,7 @@ def test_distances_beyond_the_table_take_the_last_bias():
     distance = torch.tensor([3, 4, 50, -3, -50])
     last, first = bias.table[6], bias.table[0]
     expected = torch.stack((last, last, last, first, first))
-    assert torch.equal(bias(distance, 60, torch.float64), expected)
+    assert torch.equal(bias(60, torch.float64)[distance + 59], expected)
 
 
 @pytest.mark.parametrize("far", ["clip", "rope"])
@@ -68,8 +69,8 @@ def test_the_matrix_of_biases_is_that_of_all_distances(far):
     for length in LENGTHS:
         positions = torch.arange(length)
         pairs = positions[:, None] - positions
-        expected = bias(pairs, length, torch.float64)
-        matrix = bias.matrix(length, torch.float64)
+        expected = bias(length, torch.float64)[pairs + length - 1]
+        matrix = bias_matrix(bias(length, torch.float64))
         assert torch.equal(matrix, expected)
         weights = torch.randn(length, length, dtype=torch.float64)
         for got, wanted in zip(
@@ -141,3 +142,21 @@ def test_dropout(name, causal):
     if name != "long_short":
         layer = mixer(name, causal=causal, dropout=1 - 1e-12).train()
         assert torch.equal(layer(x), x)
+
+
+@pytest.mark.parametrize("trained", ["base_proj", "value_proj", "relative_bias"])
+@pytest.mark.parametrize("name", ["flash", "flash_quad"])
+def test_single_tokens_are_differentiated_whatever_is_frozen(name, trained):
+    """A step without gradients writes into its state, which these still need."""
+    layer = mixer(name, causal=True).requires_grad_(False)
+    parameters = [*layer.get_submodule(trained).requires_grad_().parameters()]
+    parameters = (
+        parameters if trained != "relative_bias" else [layer.relative_bias.table]
+    )
+    x, state, outputs = torch.randn(2, 9, 16, dtype=torch.float64), None, []
+    expected = torch.autograd.grad(layer(x).square().sum(), parameters)
+    for token in x.split(1, 1):
+        output, state = layer(token, state=state, return_state=True)
+        outputs.append(output)
+    found = torch.autograd.grad(torch.cat(outputs, 1).square().sum(), parameters)
+    torch.testing.assert_close(found, expected)
