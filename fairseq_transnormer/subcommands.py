@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from .data.texts import print_utf8
 from .data.whole_files import make_folder, make_folder_of
 
 
@@ -90,12 +91,15 @@ def run_command(
 ) -> int:
     """Run a command; its exit code, 2 after a line on stderr for a mistake.
 
+    What it prints is UTF-8.
+
     Args:
         program: for the line.
         command: does the work.
         mistake: what it raises where the user's input does not do; by default what
             reading files and checking values raise.
     """
+    print_utf8()
     try:
         command()
     except mistake as error:

@@ -79,18 +79,21 @@ class TextClassifier:
         model, task, found = load_fine_tuned(path, data)
         return cls(model.to(device), task, found, [Path(path).parent])
 
-    def classify(self, texts: Sequence[Text], batch_size: int = 32) -> list[Prediction]:
+    def classify(
+        self, texts: Sequence[Text], batch_size: int = 32, first: int = 1
+    ) -> list[Prediction]:
         """Predictions in the order of the texts.
 
         Args:
             texts: each a string, or two strings where the problem is about pairs.
             batch_size: texts that run together, those of like length at a time; it
                 changes no prediction.
+            first: number of the first text, for messages.
 
         Raises:
             ClassificationError: a text is empty, or no pair where it must be one.
         """
-        rows = [self._encoded(i, text) for i, text in enumerate(texts, 1)]
+        rows = [self._encoded(i, text) for i, text in enumerate(texts, first)]
         return self._predictions(self.outputs(rows, batch_size))
 
     def classify_split(self, split: str, batch_size: int = 32) -> list[Prediction]:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,10 +118,10 @@ def _run(args: argparse.Namespace) -> None:
 def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
     made_with = {"weights": weights_fingerprint(args.path)} if args.json else {}
     texts = _texts(args, classifier.data.is_pairs)
-    numbers = count(1)
+    first = 1
     while group := list(islice(texts, TEXTS_AT_ONCE)):
-        predictions = classifier.classify(group, args.batch_size)
-        for text, number in zip(group, numbers, strict=False):
+        predictions = classifier.classify(group, args.batch_size, first)
+        for number, text in enumerate(group, first):
             unknown = classifier.unknown_words(text)
             tell_unknown_words(
                 f"text {number}", unknown, classifier.dictionary.unk_word
@@ -134,6 +134,7 @@ def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
             else:
                 print(f"{found.label}\t{found.probabilities[found.label]:.4f}")
         sys.stdout.flush()
+        first += len(group)
 
 
 def _texts(args: argparse.Namespace, is_pairs: bool) -> Iterator[Text]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -103,8 +104,14 @@ def tell_unknown_words(text: str, words: list[str], read_as: str) -> None:
         )
 
 
+def print_utf8() -> None:
+    """What is printed from here on is UTF-8, whatever the locale."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
 def _decoded(file: TextIO) -> Iterator[str]:
-    """stdin is UTF-8, whatever the locale."""
-    if hasattr(file, "reconfigure"):
-        file.reconfigure(encoding=_ENCODING, errors="strict")
+    """stdin is UTF-8, whatever the locale, and its lines are those of a file."""
+    if isinstance(file, TextIOWrapper):
+        file.reconfigure(encoding=_ENCODING, errors="strict", newline=None)
     yield from file

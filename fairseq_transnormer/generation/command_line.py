@@ -100,10 +100,8 @@ def _print_streams(
     generator: TextGenerator, prompts: Iterator[str], settings: Settings
 ) -> None:
     """Each prompt as soon as it is there; with a seed, as if all ran together."""
-    seed = settings["seed"]
     for number, prompt in enumerate(prompts):
-        settings["seed"] = None if seed is None else seed + number
-        for piece in generator.stream(prompt, **settings):
+        for piece in generator.stream(prompt, number, **settings):
             print(piece, end="", flush=True)
         print(flush=True)
 

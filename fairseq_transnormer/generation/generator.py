@@ -155,10 +155,17 @@ class TextGenerator:
                     self._generate_line(batch, chosen, streams)
         return [self._result(each, chosen) for each in passages]
 
-    def stream(self, prompt: str, **settings: Unpack[Settings]) -> Iterator[str]:
+    def stream(
+        self, prompt: str, number: int = 0, **settings: Unpack[Settings]
+    ) -> Iterator[str]:
         """The text of ``generate(prompt, **settings)`` in pieces, as they come.
 
         The first piece is the prompt. ``close()`` of the iterator ends the generation.
+
+        Args:
+            prompt: as in ``generate``.
+            number: of the prompt among several: it draws as if all ran together.
+            settings: see ``GenerationSettings``.
 
         Raises:
             GenerationError: as in ``generate``, or beam is not 1: beam search knows the
@@ -167,7 +174,7 @@ class TextGenerator:
         chosen = self._settings(settings)
         if chosen.beam != 1:
             raise GenerationError(f"beam={chosen.beam}; allowed in a stream: 1")
-        passage = self._passage(0, prompt, chosen)
+        passage = self._passage(number, prompt, chosen)
         streams = self._streams(chosen)
 
         def generate_line(emit: Callable[[str], None]) -> None:

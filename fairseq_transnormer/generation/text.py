@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from fairseq.hub_utils import GeneratorHubInterface
 
@@ -32,8 +33,22 @@ class Detokenizer:
 
     def text(self, symbols: list[str]) -> str:
         """The text of a line's symbols."""
-        text = self.hub.detokenize(self.hub.remove_bpe(" ".join(symbols)))
+        lines = [list(group) for _, group in groupby(symbols, _is_made_up)]
+        if self.hub.bpe is None:
+            lines = [symbols]
+        text = self.hub.detokenize("".join(map(self._without_units, lines)))
         return decode_byte_pieces(text) if self.has_bytes else text
+
+    def _without_units(self, symbols: list[str]) -> str:
+        line = " ".join(symbols)
+        # GPT-2's units are numbers, which fairseq reads as such
+        made_up = symbols and self.hub.bpe is not None and _is_made_up(symbols[0])
+        return line if made_up else self.hub.remove_bpe(line)
+
+
+def _is_made_up(symbol: str) -> bool:
+    """Whether fairseq's dictionary has it to fill up its size: no text has it."""
+    return symbol.startswith("madeupword")
 
 
 class TextPieces:

@@ -17,6 +17,7 @@ from ..export.transformers_files import generation_settings
 from .cache import TransNormerCache
 from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel, refuse_attentions
+from .tokenizer import TransNormerTokenizer
 
 
 class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
@@ -47,6 +48,35 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         if model.generation_config.eos_token_id is None:
             model._set_generation_config()
         return found
+
+    def generate(self, *args, **kwargs):
+        """transformers' own.
+
+        Raises:
+            ValueError: ``stop_strings`` with a dictionary of words, which are looked
+                for among pieces of them; ``past_key_values`` that have read the whole
+                prompt, of which a token is needed.
+        """
+        tokenizer = kwargs.get("tokenizer")
+        settings = kwargs.get("generation_config") or self.generation_config
+        stops = kwargs.get("stop_strings") or settings.stop_strings
+        if stops and isinstance(tokenizer, TransNormerTokenizer):
+            units = tokenizer.vocabulary
+            if not (units.sentencepiece_model or units.gpt2_units):
+                raise ValueError(
+                    f"stop_strings={stops!r}; allowed with a dictionary of words: "
+                    "none; eos_token_id takes the numbers of words"
+                )
+        past = kwargs.get("past_key_values")
+        prompt = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        if past is not None and prompt is not None:
+            seen, length = past.get_seq_length(), prompt.shape[1]
+            if seen >= length:
+                raise ValueError(
+                    f"past_key_values have read {seen} tokens of a prompt of {length}; "
+                    f"allowed: at most {length - 1}, the beginning of the prompt"
+                )
+        return super().generate(*args, **kwargs)
 
     def _set_generation_config(self) -> None:
         settings = generation_settings(self.config.manifest)
@@ -154,6 +184,8 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         **kwargs,
     ) -> dict:
         """The inputs of ``forward`` for the next tokens of a text."""
+        # generate's, for stop_strings
+        kwargs.pop("tokenizer", None)
         inputs = super().prepare_inputs_for_generation(
             input_ids,
             next_sequence_length=next_sequence_length,

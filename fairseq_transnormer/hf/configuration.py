@@ -125,6 +125,13 @@ class TransNormerConfig(PretrainedConfig):
         changed = replace(self.manifest, kind=CLASSIFIER, head=head, labels=labels)
         self.fairseq_transnormer = changed.content()
 
+    def drop_head(self) -> None:
+        """Make this the configuration of the encoder alone."""
+        changed = replace(self.manifest, kind=BIDIRECTIONAL, head=None, labels=[])
+        self.fairseq_transnormer = changed.content()
+        # transformers' own number of labels, without names
+        self.num_labels, self.problem_type = 2, None
+
     def default_head(self) -> HeadConfig:
         """A head for ``num_labels`` on top of an encoder that has none."""
         return HeadConfig(
@@ -183,6 +190,14 @@ class TransNormerConfig(PretrainedConfig):
 
     def __setattr__(self, name: str, value: Any) -> None:
         values = _own_values(self)
+        follows = getattr(type(self), name, None)
+        if isinstance(follows, property) and follows.fset is None:
+            if value != getattr(self, name):
+                raise ExportError(
+                    f"config.{name}={value!r}; allowed: {getattr(self, name)!r}, which "
+                    f"follows from the section {FORMAT}"
+                )
+            return None
         if name not in values:
             return super().__setattr__(name, value)
         section = self.fairseq_transnormer | {"config": values | {name: value}}

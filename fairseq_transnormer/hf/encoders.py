@@ -52,6 +52,9 @@ class TransNormerForMaskedLM(TransNormerEncoderModel):
 
     def __init__(self, config: TransNormerConfig):
         super().__init__(config)
+        if config.manifest.kind == CLASSIFIER:
+            # what is saved has no head either
+            config.drop_head()
         self.post_init()
 
     def forward(

@@ -79,6 +79,11 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         if name is not None and (os.path.isdir(name) or _is_path(name)):
             folder = Path(name, kwargs.get("subfolder") or "")
             version = read_manifest(folder).format_version
+            if (folder / WEIGHTS).is_file() and (folder / WEIGHTS_INDEX).is_file():
+                raise ExportError(
+                    f"{folder}: {WEIGHTS} beside {WEIGHTS_INDEX}; allowed: one of "
+                    "them, and of shards those that the index names"
+                )
             if version != VERSION:
                 raise ExportError(
                     f"{folder / MANIFEST}: format_version={version}; allowed in "
@@ -100,10 +105,27 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         return (model, report) if wants_report else model
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
-        """transformers' own; ``load_exported`` reads the folder, too."""
+        """transformers' own; ``load_exported`` reads the folder, too.
+
+        Weights of an earlier save are removed: transformers leaves one file beside new
+        shards, or the other way round, and would load the older one.
+
+        Raises:
+            ValueError: a ``variant``, whose files no export has.
+        """
+        if kwargs.get("variant"):
+            raise ValueError(
+                f"variant={kwargs['variant']!r}; allowed: None; the dtype is that of "
+                "the weights, as after model.half()"
+            )
+        folder = Path(save_directory)
+        earlier = _stamps_of_weights(folder)
         super().save_pretrained(save_directory, *args, **kwargs)
         if kwargs.get("is_main_process", not args or args[0]):
-            finish(Path(save_directory))
+            for name, stamp in _stamps_of_weights(folder).items():
+                if earlier.get(name) == stamp:
+                    (folder / name).unlink()
+            finish(folder)
 
     def resize_token_embeddings(
         self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True
@@ -209,6 +231,21 @@ def refuse_attentions(output_attentions: bool | None) -> None:
             f"output_attentions={output_attentions}; allowed: False, since no matrix "
             "of attention weights is computed"
         )
+
+
+def _stamps_of_weights(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """File of weights -> what changes where it is written anew."""
+    names = (WEIGHTS, WEIGHTS_INDEX)
+    found = folder.iterdir() if folder.is_dir() else ()
+    stats = {
+        path.name: path.stat()
+        for path in found
+        if path.name in names or SHARD.fullmatch(path.name)
+    }
+    return {
+        name: (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        for name, stat in stats.items()
+    }
 
 
 def finish(folder: Path) -> None:

@@ -169,18 +169,28 @@ class TransNormerTokenizer(PreTrainedTokenizer):
     def save_vocabulary(
         self, save_directory: str, filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Copy the files."""
+        """Copy the files, and remove those of other units that an earlier save left."""
         written = []
         for source, name in zip(
             self.files, self.vocab_files_names.values(), strict=True
         ):
             target = os.path.join(save_directory, name)
             if source is None:
+                Path(target).unlink(missing_ok=True)
                 continue
             if not (os.path.exists(target) and os.path.samefile(source, target)):
                 shutil.copyfile(source, target)
             written.append(target)
         return tuple(written)
+
+    def _encode_plus(self, *args, **kwargs):
+        if kwargs.get("is_split_into_words") and self.vocabulary.gpt2_units:
+            # the space in front of a word belongs to its first unit
+            raise ValueError(
+                "is_split_into_words=True; allowed with units of GPT-2: False, the "
+                "words joined by spaces"
+            )
+        return super()._encode_plus(*args, **kwargs)
 
     def _tokenize(self, text: str, **kwargs) -> list[str]:
         return self.vocabulary.split(text)

@@ -269,6 +269,10 @@ def _check_places(folder: Path, dest: Path) -> None:
         raise OwnTextError(
             f"{folder}: no such folder; allowed: a folder of text files, or a file"
         )
+    if "${" in str(dest.resolve()):
+        raise OwnTextError(
+            f"--dest {dest}: Hydra would look ${{ up; allowed: a path without it"
+        )
     there, here = folder.resolve(), dest.resolve()
     if here == there or here.is_relative_to(there) or there.is_relative_to(here):
         raise OwnTextError(

@@ -60,6 +60,8 @@ class Plan:
             ),
             ("width", self.width % HEAD_WIDTH == 0, f"multiples of {HEAD_WIDTH}"),
             ("layers", self.layers % 2 == 0, "2, 4, 6, ..."),
+            # windows of the score overlap by half of it
+            ("tokens_per_sample", self.tokens_per_sample > 2, "from 3"),
         ):
             if not good:
                 raise OwnTextError(f"{name}={getattr(self, name)}; allowed: {allowed}")

@@ -126,7 +126,8 @@ def generating(run: Run, prompts: Sequence[str]) -> list[str]:
         *("python", "-m", MODULE, "generate", "--path", str(run.model)),
         *("--data", str(run.data), "--json", "--top-p", "0.9", "--temperature", "0.8"),
         *("--seed", "1", "--lines", "3", "--max-new-tokens", "80"),
-        *(word for prompt in prompts for word in ("--prompt", prompt)),
+        # as one word: an opening may begin with a hyphen
+        *(f"--prompt={prompt}" for prompt in prompts),
     ]
 
 
@@ -215,4 +216,5 @@ def started(command: Sequence[str]) -> list[str]:
 
 def json_lines(text: str) -> list[dict]:
     """The objects of a command's output, one a line."""
-    return [json.loads(line) for line in text.splitlines()]
+    # str.splitlines would also cut at U+0085 and U+2028, which texts may have
+    return [json.loads(line) for line in text.split("\n") if line]

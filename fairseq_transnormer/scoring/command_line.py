@@ -137,12 +137,13 @@ def _scores(args: argparse.Namespace, scorer) -> Iterator[tuple[dict, TextScore]
     units = _units(args, scorer.is_masked)
     if args.stream or (args.input and args.by in (None, "file")):
         for name, lines in units:
-            yield name, next(scorer.stream([lines], args.tokens))
+            yield name, next(scorer.stream([lines], args.tokens, [_shown(name)]))
         return
     whole = ((name, "".join(lines)) for name, lines in units)
     while group := list(islice(whole, UNITS_AT_ONCE)):
         names, texts = zip(*group, strict=True)
-        yield from zip(names, scorer.score_each(texts, args.tokens), strict=True)
+        scores = scorer.score_each(texts, args.tokens, map(_shown, names))
+        yield from zip(names, scores, strict=True)
 
 
 def _units(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -117,9 +118,20 @@ class TextScorer:
         check_known(scores)
         return scores
 
-    def score_each(self, texts: Sequence[str], tokens: bool = False) -> list[TextScore]:
-        """``score`` of texts in which there need be nothing that is known."""
-        tallies = [_Tally(self, text, i, tokens) for i, text in enumerate(texts, 1)]
+    def score_each(
+        self,
+        texts: Sequence[str],
+        tokens: bool = False,
+        names: Iterable[str] | None = None,
+    ) -> list[TextScore]:
+        """``score`` of texts in which there need be nothing that is known.
+
+        names: of the texts, for messages; "text 1" and so on by default.
+        """
+        tallies = [
+            _Tally(self, text, name, tokens)
+            for text, name in zip(texts, names or _numbered(), strict=False)
+        ]
         # read as a whole, so that texts of like length can run side by side
         encoded = [list(tally.tokens()) for tally in tallies]
         for chosen, context in self._contexts([len(each) for each in encoded]):
@@ -129,7 +141,10 @@ class TextScorer:
         return [tally.score() for tally in tallies]
 
     def stream(
-        self, texts: Iterable[Text], tokens: bool = False
+        self,
+        texts: Iterable[Text],
+        tokens: bool = False,
+        names: Iterable[str] | None = None,
     ) -> Iterator[TextScore]:
         """Score one text after the other, each as soon as it has been read.
 
@@ -139,12 +154,13 @@ class TextScorer:
         Args:
             texts: each a string, or an iterable of lines; taken as they are needed.
             tokens: as in ``score``.
+            names: as in ``score_each``.
 
         Raises:
             ScoringError: a text is not allowed.
         """
-        for number, text in enumerate(texts, 1):
-            tally = _Tally(self, text, number, tokens)
+        for text, name in zip(texts, names or _numbered(), strict=False):
+            tally = _Tally(self, text, name, tokens)
             for _, known, found in self.scorer.log_probs(
                 [tally.tokens()], self.context
             ):
@@ -157,7 +173,8 @@ class TextScorer:
         Raises:
             ScoringError: it cannot be read as UTF-8, or nothing in it is known.
         """
-        (found,) = self.stream([read_lines(path, ScoringError)], tokens)
+        lines = read_lines(path, ScoringError)
+        (found,) = self.stream([lines], tokens, [str(path)])
         check_known([found], str(path))
         return found
 
@@ -243,11 +260,15 @@ def check_known(scores: Iterable[TextScore], name: str = "the text") -> None:
         )
 
 
+def _numbered() -> Iterator[str]:
+    return (f"text {number}" for number in count(1))
+
+
 class _Tally:
     """What is counted while a text passes."""
 
-    def __init__(self, scorer: TextScorer, text: Text, number: int, keep: bool):
-        self.scorer, self.number = scorer, number
+    def __init__(self, scorer: TextScorer, text: Text, name: str, keep: bool):
+        self.scorer, self.name = scorer, name
         self.lines = StringIO(text, newline=None) if isinstance(text, str) else text
         self.is_empty_text = text == ""
         self.ends_scored = not scorer.is_masked
@@ -261,8 +282,10 @@ class _Tally:
         lines = [""] if self.is_empty_text else self.lines
         for line in lines:
             line = line.rstrip("\n")
-            tokens = self.scorer.encode(line, f"text {self.number}")
             counts = self.counts
+            before = counts["lines"]
+            place = f"{self.name}, line {before + 1}" if before else self.name
+            tokens = self.scorer.encode(line, place)
             counts["lines"] += 1
             counts["words"] += len(line.split())
             counts["bytes"] += len(line.encode()) + self.ends_scored

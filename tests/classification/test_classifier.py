@@ -15,7 +15,11 @@ from omegaconf import OmegaConf
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
-from fairseq_transnormer.classification import ClassificationError, TextClassifier
+from fairseq_transnormer.classification import (
+    ClassificationError,
+    TextClassifier,
+    command_line,
+)
 from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.classification.evaluation import evaluate
@@ -164,6 +168,14 @@ def test_command_line(single, capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     assert (found["weights"], found["split"]) == (weights, "valid")
     assert found["data"] == classifier.data.fingerprint()
+
+
+def test_an_empty_text_is_named_by_its_line(single, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "TEXTS_AT_ONCE", 2)
+    path = tmp_path / "texts.txt"
+    path.write_text("w1\nw2\nw1\nw3\n\n")
+    words = ["--path", single, "--device", "cpu", "--input", path]
+    command_refuses(main, words, capsys, "text 5", "empty")
 
 
 def test_a_byte_order_mark_and_words_that_are_not_known(single, tmp_path, capsys):

@@ -97,6 +97,13 @@ def test_json(run, t2):
     }
 
 
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_a_prompt_is_named_by_its_number(run, stream):
+    status, _, err = run("--prompt", "it", "--prompt", "the </s>", *stream)
+    assert status == 2
+    assert_names(err, "prompt 2", "</s>")
+
+
 def test_unknown_words_are_reported(run):
     status, _, err = run("--prompt", "it", "--prompt", "the xyzzy river <unk> plugh")
     assert status == 0

@@ -183,3 +183,31 @@ def test_a_pad_is_never_written(words):
     for scores, logits in zip(found.scores, found.logits, strict=True):
         assert (scores[:, 1] == -torch.inf).all() and logits.isfinite().all()
         assert torch.equal(scores[:, 2:], logits[:, 2:])
+
+
+def test_strings_that_end_a_text(texts):
+    """transformers looks for them among pieces of words."""
+    settings = {"stop_strings": ["e"], "tokenizer": texts.tokenizer}
+    if texts.tokenizer.vocabulary.sentencepiece_model is None:
+        with refuses(ValueError, "stop_strings", "eos_token_id"):
+            written(texts, **settings)
+        return
+    (plain,) = written(texts, PROMPTS[:1], max_new_tokens=25)
+    (stopped,) = written(texts, PROMPTS[:1], max_new_tokens=25, **settings)
+    rest = stopped.removeprefix(PROMPTS[0])
+    assert plain.startswith(stopped) and "e" in rest and len(stopped) < len(plain)
+
+
+@torch.no_grad()
+def test_a_cache_that_has_read_the_whole_prompt(words):
+    """The prompt would be read twice."""
+    tokens = encoded(words, PROMPTS[:1])["input_ids"]
+    expected = words.model.generate(tokens, max_new_tokens=5)
+    for seen in range(1, tokens.shape[1] + 1):
+        cache = words.model(tokens[:, :seen], use_cache=True).past_key_values
+        settings = {"past_key_values": cache, "max_new_tokens": 5}
+        if seen < tokens.shape[1]:
+            assert torch.equal(words.model.generate(tokens, **settings), expected)
+        else:
+            with refuses(ValueError, "past_key_values", f"read {seen} tokens"):
+                words.model.generate(tokens, **settings)

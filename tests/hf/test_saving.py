@@ -28,6 +28,7 @@ from fairseq_transnormer.modules import (
 from tests.messages import refuses
 
 from .checkpoints import CAUSAL, ENCODERS, padded, rows
+from .conftest import exported_texts
 
 AUTO = (
     {name: AutoModelForCausalLM for name in CAUSAL}
@@ -115,6 +116,64 @@ def test_split_weights(exports, tmp_path):
         AutoModelForCausalLM.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize("first", ["10GB", "30KB"])
+def test_weights_of_an_earlier_save_are_gone(first, exports, tmp_path):
+    """Of one file and of shards transformers would load the first, whichever is new."""
+    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    (second,) = {"10GB", "30KB"} - {first}
+    model.save_pretrained(tmp_path, max_shard_size=first)
+    with torch.no_grad():
+        model.model.embed_tokens.weight += 1
+    model.save_pretrained(tmp_path, max_shard_size=second)
+    same_weights(model, AutoModelForCausalLM.from_pretrained(tmp_path))
+    one_file = tmp_path / "model.safetensors"
+    if first == "30KB":
+        load_exported(tmp_path)
+        assert not [*tmp_path.glob("model-*")]
+        one_file.write_bytes(one_file.read_bytes()[:-1] + b"?")
+        with refuses(ExportError, one_file, "changed"):
+            AutoModelForCausalLM.from_pretrained(tmp_path)
+    else:
+        assert not one_file.exists()
+        one_file.write_bytes(b"")
+        with refuses(ExportError, tmp_path, "model.safetensors.index.json"):
+            AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_a_variant_is_refused_before_anything_is_written(exports, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    with refuses(ValueError, "variant='fp16'", "None"):
+        model.save_pretrained(tmp_path / "out", variant="fp16")
+    assert not (tmp_path / "out").exists()
+
+
+def test_units_of_an_earlier_save_are_gone(words, tmp_path, request):
+    """They would cut every text into pieces that the dictionary lacks."""
+    pieces = exported_texts(request.getfixturevalue("pieces"), tmp_path / "pieces")
+    for texts in (pieces, words):
+        texts.model.save_pretrained(tmp_path / "out")
+        texts.tokenizer.save_pretrained(tmp_path / "out")
+        again = AutoTokenizer.from_pretrained(tmp_path / "out")
+        expected = texts.tokenizer("the river of")["input_ids"]
+        assert again("the river of")["input_ids"] == expected
+        start = [texts.model.config.bos_token_id]
+        loaded = load_exported(tmp_path / "out")
+        assert start + loaded.vocabulary.encode("the river of") == expected
+
+
+def test_a_classifier_without_its_head_is_saved_as_an_encoder(exports, tmp_path):
+    """Its labels would belong to a head of random numbers."""
+    model = AutoModelForMaskedLM.from_pretrained(exports["classifier"].folder)
+    model.save_pretrained(tmp_path)
+    same_weights(model, AutoModelForMaskedLM.from_pretrained(tmp_path))
+    loaded = load_exported(tmp_path)
+    assert loaded.manifest.kind == "bidirectional" and loaded.manifest.head is None
+    fresh = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+    assert "no" not in fresh.config.id2label.values()
+    regression = AutoModelForMaskedLM.from_pretrained(exports["regression"].folder)
+    assert regression.config.problem_type is None
+
+
 def test_a_new_head(exports, tmp_path):
     """Fine-tuning begins with fresh weights of the head, and keeps the labels."""
     labels = {0: "bad", 1: "good", 2: "so"}
@@ -182,6 +241,14 @@ def test_configuration(exports):
     assert model.model.stack.layers[0].dropout == 0.25
     with refuses(ExportError, "config.dropout=2.0", "below 1", alone=True):
         config.dropout = 2.0
+    for name, value, allowed in (
+        ("vocab_size", 500, 44),
+        ("tie_word_embeddings", False, True),
+        ("pad_token_id", 0, 1),
+    ):
+        with refuses(ExportError, f"config.{name}={value}", allowed, alone=True):
+            AutoConfig.from_pretrained(folder, **{name: value})
+        setattr(config, name, allowed)
     with refuses(ExportError, "config.backend='abacus'", "triton", alone=True):
         AutoConfig.from_pretrained(folder, backend="abacus")
     assert config.dropout != 2.0

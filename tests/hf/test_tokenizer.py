@@ -84,6 +84,15 @@ def test_gpt2s_units_equal_the_data(gpt2, line):
     assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize(line)) == found[1:-1]
 
 
+def test_words_that_are_split_already(gpt2, words):
+    """A space in front belongs to a unit of GPT-2, and nobody says where one was."""
+    *_, tokenizer = gpt2
+    with refuses(ValueError, "is_split_into_words", "GPT-2"):
+        tokenizer(["The", "river"], is_split_into_words=True)
+    split = words.tokenizer(["the", "river"], is_split_into_words=True)
+    assert split["input_ids"] == words.tokenizer("the river")["input_ids"]
+
+
 def test_masks_are_those_of_fairseqs_hub(gpt2):
     """As RobertaHubInterface.fill_mask has them: a space in front belongs to them."""
     folder, _, tokenizer = gpt2

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.__main__ import main as data_prep_command
+from fairseq_transnormer.generation import command_line as generate_command
 from fairseq_transnormer.launching import command_line as train_command
 from fairseq_transnormer.own_text import command_line, pipeline, stages
 from fairseq_transnormer.own_text.baselines import trivial_rules
@@ -83,7 +84,8 @@ def quick(monkeypatch):
             names = ("tokens", "words", "bytes", "perplexity", "bits_per_byte")
             return json.dumps({"context": "x"} | dict.fromkeys(names, 2)) + "\n"
         if "generate" in command:
-            prompts = [b for a, b in zip(command, command[1:]) if a == "--prompt"]  # noqa: B905
+            given = [word.partition("=") for word in command]
+            prompts = [prompt for option, _, prompt in given if option == "--prompt"]
             rows = [json.dumps({"prompt": p, "text": f"{p} ..."}) for p in prompts]
             return "\n".join(rows)
         if "run_curves" in command:
@@ -232,6 +234,19 @@ def test_openings(tmp_path):
     assert stages.openings(file) == [file.read_text()[:20]]
     file.write_text("a\n")
     assert stages.openings(file) == [""]
+    # a title's underline, in reStructuredText
+    file.write_text("-" * 60)
+    prompts = stages.openings(file)
+    assert prompts == ["-" * 20]
+    _, *words = stages.generating(Run(tmp_path), prompts)[3:]
+    assert generate_command._parser().parse_args(words).prompt == prompts
+
+
+@pytest.mark.parametrize("character", ["\x85", "\u2028", "\u2029", "\x1c"])
+def test_objects_whose_texts_have_breaks_of_their_own(character):
+    objects = [{"text": f"a{character}b"}, {"text": "c"}]
+    lines = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)
+    assert stages.json_lines(lines) == objects
 
 
 @pytest.mark.parametrize(
@@ -283,6 +298,7 @@ def test_places_that_do_not_do(folder, capsys, tmp_path):
         (tmp_path, ["in one another"]),
         (foreign, ["foreign", "no run of own_text"]),
         (foreign / "thesis.txt", ["thesis.txt", "no run of own_text"]),
+        (tmp_path / "${run}", ["${", "Hydra"]),
     ):
         words = [folder, "--dest", dest]
         command_refuses(command_line.main, words, capsys, "--dest", *parts, alone=True)

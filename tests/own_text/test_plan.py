@@ -82,6 +82,7 @@ def test_values_can_be_chosen():
     [
         ({"width": 100}, ["width=100", "multiples of 64"]),
         ({"layers": 3}, ["layers=3", "2, 4"]),
+        ({"tokens_per_sample": 2}, ["tokens_per_sample=2", "from 3"]),
         ({"vocab_size": 200}, ["vocab_size=200", "262"]),
     ],
 )

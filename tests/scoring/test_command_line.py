@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from fairseq_transnormer.scoring import (
 )
 from tests.generation.models import sentences
 from tests.messages import assert_names, command_refuses, refuses
+from tests.paths import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +130,41 @@ def test_a_byte_order_mark_is_no_part_of_a_text(run, monkeypatch, tmp_path):
         _, of_stdin, _ = run("--input", "-", "--json")
     _, of_file, _ = run("--input", path, "--json")
     assert rows(of_stdin)[0]["log_prob"] == rows(of_file)[0]["log_prob"]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_lines_of_stdin_end_as_those_of_a_file(run, monkeypatch, tmp_path, end):
+    path = tmp_path / "text.txt"
+    path.write_text("the river\nit .\n", newline=end)
+    with path.open(newline="") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        _, of_stdin, _ = run("--input", "-", "--json")
+    _, of_file, _ = run("--input", path, "--json")
+    found, expected = (rows(each)[-1] for each in (of_stdin, of_file))
+    assert found["bytes"] == len("the river\nit .\n")
+    assert found == expected
+
+
+@pytest.mark.parametrize("by", ["line", "document", "file"])
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_where_a_mistake_is(run, monkeypatch, tmp_path, by, stream):
+    monkeypatch.setattr(command_line, "UNITS_AT_ONCE", 2)
+    path = tmp_path / "text.txt"
+    path.write_text("the river\n\n" * 4 + "it .\nthe </s>\n")
+    *_, err = run("--input", path, "--by", by, *stream)
+    place = {"line": ":10", "document": ":9, line 2", "file": ", line 10"}[by]
+    assert_names(err, f"{path}{place} contains", "</s>")
+
+
+def test_what_is_printed_is_utf8(path):
+    words = ["--path", str(path), "--device", "cpu", "--text", "the €", "--tokens"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_transnormer", "score", *words],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        cwd=ROOT,
+    )
+    assert done.returncode == 0 and "€" in done.stdout.decode()
 
 
 def test_masked_models_have_pseudo_log_likelihoods(run, checkpoint_of, text_file):
