@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
+from fairseq.data.encoders.gpt2_bpe import GPT2BPE
 from fairseq.hub_utils import GeneratorHubInterface
 
 from ..data.subword_files import decode_byte_pieces
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+# of fairseq's entries that stand for no text
+FILLING = "madeupword"
 
 
 class Detokenizer:
@@ -33,22 +36,19 @@ class Detokenizer:
 
     def text(self, symbols: list[str]) -> str:
         """The text of a line's symbols."""
-        lines = [list(group) for _, group in groupby(symbols, _is_made_up)]
-        if self.hub.bpe is None:
-            lines = [symbols]
-        text = self.hub.detokenize("".join(map(self._without_units, lines)))
+        if isinstance(self.hub.bpe, GPT2BPE):
+            line = self._of_gpt2(symbols)
+        else:
+            line = self.hub.remove_bpe(" ".join(symbols))
+        text = self.hub.detokenize(line)
         return decode_byte_pieces(text) if self.has_bytes else text
 
-    def _without_units(self, symbols: list[str]) -> str:
-        line = " ".join(symbols)
-        # GPT-2's units are numbers, which fairseq reads as such
-        made_up = symbols and self.hub.bpe is not None and _is_made_up(symbols[0])
-        return line if made_up else self.hub.remove_bpe(line)
-
-
-def _is_made_up(symbol: str) -> bool:
-    """Whether fairseq's dictionary has it to fill up its size: no text has it."""
-    return symbol.startswith("madeupword")
+    def _of_gpt2(self, symbols: list[str]) -> str:
+        """fairseq reads all units as numbers, also what fills up its dictionary."""
+        return "".join(
+            " ".join(group) if made_up else self.hub.remove_bpe(" ".join(group))
+            for made_up, group in groupby(symbols, lambda s: s.startswith(FILLING))
+        )
 
 
 class TextPieces:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
+from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 
 from fairseq_transnormer.generation.text import Detokenizer
 from tests.data_prep.conftest import gpt2_dir
@@ -34,3 +35,16 @@ def test_words_are_joined_by_spaces(symbols):
         tgt_dict=Dictionary(), bpe=None, remove_bpe=str, detokenize=str
     )
     assert Detokenizer(hub).text(symbols) == " ".join(symbols)
+
+
+def test_pieces_are_as_fairseq_spells_them():
+    """Spaces around what fills up a dictionary are kept."""
+    bpe = SentencepieceBPE.decode
+    hub = SimpleNamespace(
+        tgt_dict=Dictionary(),
+        bpe=object(),
+        remove_bpe=lambda line: bpe(None, line),
+        detokenize=str,
+    )
+    symbols = ["\u2581the", "madeupword0001", "\u2581of"]
+    assert Detokenizer(hub).text(symbols) == "themadeupword0001 of"
