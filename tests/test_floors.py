@@ -73,8 +73,8 @@ ALLOWED = {
     },
     "benchmarks.kernels": {"argument_types", "benchmarks.harness", "ops"},
     "benchmarks.training": {
-        *("analysis", "argument_types", "benchmarks.harness", "modules", "ops"),
-        *("optimizers", "subcommands"),
+        *("analysis", "argument_types", "benchmarks.harness", "data", "modules"),
+        *("ops", "optimizers", "subcommands"),
     },
     "benchmarks.generation": {
         *("argument_types", "benchmarks.harness", "generation", "modules", "ops"),

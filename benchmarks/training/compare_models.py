@@ -10,6 +10,7 @@ runs are not repeated, interrupted ones resume. The JSON file keeps every run's 
 and losses.
 """
 
+import hashlib
 import os
 import re
 import shlex
@@ -23,6 +24,11 @@ from tqdm import tqdm
 
 from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.argument_types import positive_integer
+from fairseq_transnormer.data.fingerprints import (
+    file_sha256,
+    shortened,
+    split_fingerprint,
+)
 from fairseq_transnormer.subcommands import command_parser
 
 from ..harness import results
@@ -47,6 +53,13 @@ ROWS = {
         "--share-decoder-input-output-embed", "--dropout", "0.1",
     ],
 }  # fmt: skip
+
+
+def fingerprint_of(data: Path) -> str:
+    """Changes with the dictionary and the text of train and valid."""
+    parts = [file_sha256(data / "dict.txt")]
+    parts += [str(split_fingerprint([data], split)) for split in ("train", "valid")]
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def training_command(row: str, seed: int, data: Path, folder: Path, updates: int):
@@ -102,7 +115,8 @@ def run(row: str, seed: int, data: Path, runs: Path, updates: int) -> dict:
             or it did not come to its last update.
     """
     name = re.sub(r"[^a-z0-9]+", "-", row.lower()).strip("-")
-    folder = runs / f"{name}-seed{seed}-{updates}"
+    text = shortened(fingerprint_of(data))
+    folder = runs / f"{name}-seed{seed}-{updates}-{text}"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "train.log"
     command = training_command(row, seed, data, folder, updates)
@@ -149,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if not (arguments.data / "dict.txt").exists():
         parser.error(f"--data {arguments.data}: no dict.txt there; see data_prep")
-    jobs = [(row, seed) for seed in arguments.seeds for row in ROWS]
+    jobs = [(row, seed) for seed in dict.fromkeys(arguments.seeds) for row in ROWS]
     with ThreadPoolExecutor(arguments.workers) as pool:
         futures = [
             pool.submit(
@@ -165,7 +179,11 @@ def main(argv: list[str] | None = None) -> int:
         command="python -m benchmarks compare_models "
         + shlex.join(argv if argv is not None else sys.argv[1:]),
         environment=describe(device),
-        settings={"updates": arguments.updates, "tokens_per_update": 8 * 256},
+        settings={
+            "updates": arguments.updates,
+            "tokens_per_update": 8 * 256,
+            "data": shortened(fingerprint_of(arguments.data)),
+        },
         measurements=measurements,
     )
     print(f"compare_models: wrote {arguments.out}")

@@ -13,6 +13,7 @@ lines on every machine.
 """
 
 import argparse
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -31,6 +32,8 @@ from fairseq_transnormer.data.recall import BAR, BLANK
 
 MAX_VOCABULARY = 10**6
 MAX_LENGTH = 10**5
+# of a place's weight; their sum is a float64, too
+LARGEST_LOG = 650.0
 
 
 def lines(
@@ -38,7 +41,7 @@ def lines(
 ) -> Iterator[str]:
     """``count`` lines; equal arguments give equal ones."""
     random = np.random.default_rng(seed)
-    places = np.arange(1, (length - 2 * pairs) // 2 + 1)
+    places = _places(length, pairs)
     weights = places ** (power - 1.0)
     weights /= weights.sum()
     for _ in range(count):
@@ -51,6 +54,11 @@ def lines(
             at = 2 * (pairs + int(gap) - 1)
             inputs[at], told[at] = f"k{key}", f"v{value}"
         yield " ".join([*inputs, BAR, *told])
+
+
+def _places(length: int, pairs: int) -> np.ndarray:
+    """Where a key may come again, counted after the pairs."""
+    return np.arange(1, (length - 2 * pairs) // 2 + 1)
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
@@ -66,6 +74,13 @@ def _recipe(options: argparse.Namespace) -> Recipe:
             f"numbers from {4 * options.pairs}"
         )
     check_total(options, f"--length {options.length}", 2 * options.length + 1)
+    most = _places(options.length, options.pairs)[-1]
+    if (options.power - 1) * math.log(most) > LARGEST_LOG:
+        limit = LARGEST_LOG / math.log(most) + 1
+        raise InputError(
+            f"--power {options.power:g}; allowed with --length {options.length}: up to "
+            f"{limit:.1f}"
+        )
     law = {
         name: getattr(options, name)
         for name in ("vocabulary", "length", "pairs", "power")

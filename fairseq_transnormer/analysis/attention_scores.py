@@ -26,6 +26,8 @@ from .attention_matrices import attention_matrices, row_distributions
 from .figures import named_paths, pyplot, save
 from .trained_models import load_trained_model, read_blocks, run_on
 
+MAPS = 3  # drawn by default
+
 
 @dataclass
 class AttentionScores:
@@ -133,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--sequences", **number, default=8, help="to average over (8)")
     parser.add_argument("--length", **number, default=512, help="tokens each (512)")
     parser.add_argument(
-        "--layers", type=int, nargs="+", default=[0, 1, 2], help="of the maps (0 1 2)"
+        "--layers", type=int, nargs="+", help="of the maps (the first three)"
     )
     parser.add_argument(
         "--head", type=int, help="of the maps; the mean over heads by default"
@@ -146,14 +148,11 @@ def main(argv: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     paths = named_paths(options.checkpoint)
     tokens = read_blocks(options.data, options.split, options.sequences, options.length)
-    models = {}
+    models, maps = {}, {}
     for name, path in paths.items():
         model = load_trained_model(path, options.data)
-        models[name] = attention_scores(model, tokens)
-    maps = {
-        name: _chosen_maps(scores.maps, options.layers, options.head)
-        for name, scores in models.items()
-    }
+        models[name] = scores = attention_scores(model, tokens)
+        maps[name] = _chosen_maps(scores.maps, options.layers, options.head)
     results = {
         name: scores.as_json() | {"weights": weights_fingerprint(paths[name])}
         for name, scores in models.items()
@@ -171,10 +170,11 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _chosen_maps(
-    maps: dict[str, Tensor], layers: list[int], head: int | None
+    maps: dict[str, Tensor], layers: list[int] | None, head: int | None
 ) -> dict[str, Tensor]:
     """Title -> (N, N)."""
     names = list(maps)
+    layers = [*range(len(names))][:MAPS] if layers is None else layers
     for layer in layers:
         if not 0 <= layer < len(names):
             raise ValueError(f"--layers {layer}; allowed: 0 ... {len(names) - 1}")

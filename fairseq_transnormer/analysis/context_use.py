@@ -87,7 +87,11 @@ def perplexities(
 def _scores(model: nn.Module, tokens: Tensor, wanted: Tensor, causal: bool) -> Tensor:
     """Log-probabilities, float64 (B, N, vocab), at each token's own place."""
     if causal:
-        logits = model(tokens[:, :-1])[0]
+        output = model(tokens[:, :-1])
+        logits = output[0]
+        if getattr(model.decoder, "adaptive_softmax", None) is not None:
+            # features, of which fairseq makes log-probabilities
+            logits = model.get_normalized_probs(output, log_probs=True)
         logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
     else:
         mask = model.encoder.dictionary.index("<mask>")

@@ -58,13 +58,15 @@ def _plain(value: float) -> str:
 def named_paths(arguments: list[str]) -> dict[str, Path]:
     """Name -> path of each "NAME=PATH", or of a "PATH", which then is its own name.
 
+    A path that there is may have "=" in it.
+
     Raises:
         ValueError: two have one name.
     """
     paths = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
-        if not equals:
+        if not equals or Path(argument).exists():
             name, path = argument, argument
         if name in paths:
             raise ValueError(f"{name!r} names two files; allowed: NAME=PATH, each once")

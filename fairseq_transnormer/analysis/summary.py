@@ -9,6 +9,7 @@ fairseq-eval-lm.
 """
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from ..data.whole_files import write_json
@@ -63,7 +64,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     records = read_training_log(options.log)
-    perplexities = {p.stem: read_evaluation_log(p) for p in options.evaluations}
+    logs = list(dict.fromkeys(options.evaluations))
+    stems = Counter(log.stem for log in logs)
+    perplexities = {
+        log.stem if stems[log.stem] == 1 else str(log): read_evaluation_log(log)
+        for log in logs
+    }
     train = records["train_inner"]
     rows = [
         ("updates", train[-1]["num_updates"]),

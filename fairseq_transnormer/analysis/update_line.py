@@ -78,11 +78,17 @@ def loss_of_parts(
 ) -> dict[str, float]:
     """Part -> the loss where its weights alone are those after the update.
 
-    Arguments as for ``loss_along``; parts that the model has not are left out.
+    Arguments as for ``loss_along``; parts that the model has not are left out. A weight
+    that embedding and output layer share is the embedding's.
     """
+    # a tied weight has several names, of which load_state_dict takes the last
+    first_names: dict[int, str] = {}
+    part_of = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        part_of[name] = first_names.setdefault(id(parameter), name)
     found = {}
     for part, pattern in PARTS.items():
-        moved = {name for name in before if re.search(pattern, name)}
+        moved = {name for name, first in part_of.items() if re.search(pattern, first)}
         if moved:
             model.load_state_dict(
                 {name: (after if name in moved else before)[name] for name in before}
@@ -99,7 +105,7 @@ def likeness(model: nn.Module, tokens: Tensor) -> list[float]:
         tokens: int64 (B, N); each row is looked at by itself.
 
     Returns:
-        numbers from 0 to 1, in the order of the layers.
+        numbers from 0 to 1, in the order of the layers; none of fairseq's own models.
     """
     kinds = (*ATTENTIONS.values(), nn.MultiheadAttention)
     attentions = [each for each in model.modules() if isinstance(each, kinds)]
@@ -207,7 +213,9 @@ def _run(options: argparse.Namespace) -> None:
         print(f"{fraction:6.3f} of the update: {bits:7.3f} bits a token")
     for part, bits in parts.items():
         print(f"{part} alone: {bits:7.3f} bits a token")
-    print("attentions' outputs, likeness over tokens:", *(f"{x:.2f}" for x in alike))
+    if alike:
+        shown = (f"{x:.2f}" for x in alike)
+        print("attentions' outputs, likeness over tokens:", *shown)
     if inputs:
         print("into NormAttention's norm, RMS:", *(f"{x:.4g}" for x in inputs))
     if options.json is not None:

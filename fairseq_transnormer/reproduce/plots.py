@@ -205,6 +205,7 @@ def plot_bubbles(
     }
     points = {row: each for row, each in points.items() if None not in each}
     if not points:
+        target.unlink(missing_ok=True)
         return False
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")

@@ -169,7 +169,10 @@ def best_of(candidates: list[Runs]) -> Runs:
         if not values[number]:
             return False, -math.inf
         average = mean(values[number][seed] for seed in seeds)
-        failed = "failed" in figures[number].unfinished.values()
+        # a loss that is no number leaves a finished run without a figure
+        failed = figures[number].reasons or (
+            "failed" in figures[number].unfinished.values()
+        )
         return not failed, _sign(candidates[number]) * average
 
     return candidates[max(range(len(candidates)), key=merit)]

@@ -1,11 +1,17 @@
 """Perplexity behind shorter texts, against sums over single predictions."""
 
+import argparse
 import json
 import math
 import types
 
 import pytest
 import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer_lm import (
+    TransformerLanguageModel,
+    base_lm_architecture,
+)
 from torch import nn
 
 from fairseq_transnormer.analysis import context_use
@@ -62,6 +68,31 @@ def test_a_causal_model_token_by_token(monkeypatch):
                 count += 1
         assert ppl == pytest.approx(math.exp(total / count), rel=1e-4)
     assert found[8] != found[32]
+
+
+def test_an_adaptive_softmax_is_what_fairseq_makes_of_it():
+    """Such a decoder returns features."""
+    dictionary = Dictionary()
+    for i in range(SIZE - len(dictionary)):
+        dictionary.add_symbol(f"word{i}")
+    args = argparse.Namespace(
+        tokens_per_sample=64, adaptive_softmax_cutoff="8", adaptive_softmax_dropout=0.0,
+        decoder_embed_dim=16, decoder_ffn_embed_dim=16, decoder_layers=1,
+        decoder_attention_heads=2, criterion="adaptive_loss",
+    )  # fmt: skip
+    base_lm_architecture(args)
+    torch.manual_seed(0)
+    task = types.SimpleNamespace(
+        source_dictionary=dictionary, target_dictionary=dictionary
+    )
+    model = TransformerLanguageModel.build_model(args, task).eval()
+    text = torch.randint(4, SIZE, (64,))
+    (found,) = perplexities(model, text, [16]).values()
+    rows = text.view(-1, 16)
+    logs = model.get_normalized_probs(model(rows[:, :-1]), log_probs=True)
+    expected = logs.gather(-1, rows[:, 1:, None]).double().mean().neg().exp()
+    assert found == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(logs.exp().sum(-1), torch.ones(4, 15))
 
 
 def test_a_masked_model_predicts_the_same_tokens(monkeypatch):

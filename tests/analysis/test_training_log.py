@@ -165,6 +165,21 @@ def test_summary(tmp_path, capsys):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+def test_evaluations_of_one_name_are_told_apart(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text(training_log([(10, 5.0), (20, 4.0)], [(20, 17.5)]))
+    paths = []
+    for folder, ppl in (("a", 77.12), ("b", 88.0)):
+        paths.append(tmp_path / folder / "eval.log")
+        paths[-1].parent.mkdir()
+        paths[-1].write_text(f"... | Loss (base 2): 6.1, Perplexity: {ppl}\n")
+    target = tmp_path / "summary.json"
+    words = ["--log", log, "--json", target, "--evaluations", *paths]
+    assert summary.main([str(word) for word in words]) == 0
+    found = json.loads(target.read_text())["perplexities"]
+    assert found == {str(paths[0]): 77.12, str(paths[1]): 88.0}
+
+
 def test_summary_of_a_missing_log(tmp_path, capsys):
     log = tmp_path / "none.log"
     command_refuses(summary.main, ["--log", log], capsys, log)

@@ -14,7 +14,12 @@ from fairseq_transnormer.analysis.update_line import (
     loss_of_parts,
     norm_inputs,
 )
-from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
+from fairseq_transnormer.modules import (
+    CausalLanguageModel,
+    EncoderT2Config,
+    LanguageModelT2Config,
+    MaskedLanguageModel,
+)
 from tests.messages import command_refuses
 
 from ..tiny_data import write_tiny_data
@@ -72,6 +77,30 @@ def test_each_part_alone():
     assert {n for n in before if n not in parts} == {n for n in before if "lrpe" in n}
     assert all("_proj" in name for name in found["queries and keys"])
     assert len(found["queries and keys"]) == len(found["channel mixers"]) * 8 // 12
+
+
+@pytest.mark.parametrize("untie", [False, True])
+def test_a_weight_that_is_shared_moves_with_the_embedding(untie):
+    """It has two names, and what is loaded last would decide."""
+
+    class Encoder(nn.Module):
+        def __init__(self, seed):
+            super().__init__()
+            torch.manual_seed(seed)
+            values = TINY | {"untie_output_embedding": untie}
+            config = EncoderT2Config(attention_types="diag,norm", **values)
+            self.encoder = MaskedLanguageModel(config, VOCABULARY).eval()
+
+    model, before = Encoder(0), Encoder(1).state_dict()
+    after = {name: weight + 1 for name, weight in before.items()}
+
+    def moved(each):
+        return {n for n, w in each.named_parameters() if not w.equal(before[n])}
+
+    found = loss_of_parts(model, before, after, moved)
+    assert "encoder.embed_tokens.weight" in found["embeddings"]
+    assert ("encoder.lm_head.weight" in found["masked-LM head"]) == untie
+    assert "encoder.embed_tokens.weight" not in found["masked-LM head"]
 
 
 def test_likeness_of_outputs(monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 from data_prep.folders.verify import verify_folder
 from data_prep.symbols import recall
+from tests.messages import command_refuses
 
 from .binary_reading import read_text
 
@@ -53,6 +54,13 @@ def test_the_gaps_follow_the_power_law(tmp_path):
     for gap, weight in enumerate(weights, 1):
         expected = 4000 * weight / sum(weights)
         assert abs(places[gap] - expected) < 5 * expected**0.5, places
+
+
+@pytest.mark.parametrize("power", ["1000", "1e308"])
+def test_weights_that_are_no_numbers_are_refused(tmp_path, capsys, power):
+    words = ["--dest", tmp_path / "data", *LAW, "--power", power]
+    command_refuses(recall.main, words, capsys, "--power", "up to")
+    made(tmp_path / "data", *LAW, "--power", "100", "--counts", "5", "1", "1")
 
 
 def test_a_seed_gives_the_same_data_and_splits_that_differ(folder, tmp_path):

@@ -158,6 +158,17 @@ def test_a_value_that_failed_with_a_seed_is_not_the_best(report):
     assert report()[0]["rows"]["T1"]["ppl"]["run"].endswith("lr=_0.3_")
 
 
+def test_a_value_that_diverged_with_a_seed_is_not_the_best(report):
+    """fairseq may end a training whose loss is no number as if nothing were."""
+    with_sweep(report)
+    for seed in (1, 2):
+        swept(report, 0.1, 7.0, seed)
+    swept(report, 0.2, 6.0)
+    swept(report, 0.2, math.nan, seed=2)
+    cell = report()[0]["rows"]["T1"]["ppl"]
+    assert cell["run"].endswith("lr=_0.1_") and cell["measured"] == 7.0
+
+
 def test_values_that_were_not_run_are_counted_and_some_named(report):
     """T2 has none of seven, T1 six of them."""
     rates = [0.1 * number for number in range(1, 8)]

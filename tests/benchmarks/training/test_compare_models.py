@@ -53,6 +53,20 @@ def test_finished_runs_are_not_repeated(data, tmp_path, fairseq_train):
     assert (out.parent / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_other_data_are_other_runs(data, tmp_path, fairseq_train):
+    arguments = ["--data", data, "--runs", tmp_path / "runs", "--updates", 4]
+    arguments += ["--out", tmp_path / "results" / "compare.json", "--seeds", 1, 1]
+    rows = len(compare_models.ROWS)
+    for count, change in enumerate((None, "dict.txt", "train.bin", "valid.idx"), 1):
+        if change:
+            (data / change).write_text("b 1\n")
+        assert compare_models.main([str(each) for each in arguments]) == 0
+        # a seed that is given twice is one
+        assert len(fairseq_train) == count * rows
+    run = json.loads((tmp_path / "results" / "compare.json").read_text())
+    assert len(run["measurements"]) == rows
+
+
 def test_updates_need_not_be_a_multiple_of_the_interval_of_the_log(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(training_log([(300, 3.0)], [(300, 41.0), (310, 40.0)]))
