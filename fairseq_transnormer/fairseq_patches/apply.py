@@ -157,6 +157,10 @@ AT_IMPORT = (
         "a position in an epoch is that of one worker's share",
     ),
     Patch(
+        EPOCHS, "__init__", data_parallel.load_each_epoch_anew,
+        "processes of the first epoch load all: masks of a later one are not drawn",
+    ),
+    Patch(
         EPOCHS, "load_state_dict", data_parallel.rescale_epoch_position,
         "with another world size the position is another one",
     ),

@@ -206,7 +206,7 @@ def keep_first_epoch_batches(
         and not getattr(task.cfg, "rebuild_batches", False)
         and task.can_reuse_epoch_itr(dataset)
     )
-    return get_batch_iterator(
+    found = get_batch_iterator(
         task,
         dataset,
         *arguments,
@@ -214,6 +214,53 @@ def keep_first_epoch_batches(
         disable_iterator_cache=disable_iterator_cache,
         update_epoch_batch_itr=update_epoch_batch_itr,
         **keywords,
+    )
+    if made_once and hasattr(dataset, "set_epoch"):
+        # what is drawn anew for each epoch, as masks are
+        dataset.set_epoch(epoch)
+    return found
+
+
+def load_each_epoch_anew(init, iterator, *arguments, **keywords):
+    """Around data/iterators.py, EpochBatchIterator, which keeps a loader's processes.
+
+    They have the dataset as it was in their first epoch: masks would be the same in
+    all, and a run that resumes would have those of the epoch that it begins with.
+    """
+    anew = {"reuse_dataloader": False, "persistent_workers": False}
+    return init(iterator, *arguments, **{**keywords, **anew})
+
+
+def begin_with_whole_update(trainer, epochs) -> None:
+    """Take the position in an epoch back to where an update of this run begins.
+
+    fairseq groups what is left of the epoch by ``update_freq`` and counts from its
+    start; where the position is no multiple, the epoch would never be at its end.
+
+    Args:
+        epochs: the iterator, after the checkpoint has been loaded.
+    """
+    position = epochs.iterations_in_epoch
+    frequencies = trainer.cfg.optimization.update_freq
+    update_freq = frequencies[min(epochs.epoch, len(frequencies)) - 1]
+    rest = position % update_freq
+    if epochs._next_epoch_itr is None or not rest:
+        return
+    logger.info(
+        "epoch %d: %d batches of each worker come again, so that an update of %d "
+        "(optimization.update_freq) begins there",
+        epochs.epoch,
+        rest,
+        update_freq,
+    )
+    # end_of_epoch, which fairseq's state_dict asks, knows of no loaded position
+    epochs.load_state_dict(
+        {
+            "version": 2,
+            "epoch": epochs.epoch,
+            "iterations_in_epoch": position - rest,
+            "shuffle": epochs.shuffle,
+        }
     )
 
 

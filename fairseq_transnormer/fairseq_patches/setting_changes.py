@@ -174,8 +174,17 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
     before, now = plain(state.get("cfg")), plain(trainer.cfg)
     if before:  # fairseq before 1.0 had none
         _compare(filename, before, now, resumes, resets_optimizer)
+    if not resets_optimizer and not trainer.cfg.checkpoint.reset_lr_scheduler:
+        _check_schedule(filename, state, trainer)
+    has_average = "ema" in (state.get("extra_state") or {})
+    if trainer.cfg.ema.store_ema and not has_average:
+        # fairseq would begin it with weights that it has put away by then
+        raise ValueError(
+            f"{filename} has no moving average of the weights (ema.store_ema) to go on "
+            "with; allowed: ema.store_ema=false, or a run from scratch"
+        )
     if not suffix and not trainer.is_fsdp:  # a shard's weights are not the model's
-        _check_shapes(filename, state, trainer.get_model())
+        _check_shapes(filename, state, trainer.get_model(), resumes)
 
 
 def _compare(
@@ -215,6 +224,25 @@ def _check_optimizer(filename: str, before: dict, now: dict) -> None:
     )
 
 
+def _check_schedule(filename: str, state: Mapping[str, Any], trainer) -> None:
+    """fairseq looks for what another schedule's state has not."""
+    history = state.get("optimizer_history") or [{}]
+    known = history[-1].get("lr_scheduler_state")
+    if known is None:
+        return
+    missing = sorted(trainer.lr_scheduler.state_dict().keys() - known.keys())
+    if missing:
+        old, new = (
+            plain(plain(cfg).get("lr_scheduler")).get("_name")
+            for cfg in (state.get("cfg"), trainer.cfg)
+        )
+        raise ValueError(
+            f"{filename} has the state of lr_scheduler._name={old}, and "
+            f"lr_scheduler._name={new} goes on with {', '.join(missing)}; allowed: "
+            f"{old}, or --reset-lr-scheduler with another --save-dir"
+        )
+
+
 def plain(settings: Any) -> dict[str, Any]:
     """A configuration, or a group of one, as plain values; empty if it is none."""
     if OmegaConf.is_config(settings):
@@ -240,22 +268,37 @@ def _differ(name: str, before: Any, now: Any) -> bool:
     return before != now
 
 
-def _check_shapes(filename: str, state: Mapping[str, Any], model) -> None:
-    """fairseq says but that the architectures shall match."""
-    own = model.state_dict()
+def _check_shapes(
+    filename: str, state: Mapping[str, Any], model, resumes: bool
+) -> None:
+    """fairseq says but that the architectures shall match, and replaces heads."""
+    own, weights = model.state_dict(), state.get("model") or {}
     found = [
         f"{name} is {tuple(weight.shape)}, here {tuple(own[name].shape)}"
-        for name, weight in (state.get("model") or {}).items()
+        for name, weight in weights.items()
         if name in own
-        and HEADS not in name
+        and (resumes or HEADS not in name)
         and getattr(weight, "shape", None) != own[name].shape
     ]
+    there, here = (
+        {_head_of(name) for name in names if HEADS in name} for names in (weights, own)
+    )
+    if resumes and here - there:
+        raise ValueError(
+            f"{filename} has the classification heads {sorted(there) or 'none'}, and "
+            f"this run {sorted(here)}, which would begin anew; allowed: the same, or "
+            f"another --save-dir, with --finetune-from-model {filename}"
+        )
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise ValueError(
             f"{filename}: its weights do not fit: {'; '.join(found[:3])}{more}; "
             "allowed: a checkpoint of a model of the same sizes and dictionary"
         )
+
+
+def _head_of(name: str) -> str:
+    return name.partition(HEADS)[2].partition(".")[0]
 
 
 def _checkpoints_beside(filename: str) -> str:

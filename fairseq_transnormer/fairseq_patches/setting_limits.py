@@ -309,7 +309,8 @@ def check_epoch(cfg, epochs) -> None:
     optimization = cfg.optimization
     if not getattr(optimization, "skip_remainder_batch", False):
         return
-    batches, update_freq = len(epochs), optimization.update_freq[0]
+    # each entry is that of an epoch, the last one that of all later ones
+    batches, update_freq = len(epochs), max(optimization.update_freq)
     if batches < update_freq:
         raise ValueError(
             "optimization.skip_remainder_batch=true: an epoch has "

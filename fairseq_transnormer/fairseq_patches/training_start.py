@@ -30,6 +30,7 @@ def begin(load_checkpoint, cfg, trainer, **arguments):
         data_parallel.prepare(trainer)
         state, epochs = load_checkpoint(cfg, trainer, **keywords)
         setting_limits.check_epoch(trainer.cfg, epochs)
+        data_parallel.begin_with_whole_update(trainer, epochs)
         setting_limits.check_best_metric(trainer)
         return state, epochs
 

@@ -18,8 +18,11 @@ from fairseq_transnormer.fairseq_patches.setting_changes import (
     model_changes,
     training_changes,
 )
+from tests.classification.problems import write_problem
 from tests.generation.models import train
 from tests.messages import assert_names, refuses
+
+from .trainings import Training, line_with
 
 ARCH = "transnormer_t2_tiny"
 
@@ -146,6 +149,46 @@ def test_another_optimizers_state_is_refused(resumed, data, flags):
     with refuses(ValueError, resumed.last, "optimizer._name=adam", "radam"):
         train(data, resumed.save_dir, ARCH, *changed, *flags)
     assert updates_of(resumed.save_dir) == 2
+
+
+def test_another_schedules_state_is_refused(data, tmp_path):
+    """ "fixed" keeps less than the others."""
+    folder = tmp_path / "fixed"
+    fixed = ("--lr-scheduler", "fixed", "--max-update", 2)
+    last = train(data, folder, ARCH, *fixed)
+    changed = ("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4)
+    with refuses(ValueError, last, "lr_scheduler._name=fixed", "inverse_sqrt"):
+        train(data, folder, ARCH, "--max-update", 3, *changed)
+    assert updates_of(folder) == 2
+
+
+def test_an_average_that_was_not_kept_is_refused(resumed):
+    with refuses(ValueError, resumed.last, "ema.store_ema=false"):
+        resumed({"ema.store_ema": True})
+
+
+def test_another_classification_head_is_refused(tmp_path):
+    """fairseq would throw the trained one away, with a line in the log."""
+    problem = write_problem(tmp_path / "data", labels=("no", "yes", "maybe"))
+    options = {
+        "task": "sentence_prediction", "criterion": "sentence_prediction_metrics",
+        "num-classes": 3, "init-token": 0, "tokens-per-sample": None, "max-update": 2,
+    }  # fmt: skip
+    run = Training(problem, tmp_path / "out", 1, options)
+    run.arch = "roberta_transnormer_t2_tiny"
+    assert run.run() == [0], run.text()
+    run.options["max-update"] = 3
+    for name, value, parts in (
+        ("classification-head-name", "another", ["another", "begin anew"]),
+        ("num-classes", 4, ["out_proj", "(3, 32)", "(4, 32)"]),
+    ):
+        kept = dict(run.options)
+        run.options[name] = value
+        assert run.run() == [1]
+        line_with(run.text(), "ValueError", "checkpoint_last.pt", *parts)
+        assert run.updates_of() == 2
+        run.options = kept
+    assert run.run() == [0] and run.updates_of() == 3, run.text()
 
 
 ELSEWHERE = {

@@ -1,0 +1,78 @@
+"""What is drawn anew in each epoch, and where an epoch ends after another start."""
+
+import os
+
+import pytest
+
+from .test_signals import stop_at
+from .trainings import line_with
+
+# 13 updates an epoch
+MASKED = {
+    "task": "masked_lm",
+    "criterion": "masked_lm",
+    "batch_size": 16,
+    "max_update": 25,
+    "save_interval_updates": 25,
+}
+
+
+@pytest.fixture
+def masked(training):
+    """masked(name, **options): a run of a masked model in a folder of its own."""
+
+    def make(name, **options):
+        run = training(1, **{**MASKED, **options})
+        run.save_dir, run.arch = (
+            run.save_dir.with_name(name),
+            "roberta_transnormer_t2_tiny",
+        )
+        return run
+
+    return make
+
+
+@pytest.mark.parametrize("buffer", [10, 0])
+def test_masks_are_those_of_their_epoch(masked, buffer):
+    """Whoever loads the data: this process, others, or others after a resumption."""
+    options = {"data_buffer_size": buffer}
+    expected = masked("here", num_workers=0, **options)
+    whole = masked("others", num_workers=1, **options)
+    for run in (expected, whole):
+        assert run.run() == [0], run.text()
+    losses = expected.losses()
+    assert len(losses) == 25 and whole.losses() == losses
+    resumed = masked("resumed", num_workers=1, **options)
+    assert stop_at(resumed, 19) == [os.EX_TEMPFAIL], resumed.text()
+    assert resumed.run() == [0], resumed.text()
+    assert resumed.losses() == {
+        n: losses[n] for n in range(resumed.went_on_at() + 1, 26)
+    }
+    assert resumed.went_on_at() < 20
+
+
+@pytest.mark.parametrize(
+    ("stopped", "before", "after"),
+    [(5, 1, 4), (9, 3, 2), (49, 1, 4)],
+)
+def test_an_epoch_ends_once_with_another_update_freq(training, stopped, before, after):
+    """Of an update that had begun, the batches come again."""
+    run = training(1, save_interval_updates=100, max_update=stopped)
+    batches = epoch_length(training)
+    run.options["update_freq"] = before
+    assert run.run() == [0], run.text()
+    run.options |= {"update_freq": after, "max_update": 1000, "max_epoch": 2}
+    assert run.run() == [0], run.text()
+    assert run.went_on_at() == stopped
+    line_with(run.text(), "begin training epoch 2")
+    done = stopped * before // after * after
+    updates = -(-(batches - done) // after) + -(-batches // after)
+    assert max(run.losses()) == stopped + updates
+    assert run.text().count("begin training epoch 1\n") == 1
+
+
+def epoch_length(training) -> int:
+    run = training(1, max_epoch=1, max_update=1000, save_interval_updates=1000)
+    run.save_dir = run.save_dir.with_name("length")
+    assert run.run() == [0], run.text()
+    return max(run.losses())
