@@ -107,7 +107,8 @@ def tell_unknown_words(text: str, words: list[str], read_as: str) -> None:
 def print_utf8() -> None:
     """What is printed from here on is UTF-8, whatever the locale."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
+        # without errors= it would also be strict, and names of files may be no UTF-8
+        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
 
 
 def _decoded(file: TextIO) -> Iterator[str]:

@@ -240,28 +240,32 @@ def begin_with_whole_update(trainer, epochs) -> None:
     Args:
         epochs: the iterator, after the checkpoint has been loaded.
     """
-    position = epochs.iterations_in_epoch
-    frequencies = trainer.cfg.optimization.update_freq
-    update_freq = frequencies[min(epochs.epoch, len(frequencies)) - 1]
-    rest = position % update_freq
-    if epochs._next_epoch_itr is None or not rest:
+    if getattr(epochs, "_next_epoch_itr", None) is None:
         return
-    logger.info(
-        "epoch %d: %d batches of each worker come again, so that an update of %d "
-        "(optimization.update_freq) begins there",
-        epochs.epoch,
-        rest,
-        update_freq,
-    )
-    # end_of_epoch, which fairseq's state_dict asks, knows of no loaded position
-    epochs.load_state_dict(
-        {
-            "version": 2,
-            "epoch": epochs.epoch,
-            "iterations_in_epoch": position - rest,
-            "shuffle": epochs.shuffle,
-        }
-    )
+    optimization, epoch = trainer.cfg.optimization, epochs.epoch
+    frequencies = optimization.update_freq
+    update_freq = frequencies[min(epoch, len(frequencies)) - 1]
+    position, batches = epochs.iterations_in_epoch, len(epochs)
+    rest = position % update_freq
+    if getattr(optimization, "skip_remainder_batch", False):
+        # the last batch is left out whatever its size, and then what fills no update
+        batches = (batches - 1) // update_freq * update_freq
+    if position - rest >= batches:
+        logger.info("epoch %d has no whole update left: the next one begins", epoch)
+        place = {"epoch": epoch + 1, "iterations_in_epoch": 0}
+    elif rest:
+        logger.info(
+            "epoch %d: %d batches of each worker come again, so that an update of %d "
+            "(optimization.update_freq) begins there",
+            epoch,
+            rest,
+            update_freq,
+        )
+        place = {"epoch": epoch, "iterations_in_epoch": position - rest}
+    else:
+        return
+    shuffle = place["epoch"] > trainer.cfg.dataset.curriculum
+    epochs.load_state_dict({"version": 2, "shuffle": shuffle, **place})
 
 
 def infer_torchrun_on_cpus(infer, training):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from fairseq.file_io import PathManager
 from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, FairseqLRScheduler
 from omegaconf import OmegaConf
 
 from ..checkpoints.files import LAST, another_architecture, architecture
@@ -175,7 +176,7 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
     if before:  # fairseq before 1.0 had none
         _compare(filename, before, now, resumes, resets_optimizer)
     if not resets_optimizer and not trainer.cfg.checkpoint.reset_lr_scheduler:
-        _check_schedule(filename, state, trainer)
+        _check_schedule(filename, state, now)
     has_average = "ema" in (state.get("extra_state") or {})
     if trainer.cfg.ema.store_ema and not has_average:
         # fairseq would begin it with weights that it has put away by then
@@ -224,22 +225,27 @@ def _check_optimizer(filename: str, before: dict, now: dict) -> None:
     )
 
 
-def _check_schedule(filename: str, state: Mapping[str, Any], trainer) -> None:
-    """fairseq looks for what another schedule's state has not."""
+def _check_schedule(filename: str, state: Mapping[str, Any], now: dict) -> None:
+    """fairseq looks for a best loss that "fixed" and "manual" do not keep.
+
+    Of the class, not of the trainer's schedule: to make that one makes the optimizer
+    and torch's DDP, in which all workers take part, of weights not loaded yet.
+    """
     history = state.get("optimizer_history") or [{}]
     known = history[-1].get("lr_scheduler_state")
-    if known is None:
-        return
-    missing = sorted(trainer.lr_scheduler.state_dict().keys() - known.keys())
-    if missing:
-        old, new = (
-            plain(plain(cfg).get("lr_scheduler")).get("_name")
-            for cfg in (state.get("cfg"), trainer.cfg)
-        )
+    old, new = (
+        plain(plain(cfg).get("lr_scheduler")).get("_name")
+        for cfg in (state.get("cfg"), now)
+    )
+    kind = LR_SCHEDULER_REGISTRY.get(new)
+    asks = new == "reduce_lr_on_plateau" or (
+        getattr(kind, "load_state_dict", None) is FairseqLRScheduler.load_state_dict
+    )
+    if asks and known is not None and "best" not in known:
         raise ValueError(
-            f"{filename} has the state of lr_scheduler._name={old}, and "
-            f"lr_scheduler._name={new} goes on with {', '.join(missing)}; allowed: "
-            f"{old}, or --reset-lr-scheduler with another --save-dir"
+            f"{filename} has the state of lr_scheduler._name={old}, without the best "
+            f"loss that lr_scheduler._name={new} goes on with; allowed: {old}, or "
+            "--reset-lr-scheduler with another --save-dir"
         )
 
 

@@ -288,6 +288,10 @@ def check_best_metric(trainer) -> None:
     dummy_batch = trainer._dummy_batch
     subset, *_ = cfg.dataset.valid_subset.split(",")
     batch = trainer.get_valid_iterator(subset).first_batch
+    if batch == "DUMMY":  # of data that a loader's processes alone can read
+        trainer._dummy_batch = dummy_batch
+        return
+    trainer.begin_valid_epoch(1)
     with metrics.aggregate(new_root=True) as validation:
         trainer.valid_step(batch)
     trainer._dummy_batch = dummy_batch
@@ -310,7 +314,8 @@ def check_epoch(cfg, epochs) -> None:
     if not getattr(optimization, "skip_remainder_batch", False):
         return
     # each entry is that of an epoch, the last one that of all later ones
-    batches, update_freq = len(epochs), max(optimization.update_freq)
+    frequencies = optimization.update_freq[: optimization.max_epoch or None]
+    batches, update_freq = len(epochs), max(frequencies)
     if batches < update_freq:
         raise ValueError(
             "optimization.skip_remainder_batch=true: an epoch has "

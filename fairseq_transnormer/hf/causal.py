@@ -58,7 +58,8 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
                 prompt, of which a token is needed.
         """
         tokenizer = kwargs.get("tokenizer")
-        settings = kwargs.get("generation_config") or self.generation_config
+        given = args[1] if len(args) > 1 else kwargs.get("generation_config")
+        settings = given or self.generation_config
         stops = kwargs.get("stop_strings") or settings.stop_strings
         if stops and isinstance(tokenizer, TransNormerTokenizer):
             units = tokenizer.vocabulary
@@ -69,7 +70,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
                 )
         past = kwargs.get("past_key_values")
         prompt = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
-        if past is not None and prompt is not None:
+        if isinstance(past, TransNormerCache) and prompt is not None:
             seen, length = past.get_seq_length(), prompt.shape[1]
             if seen >= length:
                 raise ValueError(

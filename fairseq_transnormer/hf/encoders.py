@@ -5,6 +5,7 @@ Letters: B batch, N length, V vocabulary, L labels.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 from torch import Tensor
@@ -51,10 +52,11 @@ class TransNormerForMaskedLM(TransNormerEncoderModel):
     accepts_loss_kwargs = True
 
     def __init__(self, config: TransNormerConfig):
-        super().__init__(config)
         if config.manifest.kind == CLASSIFIER:
-            # what is saved has no head either
+            # what is saved has no head either; the caller's stays as it is
+            config = copy.deepcopy(config)
             config.drop_head()
+        super().__init__(config)
         self.post_init()
 
     def forward(

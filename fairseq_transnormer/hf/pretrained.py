@@ -119,13 +119,26 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 "the weights, as after model.half()"
             )
         folder = Path(save_directory)
-        earlier = _stamps_of_weights(folder)
-        super().save_pretrained(save_directory, *args, **kwargs)
-        if kwargs.get("is_main_process", not args or args[0]):
-            for name, stamp in _stamps_of_weights(folder).items():
-                if earlier.get(name) == stamp:
-                    (folder / name).unlink()
-            finish(folder)
+        is_main_process = kwargs.get("is_main_process", args[0] if args else True)
+        if not self.should_save_on_this_rank(is_main_process):
+            super().save_pretrained(save_directory, *args, **kwargs)
+            return
+        earlier = _weights_in(folder)
+        times = {path: path.stat() for path in earlier}
+        for path in earlier:
+            os.utime(path, (0, 0))
+        try:
+            super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            stale = {path for path in earlier if _is_of_1970(path)}
+            for path in stale:
+                stat = times[path]
+                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        # an adapter's save writes none
+        if {WEIGHTS, WEIGHTS_INDEX} & {p.name for p in _weights_in(folder) - stale}:
+            for path in stale:
+                path.unlink()
+        finish(folder)
 
     def resize_token_embeddings(
         self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True
@@ -233,19 +246,16 @@ def refuse_attentions(output_attentions: bool | None) -> None:
         )
 
 
-def _stamps_of_weights(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """File of weights -> what changes where it is written anew."""
+def _weights_in(folder: Path) -> set[Path]:
+    """Files of weights, and the index of shards."""
     names = (WEIGHTS, WEIGHTS_INDEX)
     found = folder.iterdir() if folder.is_dir() else ()
-    stats = {
-        path.name: path.stat()
-        for path in found
-        if path.name in names or SHARD.fullmatch(path.name)
-    }
-    return {
-        name: (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        for name, stat in stats.items()
-    }
+    return {p for p in found if p.name in names or SHARD.fullmatch(p.name)}
+
+
+def _is_of_1970(path: Path) -> bool:
+    """Whether nothing has written it since its time was set to 0."""
+    return path.exists() and path.stat().st_mtime_ns == 0
 
 
 def finish(folder: Path) -> None:

@@ -71,6 +71,21 @@ def test_an_epoch_ends_once_with_another_update_freq(training, stopped, before, 
     assert run.text().count("begin training epoch 1\n") == 1
 
 
+def test_no_whole_update_is_left_of_an_epoch(training):
+    """fairseq has no validation to speak of then, and ends with an error."""
+    # the last batch is left out
+    batches = epoch_length(training) - 1
+    flags = ("--skip-remainder-batch",)
+    run = training(1, flags, save_interval_updates=100, max_update=batches - 1)
+    assert run.run() == [0], run.text()
+    # two updates, and two or three batches that are left over
+    run.options |= {"update_freq": batches // 2 - 1, "max_update": 1000}
+    run.options["max_epoch"] = 2
+    assert run.run() == [0], run.text()
+    line_with(run.text(), "epoch 1", "no whole update left")
+    assert max(run.losses()) == batches - 1 + 2
+
+
 def epoch_length(training) -> int:
     run = training(1, max_epoch=1, max_update=1000, save_interval_updates=1000)
     run.save_dir = run.save_dir.with_name("length")

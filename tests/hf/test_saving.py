@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedModel,
 )
 
 from fairseq_transnormer.export import ExportError, load_exported
@@ -138,6 +139,21 @@ def test_weights_of_an_earlier_save_are_gone(first, exports, tmp_path):
         one_file.write_bytes(b"")
         with refuses(ExportError, tmp_path, "model.safetensors.index.json"):
             AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("of_main_process", [True, False])
+def test_what_writes_no_weights_removes_none(
+    of_main_process, exports, tmp_path, monkeypatch
+):
+    """As other ranks, and an adapter's save into the folder of its base."""
+    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    model.save_pretrained(tmp_path)
+    before = (tmp_path / "model.safetensors").stat()
+    monkeypatch.setattr(
+        PreTrainedModel, "save_pretrained", lambda *arguments, **keywords: None
+    )
+    model.save_pretrained(tmp_path, is_main_process=of_main_process)
+    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_a_variant_is_refused_before_anything_is_written(exports, tmp_path):

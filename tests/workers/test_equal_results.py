@@ -132,12 +132,16 @@ def test_torchs_ddp_trains_as_one(trained, task):
     assert_same_training(run, trained(task, 1))
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_any_number_of_workers_resumes(trained, text, tmp_path, workers):
+@pytest.mark.parametrize(
+    ("workers", "backend"),
+    [(1, "legacy_ddp"), (2, "legacy_ddp"), (4, "legacy_ddp"), (2, "pytorch_ddp")],
+)
+def test_any_number_of_workers_resumes(trained, text, tmp_path, workers, backend):
     """From update 8 of 2 workers, in the middle of the second epoch."""
     before = trained("alm", 2)
     folder = tmp_path / "checkpoints"
-    run = Training(text, folder, workers, before.options, arch=before.arch)
+    options = before.options | {"ddp-backend": backend}
+    run = Training(text, folder, workers, options, arch=before.arch)
     run.save_dir.mkdir()
     shutil.copy(
         before.save_dir / "checkpoint_2_8.pt", run.save_dir / "checkpoint_last.pt"
