@@ -10,7 +10,6 @@ runs are not repeated, interrupted ones resume. The JSON file keeps every run's 
 and losses.
 """
 
-import hashlib
 import os
 import re
 import shlex
@@ -24,11 +23,7 @@ from tqdm import tqdm
 
 from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.argument_types import positive_integer
-from fairseq_transnormer.data.fingerprints import (
-    file_sha256,
-    shortened,
-    split_fingerprint,
-)
+from fairseq_transnormer.data.fingerprints import DATA_SUFFIXES, files_fingerprint
 from fairseq_transnormer.subcommands import command_parser
 
 from ..harness import results
@@ -57,9 +52,9 @@ ROWS = {
 
 def fingerprint_of(data: Path) -> str:
     """Changes with the dictionary and the text of train and valid."""
-    parts = [file_sha256(data / "dict.txt")]
-    parts += [str(split_fingerprint([data], split)) for split in ("train", "valid")]
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    splits = (p for split in ("train", "valid") for p in data.glob(f"{split}*"))
+    names = sorted(path.name for path in splits if path.suffix in DATA_SUFFIXES)
+    return files_fingerprint(data, ["dict.txt", *names])
 
 
 def training_command(row: str, seed: int, data: Path, folder: Path, updates: int):
@@ -115,8 +110,7 @@ def run(row: str, seed: int, data: Path, runs: Path, updates: int) -> dict:
             or it did not come to its last update.
     """
     name = re.sub(r"[^a-z0-9]+", "-", row.lower()).strip("-")
-    text = shortened(fingerprint_of(data))
-    folder = runs / f"{name}-seed{seed}-{updates}-{text}"
+    folder = runs / f"{name}-seed{seed}-{updates}-{fingerprint_of(data)}"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "train.log"
     command = training_command(row, seed, data, folder, updates)
@@ -182,7 +176,7 @@ def main(argv: list[str] | None = None) -> int:
         settings={
             "updates": arguments.updates,
             "tokens_per_update": 8 * 256,
-            "data": shortened(fingerprint_of(arguments.data)),
+            "data": fingerprint_of(arguments.data),
         },
         measurements=measurements,
     )

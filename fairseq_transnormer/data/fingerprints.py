@@ -6,11 +6,13 @@ Fingerprints are remembered within a process for as long as the file is untouche
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 # of the binary files that data_prep and fairseq-preprocess write
 DATA_SUFFIXES = {".bin", ".idx", ".npy"}
@@ -42,6 +44,23 @@ def file_fingerprint(path: Path) -> str:
         OSError: it cannot be read.
     """
     return remembered("file", path, file_sha256)
+
+
+def files_fingerprint(folder: Path, names: Iterable[str], said: Any = None) -> str:
+    """16 hexadecimal digits of files by name, and of what is said of them.
+
+    Args:
+        folder: where they are; it does not count.
+        names: of the files.
+        said: anything that JSON holds.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    for name in names:
+        digest.update(f"{name} {file_fingerprint(folder / name)}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:

@@ -41,8 +41,12 @@ class Vocabulary:
     def __post_init__(self) -> None:
         self.numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
         self._processor: Any = None
-        has_units = self.sentencepiece_model or self.gpt2_units
-        self.missing_units = None if has_units else missing_units(self.symbols)
+        self.missing_units = None if self.has_units else missing_units(self.symbols)
+
+    @property
+    def has_units(self) -> bool:
+        """Whether texts are cut into subword units, not into words."""
+        return bool(self.sentencepiece_model or self.gpt2_units)
 
     @classmethod
     def read(

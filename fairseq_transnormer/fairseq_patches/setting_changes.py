@@ -181,8 +181,8 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
     if trainer.cfg.ema.store_ema and not has_average:
         # fairseq would begin it with weights that it has put away by then
         raise ValueError(
-            f"{filename} has no moving average of the weights (ema.store_ema) to go on "
-            "with; allowed: ema.store_ema=false, or a run from scratch"
+            f"{filename} has no moving average of the weights (ema.store_ema) to "
+            "resume; allowed: ema.store_ema=false, or a run from scratch"
         )
     if not suffix and not trainer.is_fsdp:  # a shard's weights are not the model's
         _check_shapes(filename, state, trainer.get_model(), resumes)
@@ -244,7 +244,7 @@ def _check_schedule(filename: str, state: Mapping[str, Any], now: dict) -> None:
     if asks and known is not None and "best" not in known:
         raise ValueError(
             f"{filename} has the state of lr_scheduler._name={old}, without the best "
-            f"loss that lr_scheduler._name={new} goes on with; allowed: {old}, or "
+            f"loss that lr_scheduler._name={new} resumes from; allowed: {old}, or "
             "--reset-lr-scheduler with another --save-dir"
         )
 

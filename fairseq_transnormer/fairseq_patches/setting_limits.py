@@ -288,13 +288,12 @@ def check_best_metric(trainer) -> None:
     dummy_batch = trainer._dummy_batch
     subset, *_ = cfg.dataset.valid_subset.split(",")
     batch = trainer.get_valid_iterator(subset).first_batch
+    trainer._dummy_batch = dummy_batch  # which the iterator has replaced
     if batch == "DUMMY":  # of data that a loader's processes alone can read
-        trainer._dummy_batch = dummy_batch
         return
     trainer.begin_valid_epoch(1)
     with metrics.aggregate(new_root=True) as validation:
         trainer.valid_step(batch)
-    trainer._dummy_batch = dummy_batch
     found = validation.get_smoothed_values()
     if metric not in found:
         raise ValueError(

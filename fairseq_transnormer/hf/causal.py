@@ -61,13 +61,15 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         given = args[1] if len(args) > 1 else kwargs.get("generation_config")
         settings = given or self.generation_config
         stops = kwargs.get("stop_strings") or settings.stop_strings
-        if stops and isinstance(tokenizer, TransNormerTokenizer):
-            units = tokenizer.vocabulary
-            if not (units.sentencepiece_model or units.gpt2_units):
-                raise ValueError(
-                    f"stop_strings={stops!r}; allowed with a dictionary of words: "
-                    "none; eos_token_id takes the numbers of words"
-                )
+        of_words = (
+            isinstance(tokenizer, TransNormerTokenizer)
+            and not tokenizer.vocabulary.has_units
+        )
+        if stops and of_words:
+            raise ValueError(
+                f"stop_strings={stops!r}; allowed with a dictionary of words: none; "
+                "eos_token_id takes the numbers of words"
+            )
         past = kwargs.get("past_key_values")
         prompt = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
         if isinstance(past, TransNormerCache) and prompt is not None:

@@ -6,8 +6,9 @@ A cell names the pairs of a line by ``task.pairs``, for which there is a folder.
 from dataclasses import dataclass
 
 from ..data import SPLITS
+from ..data.fingerprints import files_fingerprint
 from ..data.recall import RecallLines, read_settings
-from .corpora import FILES, Text, fingerprint_of
+from .corpora import FILES, Text
 from .errors import ReproduceError
 from .jobs import Conditions, HydraTrainWithoutText
 from .tables import Cell
@@ -38,7 +39,7 @@ class RecallText(Text):
 
     def fingerprint(self) -> str:
         """Changes with the lines, the dictionary, and what a line's places are."""
-        return fingerprint_of(self.folder, FILES, read_settings(self.folder))
+        return files_fingerprint(self.folder, FILES, read_settings(self.folder))
 
 
 class Recall(HydraTrainWithoutText):

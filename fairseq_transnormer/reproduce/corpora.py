@@ -1,17 +1,14 @@
 """The data that runs train on: are they there, and are they the same as before."""
 
-import hashlib
-import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..data import SPLITS
-from ..data.fingerprints import file_fingerprint
+from ..data.fingerprints import files_fingerprint
 from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..data.labelled_texts import SentenceData
 from .errors import ReproduceError
@@ -44,7 +41,7 @@ class Text:
 
     def fingerprint(self) -> str:
         """Changes with the dictionary and the text of any split."""
-        return fingerprint_of(self.folder, FILES)
+        return files_fingerprint(self.folder, FILES)
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class LabelledTokens:
         names = sorted(path.name for path in self.folder.glob("*.bin"))
         names += sorted(path.name for path in self.folder.glob("*.npy"))
         said = {k: v for k, v in read_manifest(self.folder).items() if k in MEANING}
-        return fingerprint_of(self.folder, names, said)
+        return files_fingerprint(self.folder, names, said)
 
 
 @dataclass(frozen=True)
@@ -113,14 +110,6 @@ class NoData:
     def fingerprint(self) -> str:
         """Always the same."""
         return ""
-
-
-def fingerprint_of(folder: Path, names: Iterable[str], said: Any = None) -> str:
-    """Of files, and of what is said of them."""
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-    for name in names:
-        digest.update(f"{name} {file_fingerprint(folder / name)}\n".encode())
-    return digest.hexdigest()[:16]
 
 
 Corpus = Text | LabelledText | LabelledTokens | NoData

@@ -128,10 +128,7 @@ class TextScorer:
 
         names: of the texts, for messages; "text 1" and so on by default.
         """
-        tallies = [
-            _Tally(self, text, name, tokens)
-            for text, name in zip(texts, names or _numbered(), strict=False)
-        ]
+        tallies = list(self._tallies(texts, tokens, names))
         # read as a whole, so that texts of like length can run side by side
         encoded = [list(tally.tokens()) for tally in tallies]
         for chosen, context in self._contexts([len(each) for each in encoded]):
@@ -159,8 +156,7 @@ class TextScorer:
         Raises:
             ScoringError: a text is not allowed.
         """
-        for text, name in zip(texts, names or _numbered(), strict=False):
-            tally = _Tally(self, text, name, tokens)
+        for tally in self._tallies(texts, tokens, names):
             for _, known, found in self.scorer.log_probs(
                 [tally.tokens()], self.context
             ):
@@ -197,6 +193,13 @@ class TextScorer:
                 f"{name} contains {dictionary[min(wrong)]!r}, which stands for no text"
             )
         return [*tokens, dictionary.eos()]
+
+    def _tallies(
+        self, texts: Iterable[Text], tokens: bool, names: Iterable[str] | None
+    ) -> Iterator[_Tally]:
+        names = names or (f"text {number}" for number in count(1))
+        for text, name in zip(texts, names, strict=False):
+            yield _Tally(self, text, name, tokens)
 
     def _contexts(self, lengths: list[int]) -> Iterator[tuple[list[int], Context]]:
         """Texts by number, and the context that they are scored in together.
@@ -258,10 +261,6 @@ def check_known(scores: Iterable[TextScore], name: str = "the text") -> None:
             "text like that of the training, and the units that it was cut into "
             "(--data, --sentencepiece-model)"
         )
-
-
-def _numbered() -> Iterator[str]:
-    return (f"text {number}" for number in count(1))
 
 
 class _Tally:
