@@ -13,7 +13,8 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from ..modules.masked_language_model import at_targets
-from ..modules.output_loss import output_loss
+from ..modules.output_loss import loss_of_logits, output_loss
+from ..modules.plain_modules import all_plain
 from ..ops import linear_cross_entropy
 
 
@@ -107,5 +108,7 @@ def encoder_loss(
             "(others: masked_lm)"
         )
     x, targets = at_targets(features, targets, positions, pad)
+    if not all_plain(RobertaLMHead, head):
+        return loss_of_logits(head, x, targets, pad)
     x = head.layer_norm(head.activation_fn(head.dense(x)))
     return linear_cross_entropy(x, head.weight, targets, head.bias, ignore_index=pad)

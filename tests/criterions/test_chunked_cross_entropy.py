@@ -148,6 +148,12 @@ def test_fairseqs_roberta():
     check(roberta(), *masked_criterions(), masked_sample())
 
 
+def test_a_hook_on_fairseqs_head_counts():
+    model = roberta()
+    model.encoder.lm_head.register_forward_hook(lambda *call: 2 * call[-1])
+    check(model, *masked_criterions(), masked_sample())
+
+
 @pytest.mark.parametrize(
     "changes",
     [
