@@ -9,7 +9,8 @@ import pytest
 from tests.paths import ROOT
 
 PACKAGE = "fairseq_transnormer"
-# room -> rooms that its files may import; a loose file of the package is its own room
+# room -> rooms that its files may import; a loose file of the package is its own room,
+# and so are folders and files of a room that stand here by name
 ALLOWED = {
     "ops": set(),
     "data": set(),
@@ -53,10 +54,29 @@ ALLOWED = {
         *("analysis", "argument_types", "data", "launching", "missing_packages"),
         "subcommands",
     },
+    "reproduce.errors": set(),
+    "reproduce.yaml_files": {"data", "reproduce.errors"},
+    "reproduce.registry": {"data", "reproduce.errors"},
+    "reproduce.commands": {"reproduce.errors"},
+    "reproduce.runs": {
+        *("analysis", "checkpoints", "data", "hydra_train", "installation"),
+        *("launching", "modules"),
+        *("reproduce.errors", "reproduce.registry", "reproduce.yaml_files"),
+    },
+    "reproduce.tables": {
+        *("argument_types", "checkpoints", "data", "installation", "launching"),
+        *("modules", "reproduce.commands", "reproduce.errors", "reproduce.registry"),
+        *("reproduce.runs", "reproduce.yaml_files"),
+    },
+    "reproduce.reports": {
+        *("analysis", "argument_types", "data", "generation", "launching"),
+        *("reproduce.commands", "reproduce.errors", "reproduce.runs"),
+        *("reproduce.tables", "reproduce.yaml_files", "subcommands"),
+    },
     "reproduce": {
-        *("analysis", "argument_types", "checkpoints", "data"),
-        *("generation", "hydra_train", "installation", "launching"),
-        *("missing_packages", "modules", "subcommands"),
+        *("argument_types", "data", "installation", "launching", "missing_packages"),
+        *("reproduce.errors", "reproduce.reports", "reproduce.runs"),
+        *("reproduce.tables", "reproduce.yaml_files", "subcommands"),
     },
     "data_prep.folders": {"argument_types", "data", "subcommands"},
     "data_prep.wikitext": {"data_prep.folders"},
@@ -108,7 +128,8 @@ def room_of(module: str) -> str | None:
     """
     top, *rest = module.split(".")
     if top == PACKAGE:
-        return rest[0] if rest else "__init__"
+        inner = ".".join(rest[:2])
+        return inner if inner in ALLOWED else rest[0] if rest else "__init__"
     if rest and f"{top}.{rest[0]}" in ALLOWED:
         return f"{top}.{rest[0]}"
     return top if top in ALLOWED else None
@@ -187,7 +208,7 @@ def test_the_table_allows_nothing_that_no_file_needs():
 
 
 def test_there_is_no_circle():
-    assert max(floors(ALLOWED).values()) <= 7
+    assert max(floors(ALLOWED).values()) <= 9
 
 
 def test_files_of_a_room_import_each_other_in_no_circle():

@@ -27,9 +27,9 @@ ANALYSES = {
     "trivial_rules": Subcommand(
         f"{_ROOT}.analysis.trivial_rules", "accuracy of what needs no model"
     ),
-    "images": Subcommand(f"{__package__}.images", "draw and complete images"),
+    "images": Subcommand(f"{__package__}.reports.images", "draw and complete images"),
     "precision_curves": Subcommand(
-        f"{__package__}.precision_curves", "half precision beside float32"
+        f"{__package__}.reports.precision_curves", "half precision beside float32"
     ),
     "systems": Subcommand(
         f"{_ROOT}.analysis.systems", "names, parameters and operations of every system"

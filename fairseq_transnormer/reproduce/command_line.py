@@ -11,27 +11,25 @@ from ..installation import working_folder
 from ..launching.configurations import ConfigurationError
 from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
-from . import corpora, slurm
 from .arguments import PROGRAM, parser
-from .claims import judge, load_claims
-from .claims_page import claims_page
-from .devices import Slot, chosen_gpus, make_slots
 from .errors import ReproduceError
-from .fine_tuning import check_name, checkpoint_table
-from .forking import Forks
-from .jobs import Conditions, check_checkpoints, job_of, with_needs
-from .markdown import correlations_of, deviation_of, number
-from .metrics import NotMeasured, RunResults, read_metric
-from .planning import plan_all
-from .presets import Preset, load_preset
-from .processes import Launch, LoggedProcess
-from .progress import Progress
-from .reporting import make_out, rewrite_report, write_report, written_to
-from .results import errors_of
-from .run_figures import incomplete_folders, seeds_of
-from .runs import Plan, RunFolder
-from .scheduling import run_all
-from .tables import (
+from .reports.claims import judge, load_claims
+from .reports.claims_page import claims_page
+from .reports.markdown import correlations_of, deviation_of, number
+from .reports.reporting import make_out, rewrite_report, write_report, written_to
+from .reports.results import errors_of
+from .reports.run_figures import incomplete_folders, seeds_of
+from .runs import slurm
+from .runs.devices import Slot, chosen_gpus, make_slots
+from .runs.forking import Forks
+from .runs.metrics import NotMeasured, RunResults, read_metric
+from .runs.plans import Plan
+from .runs.processes import Launch, LoggedProcess
+from .runs.progress import Progress
+from .runs.run_folder import RunFolder
+from .runs.scheduling import run_all
+from .tables import corpora
+from .tables.definitions import (
     Cell,
     Table,
     chosen_cells,
@@ -40,6 +38,10 @@ from .tables import (
     table_names,
     with_sweep_values,
 )
+from .tables.fine_tuning import check_name, checkpoint_table
+from .tables.jobs import Conditions, check_checkpoints, job_of, with_needs
+from .tables.planning import plan_all
+from .tables.presets import Preset, load_preset
 from .yaml_files import names_in
 
 

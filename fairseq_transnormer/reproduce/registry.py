@@ -61,4 +61,4 @@ class Registry:
 
 
 # tables look jobs up, and jobs import tables
-JOBS = Registry("job", home=f"{__package__}.jobs")
+JOBS = Registry("job", home=f"{__package__}.tables.jobs")

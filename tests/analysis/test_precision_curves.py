@@ -5,7 +5,11 @@ import json
 import pytest
 import yaml
 
-from fairseq_transnormer.reproduce.precision_curves import compare, main, read_runs
+from fairseq_transnormer.reproduce.reports.precision_curves import (
+    compare,
+    main,
+    read_runs,
+)
 from tests.messages import command_refuses, refuses
 
 from .logs import line, training_log

@@ -5,7 +5,7 @@ import json
 import yaml
 
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.runs import RunFolder
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.paths import CONFIGS
 
 from .stand_in import finished_run

@@ -4,7 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_transnormer.reproduce.runs import Plan, RunFolder, Step
+from fairseq_transnormer.reproduce.runs.plans import Plan, Step
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 
 # argument: updates, seconds each, update to fail at (0: never), update to hang at
 SCRIPT = """

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from fairseq_transnormer.reproduce.runs import RunFolder
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.messages import assert_names, lines_naming
 
 from .known_report import Report

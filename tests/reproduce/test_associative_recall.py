@@ -3,11 +3,11 @@
 import pytest
 
 from data_prep.symbols.recall import main as make_recall
-from fairseq_transnormer.reproduce.associative_recall import RecallText
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.jobs import Conditions, job_of
-from fairseq_transnormer.reproduce.presets import load_preset
-from fairseq_transnormer.reproduce.tables import load_table
+from fairseq_transnormer.reproduce.tables.associative_recall import RecallText
+from fairseq_transnormer.reproduce.tables.definitions import load_table
+from fairseq_transnormer.reproduce.tables.jobs import Conditions, job_of
+from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.messages import assert_names, refuses
 from tests.paths import CONFIGS
 

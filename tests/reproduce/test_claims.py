@@ -5,7 +5,9 @@ import json
 import pytest
 
 from fairseq_transnormer.reproduce.arguments import PROGRAM
-from fairseq_transnormer.reproduce.claims import (
+from fairseq_transnormer.reproduce.command_line import main
+from fairseq_transnormer.reproduce.errors import ReproduceError
+from fairseq_transnormer.reproduce.reports.claims import (
     CONTRADICTED,
     HOLDS,
     IN_KIND,
@@ -15,9 +17,7 @@ from fairseq_transnormer.reproduce.claims import (
     judge,
     load_claims,
 )
-from fairseq_transnormer.reproduce.claims_page import claims_page
-from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.errors import ReproduceError
+from fairseq_transnormer.reproduce.reports.claims_page import claims_page
 from tests.messages import assert_names, refuses
 from tests.paths import CONFIGS, ROOT
 

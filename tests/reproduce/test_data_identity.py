@@ -8,7 +8,11 @@ import pytest
 
 from fairseq_transnormer.data.labelled_sequences import read_manifest
 from fairseq_transnormer.data.labelled_texts import SentenceData
-from fairseq_transnormer.reproduce.corpora import LabelledText, LabelledTokens, Text
+from fairseq_transnormer.reproduce.tables.corpora import (
+    LabelledText,
+    LabelledTokens,
+    Text,
+)
 from tests.classification.problems import write_problem
 from tests.messages import refuses
 from tests.tiny_data import write_tiny_data

@@ -12,15 +12,19 @@ from fairseq_transnormer.data.labelled_texts import SentenceData, updates_of_tra
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.fine_tuning import FineTune, checkpoint_table
-from fairseq_transnormer.reproduce.fine_tuning_run import slim
-from fairseq_transnormer.reproduce.forking import ForkedProcess
-from fairseq_transnormer.reproduce.jobs import Conditions, HydraTrain, with_needs
-from fairseq_transnormer.reproduce.presets import load_preset
-from fairseq_transnormer.reproduce.results import measure
-from fairseq_transnormer.reproduce.runs import RunFolder
-from fairseq_transnormer.reproduce.scheduling import run_all
-from fairseq_transnormer.reproduce.tables import chosen_cells, load_table, load_tables
+from fairseq_transnormer.reproduce.reports.results import measure
+from fairseq_transnormer.reproduce.runs.fine_tuning_run import slim
+from fairseq_transnormer.reproduce.runs.forking import ForkedProcess
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
+from fairseq_transnormer.reproduce.runs.scheduling import run_all
+from fairseq_transnormer.reproduce.tables.definitions import (
+    chosen_cells,
+    load_table,
+    load_tables,
+)
+from fairseq_transnormer.reproduce.tables.fine_tuning import FineTune, checkpoint_table
+from fairseq_transnormer.reproduce.tables.jobs import Conditions, HydraTrain, with_needs
+from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.classification.problems import dictionary, write_problem
 from tests.messages import command_refuses, refuses
 from tests.paths import CONFIGS, ROOT
@@ -330,8 +334,8 @@ def classified(rate, seed):
 
 
 def test_a_run_waits_for_what_it_needs(tmp_path):
-    from fairseq_transnormer.reproduce.devices import Slot
-    from fairseq_transnormer.reproduce.progress import Progress
+    from fairseq_transnormer.reproduce.runs.devices import Slot
+    from fairseq_transnormer.reproduce.runs.progress import Progress
 
     def prepare(name, needs=(), **options):
         made = plan(name, **options)

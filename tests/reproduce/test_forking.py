@@ -10,11 +10,12 @@ import time
 import pytest
 
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.devices import Slot
-from fairseq_transnormer.reproduce.forking import ForkedProcess, Forks
-from fairseq_transnormer.reproduce.progress import Progress
-from fairseq_transnormer.reproduce.runs import RunFolder, Step
-from fairseq_transnormer.reproduce.scheduling import run_all
+from fairseq_transnormer.reproduce.runs.devices import Slot
+from fairseq_transnormer.reproduce.runs.forking import ForkedProcess, Forks
+from fairseq_transnormer.reproduce.runs.plans import Step
+from fairseq_transnormer.reproduce.runs.progress import Progress
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
+from fairseq_transnormer.reproduce.runs.scheduling import run_all
 from tests.messages import assert_names
 
 from .stand_in import plan

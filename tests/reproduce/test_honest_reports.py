@@ -9,14 +9,15 @@ import shutil
 import pytest
 
 from fairseq_transnormer.launching.configurations import compose
-from fairseq_transnormer.reproduce import command_line, reporting
+from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.jobs import changed_model
-from fairseq_transnormer.reproduce.markdown import updates_of
-from fairseq_transnormer.reproduce.metrics import RunResults, read_metric
-from fairseq_transnormer.reproduce.presets import load_preset
-from fairseq_transnormer.reproduce.ranks import agreement
-from fairseq_transnormer.reproduce.runs import RunFolder
+from fairseq_transnormer.reproduce.reports import reporting
+from fairseq_transnormer.reproduce.reports.markdown import updates_of
+from fairseq_transnormer.reproduce.reports.ranks import agreement
+from fairseq_transnormer.reproduce.runs.metrics import RunResults, read_metric
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
+from fairseq_transnormer.reproduce.tables.jobs import changed_model
+from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import CONFIGS
 

@@ -13,8 +13,12 @@ from fairseq.sequence_generator import EnsembleModel
 from data_prep.symbols import digits
 from fairseq_transnormer.criterions.partial_cross_entropy import PartialCrossEntropy
 from fairseq_transnormer.generation import GenerationError, TextGenerator
-from fairseq_transnormer.reproduce import images
-from fairseq_transnormer.reproduce.images import NO_LEVEL, ImageFormat, ImageGenerator
+from fairseq_transnormer.reproduce.reports import images
+from fairseq_transnormer.reproduce.reports.images import (
+    NO_LEVEL,
+    ImageFormat,
+    ImageGenerator,
+)
 from tests.generation import models
 from tests.generation.fairseq_results import fairseq_generates
 from tests.messages import command_refuses, refuses

@@ -9,10 +9,10 @@ import yaml
 from data_prep.long_range_arena.lra_stand_ins import main as make_stand_ins
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.jobs import Conditions, job_of
-from fairseq_transnormer.reproduce.presets import load_preset
-from fairseq_transnormer.reproduce.runs import RunFolder
-from fairseq_transnormer.reproduce.tables import chosen_cells, load_table
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
+from fairseq_transnormer.reproduce.tables.definitions import chosen_cells, load_table
+from fairseq_transnormer.reproduce.tables.jobs import Conditions, job_of
+from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.messages import assert_names, refuses
 from tests.paths import CONFIGS
 

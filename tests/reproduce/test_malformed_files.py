@@ -23,7 +23,7 @@ TABLE = {
     "rows": {"T1": {"config": "blm", "system": "t1"}},
 }
 DEEP = "[" * 100_000
-METRIC = "fairseq_transnormer.reproduce.metrics"
+METRIC = "fairseq_transnormer.reproduce.runs.metrics"
 
 
 class Commands:

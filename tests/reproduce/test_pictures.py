@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_transnormer.reproduce import plots
+from fairseq_transnormer.reproduce.reports import plots
 
 PAPER = {"good": 1.0, "fair": 2.0, "poor": 3.0}
 

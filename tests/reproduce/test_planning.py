@@ -4,15 +4,16 @@ import os
 
 import pytest
 
-from fairseq_transnormer.reproduce import command_line, planning
+from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.arguments import parser
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.jobs import Conditions
-from fairseq_transnormer.reproduce.planning import plan_all
-from fairseq_transnormer.reproduce.presets import load_preset
-from fairseq_transnormer.reproduce.runs import Step
-from fairseq_transnormer.reproduce.tables import Cell
+from fairseq_transnormer.reproduce.runs.plans import Step
+from fairseq_transnormer.reproduce.tables import planning
+from fairseq_transnormer.reproduce.tables.definitions import Cell
+from fairseq_transnormer.reproduce.tables.jobs import Conditions
+from fairseq_transnormer.reproduce.tables.planning import plan_all
+from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.messages import command_refuses, refuses
 from tests.paths import CONFIGS, ROOT
 

@@ -7,12 +7,17 @@ import shutil
 import pytest
 import yaml
 
-from fairseq_transnormer.reproduce import reporting
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.markdown import deviation_of
-from fairseq_transnormer.reproduce.metrics import NotMeasured, RunResults, read_metric
-from fairseq_transnormer.reproduce.ranks import agreement
-from fairseq_transnormer.reproduce.runs import RunFolder
+from fairseq_transnormer.reproduce.reports import reporting
+from fairseq_transnormer.reproduce.reports import results as table_results
+from fairseq_transnormer.reproduce.reports.markdown import deviation_of
+from fairseq_transnormer.reproduce.reports.ranks import agreement
+from fairseq_transnormer.reproduce.runs.metrics import (
+    NotMeasured,
+    RunResults,
+    read_metric,
+)
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.messages import lines_naming, refuses
 from tests.paths import ROOT
 
@@ -265,7 +270,7 @@ def test_each_run_of_a_row_has_its_curve(
     tmp_path, monkeypatch, systems, run, most, names
 ):
     """Named by its column where a row has several runs, by its row alone otherwise."""
-    monkeypatch.setattr("fairseq_transnormer.reproduce.results.MOST_CURVES", most)
+    monkeypatch.setattr(table_results, "MOST_CURVES", most)
     table = {
         "title": "Mine",
         "curve": "valid_loss",

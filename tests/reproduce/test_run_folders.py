@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.runs import RunFolder, Step, merged
+from fairseq_transnormer.reproduce.runs.plans import Step, merged
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.messages import refuses
 
 from .stand_in import plan, prepared

@@ -15,11 +15,12 @@ import torch
 
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.devices import Slot, chosen_gpus, make_slots
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.progress import Progress
-from fairseq_transnormer.reproduce.runs import RunFolder, Step, merged
-from fairseq_transnormer.reproduce.scheduling import run_all
+from fairseq_transnormer.reproduce.runs.devices import Slot, chosen_gpus, make_slots
+from fairseq_transnormer.reproduce.runs.plans import Step, merged
+from fairseq_transnormer.reproduce.runs.progress import Progress
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
+from fairseq_transnormer.reproduce.runs.scheduling import run_all
 from tests.messages import assert_names, lines_naming, refuses
 
 from .stand_in import command, plan, prepared

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_transnormer.reproduce import slurm
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.runs import RunFolder, Step
+from fairseq_transnormer.reproduce.runs import slurm
+from fairseq_transnormer.reproduce.runs.plans import Step
+from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.messages import refuses
 
 from .stand_in import plan, prepared

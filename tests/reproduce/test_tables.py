@@ -9,18 +9,18 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_transnormer.launching.configurations import ConfigurationError, get
-from fairseq_transnormer.reproduce import corpora
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.jobs import Conditions, job_of
-from fairseq_transnormer.reproduce.metrics import METRICS
-from fairseq_transnormer.reproduce.presets import load_preset
 from fairseq_transnormer.reproduce.registry import JOBS
-from fairseq_transnormer.reproduce.tables import (
+from fairseq_transnormer.reproduce.runs.metrics import METRICS
+from fairseq_transnormer.reproduce.tables import corpora
+from fairseq_transnormer.reproduce.tables.definitions import (
     chosen_cells,
     load_table,
     load_tables,
     with_sweep_values,
 )
+from fairseq_transnormer.reproduce.tables.jobs import Conditions, job_of
+from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.messages import refuses
 from tests.paths import CONFIGS, SCRIPTS
 from tests.tiny_data import write_tiny_data
@@ -248,7 +248,7 @@ def test_a_value_that_the_model_refuses_is_told(data):
 
 
 def test_jobs_and_metrics_may_be_named_by_module():
-    found = METRICS.find("fairseq_transnormer.reproduce.metrics:parameters")
+    found = METRICS.find("fairseq_transnormer.reproduce.runs.metrics:parameters")
     assert found is METRICS.find("params_m")
     with refuses(ReproduceError, "job", "'nothing'", *JOBS.names()):
         JOBS.find("nothing")
@@ -295,8 +295,8 @@ def test_a_metric_that_there_is_not_is_told_before_any_training(tmp_path):
 
 def test_the_modules_of_jobs_bring_their_metrics(tmp_path):
     """In a process of its own: others import them, too."""
-    load = "from fairseq_transnormer.reproduce.tables import load_table; import pathlib"
-    load += "; load_table(pathlib.Path('configs'), 'table7')"
+    load = "import pathlib; from fairseq_transnormer.reproduce.tables.definitions "
+    load += "import load_table; load_table(pathlib.Path('configs'), 'table7')"
     subprocess.run([sys.executable, "-c", load], cwd=CONFIGS.parent, check=True)
 
 

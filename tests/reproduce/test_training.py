@@ -12,7 +12,7 @@ import yaml
 
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
-from fairseq_transnormer.reproduce.forking import ForkedProcess
+from fairseq_transnormer.reproduce.runs.forking import ForkedProcess
 from tests.fairseq_tools.conftest import fairseq_command
 from tests.messages import assert_names, command_refuses
 from tests.paths import ROOT

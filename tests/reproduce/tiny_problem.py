@@ -9,7 +9,7 @@ from tests.classification.problems import WORDS, dictionary, write_problem
 from tests.paths import CONFIGS
 from tests.tiny_data import write_tiny_data
 
-FINE_TUNING = "fairseq_transnormer.reproduce.fine_tuning:FineTune"
+FINE_TUNING = "fairseq_transnormer.reproduce.tables.fine_tuning:FineTune"
 
 
 def preset_with_data(folder: Path) -> dict:

@@ -1,0 +1,1 @@
+"""What runs left: figures, pages, verdicts."""

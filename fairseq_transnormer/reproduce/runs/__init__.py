@@ -1,0 +1,1 @@
+"""Runs: their folders, and who runs them where and when."""

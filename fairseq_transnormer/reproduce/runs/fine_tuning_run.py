@@ -1,0 +1,72 @@
+"""One fine-tuning in the folder of its run: checked, trained, its best weights kept.
+
+python -m fairseq_transnormer.reproduce.runs.fine_tuning_run [OPTIONS of hydra_train]
+
+One process does all of it: to import fairseq takes longer than to check, and a sweep
+has hundreds of runs. Exit code 2: checkpoint or data do not fit, nothing was trained.
+"""
+
+import sys
+from pathlib import Path
+
+import yaml
+
+from ...checkpoints.files import LAST, SAVED
+from ...checkpoints.pretrained import PretrainedCheckpoint
+from ...checkpoints.safe_loading import read_checkpoint
+from ...data.labelled_texts import SentenceData
+from ...data.whole_files import write_whole
+from .run_folder import CONFIGURATION
+
+CHECKPOINTS = "checkpoints"
+BEST = "checkpoint_best.pt"
+
+
+def check(configuration: dict) -> None:
+    """Raise ValueError unless a fine-tuning can start as it is configured."""
+    data = SentenceData.read(configuration["task"]["data"])
+    num_classes = configuration["task"]["num_classes"]
+    if num_classes != data.num_classes:
+        raise ValueError(
+            f"num_classes={num_classes}; allowed with {data.folder}: {data.num_classes}"
+        )
+    start = configuration["checkpoint"]["finetune_from_model"]
+    if start is not None:
+        checkpoint = PretrainedCheckpoint.read(start)
+        checkpoint.check_data(data)
+        checkpoint.check_model(configuration["model"])
+
+
+def slim(folder: Path) -> None:
+    """Of fairseq's checkpoints keep the best alone, without the optimizer's state.
+
+    A sweep leaves hundreds of checkpoints, two thirds of each the optimizer's state.
+    """
+    import torch
+
+    best = folder / BEST
+    state = read_checkpoint(best)
+    if state.get("last_optimizer_state") is not None:
+        state["last_optimizer_state"] = None
+        write_whole(best, lambda file: torch.save(state, file))
+    for path in folder.glob("checkpoint*.pt"):
+        if path != best and (path.name == LAST or SAVED.fullmatch(path.name)):
+            path.unlink()
+
+
+def main() -> int:
+    """Command line; the exit status."""
+    try:
+        check(yaml.safe_load(Path(CONFIGURATION).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        print(f"fine_tuning_run: {error}", file=sys.stderr)
+        return 2
+    from ...hydra_train import cli_main
+
+    cli_main()
+    slim(Path(CHECKPOINTS))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tables, presets and data: what is to be run."""
