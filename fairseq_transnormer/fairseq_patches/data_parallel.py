@@ -29,6 +29,8 @@ def prepare(trainer) -> None:
     check_device(trainer.cfg.common, trainer.cuda)
     check_shared_updates(trainer.cfg, workers)
     set_update_layout(trainer.cfg, workers)
+    # get_batch_iterator is given the sum of seed and epoch then
+    trainer.task.adds_epoch_to_seed = trainer.cfg.dataset.update_ordered_indices_seed
 
 
 def check_device(common, cuda: bool) -> None:
@@ -206,6 +208,8 @@ def keep_first_epoch_batches(
         and not getattr(task.cfg, "rebuild_batches", False)
         and task.can_reuse_epoch_itr(dataset)
     )
+    if made_once and getattr(task, "adds_epoch_to_seed", False):
+        keywords["seed"] += 1 - epoch
     found = get_batch_iterator(
         task,
         dataset,

@@ -51,6 +51,20 @@ def test_masks_are_those_of_their_epoch(masked, buffer):
     assert resumed.went_on_at() < 20
 
 
+def test_batches_are_those_of_the_first_epoch_with_a_seed_for_each(training):
+    """--update-ordered-indices-seed adds the epoch to the seed that draws batches."""
+    flags = ("--update-ordered-indices-seed",)
+    options = {"tokens_per_sample": 128, "batch_size": 16, "max_update": 8}
+    whole, run = training(1, flags, **options), training(1, flags, **options)
+    run.save_dir = run.save_dir.with_name("stopped")
+    assert whole.run() == [0], whole.text()
+    assert stop_at(run, 6) == [os.EX_TEMPFAIL], run.text()
+    line_with(run.text(), "begin training epoch 2")
+    assert run.run() == [0], run.text()
+    losses = whole.losses()
+    assert run.losses() == {n: losses[n] for n in range(7, 9)}
+
+
 @pytest.mark.parametrize(
     ("stopped", "before", "after"),
     [(5, 1, 4), (9, 3, 2), (49, 1, 4)],
