@@ -43,14 +43,16 @@ def check_finite_weights(save, trainer, filename, extra_state):
 
 
 def check_finite_loss(save, cfg, trainer, epoch_itr, val_loss):
-    """checkpoint_utils.py, save_checkpoint: a NaN would stay the best loss for good."""
-    if (
-        cfg.best_checkpoint_metric == "loss"
-        and val_loss is not None
-        and not math.isfinite(val_loss)
+    """checkpoint_utils.py, save_checkpoint: after a NaN the next one is the best.
+
+    Of other metrics some are infinite for good reason, as a perplexity.
+    """
+    metric = cfg.best_checkpoint_metric
+    if val_loss is not None and (
+        math.isnan(val_loss) or (metric == "loss" and math.isinf(val_loss))
     ):
         raise FloatingPointError(
-            f"the validation loss is {float(val_loss)} after update "
+            f"the validation {metric} is {float(val_loss)} after update "
             f"{trainer.get_num_updates()}; no checkpoint is written, and earlier ones "
             "stay"
         )

@@ -56,12 +56,13 @@ def test_one_that_stays_leaves_the_old_checkpoint(failing, tmp_path, number, att
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_validation_loss_that_is_nan_is_not_the_best(tmp_path, monkeypatch):
+@pytest.mark.parametrize("metric", ["loss", "ppl", "correlation"])
+def test_a_validation_that_is_nan_is_not_the_best(tmp_path, monkeypatch, metric):
     # what a training in the same process left
     monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
-    cfg = types.SimpleNamespace(best_checkpoint_metric="loss", save_dir=str(tmp_path))
+    cfg = types.SimpleNamespace(best_checkpoint_metric=metric, save_dir=str(tmp_path))
     trainer = types.SimpleNamespace(get_num_updates=lambda: 7)
-    with refuses(FloatingPointError, "validation loss", "nan", "update 7"):
+    with refuses(FloatingPointError, f"validation {metric}", "nan", "update 7"):
         checkpoint_utils.save_checkpoint(cfg, trainer, None, float("nan"))
     assert not hasattr(checkpoint_utils.save_checkpoint, "best")
     assert not list(tmp_path.iterdir())
