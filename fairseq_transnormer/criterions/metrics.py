@@ -16,20 +16,23 @@ def of_classes(confusion: np.ndarray, positive_class: int = 1) -> dict[str, floa
 
     Returns:
         ``accuracy``, ``mcc`` (Matthews correlation coefficient, also of many classes),
-        and ``f1`` of two classes or ``macro_f1`` of more; 0 where a metric has no
-        value, as in scikit-learn.
+        and ``f1`` of two classes or ``macro_f1`` of more, over those that an example
+        has or is predicted to have; 0 where a metric has no value, as in scikit-learn.
     """
     from sklearn import metrics
 
     truth, predicted = (each.ravel() for each in np.indices(confusion.shape))
     weights = np.asarray(confusion, dtype=np.float64).ravel()
-    names = ("accuracy", "mcc", "f1" if len(confusion) == 2 else "macro_f1")
+    is_binary = len(confusion) == 2
+    names = ("accuracy", "mcc", "f1" if is_binary else "macro_f1")
     if not weights.sum():
         return dict.fromkeys(names, 0.0)
+    # scikit-learn would count classes whose cells are empty, too
+    seen = np.flatnonzero(np.sum(confusion, axis=0) + np.sum(confusion, axis=1))
     cells = {"y_true": truth, "y_pred": predicted, "sample_weight": weights}
     f1 = metrics.f1_score(
         **cells,
-        labels=[positive_class] if len(confusion) == 2 else None,
+        labels=[positive_class] if is_binary else seen,
         average="macro",
         zero_division=0.0,
     )

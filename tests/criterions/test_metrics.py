@@ -28,11 +28,12 @@ def test_two_classes(positive):
     )
 
 
-def test_many_classes():
+@pytest.mark.parametrize("absent", [0, 2], ids=["all are there", "two are not"])
+def test_many_classes(absent):
     draw = np.random.default_rng(1)
     truth = draw.integers(0, 5, 203)
     predicted = np.where(draw.random(203) < 0.6, truth, draw.integers(0, 5, 203))
-    found = of_classes(confusion_of(truth, predicted, 5))
+    found = of_classes(confusion_of(truth, predicted, 5 + absent))
     assert found == pytest.approx(
         {
             "accuracy": 100 * metrics.accuracy_score(truth, predicted),
