@@ -9,6 +9,7 @@ import ast
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,22 @@ def check_settings(cfg: DictConfig) -> None:
             check_group(group, cfg[group])
     if "dataset" in cfg and not cfg.dataset.train_subset:
         raise ValueError("dataset.train_subset=''; allowed: the name of a split")
+    if "checkpoint" in cfg:
+        _check_saving(cfg.checkpoint)
+
+
+def _check_saving(checkpoint: DictConfig) -> None:
+    if checkpoint.keep_interval_updates_pattern == 0:  # fairseq divides by it
+        raise ValueError(
+            "checkpoint.keep_interval_updates_pattern=0; allowed: 1, 2, ... or -1 for "
+            "no pattern"
+        )
+    if checkpoint.write_checkpoints_asynchronously and find_spec("iopath") is None:
+        raise ValueError(
+            "checkpoint.write_checkpoints_asynchronously=true: iopath is not "
+            "installed, and fairseq would end without training, with exit code 0; "
+            "allowed: false, or pip install iopath"
+        )
 
 
 def check_group(group: str, settings: Any) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import math
+import sys
 
 import pytest
 import torch
@@ -45,6 +46,7 @@ REFUSED = [
     *(("checkpoint.save_interval", value) for value in (0, -1)),
     ("checkpoint.save_interval_updates", -2),
     ("checkpoint.keep_interval_updates", -7),
+    *(("checkpoint.keep_interval_updates_pattern", value) for value in (0, -2)),
     ("checkpoint.patience", -3),
     *(("common.log_interval", value) for value in (0, -1)),
     ("common.fp16_init_scale", 0),
@@ -121,6 +123,14 @@ def test_the_whole_configuration_is_looked_at(configuration, tmp_path, name, val
     """As call_main does, where fairseq's other commands begin."""
     with refuses(ValueError, name, "allowed"):
         check_settings(configuration(tmp_path, **{name: value}))
+
+
+def test_writing_in_the_background_needs_iopath(configuration, tmp_path, monkeypatch):
+    """fairseq says so in the log, and ends with exit code 0."""
+    name = "checkpoint.write_checkpoints_asynchronously"
+    monkeypatch.setitem(sys.modules, "iopath", None)
+    with refuses(ValueError, name, "iopath", "allowed"):
+        check_settings(configuration(tmp_path, **{name: True}))
 
 
 @pytest.mark.parametrize(("group", "component", "field", "value"), OTHERS)
