@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+
 from ..data.binary_data import AnotherFormatError, idx_file, read_binary_data
 
 COLUMNS = ("input0", "input1", "label")
@@ -55,6 +57,30 @@ def check_labels_and_load(load_dataset, task, split: str, combine=False, **keywo
                 f"{file}: {count:,} examples; allowed: {first[1]:,}, as {first[0]} has"
             )
     return load_dataset(task, split, combine=combine, **keywords)
+
+
+def check_labelled(task) -> None:
+    """Refuse unlabelled splits where training begins.
+
+    fairseq ends with a KeyError at the first batch: of the second split that it
+    validates on, after an epoch that is not saved.
+
+    Raises:
+        ValueError: a split that is loaded, as those of training and validation are by
+            then, has no labels.
+    """
+    if not isinstance(task, SentencePredictionTask):
+        return
+    for split, dataset in task.datasets.items():
+        if len(dataset) and "target" not in dataset[0]:
+            scores = bool(task.cfg.regression_target)
+            file = Path(
+                task.cfg.data, "label", f"{split}.{'label' if scores else 'bin'}"
+            )
+            raise ValueError(
+                f"{file}: no such file, with regression_target={scores}; allowed for "
+                "dataset.train_subset and dataset.valid_subset: splits with labels"
+            )
 
 
 def _examples(prefix: Path, combine: bool) -> int:

@@ -3,6 +3,7 @@
 from . import (
     binary_data,
     data_parallel,
+    labelled_texts,
     mixed_precision,
     resuming,
     setting_limits,
@@ -29,6 +30,7 @@ def begin(load_checkpoint, cfg, trainer, **arguments):
     def load(cfg, trainer, **keywords):
         data_parallel.prepare(trainer)
         state, epochs = load_checkpoint(cfg, trainer, **keywords)
+        labelled_texts.check_labelled(trainer.task)
         setting_limits.check_epoch(trainer.cfg, epochs)
         data_parallel.begin_with_whole_update(trainer, epochs)
         setting_limits.check_best_metric(trainer)

@@ -2,12 +2,16 @@
 
 import pytest
 from fairseq import tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.options import get_training_parser, parse_args_and_arch
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig
+from fairseq_cli import train
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.fairseq_patches.labelled_texts import COLUMNS
 from tests.binary_data import numbered_words, write_binary_data, write_labelled_data
 from tests.messages import refuses
+from tests.paths import USER_DIR
 
 TEXTS = {"train": ["w1 w2", "w3", "w4 w5 w6"], "valid": ["w1", "w2"]}
 
@@ -20,6 +24,23 @@ def task_of(folder, **settings):
     OmegaConf.set_struct(config, False)
     config._name = "sentence_prediction"
     return tasks.setup_task(config)
+
+
+def fine_tuning(folder, save_dir):
+    """Options of fairseq-train: sentence_prediction of two classes."""
+    return [
+        *(str(folder), "--user-dir", str(USER_DIR), "--cpu", "--num-workers", "0"),
+        *(
+            "--task",
+            "sentence_prediction",
+            "--criterion",
+            "sentence_prediction_metrics",
+        ),
+        *("--arch", "roberta_transnormer_t2_tiny", "--max-positions", "64"),
+        *("--num-classes", "2", "--init-token", "0", "--optimizer", "adam"),
+        *("--batch-size", "2", "--save-dir", str(save_dir / "checkpoints")),
+        *("--max-update", "4"),
+    ]
 
 
 @pytest.fixture
@@ -98,3 +119,23 @@ def test_shards_are_counted_together(tmp_path):
         file.unlink()
     with refuses(ValueError, tmp_path / "label" / "train.idx", "3 examples", "5"):
         task.load_dataset("train", combine=True)
+
+
+@pytest.mark.parametrize("regression", [True, False])
+def test_training_begins_with_labels_of_all_its_splits(tmp_path, regression):
+    """fairseq misses those of the second validation set after an epoch."""
+    words, folder = numbered_words(8), tmp_path / "data"
+    texts = TEXTS | {"valid1": TEXTS["valid"]}
+    classes = {split: ["yes"] * len(lines) for split, lines in texts.items()}
+    write_labelled_data(folder, words, texts, ["no", "yes"], classes)
+    for split, lines in texts.items():
+        (folder / "label" / f"{split}.label").write_text("0.5\n" * len(lines))
+    for file in folder.glob("label/valid1.*"):
+        file.unlink()
+    given = [*fine_tuning(folder, tmp_path), "--valid-subset", "valid,valid1"]
+    given += ["--regression-target", "--num-classes", "1"] if regression else []
+    cfg = parse_args_and_arch(get_training_parser(), given)
+    file = folder / "label" / f"valid1.{'label' if regression else 'bin'}"
+    with refuses(ValueError, file, "valid_subset"):
+        train.main(convert_namespace_to_omegaconf(cfg))
+    assert not list(tmp_path.glob("checkpoints/*.pt"))
