@@ -154,6 +154,16 @@ def needs_gradient(*tensors: Tensor | None) -> bool:
     )
 
 
+def is_writable(*tensors: Tensor | None) -> bool:
+    """Whether torch lets a step write into a state's tensors.
+
+    It does not outside ``torch.inference_mode`` where they were made inside it.
+    """
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+        return True
+    return not any(x is not None and x.is_inference() for x in tensors)
+
+
 def constant_when_compiled(function: Function) -> Function:
     """``torch.compiler.assume_constant_result`` without its import of torch._dynamo.
 

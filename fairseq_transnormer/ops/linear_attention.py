@@ -22,7 +22,13 @@ from .attention_inputs import (
     check_use_of_states,
     real_lengths,
 )
-from .backend import Kernels, accumulation_dtype, needs_gradient, select
+from .backend import (
+    Kernels,
+    accumulation_dtype,
+    is_writable,
+    needs_gradient,
+    select,
+)
 from .rms_norm import check_eps
 from .states import LinearAttentionState
 from .verification.trials import (
@@ -68,7 +74,7 @@ def _triton_linear_attention(
         return kernels.bidirectional_linear_attention(
             query, key, value, pads, feature_map, divisor, needs_grad
         )[0]
-    if state is not None and query.shape[1] == 1 and not needs_grad:
+    if state is not None and _is_step(query, key, value, initial_state):
         (output,) = kernels.linear_attention_step(
             query, key, value, pads, state, vector, feature_map, divisor
         )
@@ -255,7 +261,8 @@ def _is_step(
     """Whether a call is one token that updates a state in place."""
     if initial_state is None or query.shape[1] != 1:
         return False
-    return not needs_gradient(query, key, value, *initial_state[:2])
+    sums = initial_state[:2]
+    return is_writable(*sums) and not needs_gradient(query, key, value, *sums)
 
 
 def _kernels(

@@ -27,6 +27,7 @@ from .attention_inputs import (
 from .backend import (
     accumulation_dtype,
     autocast_disabled,
+    is_writable,
     needs_gradient,
     unscaled_output_dtype,
 )
@@ -56,7 +57,7 @@ def linear_attention(
     start = None if initial_state is None else initial_state.length
     if initial_state is not None and query.shape[1] == 1:
         sums = initial_state.key_value, initial_state.key_sum if normalize else None
-        if not needs_gradient(query, key, value, *sums):
+        if is_writable(*sums) and not needs_gradient(query, key, value, *sums):
             output = _step(query, key, value, *sums, eps).to(output_dtype)
             if not return_state:
                 return output

@@ -46,6 +46,17 @@ def test_a_prompt_in_one_pass_and_then_steps(case, prompt):
 
 
 @causal_cases
+@torch.no_grad()
+def test_a_prompt_of_inference_mode_goes_on_outside_of_it(case):
+    layer, x = case.layer(causal=True), draw(2, BLOCK + 3)
+    with torch.inference_mode():
+        _, state = layer(x[:, :BLOCK], state=None, return_state=True)
+    torch.testing.assert_close(
+        steps(layer, x[:, BLOCK:], state)[0], layer(x)[:, BLOCK:]
+    )
+
+
+@causal_cases
 def test_parts_have_the_gradients_of_one_pass(case):
     layer, x = case.layer(causal=True), draw(2, LENGTH).requires_grad_()
     outputs, state = [], None
