@@ -24,7 +24,7 @@ def check_padding_idx(padding_idx: int, vocab_size: int) -> None:
 
 
 def check_tokens(tokens: Tensor, dimensions: dict[int, str]) -> None:
-    """Raise ValueError where tokens are no indices or of other dimensions.
+    """Raise ValueError for tokens of length 0, of other dimensions or no indices.
 
     Args:
         tokens: of a model's input.
@@ -34,6 +34,10 @@ def check_tokens(tokens: Tensor, dimensions: dict[int, str]) -> None:
         raise ValueError(
             f"tokens have shape {tuple(tokens.shape)}; allowed: "
             f"{' or '.join(dimensions.values())}"
+        )
+    if tokens.shape[1] == 0:
+        raise ValueError(
+            f"tokens have shape {tuple(tokens.shape)}; allowed: length 1 or more"
         )
     if tokens.dtype not in (torch.int64, torch.int32):
         raise ValueError(

@@ -126,3 +126,10 @@ def test_logits_of_masked_tokens_only(variant):
     # targets say themselves where they count
     with refuses(ValueError, "masked_tokens", "targets", "one of them"):
         model(tokens, chosen, targets=tokens)
+
+
+@models
+@pytest.mark.parametrize("mixer", ["diag,norm", "performer", "long_short"])
+def test_tokens_of_length_0_are_refused_by_shape(build, mixer):
+    with refuses(ValueError, "tokens", (2, 0), "allowed", "length 1 or more"):
+        build("t2", attention_types=mixer)(draw_tokens(2, 0))
