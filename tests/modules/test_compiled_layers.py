@@ -123,3 +123,11 @@ def test_a_whole_model_is_one_graph(name, padded):
     torch.testing.assert_close(compiled(tokens)[real], expected, rtol=1e-5, atol=1e-5)
     exported = torch.export.export(model, (tokens,)).module()
     torch.testing.assert_close(exported(tokens)[real], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_exported_program_of_several_chunks():
+    model, tokens = build("ALM T2").eval(), draw(70, padded=True)
+    with torch.no_grad():
+        exported = torch.export.export(model, (tokens,)).module()
+        found, expected = (each(tokens)[tokens != PAD] for each in (exported, model))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
