@@ -32,6 +32,7 @@ from . import (
     training_log,
     training_start,
     training_state,
+    whole_words,
     workers,
 )
 
@@ -133,6 +134,11 @@ AT_IMPORT = (
         "fairseq.tasks.sentence_prediction.SentencePredictionTask", "load_dataset",
         labelled_texts.check_labels_and_load,
         "a score that is NaN trains; a word among them is told without its file",
+    ),
+    Patch(
+        "fairseq.tasks.masked_lm.MaskedLMTask", "load_dataset",
+        whole_words.find_units_and_load,
+        "--mask-whole-words ends with an AttributeError",
     ),
     Patch(
         "fairseq.data.fasta_dataset.FastaDataset", "_build_index",
