@@ -120,7 +120,10 @@ LIMITS = {
 # the same, where a component has its own
 LIMITS_OF = {
     ("lr_scheduler", "inverse_sqrt"): {"warmup_updates": COUNT},  # it divides by them
-    ("task", "masked_lm"): {"tokens_per_sample": {"at_least": 2}},  # <s> is one
+    ("task", "masked_lm"): {
+        "tokens_per_sample": {"at_least": 2},  # <s> is one
+        "mask_prob": {"above": 0, "below": 1},
+    },
 }
 # whose numbers are looked at; each is finite. Values of "model" are the models' matter
 GROUPS = (
@@ -180,6 +183,13 @@ def check_group(group: str, settings: Any) -> None:
         bounds = own.get(field, LIMITS.get(name, {}))
         for number in _numbers(name, value, bounds):
             check_number(name, number, bounds)
+    if (group, component) == ("task", "masked_lm"):
+        kept, drawn = settings["leave_unmasked_prob"], settings["random_token_prob"]
+        if kept + drawn > 1:
+            raise ValueError(
+                f"task.leave_unmasked_prob={kept} and task.random_token_prob={drawn}; "
+                "allowed: a sum of at most 1"
+            )
     for each in _fields(group, component):
         if each.name in settings:
             try:

@@ -72,7 +72,8 @@ OTHERS = [
     ("criterion", "label_smoothed_cross_entropy", "label_smoothing", -1.0),
     ("criterion", "label_smoothed_cross_entropy", "label_smoothing", 1.0),
     ("criterion", "label_smoothed_cross_entropy", "label_smoothing", math.nan),
-    ("task", "masked_lm", "mask_prob", 2.0),
+    *(("task", "masked_lm", "mask_prob", value) for value in (0.0, 1.0, 2.0)),
+    ("task", "masked_lm", "random_token_prob", 0.95),  # beside leave_unmasked_prob=0.1
     ("task", "masked_lm", "tokens_per_sample", 1),
     ("task", "long_range_arena", "clip_value", math.inf),
     ("task", "long_range_arena", "clip_value", -1.0),
