@@ -177,14 +177,17 @@ def test_progress_tells_what_is_left_and_no_more_often_than_asked(tmp_path):
 
 @pytest.fixture
 def interruptible():
-    """Tests that a shell put into the background would ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Tests that a shell put into the background, or nohup, would ignore signals."""
+    handlers = {signal.SIGINT: signal.default_int_handler}
+    handlers[signal.SIGHUP] = signal.SIG_DFL
+    before = {number: signal.signal(number, handlers[number]) for number in handlers}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_the_children_and_marks_their_runs(tmp_path, number, capsys):
     folder = prepared(tmp_path, "run", updates=5, hang_at=2)
     seen = []
@@ -209,6 +212,16 @@ def test_an_interrupt_stops_the_children_and_marks_their_runs(tmp_path, number, 
     folder.prepare(plan("run", updates=5))
     run([folder])
     assert folder.status()["state"] == "finished"
+
+
+def test_a_runner_with_nohup_outlives_its_terminal(tmp_path):
+    folder = prepared(tmp_path, "run", updates=3)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGHUP)).start()
+        assert run([folder])[0]["finished"] == [folder]
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _alive(folder: RunFolder) -> bool:

@@ -12,12 +12,11 @@ import traceback
 from pathlib import Path
 from typing import BinaryIO
 
-from .processes import LoggedProcess
+from .processes import SIGNALS, LoggedProcess
 from .run_folder import RunFolder
 
 # what trainings import, and an optimizer as soon as it is made
 IMPORTED = ("fairseq_cli.hydra_train", "fairseq_transnormer.plugin", "torch._dynamo")
-SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
 class ForkedProcess(LoggedProcess):
@@ -63,7 +62,8 @@ def _become(
             os.fdopen(file, "w", buffering=1, closefd=False) for file in (1, 2)
         )
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.environ.clear()

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+# what ends a runner, and its children with it; the last as a terminal is closed
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # an update, a checkpoint, and what else a training does after SIGTERM
 KILL_AFTER_SECONDS = 90
 

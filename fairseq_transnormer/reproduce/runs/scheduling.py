@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from ..errors import ReproduceError
 from .devices import Slot
 from .execution import Execution
-from .processes import Launch, LoggedProcess
+from .processes import SIGNALS, Launch, LoggedProcess
 from .progress import Progress
 from .run_folder import RunFolder
 
@@ -24,8 +24,9 @@ def run_all(
 ) -> dict[str, list[RunFolder]]:
     """Run every folder to its end; one that fails does not stop the others.
 
-    SIGTERM, as a cluster sends it, ends as Ctrl-C does: children are stopped and what
-    ran is marked as interrupted. So does an error of the runner's own.
+    SIGTERM, as a cluster sends it, and SIGHUP, as a terminal that is closed, end as
+    Ctrl-C does: children are stopped and what ran is marked as interrupted. So does an
+    error of the runner's own.
 
     Returns:
         "finished", "interrupted" and "failed": the folders.
@@ -146,15 +147,15 @@ def _tell_end(execution: Execution, ended, progress: Progress) -> None:
 
 @contextmanager
 def _noted_signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM that have come; as exceptions they can be lost.
+    """Signals to end that have come; as exceptions they can be lost.
 
     Python drops what a handler raises while it forks, or ends an object.
     """
     noted: list[int] = []
     before = {
         number: signal.signal(number, lambda number, frame: noted.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-        # a shell's background jobs ignore Ctrl-C
+        for number in SIGNALS
+        # a shell's background jobs ignore Ctrl-C, and nohup's SIGHUP
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
