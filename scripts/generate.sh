@@ -6,7 +6,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=$root/.venv/bin/python
-[ -x "$python" ] || python=python
+[ -x "$python" ] || python=$(command -v python || command -v python3)
 # appended, not put first: with the repository installed this changes nothing
 export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root
 exec "$python" -m fairseq_transnormer generate "$@"

@@ -18,7 +18,7 @@ chosen=()
 if [[ $# -ge 2 && $1 != -* && $2 != -* ]]; then
     chosen=("lra=$1" "model=lra_$2")
     shift 2
-elif [[ " $* " != *" --help "* ]]; then
+elif [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
     echo "train_lra.sh: error: TASK and SYSTEM are needed, as in" \
         "scripts/train_lra.sh listops t2; --help lists the options" >&2
     exit 2
