@@ -10,7 +10,7 @@ import yaml
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.reports import reporting
 from fairseq_transnormer.reproduce.reports import results as table_results
-from fairseq_transnormer.reproduce.reports.markdown import deviation_of
+from fairseq_transnormer.reproduce.reports.markdown import deviation_of, overview
 from fairseq_transnormer.reproduce.reports.ranks import agreement
 from fairseq_transnormer.reproduce.runs.metrics import (
     NotMeasured,
@@ -68,7 +68,9 @@ def test_paper_measured_and_difference(reported):
     assert (found["spearman"], found["kendall"], found["disagreements"]) == (1, 1, [])
     assert "Spearman" not in page  # of three rows
     assert measured["agreement"]["T2"] is None
-    assert "smoke/blm_t2 | | not run" in page
+    assert lines_naming(page, "Not run", "smoke/blm_t2")
+    listed = overview([measured], "smoke", "small")
+    assert "| T1 | 3 of 3 |" in listed and "| T2 |" not in listed
     run = measured["runs"]["smoke/blm_t1"]["1"]
     assert run["params_m"] == pytest.approx(155.98854)
     assert run["tokens_per_second"] == 1000 and run["wall_seconds"] == 90

@@ -1,10 +1,13 @@
 """A measured table as Markdown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..runs.progress import duration
 from .ranks import FEWEST_ROWS
+
+# of runs that were not run
+SHOWN_NAMES = 6
 
 
 def table_page(measured: dict[str, Any], pictures: dict[str, str]) -> str:
@@ -39,7 +42,7 @@ def table_page(measured: dict[str, Any], pictures: dict[str, str]) -> str:
 
 
 def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str:
-    """The page that lists all tables."""
+    """The page that lists all tables, and of each the columns that have figures."""
     lines = [
         f"# Tables, preset `{preset}`",
         "",
@@ -51,10 +54,13 @@ def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str
     ]
     for measured in tables:
         # a table without an order to compare has a line for all of its columns
-        agreement = {(name,): each for name, each in measured["agreement"].items()}
+        agreement = {
+            (name,): each
+            for name, each in measured["agreement"].items()
+            if _count(measured, [name])[0]
+        }
         for columns, found in (agreement or {(*measured["columns"],): None}).items():
-            cells = [row[c] for row in measured["rows"].values() for c in columns]
-            there = sum(cell["measured"] is not None for cell in cells)
+            there, of = _count(measured, columns)
             correlations = (
                 [*correlations_of(found), str(len(found["disagreements"]))]
                 if found
@@ -64,9 +70,15 @@ def overview(tables: list[dict[str, Any]], preset: str, description: str) -> str
             lines.append(
                 f"| [{measured['title']}]({measured['table']}.md) "
                 f"| {', '.join(columns)} | "
-                f"{there} of {len(cells)} | {' | '.join(correlations + conditions)} |"
+                f"{there} of {of} | {' | '.join(correlations + conditions)} |"
             )
     return "\n".join(lines) + "\n"
+
+
+def _count(measured: dict[str, Any], columns: Iterable[str]) -> tuple[int, int]:
+    """How many cells of some columns have a figure, and how many there are."""
+    cells = [row[each] for row in measured["rows"].values() for each in columns]
+    return sum(cell["measured"] is not None for cell in cells), len(cells)
 
 
 def correlations_of(found: dict[str, Any]) -> list[str]:
@@ -266,8 +278,6 @@ def _runs(measured: dict[str, Any]) -> str:
         "|---|--:|---|--:|--:|--:|--:|--:|---|",
     ]
     for name, seeds in measured["runs"].items():
-        if not seeds and not measured["sweep"]:
-            lines.append(f"| {name} | | not run | | | | | | |")
         for seed, run in seeds.items():
             speed, seconds = run["tokens_per_second"], run["wall_seconds"]
             lines.append(
@@ -277,6 +287,11 @@ def _runs(measured: dict[str, Any]) -> str:
                 f"{duration(seconds) if seconds else ''} | "
                 f"{'; '.join(run['devices'])} |"
             )
+    not_run = [name for name, seeds in measured["runs"].items() if not seeds]
+    if not_run and not measured["sweep"]:  # which has a line of its own
+        names = ", ".join(not_run[:SHOWN_NAMES])
+        more = len(not_run) - SHOWN_NAMES
+        lines += ["", f"Not run: {names}{f' and {more} more' if more > 0 else ''}."]
     return "\n".join(lines)
 
 
