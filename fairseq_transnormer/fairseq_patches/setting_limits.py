@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,11 @@ def check_settings(cfg: DictConfig) -> None:
 
 
 def _check_saving(checkpoint: DictConfig) -> None:
+    if Path(checkpoint.save_dir).is_file():
+        raise ValueError(
+            f"checkpoint.save_dir={checkpoint.save_dir}: a file; allowed: a folder, "
+            "there or new"
+        )
     if checkpoint.keep_interval_updates_pattern == 0:  # fairseq divides by it
         raise ValueError(
             "checkpoint.keep_interval_updates_pattern=0; allowed: 1, 2, ... or -1 for "

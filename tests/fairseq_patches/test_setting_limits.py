@@ -126,6 +126,13 @@ def test_the_whole_configuration_is_looked_at(configuration, tmp_path, name, val
         check_settings(configuration(tmp_path, **{name: value}))
 
 
+def test_a_file_is_no_folder_of_checkpoints(configuration, tmp_path):
+    file = tmp_path / "notes"
+    file.write_text("a file")
+    with refuses(ValueError, "checkpoint.save_dir", file, "allowed"):
+        check_settings(configuration(file))
+
+
 def test_writing_in_the_background_needs_iopath(configuration, tmp_path, monkeypatch):
     """fairseq says so in the log, and ends with exit code 0."""
     name = "checkpoint.write_checkpoints_asynchronously"
