@@ -18,6 +18,7 @@ import torch
 from fairseq.logging import metrics
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from fairseq.tasks.masked_lm import MaskedLMConfig
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ..devices import check_torch_build
@@ -190,7 +191,13 @@ def check_group(group: str, settings: Any) -> None:
         for number in _numbers(name, value, bounds):
             check_number(name, number, bounds)
     if (group, component) == ("task", "masked_lm"):
-        kept, drawn = settings["leave_unmasked_prob"], settings["random_token_prob"]
+        # Hydra's files leave fields out, and an interpolation is None
+        kept, drawn = (
+            getattr(MaskedLMConfig, name)
+            if settings.get(name) is None
+            else settings[name]
+            for name in ("leave_unmasked_prob", "random_token_prob")
+        )
         if kept + drawn > 1:
             raise ValueError(
                 f"task.leave_unmasked_prob={kept} and task.random_token_prob={drawn}; "

@@ -306,3 +306,12 @@ def test_eval_lm_refuses_blocks_that_the_model_does_not_take(
         evaluate(fairseq_tool, data, short, monkeypatch, *blocks, 64)
     if mode == "none":
         assert 1 < evaluate(fairseq_tool, data, short, monkeypatch, *blocks, 12) < 1e4
+
+
+def test_settings_that_are_left_out_have_their_defaults():
+    """As in configurations of Hydra, which fairseq completes later."""
+    check_group("task", OmegaConf.create({"_name": "masked_lm"}))
+    with refuses(ValueError, "leave_unmasked_prob=0.1", "random_token_prob=0.95"):
+        check_group(
+            "task", OmegaConf.create({"_name": "masked_lm", "random_token_prob": 0.95})
+        )
