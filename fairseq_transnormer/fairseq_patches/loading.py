@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.file_io import PathManager
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf, open_dict
@@ -24,6 +25,9 @@ from ..checkpoints.identity import (
 )
 from ..checkpoints.safe_loading import check_settings, read_checkpoint
 from ..data.fingerprints import split_fingerprint
+
+# of classification heads, which upgrade_state_dict_named fits to the model
+HEADS = "classification_heads."
 
 
 def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
@@ -91,7 +95,7 @@ def check_loaded_models(load, *arguments, **keywords):
     given = inspect.signature(load).bind(*arguments, **keywords).arguments
     loading = _Loading(list(map(str, given["filenames"])), given.get("task"))
     if given.get("state") is not None:
-        loading.states.append((loading.filenames[0], given["state"]))
+        loading.states.append((loading.filenames[0], _noted(given["state"])))
         _compare(loading)
     _LOADING.append(loading)
     try:
@@ -100,7 +104,32 @@ def check_loaded_models(load, *arguments, **keywords):
         _LOADING.pop()
     loading.task = task
     _compare(loading)
+    for path, state in loading.states:
+        for model in ensemble if path in loading.filenames else ():
+            _check_heads(model, state["heads"], path)
     return ensemble, cfg, task
+
+
+def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:
+    """Refuse a classification head that is not the checkpoint's: it is a random one.
+
+    fairseq drops one of another size with a warning, and keeps the model's fresh one.
+    """
+    own = {name: x.shape for name, x in model.state_dict().items() if HEADS in name}
+    fresh = [name for name, shape in own.items() if stored.get(name) != shape]
+    if not fresh:
+        return
+    outputs = {
+        head_of(name): shape[0]
+        for name, shape in stored.items()
+        if name.endswith("out_proj.weight")
+    }
+    found = ", ".join(f"{name} of {n} outputs" for name, n in outputs.items())
+    raise ValueError(
+        f"{path}: no classification head {head_of(fresh[0])} of "
+        f"{own[fresh[0]][0]} outputs in it, but {found or 'none'}; allowed: its own "
+        "task.classification_head_name and task.num_classes"
+    )
 
 
 def note_loaded_checkpoint(path: str, state: Mapping[str, Any]) -> None:
@@ -110,8 +139,15 @@ def note_loaded_checkpoint(path: str, state: Mapping[str, Any]) -> None:
     loading = _LOADING[-1]
     # shards are named after the file that was asked for; a model may read others
     if str(path).startswith(tuple(n.removesuffix(".pt") for n in loading.filenames)):
-        loading.states.append((str(path), {"extra_state": state.get("extra_state")}))
+        loading.states.append((str(path), _noted(state)))
         _compare(loading)
+
+
+def _noted(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a checkpoint what is compared, without its weights."""
+    weights = state.get("model") or {}
+    heads = {name: x.shape for name, x in weights.items() if HEADS in name}
+    return {"extra_state": state.get("extra_state"), "heads": heads}
 
 
 def _compare(loading: _Loading) -> None:
@@ -122,3 +158,8 @@ def _compare(loading: _Loading) -> None:
         if dictionary is not None:
             check_dictionary(state, dictionary, path)
         check_data_name(state, getattr(loading.task, "data_name", None), path)
+
+
+def head_of(name: str) -> str:
+    """The head's name, of one of its weights."""
+    return name.partition(HEADS)[2].partition(".")[0]

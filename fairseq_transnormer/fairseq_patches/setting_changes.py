@@ -28,7 +28,7 @@ from ..checkpoints.identity import (
 from ..checkpoints.safe_loading import read_checkpoint
 from ..modules.options import TRAINING_ONLY
 from ..modules.registry import parse_attention_types, unused_options
-from .loading import training_data
+from .loading import HEADS, head_of, training_data
 from .workers import call_on_first_rank
 
 logger = logging.getLogger(__name__)
@@ -59,8 +59,6 @@ IGNORED = {
 }
 # optimizers that resume from each other's state
 ONE_OPTIMIZER = {"adam", "fused_adam"}
-# of classification heads, which upgrade_state_dict_named fits to the model
-HEADS = "classification_heads."
 
 
 class Change(NamedTuple):
@@ -287,7 +285,7 @@ def _check_shapes(
         and getattr(weight, "shape", None) != own[name].shape
     ]
     there, here = (
-        {_head_of(name) for name in names if HEADS in name} for names in (weights, own)
+        {head_of(name) for name in names if HEADS in name} for names in (weights, own)
     )
     if resumes and here - there:
         raise ValueError(
@@ -301,10 +299,6 @@ def _check_shapes(
             f"{filename}: its weights do not fit: {'; '.join(found[:3])}{more}; "
             "allowed: a checkpoint of a model of the same sizes and dictionary"
         )
-
-
-def _head_of(name: str) -> str:
-    return name.partition(HEADS)[2].partition(".")[0]
 
 
 def _checkpoints_beside(filename: str) -> str:

@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from tests.binary_data import numbered_words, write_labelled_data
+from tests.messages import refuses
 
 from .conftest import fine_tuning_arguments, training_arguments
+
+ARCH = "roberta_transnormer_t2_tiny"
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +35,7 @@ def sentences(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "arch",
-    ["roberta_vanilla_transformer_tiny", "roberta_performer_tiny"]
-    + ["roberta_transnormer_t2_tiny"],
+    ["roberta_vanilla_transformer_tiny", "roberta_performer_tiny"] + [ARCH],
 )
 def test_pre_training_and_tuning(arch, sentences, fairseq_tool, tmp_path):
     pre_trained, tuned = tmp_path / "pre", tmp_path / "tuned"
@@ -52,3 +54,21 @@ def test_pre_training_and_tuning(arch, sentences, fairseq_tool, tmp_path):
     heads = [key for key in state["model"] if key.startswith("classification_heads.")]
     assert any("sentence_classification_head.out_proj" in key for key in heads)
     assert state["extra_state"]["best"] > 80
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_head_that_was_never_trained_is_not_validated(
+    classes, sentences, fairseq_tool, tmp_path
+):
+    """fairseq drops the trained one, with a warning, and scores random weights."""
+    options = fine_tuning_arguments(ARCH, tmp_path, max_update=1)
+    fairseq_tool("train", sentences, *options, "--disable-validation")
+    path = tmp_path / "checkpoint_last.pt"
+    command = ["validate", sentences, "--path", path, "--task", "sentence_prediction"]
+    command += ["--criterion", "sentence_prediction", "--num-classes", classes]
+    command += ["--init-token", 0, "--batch-size", 8, "--cpu"]
+    if classes == 2:
+        fairseq_tool(*command)
+    else:
+        with refuses(ValueError, path, "3 outputs", "2 outputs", "num_classes"):
+            fairseq_tool(*command)
