@@ -9,9 +9,17 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
-from ..data.binary_data import AnotherFormatError, idx_file, read_binary_data
+from ..data.binary_data import (
+    AnotherFormatError,
+    BinaryData,
+    bin_file,
+    idx_file,
+    in_parts,
+    read_binary_data,
+)
 
 COLUMNS = ("input0", "input1", "label")
 
@@ -37,8 +45,9 @@ def check_labels_and_load(load_dataset, task, split: str, combine=False, **keywo
     """Around tasks/sentence_prediction.py, load_dataset.
 
     Raises:
-        ValueError: a column has another number of examples than the first, or a score
-            is no finite number; file, line and what is allowed are named.
+        ValueError: a column has another number of examples than the first, a score is
+            no finite number, or a class is none of ``num_classes``; file, line and what
+            is allowed are named.
     """
     folder = Path(task.cfg.data)
     counts = {
@@ -50,6 +59,8 @@ def check_labels_and_load(load_dataset, task, split: str, combine=False, **keywo
         scores = folder / "label" / f"{split}.label"
         if scores.is_file():
             counts[scores] = sum(1 for _ in _scores(scores, task.cfg.num_classes))
+    else:
+        _check_classes(folder / "label" / split, combine, task)
     first = next(iter(counts.items()), None)
     for file, count in counts.items():
         if count != first[1]:
@@ -85,15 +96,39 @@ def check_labelled(task) -> None:
 
 def _examples(prefix: Path, combine: bool) -> int:
     """How many a column has; 0 where it is not there, or in another format."""
-    count = 0
+    try:
+        return sum(len(shard.sizes) for shard in _shards(prefix, combine))
+    except AnotherFormatError:
+        return 0
+
+
+def _shards(prefix: Path, combine: bool) -> Iterator[BinaryData]:
     for shard in itertools.count():
         path = Path(f"{prefix}{shard or ''}")
         if not idx_file(path).is_file() or (shard and not combine):
-            return count
-        try:
-            count += len(read_binary_data(path).sizes)
-        except AnotherFormatError:
-            return 0
+            return
+        yield read_binary_data(path)
+
+
+def _check_classes(prefix: Path, combine: bool, task) -> None:
+    """fairseq fails at the first batch with such a label, on a GPU without its name."""
+    dictionary, count = task.label_dictionary, task.cfg.num_classes
+    try:
+        for shard in _shards(prefix, combine):
+            for first, ids in in_parts(shard.ids()):
+                classes = ids.astype(np.int64) - dictionary.nspecial
+                is_label = ids != dictionary.eos()
+                wrong = is_label & ((classes < 0) | (classes >= count))
+                if wrong.any():
+                    at = int(wrong.argmax())
+                    raise ValueError(
+                        f"{bin_file(shard.prefix)}: line "
+                        f"{shard.line_of(first + at) + 1}: label "
+                        f"{dictionary[ids[at]]!r}, class {classes[at]}; allowed: 0 to "
+                        f"{count - 1} (task.num_classes={count})"
+                    )
+    except AnotherFormatError:  # fairseq's to read
+        return
 
 
 def _scores(file: Path, count: int) -> Iterator[list[float]]:

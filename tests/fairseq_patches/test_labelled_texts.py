@@ -121,6 +121,17 @@ def test_shards_are_counted_together(tmp_path):
         task.load_dataset("train", combine=True)
 
 
+def test_classes_beyond_their_number_are_named(tmp_path):
+    rows = {"train": ["a", "b", "a"], "valid": ["a", "c"]}
+    write_labelled_data(tmp_path, numbered_words(8), TEXTS, list("abc"), rows)
+    task_of(tmp_path, num_classes=3, regression_target=False).load_dataset("valid")
+    task = task_of(tmp_path, num_classes=2, regression_target=False)
+    task.load_dataset("train")
+    file = tmp_path / "label" / "valid.bin"
+    with refuses(ValueError, file, "line 2", "'c'", "task.num_classes=2"):
+        task.load_dataset("valid")
+
+
 @pytest.mark.parametrize("regression", [True, False])
 def test_training_begins_with_labels_of_all_its_splits(tmp_path, regression):
     """fairseq misses those of the second validation set after an epoch."""
