@@ -154,9 +154,9 @@ AT_IMPORT = (
         "a batch size of 0 or less takes a whole split at once",
     ),
     Patch(
-        "fairseq.tasks.language_modeling.LanguageModelingTask", "eval_lm_dataloader",
-        setting_limits.check_eval_blocks,
-        "blocks that are longer than the model's positions are left out unsaid",
+        "fairseq.tasks.fairseq_task.FairseqTask", "filter_indices_by_size",
+        setting_limits.check_left_out,
+        "blocks that are all longer than the model's positions are left out",
     ),
     Patch(
         EPOCHS, "state_dict", data_parallel.save_world_size,

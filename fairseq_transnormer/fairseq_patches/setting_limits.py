@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from fairseq.logging import metrics
 from fairseq.registry import REGISTRIES
@@ -290,25 +289,35 @@ def check_batch_limits(
     return get_batch_iterator(task, dataset, max_tokens, max_sentences, **others)
 
 
-def check_eval_blocks(dataloader, task, dataset, *arguments, **keywords):
-    """tasks/language_modeling.py, eval_lm_dataloader: fairseq-eval-lm's batches.
+def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
+    """tasks/fairseq_task.py, filter_indices_by_size: what is longer than a model takes.
 
-    Blocks that are longer than the model takes are left out there, and the perplexity
-    is that of the rest: 1.00 where there is no rest.
+    With ``skip_invalid_size_inputs_valid_test``, and in fairseq-eval-lm, it is left out
+    with a warning: where blocks are cut too long, all but the last one are, and the
+    perplexity of nothing is 1.00.
     """
-    longest = keywords.get("max_positions")
-    longest = min(longest) if isinstance(longest, (tuple, list)) else longest
-    if longest is not None and len(dataset):
-        too_long = int((np.asarray(dataset.sizes) > longest).sum())
-        length, mode = task.args.tokens_per_sample, task.args.sample_break_mode
-        cut_too_long = length > longest and mode != "eos"
-        if too_long == len(dataset) or (too_long and cut_too_long):
-            raise ValueError(
-                f"task.tokens_per_sample={length}: {too_long} of {len(dataset)} blocks "
-                f"are longer than the model takes (max_target_positions={longest}) "
-                f"and would be left out; allowed: at most {longest}"
-            )
-    return dataloader(task, dataset, *arguments, **keywords)
+    kept = filter_indices(task, indices, dataset, *arguments, **keywords)
+    left_out = len(indices) - len(kept)
+    # fairseq's older tasks, as language_modeling, have args
+    settings = getattr(task, "cfg", None) or getattr(task, "args", None)
+    length = getattr(settings, "tokens_per_sample", None)
+    longest = keywords.get("max_positions", arguments[0] if arguments else None)
+    limits = longest if isinstance(longest, (tuple, list)) else [longest]
+    limits = [each for each in limits if isinstance(each, int)]
+    cut_too_long = (
+        length is not None
+        and bool(limits)
+        and length > min(limits)
+        and getattr(settings, "sample_break_mode", None) != "eos"
+    )
+    if left_out and (cut_too_long or not len(kept)):
+        setting = "" if length is None else f"task.tokens_per_sample={length}: "
+        raise ValueError(
+            f"{setting}{left_out} of {len(indices)} samples are longer than the model "
+            f"takes (max_positions={longest}) and would be left out; allowed: at most "
+            f"{min(limits, default=longest)}"
+        )
+    return kept
 
 
 def check_best_metric(trainer) -> None:

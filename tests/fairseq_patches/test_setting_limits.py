@@ -308,6 +308,25 @@ def test_eval_lm_refuses_blocks_that_the_model_does_not_take(
         assert 1 < evaluate(fairseq_tool, data, short, monkeypatch, *blocks, 12) < 1e4
 
 
+@pytest.mark.parametrize("mode", ["none", "complete"])
+def test_training_refuses_blocks_that_the_model_does_not_take(
+    fairseq_tool, data, tmp_path, mode
+):
+    """It went on with the last, shorter block alone."""
+    given = training_arguments(
+        "roberta_transnormer_t2_tiny",
+        tmp_path / "save",
+        max_update=1,
+        max_positions=12,
+        tokens_per_sample=13,
+        sample_break_mode=mode,
+        skip_invalid_size_inputs_valid_test=True,
+    )
+    with refuses(ValueError, "task.tokens_per_sample=13", "at most 12"):
+        fairseq_tool("train", data, *given, "--cpu")
+    assert not list(tmp_path.glob("save/*.pt"))
+
+
 def test_settings_that_are_left_out_have_their_defaults():
     """As in configurations of Hydra, which fairseq completes later."""
     check_group("task", OmegaConf.create({"_name": "masked_lm"}))
