@@ -51,10 +51,12 @@ def check_finite_loss(save, cfg, trainer, epoch_itr, val_loss):
     if val_loss is not None and (
         math.isnan(val_loss) or (metric == "loss" and math.isinf(val_loss))
     ):
+        # fairseq's sentence_prediction has scipy's correlations
+        hint = "; criterion=sentence_prediction_metrics has 0 for constant predictions"
         raise FloatingPointError(
             f"the validation {metric} is {float(val_loss)} after update "
             f"{trainer.get_num_updates()}; no checkpoint is written, and earlier ones "
-            "stay"
+            f"stay{hint if metric not in ('loss', 'ppl') else ''}"
         )
     return save(cfg, trainer, epoch_itr, val_loss)
 

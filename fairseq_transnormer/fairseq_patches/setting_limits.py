@@ -148,7 +148,7 @@ def check_settings(cfg: DictConfig) -> None:
             check_group(group, cfg[group])
     if "dataset" in cfg and not cfg.dataset.train_subset:
         raise ValueError("dataset.train_subset=''; allowed: the name of a split")
-    if "checkpoint" in cfg:
+    if "checkpoint" in cfg and cfg.checkpoint is not None:
         _check_saving(cfg.checkpoint)
 
 
@@ -158,7 +158,8 @@ def _check_saving(checkpoint: DictConfig) -> None:
             f"checkpoint.save_dir={checkpoint.save_dir}: a file; allowed: a folder, "
             "there or new"
         )
-    if checkpoint.keep_interval_updates_pattern == 0:  # fairseq divides by it
+    pattern = checkpoint.keep_interval_updates_pattern
+    if checkpoint.keep_interval_updates > 0 and pattern == 0:  # fairseq divides by it
         raise ValueError(
             "checkpoint.keep_interval_updates_pattern=0; allowed: 1, 2, ... or -1 for "
             "no pattern"

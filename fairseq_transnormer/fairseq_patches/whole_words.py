@@ -14,7 +14,8 @@ def find_units_and_load(load_dataset, task, *arguments, **keywords):
     """Around tasks/masked_lm.py, load_dataset, which asks the task for ``args``.
 
     Raises:
-        ValueError: the dictionary has subword units whose files are not beside it.
+        ValueError: the dictionary has subword units whose files are not beside it, or
+            those of another kind.
     """
     if task.cfg.mask_whole_words:
         task.args = _units(task)
@@ -32,6 +33,13 @@ def _units(task) -> Namespace:
                 f"task.mask_whole_words=True: no {missing} in {folder}; allowed: the "
                 "files of the units that the data were cut into, beside dict.txt"
             )
+        for symbol in task.source_dictionary.symbols:
+            if symbol.endswith("@@") or symbol.startswith("##"):
+                raise ValueError(
+                    f"task.mask_whole_words=True: {symbol!r} in {folder / 'dict.txt'} "
+                    "is a unit of subword-nmt or BERT; allowed: words, or units of "
+                    "sentencepiece or GPT-2"
+                )
         return Namespace(bpe=None)
     if len(files) == 1:
         return Namespace(bpe="sentencepiece", sentencepiece_model=files[0])

@@ -46,7 +46,7 @@ REFUSED = [
     *(("checkpoint.save_interval", value) for value in (0, -1)),
     ("checkpoint.save_interval_updates", -2),
     ("checkpoint.keep_interval_updates", -7),
-    *(("checkpoint.keep_interval_updates_pattern", value) for value in (0, -2)),
+    ("checkpoint.keep_interval_updates_pattern", -2),
     ("checkpoint.patience", -3),
     *(("common.log_interval", value) for value in (0, -1)),
     ("common.fp16_init_scale", 0),
@@ -131,6 +131,16 @@ def test_a_file_is_no_folder_of_checkpoints(configuration, tmp_path):
     file.write_text("a file")
     with refuses(ValueError, "checkpoint.save_dir", file, "allowed"):
         check_settings(configuration(file))
+
+
+def test_a_pattern_of_kept_checkpoints_is_no_zero(configuration, tmp_path):
+    """fairseq divides by it where it keeps some."""
+    pattern = {"checkpoint.keep_interval_updates_pattern": 0}
+    pattern["checkpoint.keep_interval_updates"] = -1
+    check_settings(configuration(tmp_path, **pattern))
+    pattern["checkpoint.keep_interval_updates"] = 3
+    with refuses(ValueError, "keep_interval_updates_pattern=0", "allowed"):
+        check_settings(configuration(tmp_path, **pattern))
 
 
 def test_writing_in_the_background_needs_iopath(configuration, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """``--mask-whole-words`` masks all pieces of a word, or none."""
 
+import pytest
 import sentencepiece
 from fairseq import tasks
 from fairseq.tasks.masked_lm import MaskedLMConfig
@@ -65,6 +66,14 @@ def test_words_are_their_own_units(tmp_path):
     lines = ["w0 w1 w2 w3 w4 w5 w6 w7"] * 4
     write_binary_data(tmp_path, numbered_words(8), {"train": lines})
     assert any(any(masked) for _, masked in targets(tmp_path))
+
+
+@pytest.mark.parametrize("unit", ["##er", "riv@@"])
+def test_units_of_other_kinds_are_refused(tmp_path, unit):
+    symbols = dictionary_of(["river", unit])
+    write_binary_data(tmp_path, symbols, {"train": [f"river {unit}"]})
+    with refuses(ValueError, "mask_whole_words", unit, "sentencepiece"):
+        list(targets(tmp_path))
 
 
 def test_units_without_their_files_are_refused(tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 from ..runs.progress import duration
 from .ranks import FEWEST_ROWS
 
-# of runs that were not run
+# of runs that were not run, before they are counted
 SHOWN_NAMES = 6
 
 
@@ -289,9 +289,9 @@ def _runs(measured: dict[str, Any]) -> str:
             )
     not_run = [name for name, seeds in measured["runs"].items() if not seeds]
     if not_run and not measured["sweep"]:  # which has a line of its own
-        names = ", ".join(not_run[:SHOWN_NAMES])
-        more = len(not_run) - SHOWN_NAMES
-        lines += ["", f"Not run: {names}{f' and {more} more' if more > 0 else ''}."]
+        few = len(not_run) <= SHOWN_NAMES
+        names = ", ".join(not_run) if few else f"{len(not_run)} runs"
+        lines += ["", f"Not run: {names}."]
     return "\n".join(lines)
 
 

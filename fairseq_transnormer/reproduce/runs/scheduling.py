@@ -40,30 +40,36 @@ def run_all(
     ended = {"finished": [], "interrupted": [], "failed": []}
     try:
         with _noted_signals() as noted:
-            while (waiting or running) and not noted:
-                while free and (
-                    folder := _next_ready(waiting, running, ended, progress)
-                ):
-                    _start(folder, free, running, ended, progress, launch)
-                for execution in list(running):
-                    _look_at(execution, free, running, ended, progress)
-                over = sum(map(len, ended.values()))
-                progress.line([each.folder for each in running], over)
-                time.sleep(POLL_SECONDS)
-        if noted:
-            progress.tell(f"interrupted: stopping {len(running)} runs")
+            try:
+                while (waiting or running) and not noted:
+                    while free and (
+                        folder := _next_ready(waiting, running, ended, progress)
+                    ):
+                        _start(folder, free, running, ended, progress, launch)
+                    for execution in list(running):
+                        _look_at(execution, free, running, ended, progress)
+                    over = sum(map(len, ended.values()))
+                    progress.line([each.folder for each in running], over)
+                    time.sleep(POLL_SECONDS)
+                if noted:
+                    with suppress(OSError):  # of a terminal that is closed
+                        progress.tell(f"interrupted: stopping {len(running)} runs")
+            finally:
+                _stop_all(running)
     except OSError as error:
         # those of a run's folder are that run's
         raise ReproduceError(
             f"progress cannot be told: {error.strerror}; stopped: {len(running)} runs"
         ) from error
-    finally:
-        with _sigterm_as_interrupt(), ExitStack() as stack:
-            for execution in running:
-                stack.callback(_stop, execution)
     if noted:
         raise KeyboardInterrupt
     return ended
+
+
+def _stop_all(running: list[Execution]) -> None:
+    with _second_signals(), ExitStack() as stack:
+        for execution in running:
+            stack.callback(_stop, execution)
 
 
 def _stop(execution: Execution) -> None:
@@ -166,14 +172,23 @@ def _noted_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """A second signal, of either kind, waits no longer for the run that is stopped."""
+def _second_signals() -> Iterator[None]:
+    """A second SIGINT or SIGTERM waits no longer for the run that is stopped.
+
+    SIGHUP comes more than once as a terminal is closed, and changes nothing more.
+    """
 
     def interrupt(number, frame):
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    handlers = dict.fromkeys(SIGNALS, interrupt) | {signal.SIGHUP: signal.SIG_IGN}
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
