@@ -59,15 +59,16 @@ def check_labels_and_load(load_dataset, task, split: str, combine=False, **keywo
         scores = folder / "label" / f"{split}.label"
         if scores.is_file():
             counts[scores] = sum(1 for _ in _scores(scores, task.cfg.num_classes))
-    else:
-        _check_classes(folder / "label" / split, combine, task)
     first = next(iter(counts.items()), None)
     for file, count in counts.items():
         if count != first[1]:
             raise ValueError(
                 f"{file}: {count:,} examples; allowed: {first[1]:,}, as {first[0]} has"
             )
-    return load_dataset(task, split, combine=combine, **keywords)
+    dataset = load_dataset(task, split, combine=combine, **keywords)
+    if not task.cfg.regression_target:
+        _check_classes(folder / "label" / split, combine, task)
+    return dataset
 
 
 def check_labelled(task) -> None:
