@@ -84,7 +84,7 @@ def test_large_and_small_activations(case, causal, dtype, scale):
 @torch.no_grad()
 def test_steps_in_half_precision(case, dtype):
     layer = wide_layer(case, causal=True).to(dtype)
-    x = draw(1, 90, width=WIDTH).to(dtype)
+    x = draw(1, 72, width=WIDTH).to(dtype)
     y, state = layer(x[:, :60], return_state=True)
     outputs = [y]
     for token in x[:, 60:].split(1, dim=1):
