@@ -290,20 +290,22 @@ def check_batch_limits(
     return get_batch_iterator(task, dataset, max_tokens, max_sentences, **others)
 
 
-def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
+def check_left_out(
+    filter_indices, task, indices, dataset, max_positions=None, *arguments, **keywords
+):
     """tasks/fairseq_task.py, filter_indices_by_size: what is longer than a model takes.
 
     With ``skip_invalid_size_inputs_valid_test``, and in fairseq-eval-lm, it is left out
     with a warning: where blocks are cut too long, all but the last one are, and the
     perplexity of nothing is 1.00.
     """
-    kept = filter_indices(task, indices, dataset, *arguments, **keywords)
+    kept = filter_indices(task, indices, dataset, max_positions, *arguments, **keywords)
     left_out = len(indices) - len(kept)
     # fairseq's older tasks, as language_modeling, have args
     settings = getattr(task, "cfg", None) or getattr(task, "args", None)
     length = getattr(settings, "tokens_per_sample", None)
-    longest = keywords.get("max_positions", arguments[0] if arguments else None)
-    limits = longest if isinstance(longest, (tuple, list)) else [longest]
+    several = isinstance(max_positions, (tuple, list))
+    limits = max_positions if several else [max_positions]
     limits = [each for each in limits if isinstance(each, int)]
     cut_too_long = (
         length is not None
@@ -315,8 +317,8 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
         setting = "" if length is None else f"task.tokens_per_sample={length}: "
         raise ValueError(
             f"{setting}{left_out} of {len(indices)} samples are longer than the model "
-            f"takes (max_positions={longest}) and would be left out; allowed: at most "
-            f"{min(limits, default=longest)}"
+            f"takes (max_positions={max_positions}) and would be left out; allowed: at "
+            f"most {min(limits, default=max_positions)}"
         )
     return kept
 

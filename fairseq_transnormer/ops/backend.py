@@ -11,7 +11,7 @@ import functools
 import importlib.util
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
@@ -154,11 +154,14 @@ def needs_gradient(*tensors: Tensor | None) -> bool:
     )
 
 
-def is_writable(*tensors: Tensor | None) -> bool:
-    """Whether torch lets a step write into a state's tensors.
+def steps_in_place(state: Iterable[Tensor | None], *inputs: Tensor | None) -> bool:
+    """Whether a one-token call writes into its state: nothing needs a gradient.
 
-    It does not outside ``torch.inference_mode`` where they were made inside it.
+    Nor can it outside ``torch.inference_mode`` where the state was made inside it.
     """
+    tensors = tuple(state)
+    if needs_gradient(*inputs, *tensors):
+        return False
     if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
         return True
     return not any(x is not None and x.is_inference() for x in tensors)

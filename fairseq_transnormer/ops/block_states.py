@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .attention_inputs import real_lengths, zero_pads
-from .backend import is_writable, needs_gradient, unscaled_output_dtype
+from .backend import steps_in_place, unscaled_output_dtype
 from .states import BlockAttentionState
 
 
@@ -72,9 +72,7 @@ def is_step(
     """Whether a call is one token that goes into the state's slots in place."""
     if query.shape[1] != 1 or key_padding_mask is not None:
         return False
-    return is_writable(*initial_state) and not needs_gradient(
-        query, key, value, *initial_state
-    )
+    return steps_in_place(initial_state, query, key, value)
 
 
 def _last_block(

@@ -25,9 +25,9 @@ from .attention_inputs import (
 from .backend import (
     Kernels,
     accumulation_dtype,
-    is_writable,
     needs_gradient,
     select,
+    steps_in_place,
 )
 from .rms_norm import check_eps
 from .states import LinearAttentionState
@@ -261,8 +261,7 @@ def _is_step(
     """Whether a call is one token that updates a state in place."""
     if initial_state is None or query.shape[1] != 1:
         return False
-    sums = initial_state[:2]
-    return is_writable(*sums) and not needs_gradient(query, key, value, *sums)
+    return steps_in_place(initial_state[:2], query, key, value)
 
 
 def _kernels(

@@ -27,8 +27,8 @@ from .attention_inputs import (
 from .backend import (
     accumulation_dtype,
     autocast_disabled,
-    is_writable,
     needs_gradient,
+    steps_in_place,
     unscaled_output_dtype,
 )
 from .chunks import CHUNK_SIZE, ChunkedTarget, Tiling, in_chunks, matrices
@@ -57,7 +57,7 @@ def linear_attention(
     start = None if initial_state is None else initial_state.length
     if initial_state is not None and query.shape[1] == 1:
         sums = initial_state.key_value, initial_state.key_sum if normalize else None
-        if is_writable(*sums) and not needs_gradient(query, key, value, *sums):
+        if steps_in_place(sums, query, key, value):
             output = _step(query, key, value, *sums, eps).to(output_dtype)
             if not return_state:
                 return output

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...ops import linear_attention
 from ...ops.attention_inputs import check_state_kind, real_lengths
-from ...ops.backend import is_writable, needs_gradient
+from ...ops.backend import steps_in_place
 from ...ops.block_states import cut_out, lay_after, pad_slots
 from ..options import described
 from ..registry import register_layer
@@ -87,9 +87,8 @@ class Flash(GatedAttentionUnit):
                 q, k, linear_q, linear_k, value, added, None, key_padding_mask
             )
             return output[:, :length], state if return_state else None
-        trained = needs_gradient(*self.relative_bias.parameters())
-        differentiated = trained or needs_gradient(query, key, value, *state)
-        in_place = not differentiated and is_writable(*state)
+        inputs = query, key, value, *self.relative_bias.parameters()
+        in_place = steps_in_place(state, *inputs)
         if length == 1 and key_padding_mask is None and in_place:
             return self._step(q, k, linear_q, linear_k, value, state)
         size = self.chunk_size

@@ -39,23 +39,21 @@ def run_all(
     running: list[Execution] = []
     ended = {"finished": [], "interrupted": [], "failed": []}
     try:
-        with _noted_signals() as noted:
-            try:
-                while (waiting or running) and not noted:
-                    while free and (
-                        folder := _next_ready(waiting, running, ended, progress)
-                    ):
-                        _start(folder, free, running, ended, progress, launch)
-                    for execution in list(running):
-                        _look_at(execution, free, running, ended, progress)
-                    over = sum(map(len, ended.values()))
-                    progress.line([each.folder for each in running], over)
-                    time.sleep(POLL_SECONDS)
-                if noted:
-                    with suppress(OSError):  # of a terminal that is closed
-                        progress.tell(f"interrupted: stopping {len(running)} runs")
-            finally:
-                _stop_all(running)
+        with _noted_signals() as noted, ExitStack() as stack:
+            stack.callback(_stop_all, running)
+            while (waiting or running) and not noted:
+                while free and (
+                    folder := _next_ready(waiting, running, ended, progress)
+                ):
+                    _start(folder, free, running, ended, progress, launch)
+                for execution in list(running):
+                    _look_at(execution, free, running, ended, progress)
+                over = sum(map(len, ended.values()))
+                progress.line([each.folder for each in running], over)
+                time.sleep(POLL_SECONDS)
+            if noted:
+                with suppress(OSError):  # of a terminal that is closed
+                    progress.tell(f"interrupted: stopping {len(running)} runs")
     except OSError as error:
         # those of a run's folder are that run's
         raise ReproduceError(
