@@ -59,6 +59,9 @@ IGNORED = {
 }
 # optimizers that resume from each other's state
 ONE_OPTIMIZER = {"adam", "fused_adam"}
+# the settings by which fairseq chooses the class around the optimizer
+HALF_PRECISION = ("fp16", "bf16", "amp")
+MEMORY_EFFICIENT = ("memory_efficient_fp16", "memory_efficient_bf16")
 
 
 class Change(NamedTuple):
@@ -207,6 +210,7 @@ def _compare(
         logger.warning("%s is of another model: %s", filename, change)
     if not resets_optimizer:
         _check_optimizer(filename, before, now)
+        _check_precision(filename, before, now)
         for change in (*training, *training_changes(before, now)):
             logger.info("resuming with other settings: %s", change)
 
@@ -221,6 +225,32 @@ def _check_optimizer(filename: str, before: dict, now: dict) -> None:
         f"computes with another one; allowed: {old}, or --reset-optimizer with another "
         "--save-dir"
     )
+
+
+def _check_precision(filename: str, before: dict, now: dict) -> None:
+    """fairseq names but its classes; their states have different forms."""
+    old, new = (plain(each.get("common")) for each in (before, now))
+    if _optimizer_class(old) == _optimizer_class(new):
+        return
+    changes = [
+        str(Change(f"common.{name}", old.get(name), new.get(name)))
+        for name in (*HALF_PRECISION, *MEMORY_EFFICIENT)
+        if bool(old.get(name)) != bool(new.get(name))
+    ]
+    raise ValueError(
+        f"{filename} has the state of an optimizer of another precision: "
+        f"{'; '.join(changes)}; allowed: the values before, or --reset-optimizer with "
+        "another --save-dir"
+    )
+
+
+def _optimizer_class(common: Mapping[str, Any]) -> str:
+    """trainer.py, _build_optimizer: one of its four kinds."""
+    if not any(common.get(name) for name in HALF_PRECISION):
+        return "single precision"
+    if any(common.get(name) for name in MEMORY_EFFICIENT):
+        return "memory-efficient"
+    return "amp" if common.get("amp") else "half precision"
 
 
 def _check_schedule(filename: str, state: Mapping[str, Any], now: dict) -> None:

@@ -151,6 +151,20 @@ def test_another_optimizers_state_is_refused(resumed, data, flags):
     assert updates_of(resumed.save_dir) == 2
 
 
+def test_another_precisions_state_is_refused(resumed, data):
+    with refuses(ValueError, resumed.last, "common.bf16=True", "--reset-optimizer"):
+        train(data, resumed.save_dir, ARCH, "--max-update", 3, "--bf16")
+    assert updates_of(resumed.save_dir) == 2
+    # the same class around the optimizer: it resumes
+    folder = resumed.save_dir / "half"
+    train(data, folder, ARCH, "--max-update", 2, "--bf16")
+    back = ("--max-update", 3, "--fp16", "--fp16-no-flatten-grads")
+    with refuses(ValueError, "common.bf16=False", "before True"):
+        train(data, folder, ARCH, "--max-update", 3)
+    train(data, folder, ARCH, *back)
+    assert updates_of(folder) == 3
+
+
 def test_another_schedules_state_is_refused(data, tmp_path):
     """ "fixed" keeps less than the others."""
     folder = tmp_path / "fixed"
