@@ -9,9 +9,7 @@ from data_prep.documentation.prose import comparison_key
 from data_prep.folders.errors import InputError
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
-from fairseq_transnormer.data import SPLITS
-
-MANIFEST = "manifest.json"
+from fairseq_transnormer.data import MANIFEST, SPLITS
 
 # paragraphs by document
 Documents = dict[str, list[str]]

@@ -35,8 +35,8 @@ from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
 from fairseq_transnormer.argument_types import integer_between
+from fairseq_transnormer.data import MANIFEST
 
-MANIFEST = "manifest.json"
 # the package's large sections whose subject is not the machine or the process
 SECTIONS = (
     *("RCU", "admin-guide", "core-api", "driver-api", "filesystems", "hwmon"),

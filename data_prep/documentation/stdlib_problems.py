@@ -28,8 +28,8 @@ from data_prep.folders.arguments import add_destination, command_parser
 from data_prep.folders.errors import run_command
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
+from fairseq_transnormer.data import MANIFEST
 
-MANIFEST = "manifest.json"
 PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest")
 EXAMPLES = {"train": 240, "valid": 60, "test": 30}
 HELD_OUT_SHARE = 0.2

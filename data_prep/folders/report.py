@@ -41,15 +41,35 @@ def file_records(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any
     }
 
 
-def read_report(folder: Path) -> dict[str, Any]:
+def read_report(folder: Path, name: str = REPORT) -> dict[str, Any]:
     """The folder's report; raises InputError if it cannot be understood."""
-    path = folder / REPORT
+    path = folder / name
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a report of data_prep: {error}") from error
     listed_files(report, path)
     return report
+
+
+def check_files(folder: Path, files: dict[str, dict[str, Any]], listing: str) -> None:
+    """Each file beside what ``listing`` says of it; raises InputError naming the first
+    that is missing or another one."""
+    for name, recorded in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"{path}: no such file, but {listing} lists it")
+        found = path.stat().st_size
+        if found != recorded["bytes"]:
+            raise InputError(
+                f"{path}: {found} bytes, expected {recorded['bytes']}, as {listing} "
+                "says: truncated or changed since it was made"
+            )
+        if file_sha256(path) != recorded["sha256"]:
+            raise InputError(
+                f"{path}: changed since it was made: its sha256 is not that in "
+                f"{listing}"
+            )
 
 
 def print_report(report: dict[str, Any], dest: Path) -> None:

@@ -17,13 +17,11 @@ import numpy as np
 
 from data_prep.folders.destination import listed_files
 from data_prep.folders.errors import InputError
-from data_prep.folders.report import file_records
+from data_prep.folders.report import check_files, file_records
 from data_prep.folders.staging import Staging
-from fairseq_transnormer.data import SPLITS
-from fairseq_transnormer.data.fingerprints import file_sha256
+from fairseq_transnormer.data import MANIFEST, SPLITS
 from fairseq_transnormer.data.labelled_sequences import (
     FORMAT,
-    MANIFEST,
     LabelledSequences,
     read_manifest,
 )
@@ -141,8 +139,7 @@ def verify_sequences(folder: Path) -> dict[str, Any]:
     try:
         manifest = read_manifest(folder)
         _check_manifest(path, manifest)
-        for name, recorded in listed_files(manifest, path).items():
-            _check_file(folder / name, recorded)
+        check_files(folder, listed_files(manifest, path), MANIFEST)
         for split in SPLITS:
             LabelledSequences(folder, split)
     except ValueError as error:
@@ -164,15 +161,3 @@ def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
                 f"{path}: splits: {split}: allowed is an object with the number of "
                 "examples"
             )
-
-
-def _check_file(path: Path, recorded: dict[str, Any]) -> None:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file, but {MANIFEST} lists it")
-    found = path.stat().st_size
-    if found != recorded["bytes"]:
-        raise InputError(
-            f"{path}: {found} bytes, expected {recorded['bytes']}; truncated or damaged"
-        )
-    if file_sha256(path) != recorded["sha256"]:
-        raise InputError(f"{path}: changed since it was made (sha256)")

@@ -30,8 +30,8 @@ from data_prep.own_text.division import (
     divided_as_asked,
 )
 from data_prep.own_text.documents import described, find_files, left_out
+from fairseq_transnormer.data import MANIFEST
 
-MANIFEST = "manifest.json"
 TEXT_SUFFIXES = (".txt", ".md", ".rst")
 # characters that are counted one by one; more say no more of a script
 COUNTED = 20_000_000

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from . import MANIFEST
 from .typed_mappings import MAPPING, POSITIVE, check_values, mapping_of, read_json
 
-MANIFEST = "manifest.json"
 FORMAT = "labelled sequences 1"
 _MANIFEST_KINDS = {
     "vocabulary": POSITIVE,

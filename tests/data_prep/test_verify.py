@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
+from data_prep.documentation.corpus import prepare_corpus
 from data_prep.folders import verify
+from fairseq_transnormer.data import SPLITS
 
 
 def without_report(folder):
@@ -141,6 +143,22 @@ def test_missing_split_that_the_report_lists(word_folder, fails):
 def test_unreadable_report(word_folder, fails):
     (word_folder / "report.json").write_text('{"files": [')
     fails(verify.main, [word_folder], word_folder / "report.json", "report", code=1)
+
+
+def test_texts_that_are_no_binary_data_yet(tmp_path, fails, capsys):
+    folder = tmp_path / "texts"
+    documents = {"one": ["a b", "c"], "two": ["d"]}
+    prepare_corpus(folder, {}, False, lambda: dict.fromkeys(SPLITS, documents))
+    assert verify.main([str(folder)]) == 0
+    assert "good" in capsys.readouterr().out
+    content = (folder / "valid.txt").read_bytes()
+    (folder / "valid.txt").write_bytes(content[:-2])
+    parts = [folder / "valid.txt", f"{len(content) - 2} bytes", len(content)]
+    fails(verify.main, [folder], *parts, code=1)
+    (folder / "valid.txt").write_bytes(content.replace(b"c", b"d"))
+    fails(verify.main, [folder], folder / "valid.txt", "sha256", code=1)
+    (folder / "valid.txt").unlink()
+    fails(verify.main, [folder], folder / "valid.txt", "no such file", code=1)
 
 
 def test_no_folder_and_no_split(tmp_path, fails):

@@ -204,7 +204,7 @@ DATA = (
     ),
     Mutant(
         "data_prep/checksums-are-not-compared",
-        "data_prep/folders/verify.py",
+        "data_prep/folders/report.py",
         'if file_sha256(path) != recorded["sha256"]:',
         "if False:",
         "tests/data_prep/test_verify.py",
