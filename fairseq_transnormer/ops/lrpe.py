@@ -14,6 +14,7 @@ from torch import Tensor
 from . import reference
 from .attention_inputs import (
     DERIVATIVES_FROM_OUTPUT,
+    DTYPES,
     FEATURE_MAPS,
     check_feature_map,
 )
@@ -46,7 +47,8 @@ def lrpe(
     for float64 inputs).
 
     Args:
-        query, key: (B, N, H, D), D even; one shape and dtype.
+        query, key: (B, N, H, D), D even; one shape and dtype, float64, float32,
+            bfloat16 or float16.
         theta: (D / 2,), radians per position; keep it in float32.
         reflection: (D,), the unit vector v; gets no gradient.
         positions: (N,) or (B, N), int64.
@@ -57,9 +59,9 @@ def lrpe(
         query and key encoded: (B, N, H, D) each, in their dtype.
 
     Raises:
-        ValueError: the width is odd, query and key differ in shape or dtype, theta,
-            reflection or positions do not fit, or a name is not known; or
-            backend="triton" where it cannot run.
+        ValueError: the width is odd, query and key differ in shape or dtype or have
+            another one, theta, reflection or positions do not fit, or a name is not
+            known; or backend="triton" where it cannot run.
     """
     check_feature_map(feature_map)
     width = query.shape[-1]
@@ -67,6 +69,12 @@ def lrpe(
         raise ValueError(
             f"key is {key.dtype} {tuple(key.shape)} beside query {query.dtype} "
             f"{tuple(query.shape)}; they must agree"
+        )
+    # the rotated numbers would be cut off to whole ones
+    if query.dtype not in DTYPES:
+        raise ValueError(
+            f"query has dtype {query.dtype}; allowed: float64, float32, bfloat16 or "
+            "float16"
         )
     if width % 2:
         raise ValueError(

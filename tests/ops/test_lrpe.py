@@ -177,6 +177,15 @@ def test_what_does_not_fit_is_named(backend):
 
 
 @backends
+def test_whole_numbers_are_refused(backend):
+    """Their rotated values would be cut off."""
+    _, theta, v = draw(3, 8)
+    x = torch.ones(1, 3, 1, 8, dtype=torch.int64)
+    with refuses(ValueError, "query", "torch.int64", "float32"):
+        ops.lrpe(x, x, theta, v, torch.arange(3), backend=backend)
+
+
+@backends
 @pytest.mark.parametrize(
     "positions",
     [
