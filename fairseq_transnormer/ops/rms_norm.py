@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import reference
+from .attention_inputs import DTYPES
 from .backend import (
     Kernels,
     accumulation_dtype,
@@ -39,10 +40,16 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
         the shape and dtype of x.
 
     Raises:
-        ValueError: eps is not above 0; the backend's name is not known, or
-            backend="triton" where it cannot run.
+        ValueError: eps is not above 0; x has another dtype, or no rows of width 1 or
+            more; the backend's name is not known, or backend="triton" where it cannot
+            run.
     """
     check_eps(eps)
+    if x.dtype not in DTYPES or x.dim() == 0 or x.shape[-1] == 0:
+        raise ValueError(
+            f"x is {x.dtype} {tuple(x.shape)}; allowed: rows of width 1 or more, in "
+            "float64, float32, bfloat16 or float16"
+        )
 
     def kernels() -> Kernels:
         # a number, also where torch.compile leaves sizes open

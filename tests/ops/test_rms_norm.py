@@ -24,6 +24,17 @@ def test_an_eps_that_makes_zeros_not_a_number_is_refused(op, eps):
 
 
 @backends
+@pytest.mark.parametrize(
+    "x",
+    [torch.ones(3, 0), torch.tensor(1.0), torch.ones(3, dtype=torch.int64)],
+    ids=["width 0", "no rows", "whole numbers"],
+)
+def test_what_has_no_norm_is_named(x, backend):
+    with refuses(ValueError, "x", x.dtype, tuple(x.shape), "width 1", "float32"):
+        rms_norm(x, backend=backend)
+
+
+@backends
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 1), (2, 3, 5), (2, 3, 4, 512)])
 @pytest.mark.parametrize("eps", [1e-8, 0.1])
 def test_equation(shape, eps, backend):
