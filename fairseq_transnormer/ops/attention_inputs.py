@@ -40,6 +40,7 @@ DERIVATIVES_FROM_OUTPUT: dict[str, Callable[[Tensor], Tensor]] = {
 
 # float8 is a floating-point dtype too, but one of storage
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+DTYPE_NAMES = "float64, float32, bfloat16 or float16"
 
 
 def check_attention_inputs(
@@ -67,8 +68,7 @@ def check_attention_inputs(
         if tensor.dtype != query.dtype or tensor.dtype not in DTYPES:
             raise ValueError(
                 f"{name} has dtype {tensor.dtype} beside query {query.dtype}; "
-                "allowed: one floating-point dtype for all three, float64, float32, "
-                "bfloat16 or float16"
+                f"allowed: one floating-point dtype for all three, {DTYPE_NAMES}"
             )
         if 0 in tensor.shape[2:]:
             raise ValueError(

@@ -14,6 +14,7 @@ from torch import Tensor
 from . import reference
 from .attention_inputs import (
     DERIVATIVES_FROM_OUTPUT,
+    DTYPE_NAMES,
     DTYPES,
     FEATURE_MAPS,
     check_feature_map,
@@ -72,10 +73,7 @@ def lrpe(
         )
     # the rotated numbers would be cut off to whole ones
     if query.dtype not in DTYPES:
-        raise ValueError(
-            f"query has dtype {query.dtype}; allowed: float64, float32, bfloat16 or "
-            "float16"
-        )
+        raise ValueError(f"query has dtype {query.dtype}; allowed: {DTYPE_NAMES}")
     if width % 2:
         raise ValueError(
             f"query has head width {width}; LRPE turns pairs: allowed: even"

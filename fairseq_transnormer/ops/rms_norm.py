@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention_inputs import DTYPES
+from .attention_inputs import DTYPE_NAMES, DTYPES
 from .backend import (
     Kernels,
     accumulation_dtype,
@@ -48,7 +48,7 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
     if x.dtype not in DTYPES or x.dim() == 0 or x.shape[-1] == 0:
         raise ValueError(
             f"x is {x.dtype} {tuple(x.shape)}; allowed: rows of width 1 or more, in "
-            "float64, float32, bfloat16 or float16"
+            f"{DTYPE_NAMES}"
         )
 
     def kernels() -> Kernels:
