@@ -64,10 +64,13 @@ class TransNormerConfig(PretrainedConfig):
             labels = manifest.labels or [
                 f"LABEL_{i}" for i in range(manifest.head.outputs)
             ]
-            if self.id2label is None and "num_labels" not in kwargs:
+            # another number of labels is another problem
+            given = self.id2label or range(kwargs.get("num_labels", len(labels)))
+            is_same = len(given) == len(labels)
+            if self.id2label is None and is_same:
                 self.id2label = dict(enumerate(labels))
                 self.label2id = {label: i for i, label in enumerate(labels)}
-            if self.problem_type is None and manifest.head.regression:
+            if self.problem_type is None and manifest.head.regression and is_same:
                 self.problem_type = "regression"
         own = {
             name: kwargs.pop(name) for name in [*kwargs] if name in section["config"]

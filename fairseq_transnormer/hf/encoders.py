@@ -117,8 +117,16 @@ class TransNormerForSequenceClassification(TransNormerEncoderModel):
 
     def __init__(self, config: TransNormerConfig):
         super().__init__(config)
-        head = config.manifest.head or config.default_head()
-        head = replace(head, outputs=config.num_labels)
+        fresh = config.default_head()
+        head = config.manifest.head or fresh
+        if head.outputs != fresh.outputs:
+            # another problem's
+            head = replace(
+                head,
+                outputs=fresh.outputs,
+                regression=fresh.regression,
+                target_scale=fresh.target_scale,
+            )
         labels = config.id2label
         if set(range(config.num_labels)) != set(labels):
             raise ExportError(

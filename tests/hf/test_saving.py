@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
 
@@ -214,6 +215,35 @@ def test_a_new_head(exports, tmp_path):
     )
     assert more.classifier.out_proj.out_features == 5
     assert torch.equal(more.classifier.dense.weight, model.classifier.dense.weight)
+
+
+def test_a_number_of_labels(exports, tmp_path):
+    """The same number, which scripts always give, is the same problem, as of others'
+    models; another one is another problem, a regression or none."""
+    folder = exports["classifier"].folder
+    config = AutoConfig.from_pretrained(folder, num_labels=3)
+    assert config.id2label == {0: "no", 1: "yes", 2: "maybe"}
+    assert config.label2id == {"no": 0, "yes": 1, "maybe": 2}
+    config = AutoConfig.from_pretrained(exports["regression"].folder, num_labels=1)
+    assert config.problem_type == "regression"
+    for name, count in (("classifier", 1), ("regression", 3)):
+        model = AutoModelForSequenceClassification.from_pretrained(
+            exports[name].folder, num_labels=count, ignore_mismatched_sizes=True
+        )
+        model.save_pretrained(tmp_path / name)
+        again = AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
+        labels = torch.tensor([0.5, 2.0] if count == 1 else [0, 2])
+        tokens = torch.tensor([[0, 5, 2], [0, 6, 2]])
+        for each in (model, again):
+            found = each(tokens, labels=labels)
+            expected = (
+                F.mse_loss(found.logits[:, 0], labels)
+                if count == 1
+                else F.cross_entropy(found.logits, labels)
+            )
+            torch.testing.assert_close(found.loss, expected)
+        head = load_exported(tmp_path / name).manifest.head
+        assert head.regression == (count == 1) and head.target_scale == 1
 
 
 def test_a_model_from_scratch(tmp_path):
