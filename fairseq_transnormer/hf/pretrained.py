@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -206,12 +207,13 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         attention_mask: (B, N) or (B, P + N), of which the last N columns count.
 
         Raises:
-            ValueError: it has another shape; on a CPU, a token is none of the
-                vocabulary.
+            ValueError: it has another shape; on a CPU, in a model that is not being
+                compiled, a token is none of the vocabulary.
         """
         if input_ids is None:
             raise ValueError("input_ids=None; allowed: int64 (B, N)")
-        if input_ids.device.type == "cpu" and input_ids.numel():
+        is_seen = input_ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        if is_seen and input_ids.numel():
             low, high = input_ids.aminmax()
             if low < 0 or high >= self.config.vocab_size:
                 token = int(low if low < 0 else high)

@@ -153,3 +153,22 @@ def test_inputs_that_do_not_do(name, exports):
             model(tokens.clone().index_fill(1, torch.tensor(2), token))
     with refuses(ValueError, "input_ids=None", "allowed", alone=True):
         model()
+
+
+@pytest.mark.parametrize("name", [CAUSAL[0], "classifier"])
+def test_a_whole_model_is_one_graph(name, exports):
+    """As the plain model is, on a CPU, too, where tokens are looked at otherwise."""
+    auto = (AUTO | {"classifier": AutoModelForSequenceClassification})[name]
+    model = auto.from_pretrained(exports[name].folder)
+    model.config.use_cache = False  # what is exported returns tensors
+    tokens, mask = padded(rows(*LENGTHS), "right")
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    real = slice(None) if name == "classifier" else mask.bool()
+    with torch.no_grad():
+        exported = torch.export.export(model, (tokens, mask)).module()
+        expected, *found = (
+            each(tokens, mask)["logits"][real] for each in (model, compiled, exported)
+        )
+    for each in found:
+        torch.testing.assert_close(each, expected, rtol=1e-5, atol=1e-5)
