@@ -85,7 +85,8 @@ class TextClassifier:
         """Predictions in the order of the texts.
 
         Args:
-            texts: each a string, or two strings where the problem is about pairs.
+            texts: each a string, or two strings where the problem is about pairs; what
+                does not fit is cut, as the texts of the fine-tuning were.
             batch_size: texts that run together, those of like length at a time; it
                 changes no prediction.
             first: number of the first text, for messages.
@@ -142,6 +143,14 @@ class TextClassifier:
         """
         parts = self._parts("text", text)
         return [word for part in parts for word in self.encode.unknown_words(part)]
+
+    def tokens_left_out(self, text: Text) -> int:
+        """Tokens of a text or pair beyond the fine-tuning's ``max_positions``.
+
+        Raises:
+            ClassificationError: as ``classify``.
+        """
+        return self.encode.left_out(*self._parts("text", text))
 
     def _encoded(self, number: int, text: Text) -> Tensor:
         return torch.tensor(self.encode(*self._parts(f"text {number}", text)))

@@ -126,6 +126,12 @@ def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
             tell_unknown_words(
                 f"text {number}", unknown, classifier.dictionary.unk_word
             )
+            if left_out := classifier.tokens_left_out(text):
+                print(
+                    f"text {number}: {left_out} tokens beyond max_positions="
+                    f"{classifier.data.max_positions} are not read",
+                    file=sys.stderr,
+                )
         for found in predictions:
             if args.json:
                 print(json.dumps(asdict(found) | made_with, ensure_ascii=False))

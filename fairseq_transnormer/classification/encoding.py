@@ -52,6 +52,12 @@ class TextEncoder:
         kept = kept_lengths(len(first), len(second), self.max_positions - 4)
         return [bos, *first[: kept[0]], eos, eos, *second[: kept[1]], eos]
 
+    def left_out(self, text: str, pair: str | None = None) -> int:
+        """How many tokens of a text or a pair do not fit and are not read."""
+        parts = [self._ids(part) for part in (text, pair) if part is not None]
+        room = self.max_positions - 2 * len(parts)
+        return max(0, sum(map(len, parts)) - room)
+
     def unknown_words(self, text: str) -> list[str]:
         """The words, or subword units, of a text that the dictionary lacks."""
         return unknown_symbols(self._split(text), self.dictionary)

@@ -113,6 +113,8 @@ def test_pairs_and_what_does_not_fit():
     assert words.string(ids, extra_symbols_to_ignore={}) == "w0 w1 w2 w3 w4 w6 w7 w8"
     assert [ids[0], ids[6], ids[7], ids[-1]] == [0, 2, 2, 2] and len(ids) == 12
     assert len(encode(" ".join(["w1"] * 50))) == 12
+    assert encode.left_out("w0 w1 w2 w3 w4 w5", "w6 w7 w8") == 1
+    assert [encode.left_out(" ".join(["w1"] * n)) for n in (10, 11, 50)] == [0, 1, 40]
 
 
 @pytest.mark.parametrize("gap", ["\n", "\t", "\r\n", "\v", "\x85", "\u2028"])
@@ -187,6 +189,16 @@ def test_a_byte_order_mark_and_words_that_are_not_known(single, tmp_path, capsys
     assert first == second
     assert_names(errors, "text 3", "2 not in the dictionary", "apple, pear")
     assert errors.count("\n") == 1
+
+
+def test_what_of_a_text_is_not_read_is_said(single, tmp_path, capsys):
+    room = TextClassifier.from_checkpoint(single, device="cpu").data.max_positions - 2
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(" ".join(["w1"] * n) + "\n" for n in (room, room + 3)))
+    assert main(["--path", str(single), "--input", str(path)]) == 0
+    output, errors = capsys.readouterr()
+    assert len(output.splitlines()) == 2 and "text 1" not in errors
+    assert_names(errors, "text 2", "3 tokens", f"max_positions={room + 2}")
 
 
 @pytest.mark.parametrize(
