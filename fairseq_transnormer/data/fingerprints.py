@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-# of the binary files that data_prep and fairseq-preprocess write
-DATA_SUFFIXES = {".bin", ".idx", ".npy"}
+# of the files that training reads: binary data, and numbers to predict as text
+DATA_SUFFIXES = {".bin", ".idx", ".npy", ".label"}
 # of a fingerprint, in names and messages
 SHOWN = 12
 # device, inode, size, time of the content and of the inode: no writer keeps them all
