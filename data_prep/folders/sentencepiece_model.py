@@ -14,6 +14,7 @@ OWN_SPECIALS = 3
 # More sentences than these are sampled: training holds them all in memory.
 MAX_SENTENCES = 5_000_000
 MAX_LINE_BYTES = 1 << 20  # sentencepiece leaves longer lines out, by default at 4192
+PART_CHARACTERS = 1 << 12  # its time grows with the square of a line
 BYTE_PIECES = 256
 
 
@@ -41,7 +42,7 @@ def train_model(
 
     def train(file: BinaryIO) -> None:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_nonblank(lines),
+            sentence_iterator=_sentences(lines),
             model_writer=file,
             model_type="unigram",
             vocab_size=size,
@@ -92,5 +93,16 @@ def model_dictionary(path: Path) -> Any:
     )
 
 
-def _nonblank(lines: Iterable[str]) -> Iterator[str]:
-    return (stripped for line in lines if (stripped := line.strip()))
+def _sentences(lines: Iterable[str]) -> Iterator[str]:
+    """The lines with text; one that would be left out is cut at spaces."""
+    for line in map(str.strip, lines):
+        first, size = 0, len(line)
+        if len(line.encode()) > MAX_LINE_BYTES:
+            size = PART_CHARACTERS
+        while first < len(line):
+            end = first + size
+            if end < len(line):
+                space = line.rfind(" ", first + 1, end)
+                end = space if space > 0 else end
+            yield line[first:end]
+            first = end

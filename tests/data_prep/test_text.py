@@ -179,6 +179,19 @@ def test_model_is_trained_on_train_alone(tmp_path, text_files):
     assert models[0] == models[1]
 
 
+@pytest.mark.parametrize("space", [" ", ""], ids=["with spaces", "without"])
+def test_pieces_are_learnt_of_a_line_of_any_length(tmp_path, text_files, space):
+    """sentencepiece leaves out what is longer than its limit, here all of the text."""
+    train = tmp_path / "train.txt"
+    train.write_text(space.join(["Fjord", "Gletscher"] * 80_000))
+    dest = tmp_path / "data"
+    size = ["--vocab-size", 400, "--vocab-at-most", "--workers", 1]
+    files = of({**text_files, "train": train})
+    assert prepare(dest, *PIECES, *size, *files) == 0
+    tokens = json.loads((dest / "report.json").read_text())["splits"]["train"]["tokens"]
+    assert tokens < 400_000  # a token for each of the 1.1 million letters without them
+
+
 def test_given_model_is_used(tmp_path, text_files, piece_folder):
     dest, model = tmp_path / "bin", piece_folder / SENTENCEPIECE_MODEL
     assert prepare(dest, *PIECES, *of(text_files), "--sentencepiece-model", model) == 0
