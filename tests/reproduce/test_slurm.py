@@ -1,6 +1,7 @@
 """sbatch scripts, with a stand-in for Slurm that runs them."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -48,6 +49,18 @@ def test_the_script_is_complete(tmp_path):
     assert command.startswith(f"{sys.executable} -m fairseq_transnormer reproduce")
     assert f"execute '{folder.path}' --gpus auto" in command
     assert "--gres" not in slurm.write_script(folder, 0, [])
+
+
+def test_sbatch_reads_a_path_with_spaces_as_one_word(tmp_path):
+    """It takes a directive apart at spaces and quotes, and puts %j and others in."""
+    folder = prepared(tmp_path, "100% of a run")
+    directives = [
+        shlex.split(line.removeprefix("#SBATCH "), comments=True)
+        for line in slurm.write_script(folder, 1, []).splitlines()
+        if line.startswith("#SBATCH ")
+    ]
+    assert [f"--job-name={tmp_path.name}-100% of a run"] in directives
+    assert [f"--output={tmp_path}/100%% of a run/slurm-%j.log"] in directives
 
 
 def test_a_submitted_run_is_run(tmp_path, cluster):

@@ -54,6 +54,8 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
         options: of sbatch, such as "--partition=gpu"; they win over ours.
     """
     name = "-".join(folder.path.parts[-2:])
+    # in a file's name % begins what Slurm fills in
+    log = f"{folder.path}/".replace("%", "%%") + "slurm-%j.log"
     command = (
         f"{shlex.quote(sys.executable)} -m fairseq_transnormer reproduce execute"
         f" {shlex.quote(str(folder.path))} --gpus {'auto' if gpus else 'none'}"
@@ -61,8 +63,8 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
     packages = shlex.quote(str(PACKAGE.parent))
     lines = [
         "#!/bin/bash",
-        f"#SBATCH --job-name={name}",
-        f"#SBATCH --output={folder.path / 'slurm-%j.log'}",
+        f"#SBATCH --job-name={shlex.quote(name)}",
+        f"#SBATCH --output={shlex.quote(log)}",
         "#SBATCH --open-mode=append",
         "#SBATCH --ntasks=1",  # or fairseq misses SLURM_NTASKS
         "#SBATCH --requeue",
