@@ -288,7 +288,8 @@ def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolde
         state, job = states[plan.name]["state"], states[plan.name].get("slurm_job")
         if state == "running":
             print(f"skipped  {folder.path}: another runner is at work in it")
-        elif state == "submitted" and slurm.is_queued(job):
+        # a job that was requeued waits with the state of its last attempt
+        elif job and state in ("submitted", "interrupted") and slurm.is_queued(job):
             print(f"skipped  {folder.path}: job {job} of Slurm has it")
         elif arguments.dry_run:
             print(f"{state:12} {folder.path}")

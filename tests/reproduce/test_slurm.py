@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.runs import slurm
@@ -116,6 +118,31 @@ def test_a_waiting_job_is_known(tmp_path, cluster):
     assert folder.status()["state"] == "submitted"
     assert slurm.is_queued(folder.status()["slurm_job"])
     assert not slurm.is_queued("8")
+
+
+def asked(tmp_path, *names):
+    """What the runner still has to do of these runs."""
+    given = Namespace(runs_dir=tmp_path, dry_run=False)
+    return command_line._prepared([plan(name) for name in names], given)
+
+
+def test_a_requeued_job_is_not_submitted_again(tmp_path, cluster, capsys):
+    """It waits with the state of the attempt that the time limit ended."""
+    folder = prepared(tmp_path, "run")
+    for job, left in (("7", []), ("8", ["run"])):
+        folder.write_status({**folder.status(), "state": "interrupted"})
+        folder.write_status({**folder.status(), "slurm_job": job})
+        assert [each.path.name for each in asked(tmp_path, "run")] == left
+    assert "job 7" in capsys.readouterr().out
+
+
+def test_an_unknown_job_is_not_one_that_nobody_could_ask_of(tmp_path, cluster):
+    squeue = cluster / "squeue"
+    squeue.write_text("#!/bin/sh\necho 'error: Invalid job id specified' >&2\nexit 1\n")
+    assert not slurm.is_queued("7")
+    squeue.write_text("#!/bin/sh\necho 'Socket timed out' >&2\nexit 1\n")
+    with refuses(ReproduceError, "squeue", "7", "Socket timed out"):
+        slurm.is_queued("7")
 
 
 def test_a_refusal_is_told(tmp_path, cluster):

@@ -11,6 +11,8 @@ from ..errors import ReproduceError
 from .run_folder import RunFolder
 
 SCRIPT = "job.sbatch"
+# what squeue says of a job that ended a while ago
+UNKNOWN_JOB = "invalid job id"
 # after this signal a run has as long to write a checkpoint
 SECONDS_BEFORE_THE_LIMIT = 120
 # exec would leave nobody to requeue; scancel sends no SIGUSR1, and a job that is
@@ -36,12 +38,21 @@ def require_slurm() -> None:
 
 
 def is_queued(job: str) -> bool:
-    """Whether Slurm still has this job; False where squeue does not know it."""
+    """Whether Slurm still has this job; False where squeue does not know it.
+
+    Raises:
+        ReproduceError: Slurm does not answer.
+    """
     if shutil.which("squeue") is None:
         return False
     done = subprocess.run(
         ["squeue", "--noheader", "--jobs", job], capture_output=True, text=True
     )
+    if done.returncode and UNKNOWN_JOB not in done.stderr.lower():
+        raise ReproduceError(
+            f"squeue --jobs {job}: {done.stderr.strip()}; a run that Slurm may still "
+            "have is not started again: run the same command when Slurm answers"
+        )
     return done.returncode == 0 and bool(done.stdout.strip())
 
 
