@@ -334,7 +334,11 @@ def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:
                 f"{folder.path} needs {unfinished[before.index(None)].path}, which is "
                 "neither finished nor submitted"
             )
-        after = [f"--dependency=afterok:{':'.join(before)}"] if before else []
+        after = []
+        if before:
+            # else a job whose need failed waits for ever, and is never submitted anew
+            after += [f"--dependency=afterok:{':'.join(before)}"]
+            after += ["--kill-on-invalid-dep=yes"]
         jobs[folder.path] = slurm.submit(folder, gpus, [*after, *options])
         print(f"submitted {folder.path}: job {jobs[folder.path]}")
     return 0

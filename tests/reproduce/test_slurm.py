@@ -145,6 +145,17 @@ def test_an_unknown_job_is_not_one_that_nobody_could_ask_of(tmp_path, cluster):
         slurm.is_queued("7")
 
 
+def test_a_job_ends_where_what_it_needs_fails(tmp_path, cluster):
+    """Else it waits for ever, and the run is never submitted again."""
+    (cluster / "sbatch").write_text("#!/bin/sh\necho 7\n")
+    folders = [prepared(tmp_path, name) for name in ("first", "second")]
+    folders[1]._write_description({**folders[1].description(), "needs": ["../first"]})
+    command_line._submit(folders, 0, [])
+    first, second = ((each.path / slurm.SCRIPT).read_text() for each in folders)
+    for option in ("--dependency=afterok:7", "--kill-on-invalid-dep=yes"):
+        assert f"#SBATCH {option}" in second and option not in first
+
+
 def test_a_refusal_is_told(tmp_path, cluster):
     (cluster / "sbatch").write_text("#!/bin/sh\necho no such partition >&2\nexit 1\n")
     folder = prepared(tmp_path, "run")
