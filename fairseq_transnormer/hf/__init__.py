@@ -23,6 +23,7 @@ except ImportError as error:
 
 from transformers import (  # noqa: E402
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -37,9 +38,11 @@ from .encoders import (  # noqa: E402
     TransNormerForMaskedLM,
     TransNormerForSequenceClassification,
 )
+from .features import TransNormerModel  # noqa: E402
 from .tokenizer import TransNormerTokenizer  # noqa: E402
 
 AutoConfig.register(FORMAT, TransNormerConfig)
+AutoModel.register(TransNormerConfig, TransNormerModel)
 AutoModelForCausalLM.register(TransNormerConfig, TransNormerForCausalLM)
 AutoModelForMaskedLM.register(TransNormerConfig, TransNormerForMaskedLM)
 AutoModelForSequenceClassification.register(
@@ -53,5 +56,6 @@ __all__ = [
     "TransNormerForCausalLM",
     "TransNormerForMaskedLM",
     "TransNormerForSequenceClassification",
+    "TransNormerModel",
     "TransNormerTokenizer",
 ]

@@ -128,12 +128,16 @@ class TransNormerConfig(PretrainedConfig):
         changed = replace(self.manifest, kind=CLASSIFIER, head=head, labels=labels)
         self.fairseq_transnormer = changed.content()
 
-    def drop_head(self) -> None:
-        """Make this the configuration of the encoder alone."""
+    def without_head(self) -> TransNormerConfig:
+        """This one, or of a classifier's a copy for its encoder alone."""
+        if self.manifest.kind != CLASSIFIER:
+            return self
+        found = copy.deepcopy(self)
         changed = replace(self.manifest, kind=BIDIRECTIONAL, head=None, labels=[])
-        self.fairseq_transnormer = changed.content()
+        found.fairseq_transnormer = changed.content()
         # transformers' own number of labels, without names
-        self.num_labels, self.problem_type = 2, None
+        found.num_labels, found.problem_type = 2, None
+        return found
 
     def default_head(self) -> HeadConfig:
         """A head for ``num_labels`` on top of an encoder that has none."""

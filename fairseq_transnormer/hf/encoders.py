@@ -5,7 +5,6 @@ Letters: B batch, N length, V vocabulary, L labels.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 from torch import Tensor
@@ -52,11 +51,8 @@ class TransNormerForMaskedLM(TransNormerEncoderModel):
     accepts_loss_kwargs = True
 
     def __init__(self, config: TransNormerConfig):
-        if config.manifest.kind == CLASSIFIER:
-            # what is saved has no head either; the caller's stays as it is
-            config = copy.deepcopy(config)
-            config.drop_head()
-        super().__init__(config)
+        # what is saved has no head either; the caller's configuration keeps it
+        super().__init__(config.without_head())
         self.post_init()
 
     def forward(

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
 
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -126,6 +127,26 @@ def test_hidden_states(name, exports):
         torch.testing.assert_close(ours, theirs.transpose(0, 1), **CLOSE)
     (logits, *_) = model(row[None], return_dict=False)
     assert logits.shape == (1, 17, model.config.vocab_size)
+
+
+@pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[0], "classifier"])
+def test_features(name, exports, tmp_path):
+    """Those of fairseq's model, of rows by themselves; what is saved is whole."""
+    model = AutoModel.from_pretrained(exports[name].folder)
+    given = rows(*LENGTHS)
+    for side in ("left", "right"):
+        tokens, mask = padded(given, side)
+        with torch.no_grad():
+            found = model(tokens, mask).last_hidden_state
+            for row, each, where in zip(given, found, mask.bool(), strict=True):
+                expected = exports[name].model(row[None], features_only=True)[0][0]
+                torch.testing.assert_close(each[where], expected, **CLOSE)
+    assert len(model(tokens, mask, output_hidden_states=True).hidden_states) == 3
+    model.save_pretrained(tmp_path)
+    whole = AUTO.get(name, AutoModelForMaskedLM)
+    again = whole.from_pretrained(tmp_path)
+    expected = whole.from_pretrained(exports[name].folder)(tokens, mask).logits
+    assert torch.equal(again(tokens, mask).logits, expected)
 
 
 def test_a_classifier_without_its_head(exports):

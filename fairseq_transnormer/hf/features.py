@@ -1,0 +1,71 @@
+"""Features of texts, for transformers' ``AutoModel``.
+
+Letters: B batch, N length, C width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from ..export.manifest import BIDIRECTIONAL, CAUSAL, CLASSIFIER
+from .configuration import TransNormerConfig
+from .encoders import TransNormerEncoderModel
+from .pretrained import TransNormerPreTrainedModel, refuse_attentions
+
+
+class TransNormerModel(TransNormerPreTrainedModel):
+    """What the last layer returns, in front of the output layer or a head.
+
+    The output layer stays in the model, so that what is saved is a whole export; a
+    classifier's head does not.
+
+    Args:
+        config: of any kind.
+    """
+
+    kinds = (BIDIRECTIONAL, CAUSAL, CLASSIFIER)
+
+    def __init__(self, config: TransNormerConfig):
+        super().__init__(config.without_head())
+        if self.config.manifest.kind == BIDIRECTIONAL:
+            self._tied_weights_keys = TransNormerEncoderModel._tied_weights_keys
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutput | tuple:
+        """Features of the token at each position.
+
+        Args:
+            input_ids: int64 (B, N).
+            attention_mask: (B, N), 0 at pads, which may stand anywhere.
+            output_attentions: refused.
+            output_hidden_states: return the embedding and each layer's output.
+            return_dict: an object (the default) or a tuple.
+
+        Returns:
+            last_hidden_state (B, N, C), whose values at pads carry no meaning;
+            hidden_states where asked for.
+
+        Raises:
+            ValueError: an input is not as said here, or longer than max_positions.
+        """
+        refuse_attentions(output_attentions)
+        tokens = self._tokens(input_ids, attention_mask)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states = [] if output_hidden_states else None
+        x = self.model.features(tokens, hidden_states=hidden_states)
+        found = BaseModelOutput(
+            last_hidden_state=x,
+            hidden_states=None if hidden_states is None else tuple(hidden_states),
+        )
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return found if return_dict else found.to_tuple()
