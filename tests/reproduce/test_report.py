@@ -306,6 +306,19 @@ def test_memory_of_a_gpu_is_what_was_least_free(tmp_path):
     assert read_metric("peak_memory_gib", results) == 19.5
 
 
+def test_memory_is_that_of_the_gpu_an_attempt_had(tmp_path):
+    """Resumed on a larger GPU, a run has not used what the smaller one lacked."""
+    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
+    with (tmp_path / "run" / "train.log").open("a") as file:
+        for total, number, free in ((80.0, 3, "20"), (140.0, 4, "79")):
+            for rank in (0, 1):
+                file.write(f"rank {rank}: total memory = {total} GB ; name = X\n")
+            record = {"num_updates": str(number), "wps": "9", "gb_free": free}
+            file.write(f"[2026][train_inner][INFO] - {json.dumps(record)}\n")
+    results = RunResults(RunFolder(tmp_path / "run"))
+    assert read_metric("peak_memory_gib", results) == 61
+
+
 def test_a_run_without_results_has_no_figures(tmp_path):
     finished_run(tmp_path / "run", CONFIGURATION, 7.0)
     (tmp_path / "run" / "train.log").write_text("nothing yet\n")

@@ -237,14 +237,16 @@ def tokens_per_second(results: RunResults) -> float | None:
 @METRICS.register("peak_memory_gib")
 def peak_memory(results: RunResults) -> float | None:
     """On a GPU what torch allocated at most, on the CPU the process's resident set."""
-    total = re.findall(r"total memory = ([\d.]+) GB", results.log)
-    free = [
-        float(each["gb_free"])
-        for each in results.records["train_inner"]
+    # each attempt tells what its GPU has: a run may have been resumed on another one
+    _, *attempts = re.split(r"total memory = ([\d.]+) GB", results.log)
+    peaks = [
+        float(total) - float(each["gb_free"])
+        for total, log in zip(attempts[::2], attempts[1::2], strict=True)
+        for each in parse_training_log(log)["train_inner"]
         if "gb_free" in each
     ]
-    if total and free:
-        return float(total[-1]) - min(free)
+    if peaks:
+        return max(peaks)
     sizes = [each.get("peak_rss_bytes") for each in _training_attempts(results)]
     return max(filter(None, sizes), default=0) / GIBIBYTE or None
 
