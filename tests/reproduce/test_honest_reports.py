@@ -392,13 +392,40 @@ def test_what_lies_beside_a_figure_stays(report):
 
 
 @pytest.mark.parametrize(
-    ("hours", "said"), [(None, "100"), (0, "100"), (24, "40 to 90")]
+    ("ending", "value", "said"),
+    [
+        ("optimization.stop_time_hours", None, "100"),
+        ("optimization.stop_time_hours", 0, "100"),
+        ("optimization.stop_time_hours", 24, "40 to 90"),
+        ("optimization.max_epoch", 2, "40 to 90"),
+        ("checkpoint.patience", 3, "40 to 90"),
+        ("checkpoint.patience", -1, "100"),
+    ],
 )
-def test_updates_of_runs_that_hours_end(hours, said):
+def test_updates_of_runs_that_something_else_ends(ending, value, said):
     """The limit is what a run had only where nothing else may end it."""
-    equal = {"optimization.max_update": 100, "optimization.stop_time_hours": hours}
+    equal = {"optimization.max_update": 100, ending: value}
     runs = {"a": {"1": {"updates": 40.0}}, "b": {"1": {"updates": 90.0}}}
     assert updates_of({"runs": runs, "conditions": {"equal": equal}}) == said
+    unequal = {ending: {"a/seed1": value, "b/seed1": None}}
+    conditions = {"equal": {"optimization.max_update": 100}, "unequal": unequal}
+    found = updates_of({"runs": runs, "conditions": conditions})
+    assert found == "40 to 90"
+
+
+def test_a_run_that_epochs_ended_has_the_updates_of_its_log(report):
+    """... not those that it was allowed."""
+    for name in ("blm_t1", "blm_t2"):
+        changes = {"optimization": {"max_update": 100_000, "max_epoch": 1}}
+        report.add(name, 7.0, **changes, checkpoint={"patience": -1})
+    measured, page = report()
+    (updates,) = {
+        run["updates"] for seeds in measured["runs"].values() for run in seeds.values()
+    }
+    overview = (report.folder / "out/smoke/README.md").read_text()
+    assert f"| {updates:.0f} |" in overview and "100,000" not in overview
+    assert lines_naming(page, "`optimization.max_epoch`: 1")
+    assert not lines_naming(page, "checkpoint.patience")
 
 
 @pytest.mark.parametrize(("steps", "batches"), [(0, 1), (25, 26), (None, None)])

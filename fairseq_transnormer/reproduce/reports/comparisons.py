@@ -16,6 +16,8 @@ CONDITIONS = (
     "optimization.update_freq",
     "distributed_training.distributed_world_size",
     "optimization.max_update",
+    "optimization.max_epoch",
+    "checkpoint.patience",
     "optimization.stop_time_hours",
     "optimization.lr",
     "lr_scheduler._name",
@@ -28,7 +30,12 @@ CONDITIONS = (
     "common.bf16",
     "common.cpu",
 )
-ABSENT_AT_0 = ("optimization.stop_time_hours",)
+# what may end a run before its max_update -> the value that does not
+EARLIER_ENDS = {
+    "optimization.max_epoch": 0,
+    "checkpoint.patience": -1,
+    "optimization.stop_time_hours": 0,
+}
 # keys that need not be equal in runs that are compared
 NOT_COMPARED = ("common.seed", "task.seed", "common.user_dir", "task.data")
 NOT_COMPARED += ("checkpoint.finetune_from_model",)
@@ -70,7 +77,7 @@ def conditions_of(
             for key in CONDITIONS
             if key not in sweep
             and first.get(key) is not None
-            and not (key in ABSENT_AT_0 and first[key] == 0)
+            and first[key] != EARLIER_ENDS.get(key)
             and len({str(each.get(key)) for each in values.values()}) == 1
         },
         "unequal": unequal,

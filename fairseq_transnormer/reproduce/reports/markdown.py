@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..runs.progress import duration
+from .comparisons import EARLIER_ENDS
 from .ranks import FEWEST_ROWS
 
 # of runs that were not run, before they are counted
@@ -92,10 +93,11 @@ def updates_of(measured: dict[str, Any]) -> str:
     """How many the finished runs had: one figure, or the fewest and the most."""
     runs = [run for seeds in measured["runs"].values() for run in seeds.values()]
     # of a run's log the last line may be some updates before its end
-    conditions = measured["conditions"]["equal"]
-    equal = conditions.get("optimization.max_update")
-    if conditions.get("optimization.stop_time_hours"):
-        equal = None  # the hours may have ended a run before
+    conditions = measured["conditions"]
+    equal = conditions["equal"].get("optimization.max_update")
+    ends = conditions["equal"] | conditions.get("unequal", {})
+    if any(ends.get(key) not in (None, none) for key, none in EARLIER_ENDS.items()):
+        equal = None  # a run may have ended before
     found = {equal or int(run["updates"]) for run in runs if run["updates"]}
     if not found:
         return ""
