@@ -18,7 +18,7 @@ TASK = "sentence_prediction"
 
 def load_fine_tuned(
     path: str | Path, data: str | Path | None = None
-) -> tuple[Any, Any, SentenceData]:
+) -> tuple[Any, Any, SentenceData, int]:
     """Load a checkpoint, on the CPU.
 
     Args:
@@ -26,7 +26,7 @@ def load_fine_tuned(
         data: folder of the problem; by default that of the fine-tuning.
 
     Returns:
-        the model in evaluation, fairseq's task, and the data.
+        the model in evaluation, fairseq's task, the data, and the positive class.
 
     Raises:
         ClassificationError: a file is missing or not what it should be.
@@ -63,7 +63,9 @@ def load_fine_tuned(
         )
     except CheckpointError as error:
         raise ClassificationError(f"{error} (--data; here: {found.folder})") from error
-    return model.eval(), task, found
+    # another criterion than sentence_prediction_metrics has none
+    positive_class = getattr(cfg.criterion, "positive_class", None)
+    return model.eval(), task, found, 1 if positive_class is None else positive_class
 
 
 def _check_head(path: Path, cfg, weights: dict, data: SentenceData) -> None:

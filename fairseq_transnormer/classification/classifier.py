@@ -41,10 +41,20 @@ class TextClassifier:
         model: with a classification head.
         task: fairseq's ``sentence_prediction``.
         data: that it was fine-tuned on.
+        folders: where subword files may be, besides those of the data.
+        positive_class: number of the class that the fine-tuning's F1 is about.
     """
 
-    def __init__(self, model, task, data: SentenceData, folders: Sequence[Path] = ()):
+    def __init__(
+        self,
+        model,
+        task,
+        data: SentenceData,
+        folders: Sequence[Path] = (),
+        positive_class: int = 1,
+    ):
         self.model, self.task, self.data = model, task, data
+        self.positive_class = positive_class
         self.dictionary = task.source_dictionary
         self.head = task.cfg.classification_head_name
         self.encode = TextEncoder(
@@ -76,8 +86,9 @@ class TextClassifier:
             device = usable_device(device)
         except ValueError as error:
             raise ClassificationError(str(error)) from error
-        model, task, found = load_fine_tuned(path, data)
-        return cls(model.to(device), task, found, [Path(path).parent])
+        model, task, found, positive_class = load_fine_tuned(path, data)
+        folders = [Path(path).parent]
+        return cls(model.to(device), task, found, folders, positive_class)
 
     def classify(
         self, texts: Sequence[Text], batch_size: int = 32, first: int = 1

@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--positive-class",
         type=int,
-        default=1,
-        help="with --evaluate: number of the class that F1 is about (default: 1)",
+        help="with --evaluate: number of the class that F1 is about (default: that of "
+        "the fine-tuning)",
     )
     add(
         "--json",

@@ -19,7 +19,7 @@ def evaluate(
     split: str,
     table: Path | None = None,
     batch_size: int = 32,
-    positive_class: int = 1,
+    positive_class: int | None = None,
 ) -> dict[str, float]:
     """Metrics of a split, and every prediction.
 
@@ -29,7 +29,8 @@ def evaluate(
         table: file to write ``example``, ``label``, ``prediction`` and a column for
             each label's probability to, set apart by tabs.
         batch_size: examples that run together.
-        positive_class: number of the class that F1 is about.
+        positive_class: number of the class that F1 is about; by default that of the
+            fine-tuning.
 
     Raises:
         ClassificationError: the split has no labels, ``positive_class`` is none of its
@@ -37,6 +38,8 @@ def evaluate(
     """
     if table is not None:
         prepare_result(table)
+    if positive_class is None:
+        positive_class = classifier.positive_class
     classes = len(classifier.data.labels)
     if not (classifier.data.is_regression or 0 <= positive_class < classes):
         raise ClassificationError(

@@ -220,6 +220,21 @@ def test_submissions(tmp_path, capsys, task, labels, first):
     assert {row[1] for row in rows[1:]} <= first
 
 
+def test_f1_is_about_the_class_of_the_fine_tuning(single, tmp_path, capsys):
+    """checkpoint_best.pt was chosen by that figure."""
+    state = torch.load(single, weights_only=False)
+    state["cfg"]["criterion"]["positive_class"] = 0
+    path = str(tmp_path / single.name)
+    torch.save(state, path)
+    data = str(single.parent / "data")
+    found = []
+    for chosen in ([], ["--positive-class", "0"], ["--positive-class", "1"]):
+        command = ["--path", path, "--data", data, "--evaluate", "valid"]
+        assert main([*command, *chosen]) == 0
+        found.append(json.loads(capsys.readouterr().out)["f1"])
+    assert found[0] == found[1] != found[2]
+
+
 def test_a_submission_lacks_no_example(tmp_path, capsys):
     """The server counts: behind a line that was left out all answers are shifted."""
     data = write_problem(
