@@ -96,8 +96,9 @@ def mnist_digits(folder: Path | None, other_sizes: bool) -> Pictures:
 
 def _original_files(folder: Path) -> dict[str, Path] | None:
     """MNIST's own files anywhere below ``folder``, None if there is not one of them."""
+    # unpacked copies have folders of these names with the files in them
     found = {
-        name: next(iter(sorted(folder.rglob(f"{stem}*"))), None)
+        name: next(filter(Path.is_file, sorted(folder.rglob(f"{stem}*"))), None)
         for name, stem in ORIGINAL_FILES.items()
     }
     if not any(found.values()):

@@ -57,7 +57,7 @@ def idx(pictures) -> bytes:
     return struct.pack(">4i", 2051, *pictures.shape) + pictures.tobytes()
 
 
-@pytest.fixture(params=["originals", "compressed", "saved"])
+@pytest.fixture(params=["originals", "unpacked", "compressed", "saved"])
 def mnist(request, tmp_path):
     folder = tmp_path / "mnist"
     if request.param == "saved":
@@ -76,6 +76,9 @@ def mnist(request, tmp_path):
         if request.param == "compressed":
             path = path.with_suffix(".gz")
             path.write_bytes(gzip.compress(idx(pictures(count))))
+        elif request.param == "unpacked":
+            path.mkdir()
+            (path / path.name).write_bytes(idx(pictures(count)))
         else:
             path.write_bytes(idx(pictures(count)))
     return folder
