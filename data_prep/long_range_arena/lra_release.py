@@ -89,11 +89,12 @@ def pathfinder_folder(folder: Path) -> Path:
 
 
 def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
-    """Every picture's file and label, in a fixed random order.
+    """Every picture's file and label, once, in a fixed random order.
 
-    Raises InputError for metadata that cannot be read or name a missing picture.
+    Raises InputError for metadata that cannot be read, name a missing picture, or give
+    one two labels.
     """
-    found = []
+    labels: dict[Path, int] = {}
     lists = sorted(
         (folder / "metadata").glob("*.npy"), key=lambda path: _key(path.stem)
     )
@@ -109,7 +110,14 @@ def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
             picture = folder / fields[0] / fields[1]
             if not picture.is_file():
                 raise InputError(f"{picture}: no such file, but {where} lists it")
-            found.append((picture, label_of(fields[3], 2, where)))
+            label = label_of(fields[3], 2, where)
+            # listed again, by a copied list, it would be in train and in test
+            if labels.setdefault(picture, label) != label:
+                raise InputError(
+                    f"{where}: label {label} of {picture}, which has {labels[picture]} "
+                    "in an earlier line; allowed: one"
+                )
+    found = list(labels.items())
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(found))
     return [found[i] for i in order]
 

@@ -131,6 +131,15 @@ def test_pathfinder_of_the_release(above, pathfinder_release, tmp_path):
     assert {row.lengths for row in rows} == {(1024,)}
 
 
+def test_a_picture_that_is_listed_again_is_in_one_split(pathfinder_release, tmp_path):
+    lists = pathfinder_release / "metadata"
+    shutil.copy(lists / "1.npy", lists / "1 (copy).npy")
+    made = run("pathfinder", tmp_path / "data", "--from-dir", pathfinder_release)
+    assert [len(made[split]) for split in lra.SPLITS] == [16, 2, 2]
+    greys = [int(row.tokens[0][0]) for data in made.values() for row in iter_of(data)]
+    assert sorted(greys) == list(range(20))
+
+
 def test_pathfinder_of_other_sizes_alone(pathfinder_release, tmp_path, fails):
     shutil.rmtree(pathfinder_release.parent)
     arguments = ["pathfinder", "--dest", tmp_path / "d", "--from-dir", tmp_path]
@@ -138,7 +147,7 @@ def test_pathfinder_of_other_sizes_alone(pathfinder_release, tmp_path, fails):
     fails(lra.main, arguments, *parts, dest=tmp_path / "d")
 
 
-@pytest.mark.parametrize("fault", ["missing", "truncated", "label"])
+@pytest.mark.parametrize("fault", ["missing", "truncated", "label", "two labels"])
 def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
     picture = pathfinder_release / "imgs" / "1" / "sample_3.png"
     parts = [picture]
@@ -146,6 +155,10 @@ def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
         picture.unlink()
     elif fault == "truncated":
         picture.write_bytes(picture.read_bytes()[:40])
+    elif fault == "two labels":
+        path = pathfinder_release / "metadata" / "2.npy"
+        path.write_text("imgs/1 sample_3.png 3 0 1.0\n")
+        parts = [path, "line 1", "label 0", picture, "has 1"]
     else:
         path = pathfinder_release / "metadata" / "1.npy"
         path.write_text(
