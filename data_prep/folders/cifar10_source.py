@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 import io
+import lzma
 import pickle
 import tarfile
 import zlib
@@ -50,6 +51,7 @@ MD5 = {name: md5 for of_split in BATCHES.values() for name, md5 in of_split.item
 SHAPE = (32, 32, 3)
 # of the train split, the last ones; fewer of a shorter copy
 VALID_PICTURES = 5000
+DAMAGED = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
 def cifar10_rows(source: Path | None, other_sizes: bool) -> Rows:
@@ -142,7 +144,8 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes, str]]:
                 name = PurePosixPath(member.name).name
                 if name in MD5 and (file := archive.extractfile(member)):
                     yield name, file.read(), f"{path}: {member.name}"
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    # a link in the archive may lead out of it, or to itself
+    except (*DAMAGED, LookupError, RecursionError) as error:
         raise InputError(
             f"{path}: cannot be read: {one_line(error)}; truncated? allowed: "
             f"{CIFAR10.originals}"

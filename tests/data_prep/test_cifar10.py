@@ -169,3 +169,14 @@ def test_a_copy_that_is_not_whole(archive, tmp_path, fails):
     (tmp_path / "empty").mkdir()
     parts = ["--from-dir", tmp_path / "empty", "cifar-10-python.tar.gz", "save_to_disk"]
     fails(cifar10.main, arguments(tmp_path / "empty", dest), *parts, dest=dest)
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "test_batch"], ids=["out", "self"])
+def test_a_link_in_the_archive_is_no_batch(target, tmp_path, fails):
+    path = tmp_path / "cifar-10-python.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo("cifar-10-batches-py/test_batch")
+        member.type, member.linkname = tarfile.SYMTYPE, target
+        archive.addfile(member)
+    given = arguments(path, tmp_path / "d")
+    fails(cifar10.main, given, path, "cannot be read", "allowed", dest=tmp_path / "d")
