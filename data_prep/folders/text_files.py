@@ -2,6 +2,7 @@
 
 import codecs
 import hashlib
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ class TextFile:
     path: Path
     name: str
     sha256: str
+    text_sha256: str  # of its lines: no mark, one kind of ends, no white space at last
     newline_count: int  # about the number of lines: for progress bars
     has_text: bool
     has_nul: bool = False  # as UTF-8 that is no text has
@@ -29,7 +31,8 @@ class TextFile:
 
 def scan(path: Path, name: str | None = None) -> TextFile:
     """Reads the file once; raises InputError where it cannot be read as UTF-8."""
-    digest = hashlib.sha256()
+    digest, text_digest = hashlib.sha256(), hashlib.sha256()
+    ends, held = io.IncrementalNewlineDecoder(None, translate=True), ""
     newline_count, has_text, has_nul = 0, False, False
     offset, rest = 0, b""  # rest: the begun character at a chunk's end
     try:
@@ -42,6 +45,10 @@ def scan(path: Path, name: str | None = None) -> TextFile:
                 if not offset:
                     text = text.removeprefix("\ufeff")
                 digest.update(chunk)
+                held += ends.decode(text, final=not chunk)
+                kept = held.rstrip()
+                text_digest.update(kept.encode())
+                held = held[len(kept) :]
                 newline_count += chunk.count(b"\n")
                 has_text = has_text or bool(text.strip())
                 has_nul = has_nul or b"\0" in chunk
@@ -49,7 +56,13 @@ def scan(path: Path, name: str | None = None) -> TextFile:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     return TextFile(
-        path, name or path.name, digest.hexdigest(), newline_count, has_text, has_nul
+        path,
+        name or path.name,
+        digest.hexdigest(),
+        text_digest.hexdigest(),
+        newline_count,
+        has_text,
+        has_nul,
     )
 
 

@@ -75,10 +75,13 @@ def _has(file: Path, suffixes: Sequence[str]) -> bool:
 
 
 def without_copies(files: Sequence[TextFile]) -> list[TextFile]:
-    """The files in their order, of those of one content the first."""
+    """The files in their order, of those of one text the first.
+
+    Copies made on other systems have other ends of lines, or a byte order mark.
+    """
     first: dict[str, TextFile] = {}
     for file in files:
-        first.setdefault(file.sha256, file)
+        first.setdefault(file.text_sha256, file)
     return list(first.values())
 
 
@@ -121,12 +124,12 @@ def split_documents(
 
 
 def shared_documents(splits: dict[str, list[TextFile]]) -> list[str]:
-    """A sentence for each file that stands, by content, in two splits."""
+    """A sentence for each file whose text stands in two splits."""
     home: dict[str, tuple[str, Path]] = {}
     sentences = []
     for split, files in splits.items():
         for file in files:
-            other, path = home.setdefault(file.sha256, (split, file.path))
+            other, path = home.setdefault(file.text_sha256, (split, file.path))
             if other != split:
                 sentences.append(f"{file.path} ({split}) is {path} ({other})")
     return sentences

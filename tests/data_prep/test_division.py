@@ -68,7 +68,14 @@ def test_copies_of_a_document_are_one(tmp_path, capsys, way):
     assert run(tmp_path / "out", folder, "--split-by", way) == 0
     alone = capsys.readouterr()
     for path in list(folder.iterdir()):
-        (folder / f"z{path.name}").write_bytes(path.read_bytes())
+        content = path.read_bytes()
+        for name, copy in {
+            "copy": content,
+            "windows": content.replace(b"\n", b"\r\n"),
+            "mark": b"\xef\xbb\xbf" + content,
+            "end": content + b" \n\n",
+        }.items():
+            (folder / f"z{name}{path.name}").write_bytes(copy)
     assert run(tmp_path / "copies", folder, "--split-by", way) == 0
     assert capsys.readouterr().err == alone.err
     assert split_of(tmp_path / "copies") == split_of(tmp_path / "out")
