@@ -14,7 +14,10 @@ SHOWN_SUFFIXES = 5
 
 
 def find_files(
-    option: str, paths: Sequence[Path], suffixes: Sequence[str] = SUFFIXES
+    option: str,
+    paths: Sequence[Path],
+    suffixes: Sequence[str] = SUFFIXES,
+    dest: Path | None = None,
 ) -> list[TextFile]:
     """The files given and, in name order, those in the folders given.
 
@@ -23,10 +26,16 @@ def find_files(
         paths: files, whatever their names, and folders.
         suffixes: of the files that are read in folders and below, in any case of
             letters; hidden files and folders are left out.
+        dest: where something is to be made of them, in none of the folders.
     """
     files = []
     for path in paths:
         if path.is_dir():
+            if dest is not None and dest.resolve().is_relative_to(path.resolve()):
+                raise InputError(
+                    f"--dest {dest} lies in {option} {path}: what is made there would "
+                    "be read as text by the next run; allowed: a folder elsewhere"
+                )
             found = [file for file in _visible(path) if _has(file, suffixes)]
             if not found:
                 endings = ", ".join(f"*{x}" if x else "suffixless" for x in suffixes)

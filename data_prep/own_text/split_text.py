@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _split(options: argparse.Namespace) -> None:
-    files = find_files("--input", options.input, options.suffixes)
+    files = find_files("--input", options.input, options.suffixes, options.dest)
     for file in files:
         if file.has_nul:
             raise InputError(

@@ -66,7 +66,7 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         load_model(options.sentencepiece_model)
     settings: dict[str, Any] = {"command": "text", "tokenizer": options.tokenizer}
     if options.input:
-        files = find_files("--input", options.input, options.suffixes)
+        files = find_files("--input", options.input, options.suffixes, options.dest)
         division = divided_as_asked(files, options)
         division.tell()
         splits = [
@@ -92,9 +92,9 @@ def _recipe(options: argparse.Namespace) -> Recipe:
 def _given_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
     """The files of --train, --valid and --test."""
     splits = {
-        split: find_files(f"--{split}", getattr(options, split), options.suffixes)
+        split: find_files(f"--{split}", paths, options.suffixes, options.dest)
         for split in SPLITS
-        if getattr(options, split)
+        if (paths := getattr(options, split))
     }
     for sentence in shared_documents(splits):
         print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)

@@ -243,6 +243,19 @@ def test_folders_that_are_no_text(tmp_path, fails, files, parts):
 
 
 @pytest.mark.parametrize(
+    ("make", "more"),
+    [(split_text.main, []), (text.main, ["--tokenizer", "word"])],
+    ids=["split_text", "text"],
+)
+def test_a_place_among_the_texts(tmp_path, fails, make, more):
+    """The next run would read the splits of this one, the test split for training."""
+    folder = write_documents(tmp_path / "in", 3)
+    for dest in (folder / "out", folder / "deeper" / "out"):
+        given = ["--dest", dest, *more, "--input", folder]
+        fails(make, given, f"--dest {dest}", folder, "allowed", dest=dest)
+
+
+@pytest.mark.parametrize(
     ("arguments", "parts"),
     [
         (["--count", "--suffixes", "txt"], ["--suffixes", "'txt'", ".txt"]),
