@@ -26,9 +26,6 @@ def measure(
     fitting = {}
     for name, call in calls.items():
         try:
-            if options.device.type == "cuda":
-                # compiles kernels, and makes torch's workspaces, which stay
-                call()
             # this also warms the call up
             rows[name]["peak_bytes"] = peak_bytes(call, options.device)
         except RuntimeError as error:

@@ -172,9 +172,6 @@ def _skip(name: str, options, phase: str, length: int) -> str | None:
 def _try(call: Callable[[], object], options) -> int | str:
     """Peak bytes of a call, or why it cannot be measured."""
     try:
-        if options.device.type == "cuda":
-            # compiles kernels, and makes torch's workspaces, which stay
-            call()
         return peak_bytes(call, options.device)
     except RuntimeError as error:
         if not is_out_of_memory(error):

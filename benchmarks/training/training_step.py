@@ -147,9 +147,6 @@ def _warm_up(call: Callable[[], object], row: dict, device) -> str | None:
     One that fails must not cost the others their rows.
     """
     try:
-        if device.type == "cuda":
-            # compiles kernels, and makes torch's workspaces, which stay
-            call()
         row["peak_bytes"] = peak_bytes(call, device)
     except Exception as error:
         failure = why_not_measured(error)

@@ -53,8 +53,8 @@ def read_report(folder: Path, name: str = REPORT) -> dict[str, Any]:
 
 
 def check_files(folder: Path, files: dict[str, dict[str, Any]], listing: str) -> None:
-    """Each file beside what ``listing`` says of it; raises InputError naming the first
-    that is missing or another one."""
+    """Compares each file with ``listing``; raises InputError naming the first that is
+    missing or differs."""
     for name, recorded in files.items():
         path = folder / name
         if not path.is_file():

@@ -19,7 +19,7 @@ class TextFile:
     path: Path
     name: str
     sha256: str
-    text_sha256: str  # of its lines: no mark, one kind of ends, no white space at last
+    text_sha256: str  # without mark, with "\n" alone, without white space at the end
     newline_count: int  # about the number of lines: for progress bars
     has_text: bool
     has_nul: bool = False  # as UTF-8 that is no text has

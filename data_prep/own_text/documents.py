@@ -31,7 +31,7 @@ def find_files(
     files = []
     for path in paths:
         if path.is_dir():
-            if dest is not None and dest.resolve().is_relative_to(path.resolve()):
+            if dest is not None and _is_seen(dest.resolve(), path.resolve()):
                 raise InputError(
                     f"--dest {dest} lies in {option} {path}: what is made there would "
                     "be read as text by the next run; allowed: a folder elsewhere"
@@ -74,9 +74,15 @@ def described(suffixes: Counter[str]) -> str:
 def _visible(folder: Path) -> Iterator[Path]:
     """All files below a folder in the order of their names, without hidden ones."""
     for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if not any(part.startswith(".") for part in parts) and path.is_file():
+        if _is_seen(path, folder) and path.is_file():
             yield path
+
+
+def _is_seen(place: Path, folder: Path) -> bool:
+    """Whether it lies in the folder, and neither it nor what is above it is hidden."""
+    return place.is_relative_to(folder) and not any(
+        part.startswith(".") for part in place.relative_to(folder).parts
+    )
 
 
 def _has(file: Path, suffixes: Sequence[str]) -> bool:
@@ -111,8 +117,9 @@ def split_documents(
 ) -> dict[str, list[TextFile]]:
     """Divides files, of which none is a copy, among train, valid and test.
 
-    The order is by a hash of seed and content, so that neither names nor places of
-    files matter. Every split whose fraction is not zero gets at least one document.
+    The order is by a hash of seed and content, so that names and places of files do
+    not matter; of copies that differ in ends of lines, the first by name counts. Every
+    split whose fraction is not zero gets at least one document.
     """
     documents = sorted(files, key=lambda file: _rank(seed, file))
     sizes = sizes_of_splits(len(documents), fractions)

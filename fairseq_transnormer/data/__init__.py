@@ -4,5 +4,5 @@
 SPLITS = ("train", "valid", "test")
 # what data_prep says of a folder that it made, each file's SHA-256 among it
 REPORT = "report.json"
-# the same of labelled sequences, and of texts that are no binary data yet
+# the same for labelled sequences, and for texts before they are binary data
 MANIFEST = "manifest.json"

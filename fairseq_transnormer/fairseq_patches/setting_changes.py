@@ -62,6 +62,7 @@ ONE_OPTIMIZER = {"adam", "fused_adam"}
 # the settings by which fairseq chooses the class around the optimizer
 HALF_PRECISION = ("fp16", "bf16", "amp")
 MEMORY_EFFICIENT = ("memory_efficient_fp16", "memory_efficient_bf16")
+NOT_FLAT = "fp16_no_flatten_grads"
 
 
 class Change(NamedTuple):
@@ -228,13 +229,13 @@ def _check_optimizer(filename: str, before: dict, now: dict) -> None:
 
 
 def _check_precision(filename: str, before: dict, now: dict) -> None:
-    """fairseq names but its classes; their states have different forms."""
+    """fairseq's own message names classes only, and their states differ in form."""
     old, new = (plain(each.get("common")) for each in (before, now))
     if _optimizer_class(old) == _optimizer_class(new):
         return
     changes = [
         str(Change(f"common.{name}", old.get(name), new.get(name)))
-        for name in (*HALF_PRECISION, *MEMORY_EFFICIENT)
+        for name in (*HALF_PRECISION, *MEMORY_EFFICIENT, NOT_FLAT)
         if bool(old.get(name)) != bool(new.get(name))
     ]
     raise ValueError(
@@ -245,12 +246,16 @@ def _check_precision(filename: str, before: dict, now: dict) -> None:
 
 
 def _optimizer_class(common: Mapping[str, Any]) -> str:
-    """trainer.py, _build_optimizer: one of its four kinds."""
+    """trainer.py, _build_optimizer: one of its kinds."""
     if not any(common.get(name) for name in HALF_PRECISION):
         return "single precision"
     if any(common.get(name) for name in MEMORY_EFFICIENT):
         return "memory-efficient"
-    return "amp" if common.get("amp") else "half precision"
+    if common.get("amp"):
+        return "amp"
+    # fp16_optimizer.py: with bf16 the float32 weights are never one tensor
+    is_flat = not (common.get("bf16") or common.get(NOT_FLAT))
+    return "half precision, flat" if is_flat else "half precision"
 
 
 def _check_schedule(filename: str, state: Mapping[str, Any], now: dict) -> None:

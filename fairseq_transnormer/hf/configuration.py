@@ -65,13 +65,15 @@ class TransNormerConfig(PretrainedConfig):
                 f"LABEL_{i}" for i in range(manifest.head.outputs)
             ]
             # another number of labels is another problem
-            given = self.id2label or range(kwargs.get("num_labels", len(labels)))
-            is_same = len(given) == len(labels)
+            count = kwargs.get("num_labels") or len(self.id2label or labels)
+            is_same = count == len(labels)
             if self.id2label is None and is_same:
                 self.id2label = dict(enumerate(labels))
                 self.label2id = {label: i for i, label in enumerate(labels)}
-            if self.problem_type is None and manifest.head.regression and is_same:
+            if manifest.head.regression and is_same and self.problem_type is None:
                 self.problem_type = "regression"
+            elif self.problem_type == "regression" and not is_same:
+                self.problem_type = None
         own = {
             name: kwargs.pop(name) for name in [*kwargs] if name in section["config"]
         }

@@ -14,29 +14,13 @@ from ..export.errors import ExportError
 from ..export.manifest import BIDIRECTIONAL, CLASSIFIER
 from ..modules.encoder_classifier import ClassificationHead
 from .configuration import TransNormerConfig
-from .pretrained import TransNormerPreTrainedModel, refuse_attentions
+from .pretrained import TransNormerPreTrainedModel
 
 
 class TransNormerEncoderModel(TransNormerPreTrainedModel):
-    """What both have in common: the encoder."""
+    """What both have in common: the output layer, tied to the embedding."""
 
     _tied_weights_keys = {"model.lm_head.weight": "model.embed_tokens.weight"}
-
-    def _encode(
-        self,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        output_attentions: bool | None,
-        output_hidden_states: bool | None,
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
-        """Tokens (B, N), their features (B, N, C), and each layer's output."""
-        refuse_attentions(output_attentions)
-        tokens = self._tokens(input_ids, attention_mask)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        hidden_states = [] if output_hidden_states else None
-        x = self.model.features(tokens, hidden_states)
-        return tokens, x, None if hidden_states is None else tuple(hidden_states)
 
 
 class TransNormerForMaskedLM(TransNormerEncoderModel):

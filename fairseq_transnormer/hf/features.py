@@ -11,7 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from ..export.manifest import BIDIRECTIONAL, CAUSAL, CLASSIFIER
 from .configuration import TransNormerConfig
 from .encoders import TransNormerEncoderModel
-from .pretrained import TransNormerPreTrainedModel, refuse_attentions
+from .pretrained import TransNormerPreTrainedModel
 
 
 class TransNormerModel(TransNormerPreTrainedModel):
@@ -56,16 +56,10 @@ class TransNormerModel(TransNormerPreTrainedModel):
         Raises:
             ValueError: an input is not as said here, or longer than max_positions.
         """
-        refuse_attentions(output_attentions)
-        tokens = self._tokens(input_ids, attention_mask)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        hidden_states = [] if output_hidden_states else None
-        x = self.model.features(tokens, hidden_states=hidden_states)
-        found = BaseModelOutput(
-            last_hidden_state=x,
-            hidden_states=None if hidden_states is None else tuple(hidden_states),
+        _, x, hidden_states = self._encode(
+            input_ids, attention_mask, output_attentions, output_hidden_states
         )
+        found = BaseModelOutput(last_hidden_state=x, hidden_states=hidden_states)
         if return_dict is None:
             return_dict = self.config.return_dict
         return found if return_dict else found.to_tuple()

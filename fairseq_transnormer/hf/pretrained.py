@@ -233,6 +233,22 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         pads = attention_mask[:, attention_mask.shape[1] - length :].eq(0)
         return input_ids.masked_fill(pads, self.config.pad_token_id)
 
+    def _encode(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        output_attentions: bool | None,
+        output_hidden_states: bool | None,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
+        """Tokens (B, N), their features (B, N, C), and each layer's output."""
+        refuse_attentions(output_attentions)
+        tokens = self._tokens(input_ids, attention_mask)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states = [] if output_hidden_states else None
+        x = self.model.features(tokens, hidden_states=hidden_states)
+        return tokens, x, None if hidden_states is None else tuple(hidden_states)
+
 
 def _is_path(name: str | os.PathLike) -> bool:
     """Whether this can be no name of a repository."""

@@ -40,7 +40,8 @@ DERIVATIVES_FROM_OUTPUT: dict[str, Callable[[Tensor], Tensor]] = {
 
 # float8 is a floating-point dtype too, but one of storage
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-DTYPE_NAMES = "float64, float32, bfloat16 or float16"
+_NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
+DTYPE_NAMES = f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
 
 
 def check_attention_inputs(

@@ -336,7 +336,7 @@ def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:
             )
         after = []
         if before:
-            # else a job whose need failed waits for ever, and is never submitted anew
+            # else it stays pending for ever once a run that it needs has failed
             after += [f"--dependency=afterok:{':'.join(before)}"]
             after += ["--kill-on-invalid-dep=yes"]
         jobs[folder.path] = slurm.submit(folder, gpus, [*after, *options])

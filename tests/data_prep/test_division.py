@@ -253,6 +253,9 @@ def test_a_place_among_the_texts(tmp_path, fails, make, more):
     for dest in (folder / "out", folder / "deeper" / "out"):
         given = ["--dest", dest, *more, "--input", folder]
         fails(make, given, f"--dest {dest}", folder, "allowed", dest=dest)
+    # what is hidden is not read
+    hidden = ["--dest", folder / ".data", *more, "--input", folder]
+    assert make([str(word) for word in hidden]) == 0
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.fairseq_patches.setting_changes import (
+    _check_precision,
     model_changes,
+    plain,
     training_changes,
 )
 from tests.classification.problems import write_problem
@@ -163,6 +165,19 @@ def test_another_precisions_state_is_refused(resumed, data):
         train(data, folder, ARCH, "--max-update", 3)
     train(data, folder, ARCH, *back)
     assert updates_of(folder) == 3
+
+
+def test_weights_in_one_flat_tensor_are_another_precision(trained):
+    """fairseq makes one of them with fp16 alone, on GPUs."""
+    state = torch.load(trained, weights_only=True)
+    before = OmegaConf.create(state["cfg"])
+    now = OmegaConf.create(state["cfg"])
+    before.common.bf16 = now.common.fp16 = True
+    given = [plain(each) for each in (before, now)]
+    with refuses(ValueError, "common.fp16=True", "common.bf16=False"):
+        _check_precision("last.pt", *given)
+    given[1]["common"]["fp16_no_flatten_grads"] = True
+    _check_precision("last.pt", *given)
 
 
 def test_another_schedules_state_is_refused(data, tmp_path):

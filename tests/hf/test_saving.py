@@ -244,6 +244,16 @@ def test_a_number_of_labels(exports, tmp_path):
             torch.testing.assert_close(found.loss, expected)
         head = load_exported(tmp_path / name).manifest.head
         assert head.regression == (count == 1) and head.target_scale == 1
+    # what transformers saved has id2label and problem_type, too
+    saved = tmp_path / "regression of one"
+    kind = AutoModelForSequenceClassification
+    kind.from_pretrained(exports["regression"].folder).save_pretrained(saved)
+    model = kind.from_pretrained(saved, num_labels=3, ignore_mismatched_sizes=True)
+    labels = torch.tensor([0, 2])
+    found = model(tokens, labels=labels)
+    expected = F.cross_entropy(found.logits, labels)
+    torch.testing.assert_close(found.loss, expected)
+    assert not model.config.manifest.head.regression
 
 
 def test_a_model_from_scratch(tmp_path):

@@ -32,8 +32,8 @@ TRAINING = (
     Mutant(
         "reproduce/memory-that-was-most-free",
         _REPRODUCE + "runs/metrics.py",
-        "float(total[-1]) - min(free)",
-        "float(total[-1]) - max(free)",
+        "return max(peaks)",
+        "return min(peaks)",
         f"{_REPORT}::test_memory_of_a_gpu_is_what_was_least_free",
     ),
     Mutant(
