@@ -5,19 +5,16 @@ with the package's name and version, and data.tar.* with what it installs.
 """
 
 import io
-import lzma
 import tarfile
-import zlib
 from pathlib import Path
 
-from data_prep.folders.errors import InputError
+from data_prep.folders.errors import DAMAGED, InputError
 
 MAGIC = b"!<arch>\n"
 # name 16, time 12, owner 6, group 6, mode 8, size 10, and the two bytes of END
 HEADER_BYTES, NAME, SIZE = 60, slice(0, 16), slice(48, 58)
 END = b"`\n"
 COMPRESSIONS = ("", "gz", "bz2", "xz")
-DAMAGED = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError)
 
 
 def package_version(path: Path) -> str:

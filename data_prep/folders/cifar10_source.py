@@ -3,10 +3,8 @@
 import codecs
 import hashlib
 import io
-import lzma
 import pickle
 import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,7 +14,7 @@ import numpy as np
 
 from data_prep.folders.dataset_files import one_line
 from data_prep.folders.dataset_rows import LABEL, Rows, column, data_rows, picture
-from data_prep.folders.errors import InputError
+from data_prep.folders.errors import DAMAGED, InputError
 from data_prep.folders.hub_data import WAY_OUT, HubData
 from fairseq_transnormer.data.fingerprints import file_sha256
 
@@ -51,7 +49,6 @@ MD5 = {name: md5 for of_split in BATCHES.values() for name, md5 in of_split.item
 SHAPE = (32, 32, 3)
 # of the train split, the last ones; fewer of a shorter copy
 VALID_PICTURES = 5000
-DAMAGED = (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
 def cifar10_rows(source: Path | None, other_sizes: bool) -> Rows:

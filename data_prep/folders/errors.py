@@ -1,8 +1,13 @@
 """Mistakes in what the user gave, and the one place that reports them."""
 
+import lzma
 import sys
+import tarfile
+import zlib
 from collections.abc import Callable
 
+# what reading a damaged archive, or compressed file, raises
+DAMAGED = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError)
 OWN_PACKAGES = ("data_prep", "fairseq_transnormer")
 INSTALL = (
     "install what data preparation needs with: pip install -e '.[fairseq,data]', see "

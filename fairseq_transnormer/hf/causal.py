@@ -173,9 +173,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
             past_key_values=past_key_values,
             hidden_states=hidden_states,
         )
-        if return_dict is None:
-            return_dict = self.config.return_dict
-        return found if return_dict else found.to_tuple()
+        return self._returned(found, return_dict)
 
     def prepare_inputs_for_generation(
         self,

@@ -17,13 +17,7 @@ from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
 
 
-class TransNormerEncoderModel(TransNormerPreTrainedModel):
-    """What both have in common: the output layer, tied to the embedding."""
-
-    _tied_weights_keys = {"model.lm_head.weight": "model.embed_tokens.weight"}
-
-
-class TransNormerForMaskedLM(TransNormerEncoderModel):
+class TransNormerForMaskedLM(TransNormerPreTrainedModel):
     """``MaskedLanguageModel`` with a loss.
 
     Args:
@@ -78,12 +72,10 @@ class TransNormerForMaskedLM(TransNormerEncoderModel):
                 num_items_in_batch=num_items_in_batch,
             )
         found = MaskedLMOutput(loss=loss, logits=logits, hidden_states=hidden_states)
-        if return_dict is None:
-            return_dict = self.config.return_dict
-        return found if return_dict else found.to_tuple()
+        return self._returned(found, return_dict)
 
 
-class TransNormerForSequenceClassification(TransNormerEncoderModel):
+class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
     """``EncoderClassifier`` with a loss.
 
     Args:
@@ -160,6 +152,4 @@ class TransNormerForSequenceClassification(TransNormerEncoderModel):
         found = SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=hidden_states
         )
-        if return_dict is None:
-            return_dict = self.config.return_dict
-        return found if return_dict else found.to_tuple()
+        return self._returned(found, return_dict)

@@ -10,7 +10,6 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..export.manifest import BIDIRECTIONAL, CAUSAL, CLASSIFIER
 from .configuration import TransNormerConfig
-from .encoders import TransNormerEncoderModel
 from .pretrained import TransNormerPreTrainedModel
 
 
@@ -28,8 +27,6 @@ class TransNormerModel(TransNormerPreTrainedModel):
 
     def __init__(self, config: TransNormerConfig):
         super().__init__(config.without_head())
-        if self.config.manifest.kind == BIDIRECTIONAL:
-            self._tied_weights_keys = TransNormerEncoderModel._tied_weights_keys
         self.post_init()
 
     def forward(
@@ -60,6 +57,4 @@ class TransNormerModel(TransNormerPreTrainedModel):
             input_ids, attention_mask, output_attentions, output_hidden_states
         )
         found = BaseModelOutput(last_hidden_state=x, hidden_states=hidden_states)
-        if return_dict is None:
-            return_dict = self.config.return_dict
-        return found if return_dict else found.to_tuple()
+        return self._returned(found, return_dict)

@@ -14,12 +14,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
 
 from ..data.fingerprints import file_sha256
 from ..data.whole_files import write_text
 from ..export.errors import ExportError
 from ..export.loading import read_manifest
 from ..export.manifest import (
+    CAUSAL,
     FILES,
     FORMAT,
     MANIFEST,
@@ -64,6 +66,11 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"{', '.join(self.kinds)}"
             )
         self.model = manifest.build_language_model()
+        if manifest.kind != CAUSAL:
+            # of a causal model's tied matrix there is one parameter
+            self._tied_weights_keys = {
+                "model.lm_head.weight": "model.embed_tokens.weight"
+            }
 
     def _init_weights(self, module) -> None:
         """The modules have made their weights themselves."""
@@ -248,6 +255,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         hidden_states = [] if output_hidden_states else None
         x = self.model.features(tokens, hidden_states=hidden_states)
         return tokens, x, None if hidden_states is None else tuple(hidden_states)
+
+    def _returned(self, found: ModelOutput, return_dict: bool | None):
+        """A result as an object or a tuple, by default as the configuration says."""
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return found if return_dict else found.to_tuple()
 
 
 def _is_path(name: str | os.PathLike) -> bool:
