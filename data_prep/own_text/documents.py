@@ -1,8 +1,9 @@
 """The user's text files: finding them, and dividing them by document."""
 
 import hashlib
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.folders.errors import InputError
@@ -25,13 +26,14 @@ def find_files(
         option: of the command line that gave the paths.
         paths: files, whatever their names, and folders.
         suffixes: of the files that are read in folders and below, in any case of
-            letters; hidden files and folders are left out.
+            letters; hidden files and folders are left out,
+            links are followed.
         dest: where something is to be made of them, in none of the folders.
     """
     files = []
     for path in paths:
         if path.is_dir():
-            if dest is not None and _is_seen(dest.resolve(), path.resolve()):
+            if dest is not None and _would_be_read(dest.resolve(), path):
                 raise InputError(
                     f"--dest {dest} lies in {option} {path}: what is made there would "
                     "be read as text by the next run; allowed: a folder elsewhere"
@@ -71,17 +73,53 @@ def described(suffixes: Counter[str]) -> str:
     return ", ".join(shown + (["..."] if len(suffixes) > SHOWN_SUFFIXES else []))
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    """All files below a folder in the order of their names, without hidden ones."""
-    for path in sorted(folder.rglob("*")):
-        if _is_seen(path, folder) and path.is_file():
-            yield path
+def _visible(folder: Path) -> list[Path]:
+    """All files below a folder in the order of their names, without hidden ones.
+
+    Raises:
+        InputError: a folder cannot be read, or a link leads nowhere.
+    """
+    paths = [
+        Path(place, name)
+        for place, names in _folders(folder).values()
+        for name in names
+        if not name.startswith(".")
+    ]
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there")
+    return sorted(path for path in paths if path.is_file())
 
 
-def _is_seen(place: Path, folder: Path) -> bool:
-    """Whether it lies in the folder, and neither it nor what is above it is hidden."""
-    return place.is_relative_to(folder) and not any(
-        part.startswith(".") for part in place.relative_to(folder).parts
+def _folders(top: Path) -> dict[Path, tuple[str, list[str]]]:
+    """The folders that are read: where they are, under which name, and their files.
+
+    Links are followed, into each folder once; of its names that without a link counts.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}")
+
+    found: dict[Path, tuple[str, list[str]]] = {}
+    starts = [top]
+    while starts:
+        for place, folders, names in os.walk(starts.pop(0), onerror=refuse):
+            if Path(place).resolve() in found:
+                folders.clear()
+                continue
+            found[Path(place).resolve()] = (place, names)
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            inside = [Path(place, name) for name in folders]
+            starts += [path for path in inside if path.is_symlink()]
+    return found
+
+
+def _would_be_read(place: Path, top: Path) -> bool:
+    """Whether a file in ``place``, which need not be there, is one of those of ``top``."""
+    read = _folders(top)
+    above = next((path for path in (place, *place.parents) if path in read), None)
+    return above is not None and not any(
+        part.startswith(".") for part in place.relative_to(above).parts
     )
 
 

@@ -208,6 +208,26 @@ def test_suffixes_and_what_is_left_out(tmp_path, capsys):
         assert counts["words"] == len(content.split())
 
 
+def test_links_to_folders_are_followed_once(tmp_path, capsys, fails):
+    folder = write_documents(tmp_path / "in", 3)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "far.txt").write_text("from afar\n\nand further\n")
+    (folder / "linked").symlink_to(elsewhere)
+    (folder / "again").symlink_to("../elsewhere")
+    (elsewhere / "back").symlink_to(folder)
+    assert run(tmp_path / "out", folder) == 0
+    (line,) = lines_naming(capsys.readouterr().out, "read")
+    assert_names(line, "4 *.txt")
+    assert "from afar" in "".join(sum(split_of(tmp_path / "out").values(), []))
+    # the next run would find them by the link
+    given = ["--dest", elsewhere / "out", "--input", folder]
+    fails(split_text.main, given, f"--dest {elsewhere}", folder, dest=elsewhere / "out")
+    (folder / "gone.txt").symlink_to("nothing")
+    given = ["--dest", tmp_path / "new", "--input", folder]
+    fails(split_text.main, given, "gone.txt", "nothing", dest=tmp_path / "new")
+
+
 def test_counting_writes_nothing(tmp_path, capsys):
     folder = write_documents(tmp_path / "in", 4)
     assert split_text.main(["--input", str(folder), "--count"]) == 0
