@@ -87,7 +87,7 @@ def _visible(folder: Path) -> list[Path]:
     ]
     for path in paths:
         if not path.exists():
-            raise InputError(f"{path}: a link to {os.readlink(path)}, which is not there")
+            raise InputError(f"{path}: a link to {os.readlink(path)}, which is missing")
     return sorted(path for path in paths if path.is_file())
 
 
@@ -115,7 +115,7 @@ def _folders(top: Path) -> dict[Path, tuple[str, list[str]]]:
 
 
 def _would_be_read(place: Path, top: Path) -> bool:
-    """Whether a file in ``place``, which need not be there, is one of those of ``top``."""
+    """Whether a file in ``place``, which may be missing, is one of those of ``top``."""
     read = _folders(top)
     above = next((path for path in (place, *place.parents) if path in read), None)
     return above is not None and not any(

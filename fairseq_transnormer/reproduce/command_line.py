@@ -337,7 +337,8 @@ def _submit(folders: list[RunFolder], gpus: int, options: list[str]) -> int:
         after = []
         if before:
             # else it stays pending for ever once a run that it needs has failed
-            after += [f"--dependency=afterok:{':'.join(before)}"]
+            numbers = [job.partition(";")[0] for job in before]
+            after += [f"--dependency=afterok:{':'.join(numbers)}"]
             after += ["--kill-on-invalid-dep=yes"]
         jobs[folder.path] = slurm.submit(folder, gpus, [*after, *options])
         print(f"submitted {folder.path}: job {jobs[folder.path]}")

@@ -67,7 +67,7 @@ def test_sbatch_reads_a_path_with_spaces_as_one_word(tmp_path):
 
 def test_a_submitted_run_is_run(tmp_path, cluster):
     folder = prepared(tmp_path, "run")
-    assert slurm.submit(folder, 0, []) == "7"
+    assert slurm.submit(folder, 0, []) == "7;cluster"
     assert folder.status()["state"] == "finished"
 
 
@@ -118,6 +118,22 @@ def test_a_waiting_job_is_known(tmp_path, cluster):
     assert folder.status()["state"] == "submitted"
     assert slurm.is_queued(folder.status()["slurm_job"])
     assert not slurm.is_queued("8")
+
+
+def test_a_job_of_another_cluster_is_asked_for_there(tmp_path, cluster):
+    """Here squeue does not know it, and it would be submitted again."""
+    (cluster / "sbatch").write_text("#!/bin/sh\necho '7;far'\n")
+    (cluster / "squeue").write_text(
+        "#!/bin/sh\n"
+        '[ "$*" = "${*#*--clusters=far}" ] && exit 0\n'
+        'echo "CLUSTER: far"; [ "$3" = 7 ] && echo "7 gpu run R"\nexit 0\n'
+    )
+    folders = [prepared(tmp_path, name) for name in ("first", "second")]
+    folders[1]._write_description({**folders[1].description(), "needs": ["../first"]})
+    command_line._submit(folders, 0, [])
+    assert slurm.is_queued(folders[0].status()["slurm_job"])
+    assert not slurm.is_queued("8;far")
+    assert "--dependency=afterok:7\n" in (folders[1].path / slurm.SCRIPT).read_text()
 
 
 def asked(tmp_path, *names):

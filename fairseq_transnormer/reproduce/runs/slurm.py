@@ -40,20 +40,29 @@ def require_slurm() -> None:
 def is_queued(job: str) -> bool:
     """Whether Slurm still has this job; False where squeue does not know it.
 
+    Args:
+        job: its number and, of a job of another cluster, ``;`` and the cluster.
+
     Raises:
         ReproduceError: Slurm does not answer.
     """
     if shutil.which("squeue") is None:
         return False
+    number, _, cluster = job.partition(";")
+    where = [f"--clusters={cluster}"] if cluster else []
     done = subprocess.run(
-        ["squeue", "--noheader", "--jobs", job], capture_output=True, text=True
+        ["squeue", "--noheader", "--jobs", number, *where],
+        capture_output=True,
+        text=True,
     )
     if done.returncode and UNKNOWN_JOB not in done.stderr.lower():
         raise ReproduceError(
             f"squeue --jobs {job}: {done.stderr.strip()}; a run that Slurm may still "
             "have is not started again: run the same command when Slurm answers"
         )
-    return done.returncode == 0 and bool(done.stdout.strip())
+    # another cluster's name stands first, whether it has the job or not
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    return done.returncode == 0 and any(not x.startswith("CLUSTER:") for x in lines)
 
 
 def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
@@ -91,7 +100,7 @@ def write_script(folder: RunFolder, gpus: int, options: list[str]) -> str:
 
 
 def submit(folder: RunFolder, gpus: int, options: list[str]) -> str:
-    """Write the script and hand it to sbatch; returns the job's number.
+    """Write the script and hand it to sbatch; returns the job, as ``is_queued`` has it.
 
     Raises:
         ReproduceError: sbatch refused it.
@@ -105,7 +114,7 @@ def submit(folder: RunFolder, gpus: int, options: list[str]) -> str:
     )
     if done.returncode:
         raise ReproduceError(f"sbatch {folder.path / SCRIPT}: {done.stderr.strip()}")
-    job = done.stdout.strip().split(";")[0]
+    job = done.stdout.strip()
     # a job that started at once has written its own status
     if folder.status()["state"] == status["state"] and not folder.is_locked():
         folder.write_status({**status, "state": "submitted", "slurm_job": job})
