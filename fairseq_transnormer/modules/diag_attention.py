@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from ..ops import BlockAttentionState, block_attention
-from ..ops.attention_inputs import check_dropout
+from ..ops.attention_inputs import check_block_size, check_dropout
 from .attention import Attention
 from .lrpe import build_lrpe
 from .norms import NormType, build_norm
@@ -67,8 +67,7 @@ class DiagAttention(Attention):
         backend: str = "auto",
     ):
         super().__init__(embed_dim, num_heads, causal=causal)
-        if block_size < 1:
-            raise ValueError(f"block_size={block_size}; allowed: 1 or more")
+        check_block_size(block_size)
         self.block_size = block_size
         self.activation = DiagActivation(activation).value
         self.norm = build_norm(norm, embed_dim, norm_eps, backend)

@@ -109,6 +109,12 @@ def check_feature_map(name: str) -> None:
         raise ValueError(f"feature_map={name!r}; allowed: {', '.join(FEATURE_MAPS)}")
 
 
+def check_block_size(block_size: int) -> None:
+    """Raise ValueError unless it is a number of positions."""
+    if not isinstance(block_size, int) or block_size < 1:
+        raise ValueError(f"block_size={block_size!r}; allowed: integers, 1 or more")
+
+
 def check_dropout(dropout_p: float) -> None:
     """Raise ValueError unless it is a probability below 1."""
     if not 0 <= dropout_p < 1:

@@ -21,6 +21,7 @@ from torch import Tensor
 from . import reference, torch_block_attention
 from .attention_inputs import (
     check_attention_inputs,
+    check_block_size,
     check_dropout,
     check_state_kind,
     check_state_tensor,
@@ -166,8 +167,7 @@ def block_attention(
         NotImplementedError: a state with backend "reference".
     """
     check_attention_inputs(query, key, value, key_padding_mask, same_length=True)
-    if block_size < 1:
-        raise ValueError(f"block_size={block_size}; allowed: 1 or more")
+    check_block_size(block_size)
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"activation={activation!r}; allowed: {', '.join(ACTIVATIONS)}"

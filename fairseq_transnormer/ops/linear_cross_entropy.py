@@ -71,6 +71,8 @@ def linear_cross_entropy(
             f"targets have shape {tuple(targets.shape)} beside features "
             f"{tuple(features.shape)}; allowed: {tuple(features.shape[:-1])}"
         )
+    if targets.dtype != torch.int64:
+        raise ValueError(f"targets are {targets.dtype}; allowed: torch.int64")
     if weight.dim() != 2 or weight.shape[1] != features.shape[-1]:
         raise ValueError(
             f"weight has shape {tuple(weight.shape)} beside features "

@@ -191,6 +191,8 @@ def test_block_attention_names_its_options():
     for p in (-0.1, 1.0):
         with refuses(ValueError, f"dropout_p={p}", "0 <=", "< 1"):
             block_attention(*[draw()] * 3, block_size=4, causal=True, dropout_p=p)
+    with refuses(ValueError, "block_size=2.0", "integers"):
+        block_attention(*[draw()] * 3, block_size=2.0, causal=True)
     with refuses(ValueError, "block_size=0", "1 or more"):
         block_attention(*[draw()] * 3, block_size=0, causal=True)
     with refuses(ValueError, "activation='elu'", "softmax", "relu"):

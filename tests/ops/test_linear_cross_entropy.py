@@ -183,6 +183,8 @@ def test_dtypes_that_do_not_fit():
         linear_cross_entropy(x, weight.double(), targets)
     with refuses(ValueError, "weight", "float32", "bfloat16"):
         linear_cross_entropy(x.bfloat16(), weight, targets)
+    with refuses(ValueError, "targets", "float32", "int64"):
+        linear_cross_entropy(x, weight, targets.float())
     with refuses(ValueError, "bias", "float16", "float32"):
         linear_cross_entropy(x, weight, targets, b.half())
     with torch.autocast("cpu", torch.bfloat16):
