@@ -17,7 +17,7 @@ which=(-m "not slow")
 # The others change a value of T1 or T2 a row (tables 8 to 12, precision), fine-tune as
 # Table 5 does (topics), or train the same models on symbols (copy_task, digits, recall,
 # recall_capacity; cifar10, whose images are not there), at other rates (learning_rates) or
-# with two other settings (tnl); the tests compose and build each.
+# with two other settings (tnl); the tests compose and build one of each kind.
 tables=(table1 table2 table3 table4 table5 table6 table7 figure1 figure2 lrpe)
 if [ "${1:-}" = --all ]; then
     which=()

@@ -6,8 +6,10 @@ do those of folders that share fixtures which train.
 
 import pytest
 
-# of a session's fixtures that take seconds each
+# of a session's fixtures that take seconds each, and of configurations composed once
 TOGETHER = {
+    "tests/test_configs.py": "tests/test_configs.py",
+    "tests/test_frozen_configurations.py": "tests/test_configs.py",
     "tests/export": "tests/generation",
     "tests/generation": "tests/generation",
     "tests/hf": "tests/generation",
@@ -26,7 +28,6 @@ FIRST = (
     "tests/launching/test_command_line.py",
     "tests/models/test_adding_a_system.py",
     "tests/test_configs.py",
-    "tests/test_frozen_configurations.py",
     "tests/modules/token_mixers",
     "tests/benchmarks",
     "tests/ops/interpreter/test_linear_attention.py",

@@ -21,23 +21,35 @@ def composed(primary: str, *overrides: str) -> DictConfig:
 
     primary: a file of configs/, or of configs/model, for its kind's with this model.
     """
-    if not (CONFIGS / f"{primary}.yaml").exists():
-        primary, overrides = primary.partition("_")[0], (f"model={primary}", *overrides)
+    primary, *overrides = _of_a_kind(primary, *overrides)
     hydra_init(primary)
     with warnings.catch_warnings():  # of how fairseq finds its schema
         warnings.simplefilter("ignore")
         with initialize_config_dir(str(CONFIGS), version_base="1.1"):
-            return compose(primary, overrides=list(overrides), return_hydra_config=True)
+            return compose(primary, overrides=overrides, return_hydra_config=True)
 
 
-@functools.cache
+def _of_a_kind(primary: str, *overrides: str) -> tuple[str, ...]:
+    if (CONFIGS / f"{primary}.yaml").exists():
+        return primary, *overrides
+    return primary.partition("_")[0], f"model={primary}", *overrides
+
+
 def hydra_config(primary: str, *overrides: str) -> DictConfig:
-    """The configuration that fairseq-hydra-train trains with."""
+    """The configuration that fairseq-hydra-train trains with; composed once."""
+    return _kept(*_of_a_kind(primary, *overrides))
+
+
+def hydra_config_now(primary: str, *overrides: str) -> DictConfig:
+    """``hydra_config`` in this moment's environment, which others may not share."""
     cfg = composed(primary, *overrides)
     HydraConfig.instance().set_config(cfg)
     add_defaults(cfg)
     del cfg["hydra"]
     return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+
+
+_kept = functools.cache(hydra_config_now)
 
 
 def command_line_config(arguments: list[str]) -> DictConfig:

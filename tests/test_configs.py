@@ -20,7 +20,14 @@ from fairseq_transnormer.fairseq_patches.data_parallel import set_update_layout
 
 from .forked_trainings import start_command, wait_for
 from .messages import assert_names
-from .resolved_configs import CONFIGS, ROOT, composed, flattened, hydra_config
+from .resolved_configs import (
+    CONFIGS,
+    ROOT,
+    composed,
+    flattened,
+    hydra_config,
+    hydra_config_now,
+)
 from .tiny_data import write_tiny_data
 
 PRIMARIES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
@@ -207,7 +214,7 @@ def test_machines_train_systems_that_the_kernels_lack(machine, primary):
 def test_each_kind_fills_its_update_on_the_cpu(primary, monkeypatch):
     said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
     monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
-    cfg = hydra_config.__wrapped__(primary, "+machine=cpu")
+    cfg = hydra_config_now(primary, "+machine=cpu")
     set_update_layout(cfg, 1)
     (update_freq,) = cfg.optimization.update_freq
     sequences = cfg.dataset.batch_size * update_freq
@@ -218,7 +225,7 @@ def test_each_kind_fills_its_update_on_the_cpu(primary, monkeypatch):
 def test_each_kind_has_the_updates_that_it_declares(primary, monkeypatch):
     said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
     monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
-    cfg = hydra_config.__wrapped__(primary)
+    cfg = hydra_config_now(primary)
     set_update_layout(cfg, cfg.distributed_training.distributed_world_size)
 
 

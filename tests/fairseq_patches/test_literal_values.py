@@ -1,6 +1,7 @@
 """Settings of fairseq are read as values: what they are for works, code does not."""
 
 import ast
+import functools
 import importlib
 import math
 from pathlib import Path
@@ -20,15 +21,15 @@ SPELT = (
 FAIRSEQ = Path(fairseq.__file__).parent
 
 
-def fairseqs_files():
-    """Sources by module name; examples are programs of their own."""
+@functools.cache
+def sources():
+    """fairseq's, by module name; examples are programs of their own."""
+    trees = {}
     for path in sorted(FAIRSEQ.rglob("*.py")):
         parts = path.relative_to(FAIRSEQ.parent).with_suffix("").parts
         if parts[1] != "examples":
-            yield ".".join(parts), ast.parse(path.read_text(encoding="utf-8"))
-
-
-SOURCES = dict(fairseqs_files())
+            trees[".".join(parts)] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
 
 
 def calls(tree, name):
@@ -39,17 +40,17 @@ def calls(tree, name):
 
 def test_fairseq_evaluates_nothing_with_pythons_eval():
     """Also modules that were not imported yet when this package was."""
-    found = [name for name, tree in SOURCES.items() if calls(tree, "eval")]
+    found = [name for name, tree in sources().items() if calls(tree, "eval")]
     assert "fairseq.utils" in found and "fairseq.models.transformer_lm" in found
     modules = [importlib.import_module(name) for name in found]
     assert [each for each in modules if getattr(each, "eval", None) != evaluate] == []
-    assert not [name for name, tree in SOURCES.items() if calls(tree, "exec")]
+    assert not [name for name, tree in sources().items() if calls(tree, "exec")]
 
 
 def test_fairseq_gives_texts_to_a_shell_where_it_is_known_to():
     """binary_data.check_name_for_shell stands there."""
     found = set()
-    for name, tree in SOURCES.items():
+    for name, tree in sources().items():
         for node in ast.walk(tree):
             words = {"system", "popen", "getoutput", "getstatusoutput"}
             is_shell = isinstance(node, ast.keyword) and node.arg == "shell"
@@ -61,7 +62,7 @@ def test_fairseq_gives_texts_to_a_shell_where_it_is_known_to():
 def spelt_values():
     """All texts in fairseq's sources that Python itself reads as values."""
     found = set()
-    for tree in SOURCES.values():
+    for tree in sources().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)

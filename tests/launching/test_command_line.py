@@ -19,7 +19,7 @@ from fairseq_transnormer.launching import command_line
 from tests.forked_trainings import start_command, wait_for
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import SCRIPTS
-from tests.resolved_configs import command_line_config, flattened, hydra_config
+from tests.resolved_configs import command_line_config, flattened, hydra_config_now
 from tests.tiny_data import write_tiny_data
 
 # GPUs of this machine, as messages say it
@@ -90,7 +90,7 @@ def assert_same(flags, primary, *overrides, data):
     """fairseq-train with ``flags`` trains what fairseq-hydra-train composes."""
     by_command = flattened(command_line_config(flags))
     # not from the cache: the environment is in it
-    by_hydra = flattened(hydra_config.__wrapped__(primary, *overrides))
+    by_hydra = flattened(hydra_config_now(primary, *overrides))
     differences = {
         key: (by_command.get(key), by_hydra.get(key))
         for key in by_command.keys() | by_hydra.keys()

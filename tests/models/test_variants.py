@@ -212,8 +212,19 @@ def test_wrong_choices_on_the_command_line_list_the_right_ones(name, each, capsy
     assert_names(line, f"--{each.name.replace('_', '-')}", *type(each.default))
 
 
-@choices
-@pytest.mark.parametrize("way", [from_hydra_group, from_yaml])
+@pytest.mark.parametrize(
+    ("way", "name", "each"),
+    [
+        pytest.param(
+            *(way, name, each),
+            id=f"{way.__name__}-{name}-{each.name}",
+            # composing is slow, and the encoder has the decoder's choices
+            marks=[pytest.mark.slow] * (way != from_yaml and name == "transnormer_t2"),
+        )
+        for way in (from_hydra_group, from_yaml)
+        for name, each in CHOICES
+    ],
+)
 def test_wrong_choices_under_hydra_list_the_right_ones(way, name, each):
     with pytest.raises(Exception) as error:
         way(name, {each.name: "nonsense"})

@@ -66,11 +66,18 @@ def test_the_papers_tables_are_all_there():
 
 
 def runs():
-    """Those that scripts/test.sh trains compose and build there, too."""
+    """Slow are those that scripts/test.sh trains, and those like an earlier one.
+
+    Rows are alike where they take the same files and set the same keys with dots.
+    """
     line = re.search(r"^tables=\((.+)\)", (SCRIPTS / "test.sh").read_text(), re.M)
     trained = {run_of(cell) for name in line[1].split() for cell in TABLES[name].cells}
+    seen = set()
     for run, cell in RUNS.items():
-        marks = [pytest.mark.slow] * (run in trained)
+        settings = {k: "." in k or str(v) for k, v in cell.overrides.items()}
+        kind = (cell.config, cell.conditions, *sorted(settings.items()))
+        marks = [pytest.mark.slow] * (run in trained or kind in seen)
+        seen.add(kind)
         yield pytest.param(cell, marks=marks, id=f"{cell.config}-{cell.row}")
 
 
