@@ -149,7 +149,8 @@ def child_process(
 ) -> Iterator[subprocess.Popen]:
     """A process that is handed on what signals this one receives, from its start on.
 
-    It is terminated, and waited for, where the block raises.
+    Signals that this one ignores stay ignored. It is terminated, and waited for, where
+    the block raises.
 
     Args:
         command: with its arguments.
@@ -164,7 +165,12 @@ def child_process(
         else:
             process.send_signal(signals[received])
 
-    before = {received: signal.signal(received, hand_on) for received in signals}
+    before = {
+        received: signal.signal(received, hand_on)
+        for received in signals
+        # nohup's SIGHUP, and a shell's background jobs' SIGINT
+        if signal.getsignal(received) is not signal.SIG_IGN
+    }
     try:
         process = subprocess.Popen(command, **options)
         for received in early:

@@ -113,11 +113,34 @@ def test_signals_end_the_training_after_a_checkpoint(tmp_path, received):
             time.sleep(0.01)
         os.kill(os.getpid(), received)
 
+    # a shell's background jobs ignore SIGINT
+    before = signal.signal(received, signal.default_int_handler)
     threading.Thread(target=stop).start()
-    before = signal.getsignal(received)
     command = [sys.executable, "-c", TRAINING, "wait"]
-    assert run_training(command, {}, log, 40) == 75
-    assert signal.getsignal(received) is before
+    try:
+        assert run_training(command, {}, log, 40) == 75
+        assert signal.getsignal(received) is signal.default_int_handler
+    finally:
+        signal.signal(received, before)
+
+
+def test_a_training_with_nohup_outlives_its_terminal(tmp_path):
+    log = tmp_path / "train.log"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    waits = "import time; print('begun', flush=True); time.sleep(1)"
+
+    def hang_up():
+        while not (log.exists() and log.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    terminal = threading.Thread(target=hang_up)
+    terminal.start()
+    try:
+        assert run_training([sys.executable, "-c", waits], {}, log, 40) == 0
+    finally:
+        terminal.join()
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's /dev/full")
