@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..argument_types import integer_between, positive_number
+from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from ..subcommands import command_parser
 from .errors import OwnTextError
@@ -39,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        _run(options)
+        with _stopped_as_a_whole():
+            _run(options)
     except OwnTextError as error:
         if str(error):
             print(f"{parser.prog}: error: {error}", file=sys.stderr)
@@ -48,6 +52,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; the same command resumes", file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def _stopped_as_a_whole() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command of a stage, too, which would go on alone."""
+
+    def stop(received: int, frame: object) -> None:
+        raise OwnTextError("asked to stop; the same command resumes", EXIT_RESUMABLE)
+
+    before = {
+        received: signal.signal(received, stop)
+        for received in (signal.SIGTERM, signal.SIGHUP)
+        # as nohup has it
+        if signal.getsignal(received) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for received, handler in before.items():
+            signal.signal(received, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,8 +5,11 @@ import importlib.util
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ from tests.generation.models import sentences
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import ROOT
 
+real_run = subprocess.run
 LANGUAGES = {"en": str, "caps": str.upper, "back": lambda line: line[::-1]}
 
 
@@ -124,6 +128,38 @@ def test_every_stage_is_done_once(folder, run, quick, tmp_path):
         code, out, _ = run(folder, *arguments)
         assert code == 0 and len(quick) == count
         assert len(lines_naming(out, "done already")) == (2 if arguments else 6)
+
+
+def test_a_signal_ends_the_command_of_a_stage(
+    folder, run, quick, tmp_path, monkeypatch
+):
+    number = tmp_path / "pid"
+    waits = f"import os, time; open({str(number)!r}, 'w').write(str(os.getpid())); "
+    command = ["python", "-c", f"{waits}time.sleep(10)"]
+    played = stages.subprocess.run
+
+    def encode(given, **options):
+        real = given[1] == "-c"
+        return (real_run if real else played)(given, **options)
+
+    def stop():
+        while not (number.exists() and number.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(stages.subprocess, "run", encode)
+    monkeypatch.setattr(stages, "encoding", lambda *_: command)
+    # what would end these tests
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    threading.Thread(target=stop).start()
+    try:
+        code, _, err = run(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert code == 75
+    assert_names(err, "asked to stop", "same command resumes")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
 
 
 def test_every_language_is_in_every_split(folder, run, quick, tmp_path):
