@@ -67,7 +67,10 @@ def left_out(paths: Sequence[Path], suffixes: Sequence[str]) -> Counter[str]:
 def described(suffixes: Counter[str]) -> str:
     """12 *.png, 3 without suffix, ..."""
     shown = [
-        f"{count} *{suffix}" if suffix else f"{count} without suffix"
+        # names of files may be no UTF-8
+        f"{count} *{suffix.encode(errors='replace').decode()}"
+        if suffix
+        else f"{count} without suffix"
         for suffix, count in suffixes.most_common(SHOWN_SUFFIXES)
     ]
     return ", ".join(shown + (["..."] if len(suffixes) > SHOWN_SUFFIXES else []))

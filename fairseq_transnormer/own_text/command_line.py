@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..argument_types import integer_between, positive_number
+from ..data.texts import print_utf8
 from ..launching.exit_code import EXIT_RESUMABLE
 from ..missing_packages import explanation
 from ..subcommands import command_parser
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code is 2 for a mistake, 75 where it can be resumed."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    print_utf8()
     try:
         with _stopped_as_a_whole():
             _run(options)

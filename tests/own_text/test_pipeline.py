@@ -162,6 +162,18 @@ def test_a_signal_ends_the_command_of_a_stage(
         os.kill(int(number.read_text()), 0)
 
 
+def test_texts_and_names_that_the_terminal_lacks(folder, run, quick, monkeypatch):
+    for path in folder.glob("*.txt"):
+        path.write_text(path.read_text().replace(" ", " ภา "))
+    os.rename(folder / "caps.txt", os.fsencode(folder / "1. ") + b"\xdcbung")
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    with contextlib.redirect_stdout(terminal):
+        assert run(folder)[0] == 0
+        terminal.flush()
+    shown = terminal.buffer.getvalue().decode()
+    assert_names(shown, "ภา", "left out: 1 *. ?bung")
+
+
 def test_every_language_is_in_every_split(folder, run, quick, tmp_path):
     assert run(folder)[0] == 0
     for name in ("valid", "test"):
