@@ -241,6 +241,11 @@ AT_IMPORT = (
         "and rounded ones are loaded"
     ),
     Patch(
+        "fairseq.models.ema.ema.EMA", "_step_internal",
+        training_state.average_each_once,
+        "tied weights are averaged with the square of the decay",
+    ),
+    Patch(
         PLATEAU, "state_dict", training_state.save_plateau_counters,
         "for how long there has been no better loss is not saved",
     ),

@@ -6,7 +6,7 @@ update than one that nothing happened to.
 
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 # fairseq_cli/train.py under each name that it may have
 TRAINING_PROGRAMS = ("fairseq_cli.train", "__main__", "__mp_main__")
@@ -51,6 +51,21 @@ def restore(trainer, extra_state: dict) -> None:
         vars(program.should_stop_early).update(extra_state.get(EARLY_STOPPING, {}))
     if trainer.cfg.ema.store_ema:
         trainer.ema.update_freq_counter = extra_state.get(EMA_COUNTER, 0)
+
+
+def average_each_once(step, ema, new_model, updates=None):
+    """Around ema.py, ``EMA._step_internal``, which goes through names.
+
+    Tied weights have two, and would be averaged twice: with the square of the decay.
+    """
+    averages = ema.fp32_params if ema.config.ema_fp32 else ema.model.state_dict()
+    first_names = {}
+    for name, average in averages.items():
+        first_names.setdefault((average.data_ptr(), average.shape), name)
+    repeated = averages.keys() - set(first_names.values())
+    weights = new_model.state_dict()
+    once = {name: x for name, x in weights.items() if name not in repeated}
+    return step(ema, SimpleNamespace(state_dict=lambda: once), updates)
 
 
 def finish_epoch(trainer, extra_state: dict) -> None:

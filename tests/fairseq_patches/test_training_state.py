@@ -5,6 +5,8 @@ import types
 
 import pytest
 import torch
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.models.ema.ema import EMA
 from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
 
 from fairseq_transnormer.fairseq_patches import training_state
@@ -91,3 +93,24 @@ def test_the_best_loss_is_of_this_run(monkeypatch):
     monkeypatch.setitem(training_state.sys.modules, "fairseq_cli.train", program)
     training_state.forget_earlier_runs()
     assert not vars(program.should_stop_early)
+
+
+@pytest.mark.parametrize("in_float32", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tied_weights_are_averaged_once(dtype, in_float32):
+    model = torch.nn.ModuleDict(
+        {"embed": torch.nn.Embedding(5, 3), "output": torch.nn.Linear(3, 5)}
+    )
+    model["output"].weight = model["embed"].weight
+    model.requires_grad_(False).to(dtype)
+    for x in model.parameters():
+        x.fill_(1)
+    config = EMAConfig(store_ema=True, ema_decay=0.75, ema_fp32=in_float32)
+    ema = EMA(model, config)
+    for x in model.parameters():
+        x.fill_(2)
+    ema.step(model, updates=1)
+    averages = ema.get_model().state_dict()
+    assert averages.keys() == model.state_dict().keys()
+    for average in (*averages.values(), *ema.fp32_params.values()):
+        assert torch.all(average == 1.25)
