@@ -111,8 +111,20 @@ def load_fp32_weights(load, optimizer, state_dict, optimizer_overrides=None):
         )
         return
     with torch.no_grad():
+        if not all(map(_rounded_alike, ours, saved)):
+            logger.warning(
+                "fp32_weights of the checkpoint are not those of its model, which was "
+                "averaged, or changed in another way: the model's are used"
+            )
+            return
         for weights, loaded in zip(ours, saved, strict=True):
             weights.copy_(loaded)
+
+
+def _rounded_alike(rounded: torch.Tensor, weights: torch.Tensor) -> bool:
+    # bf16, after fp16 maybe, moves a weight by less; fp16 has a smallest one
+    weights = weights.to(rounded.device)
+    return torch.allclose(rounded, weights, rtol=2**-7, atol=2**-24)
 
 
 def _weights(optimizer) -> list[torch.Tensor]:

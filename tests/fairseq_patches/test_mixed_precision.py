@@ -82,27 +82,37 @@ def test_a_training_ends_at_its_start(training):
 
 @pytest.fixture
 def make(monkeypatch):
-    """make(class): an optimizer of three weights in fp16."""
+    """make(class, weights): an optimizer of three weights in fp16."""
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     cfg = FairseqConfig()
     cfg.common.fp16 = cfg.common.fp16_no_flatten_grads = True
     cfg.optimizer = FairseqAdamConfig(_name="adam", lr=[0.1])
     cfg = OmegaConf.structured(cfg)
 
-    def build(cls):
-        weights = torch.nn.Parameter(torch.ones(3, dtype=torch.float16))
+    def build(cls, weights=(1.0, 1.0, 1.0)):
+        weights = torch.nn.Parameter(torch.tensor(weights, dtype=torch.float16))
         return cls.build_optimizer(cfg, [weights])
 
     return build
 
 
 def test_weights_in_float32_are_saved_to_the_last_bit(make):
-    first, second = make(FP16Optimizer), make(FP16Optimizer)
+    values = [1 + 2**-20, 1 / 3, torch.pi]
+    first, second = make(FP16Optimizer, values), make(FP16Optimizer, values)
     (weights,), (loaded,) = (each.fp32_params.values() for each in (first, second))
     with torch.no_grad():
-        weights.copy_(torch.tensor([1 + 2**-20, 1 / 3, torch.pi]))
+        weights.copy_(torch.tensor(values))
     second.load_state_dict(first.state_dict())
     assert torch.equal(loaded, weights)
+
+
+def test_averaged_weights_are_kept(make, caplog):
+    """A checkpoint whose model is an average has the optimizer of one training."""
+    first, second = make(FP16Optimizer), make(FP16Optimizer, (1.0, 1.0, 1.25))
+    (loaded,) = second.fp32_params.values()
+    second.load_state_dict(first.state_dict())
+    assert loaded.tolist() == [1.0, 1.0, 1.25]
+    assert "averaged" in caplog.text
 
 
 @pytest.mark.parametrize("memory_efficient", [False, True])
