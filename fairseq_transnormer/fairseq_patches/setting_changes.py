@@ -139,24 +139,38 @@ def check_and_load(
             dictionary or other training data, and of this very run; its weights do not
             fit.
     """
-    call_on_first_rank(trainer, check_checkpoint, trainer, filename, reset_optimizer)
-    return load(trainer, filename, reset_optimizer, *arguments, **keywords)
+    begins_average = call_on_first_rank(
+        trainer, check_checkpoint, trainer, filename, reset_optimizer
+    )
+    if not begins_average:
+        return load(trainer, filename, reset_optimizer, *arguments, **keywords)
+    # fairseq would begin it with weights that it has put away by then
+    trainer.cfg.ema.store_ema = False
+    try:
+        extra_state = load(trainer, filename, reset_optimizer, *arguments, **keywords)
+    finally:
+        trainer.cfg.ema.store_ema = True
+    trainer._build_ema()
+    return extra_state
 
 
-def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
+def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
     """What ``check_and_load`` looks at, in one process.
 
     Args:
         trainer: fairseq's, about to load.
         filename: of the checkpoint, local or where fairseq's PathManager finds it.
         resets_optimizer: the run takes nothing of it but weights.
+
+    Returns:
+        whether the run begins a moving average with these weights, which have none.
     """
     save_dir, suffix = trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix
     own = os.path.join(save_dir, LAST.replace(".pt", f"{suffix}.pt"))
     resumes = os.path.abspath(filename) == os.path.abspath(own)
     if not PathManager.isfile(filename):
         if resumes:  # the first start
-            return
+            return False
         asked = trainer.cfg.checkpoint
         name = "continue_once" if filename == asked.continue_once else "restore_file"
         raise ValueError(
@@ -180,14 +194,16 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> None:
     if not resets_optimizer and not trainer.cfg.checkpoint.reset_lr_scheduler:
         _check_schedule(filename, state, now)
     has_average = "ema" in (state.get("extra_state") or {})
-    if trainer.cfg.ema.store_ema and not has_average:
-        # fairseq would begin it with weights that it has put away by then
+    begins_average = trainer.cfg.ema.store_ema and not has_average
+    if begins_average and not resets_optimizer:
         raise ValueError(
             f"{filename} has no moving average of the weights (ema.store_ema) to "
-            "resume; allowed: ema.store_ema=false, or a run from scratch"
+            "resume; allowed: ema.store_ema=false, or another save_dir and "
+            "finetune_from_model, which begins one with these weights"
         )
     if not suffix and not trainer.is_fsdp:  # a shard's weights are not the model's
         _check_shapes(filename, state, trainer.get_model(), resumes)
+    return begins_average
 
 
 def _compare(

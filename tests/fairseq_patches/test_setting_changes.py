@@ -232,6 +232,18 @@ elsewhere = pytest.mark.parametrize("way", ELSEWHERE.values(), ids=ELSEWHERE)
 
 
 @elsewhere
+def test_another_run_may_begin_an_average(resumed, tmp_path, way):
+    """With a decay of 1 it stays what it began with."""
+    average = {"ema.store_ema": True, "ema.ema_decay": 1.0}
+    resumed(way(resumed.last) | average, tmp_path / "new")
+    begun = torch.load(resumed.last, weights_only=True)["model"]
+    state = torch.load(tmp_path / "new" / "checkpoint_last.pt", weights_only=True)
+    kept = state["extra_state"]["ema"]
+    assert all(torch.equal(kept[name], begun[name]) for name in begun)
+    assert any(not torch.equal(state["model"][name], begun[name]) for name in begun)
+
+
+@elsewhere
 def test_another_run_may_begin_with_other_settings(resumed, tmp_path, way):
     settings = way(resumed.last) | {"model.block_size": 4, "optimization.lr": [0.1]}
     said = resumed(settings, tmp_path / "another")
