@@ -150,6 +150,19 @@ def check_settings(cfg: DictConfig) -> None:
         raise ValueError("dataset.train_subset=''; allowed: the name of a split")
     if "checkpoint" in cfg and cfg.checkpoint is not None:
         _check_saving(cfg.checkpoint)
+    if "eval_lm" in cfg and cfg.get("task") is not None:
+        _check_context(cfg)
+
+
+def _check_context(cfg: DictConfig) -> None:
+    # fairseq-eval-lm cuts shorter blocks by as much, and tells of these
+    window = cfg.eval_lm.context_window
+    length = as_mapping(cfg.task).get("tokens_per_sample")
+    if isinstance(length, int) and window >= length:
+        raise ValueError(
+            f"eval_lm.context_window={window}; allowed: less than "
+            f"task.tokens_per_sample={length}"
+        )
 
 
 def _check_saving(checkpoint: DictConfig) -> None:

@@ -133,6 +133,14 @@ def test_a_file_is_no_folder_of_checkpoints(configuration, tmp_path):
         check_settings(configuration(file))
 
 
+@pytest.mark.parametrize("window", [16, 40])
+def test_a_context_is_shorter_than_its_block(configuration, tmp_path, window):
+    context = {"eval_lm.context_window": window}
+    with refuses(ValueError, f"context_window={window}", "tokens_per_sample=16"):
+        check_settings(configuration(tmp_path, **context))
+    check_settings(configuration(tmp_path, **{"eval_lm.context_window": 15}))
+
+
 def test_a_pattern_of_kept_checkpoints_is_no_zero(configuration, tmp_path):
     """fairseq divides by it where it keeps some."""
     pattern = {"checkpoint.keep_interval_updates_pattern": 0}
