@@ -186,6 +186,11 @@ AT_IMPORT = (
         output_loss.forward_roberta,
         "the loss is made of all logits, outside of the model",
     ),
+    Patch(
+        "fairseq.criterions.adaptive_loss.AdaptiveLoss", "forward",
+        output_loss.adaptive_loss,
+        "a model without an adaptive softmax ends with an assertion that says nothing",
+    ),
     # logs
     Patch(
         "fairseq.logging.progress_bar", "progress_bar", training_log.record_and_show,

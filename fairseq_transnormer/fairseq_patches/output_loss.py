@@ -69,6 +69,22 @@ def _output_projection(model: FairseqLanguageModel) -> nn.Linear:
     return layer
 
 
+def adaptive_loss(forward, criterion, model: FairseqLanguageModel, *others, **keywords):
+    """Around ``AdaptiveLoss.forward``, which asserts that the model has what it needs.
+
+    Raises:
+        ValueError: the model has no adaptive softmax.
+    """
+    decoder = getattr(model, "decoder", model)
+    if getattr(decoder, "adaptive_softmax", None) is None:
+        raise ValueError(
+            f"criterion._name=adaptive_loss: {type(decoder).__name__} has no "
+            "adaptive softmax; allowed: chunked_cross_entropy, cross_entropy, "
+            "label_smoothed_cross_entropy"
+        )
+    return forward(criterion, model, *others, **keywords)
+
+
 def forward_roberta(
     forward,
     model: RobertaModel,

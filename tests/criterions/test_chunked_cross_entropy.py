@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
@@ -297,6 +298,16 @@ def _bart():
         setattr(options, f"{side}_attention_heads", 2)
     ARCH_CONFIG_REGISTRY["bart_large"](options)
     return options
+
+
+def test_an_adaptive_loss_asks_for_an_adaptive_softmax():
+    model, criterion = build("transnormer_t2_tiny"), AdaptiveLoss(task(), False)
+    names = ("adaptive_loss", "TransNormerDecoder", "cross_entropy")
+    with refuses(ValueError, *names):
+        criterion(model, causal_sample())
+    adaptive = transformer_lm(adaptive_softmax_cutoff="4,8")
+    loss, *_ = criterion(adaptive, causal_sample())
+    assert torch.isfinite(loss)
 
 
 def test_output_layers_of_subclasses_are_refused():
