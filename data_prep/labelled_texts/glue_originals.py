@@ -53,7 +53,7 @@ def read_original(files: dict[str, Path], task: GlueTask, split: str) -> Labelle
     if files["train"].name == MSR_FILES["train"] and split != "test":
         return _msr(files, task, split)
     header = COLA_HEADER if task.name == "CoLA" and "test" not in split else None
-    malformed = Malformed.of_split(path.name, split)
+    malformed = Malformed.of_split(f"{task.name}/{path.name}", split)
     rows = _rows(path, malformed, header)
     return _examples(path, rows, malformed, task, split)
 
@@ -61,9 +61,9 @@ def read_original(files: dict[str, Path], task: GlueTask, split: str) -> Labelle
 def _msr(files: dict[str, Path], task: GlueTask, split: str) -> LabelledSplit:
     """Microsoft's training file without the dev examples, or these alone."""
     path = files["train"]
-    ids = Malformed(MSR_DEV_IDS, allowed=False)
+    ids = Malformed(f"{task.name}/{MSR_DEV_IDS}", allowed=False)
     dev = {tuple(row.values()) for _, row in _rows(files["valid"], ids, ["#1", "#2"])}
-    malformed = Malformed(path.name, allowed=True)
+    malformed = Malformed(f"{task.name}/{path.name}", allowed=True)
     rows = (
         (line, row)
         for line, row in _rows(path, malformed, None)

@@ -65,7 +65,7 @@ def test_the_original_files_of_every_task(originals, prepare, pretraining_data, 
     assert classes(dest / "QNLI", "valid") == [1, 0]
 
     qqp = report_of(dest / "QQP")["malformed"]["train"]
-    assert (qqp["file"], qqp["lines"], qqp["skipped"]) == ("train.tsv", 6, 4)
+    assert (qqp["file"], qqp["lines"], qqp["skipped"]) == ("QQP/train.tsv", 6, 4)
     assert qqp["reasons"] == {
         "4 columns instead of 6": {"lines": 1, "first": [3]},
         "3 columns instead of 6": {"lines": 1, "first": [4]},

@@ -89,7 +89,7 @@ def test_no_line_of_a_test_split_is_left_out(mistake):
     lines = path.read_text(encoding="utf-8").split("\n")
     lines[2] += "\textra"
     path.write_text("\n".join(lines), encoding="utf-8")
-    mistake("STS-B", path.name, "line 3", "columns")
+    mistake("STS-B", f"STS-B/{path.name}", "line 3", "columns")
 
 
 def test_not_utf8(mistake):
