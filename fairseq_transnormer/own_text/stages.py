@@ -142,11 +142,13 @@ def plotting(run: Run, name: str, target: Path) -> list[str]:
 def openings(test: Path, count: int = SAMPLES) -> list[str]:
     """The first words of lines of a text, evenly chosen; of characters without spaces.
 
+    Of short lines, verse maybe, the first half, where there are no long ones.
+
     Args:
         test: the file.
-        count: openings at most; one is the empty prompt where the text has none.
+        count: openings at most; one is the empty prompt where all lines are of a word.
     """
-    found = []
+    found, halves = [], []
     with open(test, encoding="utf-8") as lines:
         for line in lines:
             words = line.split()
@@ -154,7 +156,11 @@ def openings(test: Path, count: int = SAMPLES) -> list[str]:
                 found.append(" ".join(words[:OPENING_WORDS]))
             elif words and len(words[0]) > 2 * OPENING_CHARACTERS:
                 found.append(words[0][:OPENING_CHARACTERS])
-    chosen = [found[i * len(found) // count] for i in range(min(count, len(found)))]
+            elif not found and len(words) > 1:
+                halves.append(" ".join(words[: len(words) // 2]))
+    found = found or halves
+    count = min(count, len(found))
+    chosen = [found[i * len(found) // count] for i in range(count)]
     return list(dict.fromkeys(chosen)) or [""]
 
 

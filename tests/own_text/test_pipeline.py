@@ -282,6 +282,8 @@ def test_openings(tmp_path):
     assert stages.openings(file) == [file.read_text()[:20]]
     file.write_text("a\n")
     assert stages.openings(file) == [""]
+    file.write_text("Shall I compare thee\n\nto a summer's day\n")
+    assert stages.openings(file) == ["Shall I", "to a"]
     # a title's underline, in reStructuredText
     file.write_text("-" * 60)
     prompts = stages.openings(file)
