@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,13 +144,33 @@ def run(starter: Starter, command: list[str], environment: Mapping[str, str]) ->
 
 
 @contextmanager
+def handling(
+    handlers: Mapping[int, Callable[..., None] | signal.Handlers],
+) -> Iterator[None]:
+    """Signals have these handlers in the block, those before it after it.
+
+    What the process ignores stays ignored: nohup's SIGHUP, and SIGINT of a shell's
+    background jobs.
+    """
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def child_process(
     command: Sequence[str], signals: Mapping[int, int], **options
 ) -> Iterator[subprocess.Popen]:
     """A process that is handed on what signals this one receives, from its start on.
 
-    Signals that this one ignores stay ignored. It is terminated, and waited for, where
-    the block raises.
+    It is terminated, and waited for, where the block raises.
 
     Args:
         command: with its arguments.
@@ -165,13 +185,7 @@ def child_process(
         else:
             process.send_signal(signals[received])
 
-    before = {
-        received: signal.signal(received, hand_on)
-        for received in signals
-        # nohup's SIGHUP, and a shell's background jobs' SIGINT
-        if signal.getsignal(received) is not signal.SIG_IGN
-    }
-    try:
+    with handling(dict.fromkeys(signals, hand_on)):
         process = subprocess.Popen(command, **options)
         for received in early:
             process.send_signal(signals[received])
@@ -181,6 +195,3 @@ def child_process(
             process.terminate()
             process.wait()
             raise
-    finally:
-        for received, handler in before.items():
-            signal.signal(received, handler)

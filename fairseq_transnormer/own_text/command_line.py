@@ -20,6 +20,7 @@ from pathlib import Path
 from ..argument_types import integer_between, positive_number
 from ..data.texts import print_utf8
 from ..launching.exit_code import EXIT_RESUMABLE
+from ..launching.starters import handling
 from ..missing_packages import explanation
 from ..subcommands import command_parser
 from .errors import OwnTextError
@@ -63,17 +64,8 @@ def _stopped_as_a_whole() -> Iterator[None]:
     def stop(received: int, frame: object) -> None:
         raise OwnTextError("asked to stop; the same command resumes", EXIT_RESUMABLE)
 
-    before = {
-        received: signal.signal(received, stop)
-        for received in (signal.SIGTERM, signal.SIGHUP)
-        # as nohup has it
-        if signal.getsignal(received) is not signal.SIG_IGN
-    }
-    try:
+    with handling({signal.SIGTERM: stop, signal.SIGHUP: stop}):
         yield
-    finally:
-        for received, handler in before.items():
-            signal.signal(received, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from ...launching.starters import handling
 from ..errors import ReproduceError
 from .devices import Slot
 from .execution import Execution
@@ -156,17 +157,9 @@ def _noted_signals() -> Iterator[list[int]]:
     Python drops what a handler raises while it forks, or ends an object.
     """
     noted: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, frame: noted.append(number))
-        for number in SIGNALS
-        # a shell's background jobs ignore Ctrl-C, and nohup's SIGHUP
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
+    note = dict.fromkeys(SIGNALS, lambda number, frame: noted.append(number))
+    with handling(note):
         yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -180,13 +173,5 @@ def _second_signals() -> Iterator[None]:
         raise KeyboardInterrupt
 
     handlers = dict.fromkeys(SIGNALS, interrupt) | {signal.SIGHUP: signal.SIG_IGN}
-    before = {
-        number: signal.signal(number, handler)
-        for number, handler in handlers.items()
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
+    with handling(handlers):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
