@@ -248,7 +248,7 @@ AT_IMPORT = (
     Patch(
         "fairseq.models.ema.ema.EMA", "_step_internal",
         training_state.average_each_once,
-        "tied weights are averaged with the square of the decay",
+        "tied weights are averaged with the square of the decay, integers end it",
     ),
     Patch(
         PLATEAU, "state_dict", training_state.save_plateau_counters,

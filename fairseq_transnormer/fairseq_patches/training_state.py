@@ -57,14 +57,22 @@ def average_each_once(step, ema, new_model, updates=None):
     """Around ema.py, ``EMA._step_internal``, which goes through names.
 
     Tied weights have two, and would be averaged twice: with the square of the decay.
+    Integers, such as informer's draws, have no average, and are the model's.
     """
     averages = ema.fp32_params if ema.config.ema_fp32 else ema.model.state_dict()
     first_names = {}
     for name, average in averages.items():
-        first_names.setdefault((average.data_ptr(), average.shape), name)
+        if not isinstance(average, dict):  # fairseq leaves these out
+            first_names.setdefault((average.data_ptr(), average.shape), name)
     repeated = averages.keys() - set(first_names.values())
     weights = new_model.state_dict()
     once = {name: x for name, x in weights.items() if name not in repeated}
+    integers = {
+        name
+        for name, x in once.items()
+        if not isinstance(x, dict) and not (x.is_floating_point() or x.is_complex())
+    }
+    ema.skip_keys = {*ema.skip_keys, *integers}
     return step(ema, SimpleNamespace(state_dict=lambda: once), updates)
 
 

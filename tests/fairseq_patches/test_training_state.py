@@ -10,6 +10,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
 
 from fairseq_transnormer.fairseq_patches import training_state
+from fairseq_transnormer.modules.baselines.informer import InformerAttention
 
 from .trainings import line_with
 
@@ -114,3 +115,33 @@ def test_tied_weights_are_averaged_once(dtype, in_float32):
     assert averages.keys() == model.state_dict().keys()
     for average in (*averages.values(), *ema.fp32_params.values()):
         assert torch.all(average == 1.25)
+
+
+@pytest.mark.parametrize("in_float32", [False, True])
+def test_integers_of_an_average_are_the_models(in_float32):
+    model = InformerAttention(4, 2, causal=False)
+    config = EMAConfig(store_ema=True, ema_decay=0.75, ema_fp32=in_float32)
+    ema = EMA(model, config)
+    before = model.q_proj.weight.detach().clone()
+    model.drawn.add_(1)
+    model.requires_grad_(False).q_proj.weight.add_(1)
+    ema.step(model, updates=1)
+    average = ema.get_model()
+    assert torch.equal(average.drawn, model.drawn)
+    torch.testing.assert_close(average.q_proj.weight, before + 0.25)
+
+
+def test_a_state_that_is_no_tensor_is_left_out_of_an_average():
+    class Counted(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"calls": 1}
+
+        def set_extra_state(self, state):
+            assert state == {"calls": 1}
+
+    model = Counted(2, 2).requires_grad_(False)
+    ema = EMA(model, EMAConfig(store_ema=True, ema_decay=0.75))
+    before = model.weight.clone()
+    model.weight.add_(1)
+    ema.step(model, updates=1)
+    torch.testing.assert_close(ema.get_model().weight, before + 0.25)
