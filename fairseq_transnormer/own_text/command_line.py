@@ -39,6 +39,10 @@ PLANNED = {
 PACKAGES = ("fairseq", "hydra", "matplotlib", "sentencepiece", "tqdm")
 
 
+class _Stopped(BaseException):
+    """A signal asks for the end: no ValueError, which others catch on their way."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code is 2 for a mistake, 75 where it can be resumed."""
     parser = _parser()
@@ -51,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if str(error):
             print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return error.code
+    except _Stopped:
+        message = "asked to stop; the same command resumes"
+        print(f"{parser.prog}: error: {message}", file=sys.stderr)
+        return EXIT_RESUMABLE
     except KeyboardInterrupt:
         print("interrupted; the same command resumes", file=sys.stderr)
         return 130
@@ -62,7 +70,7 @@ def _stopped_as_a_whole() -> Iterator[None]:
     """SIGTERM and SIGHUP end the command of a stage, too, which would go on alone."""
 
     def stop(received: int, frame: object) -> None:
-        raise OwnTextError("asked to stop; the same command resumes", EXIT_RESUMABLE)
+        raise _Stopped
 
     with handling({signal.SIGTERM: stop, signal.SIGHUP: stop}):
         yield

@@ -162,6 +162,31 @@ def test_a_signal_ends_the_command_of_a_stage(
         os.kill(int(number.read_text()), 0)
 
 
+def test_a_signal_is_no_mistake_in_what_is_being_read(folder, run, tmp_path):
+    """Reading the record stops at a FIFO; what is wrong in it is told by name."""
+    (tmp_path / "run").mkdir()
+    record = tmp_path / "run" / "own_text.json"
+    os.mkfifo(record)
+
+    def stop():
+        with open(record, "w"):  # waits for the reader
+            signal.pthread_kill(main, signal.SIGTERM)
+            ended.wait()
+
+    ended, main = threading.Event(), threading.main_thread().ident
+    # what would end these tests
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    thread = threading.Thread(target=stop, daemon=True)
+    thread.start()
+    try:
+        code, _, err = run(folder)
+    finally:
+        ended.set()
+        signal.signal(signal.SIGTERM, before)
+    assert code == 75
+    assert_names(err, "asked to stop", "same command resumes")
+
+
 def test_texts_and_names_that_the_terminal_lacks(folder, run, quick, monkeypatch):
     for path in folder.glob("*.txt"):
         path.write_text(path.read_text().replace(" ", " ภา "))
