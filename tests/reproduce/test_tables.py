@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_transnormer.launching.configurations import ConfigurationError, get
+from fairseq_transnormer.modules.registry import parse_attention_types
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.registry import JOBS
 from fairseq_transnormer.reproduce.runs.metrics import METRICS
@@ -94,6 +95,13 @@ def test_every_row_composes_and_builds(cell, data):
         # a key without a dot chooses a file
         if "." in key and name not in scaled:
             assert get(plan.configuration, key) == value
+
+
+def test_every_rows_attention_is_there():
+    """Of the slow rows, too, which differ in it from an earlier one."""
+    given = [cell.overrides.get("model.attention_types") for cell in RUNS.values()]
+    names = [name for types in given if types for name in parse_attention_types(types)]
+    assert {"diag_then_norm", "norm_then_diag", "diag_beside_norm"} <= set(names)
 
 
 def test_figures_are_the_papers():
