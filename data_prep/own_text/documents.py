@@ -26,8 +26,7 @@ def find_files(
         option: of the command line that gave the paths.
         paths: files, whatever their names, and folders.
         suffixes: of the files that are read in folders and below, in any case of
-            letters; hidden files and folders are left out,
-            links are followed.
+            letters; hidden files and folders are left out, links are followed.
         dest: where something is to be made of them, in none of the folders.
     """
     files = []
@@ -45,6 +44,10 @@ def find_files(
                 raise InputError(
                     f"{option} {path}: no {endings} file in this folder ({there})"
                 )
+            for file in found:
+                if file.is_symlink() and not file.exists():
+                    target = os.readlink(file)
+                    raise InputError(f"{file}: a link to {target}, which is missing")
             files += [scan(file, str(file.relative_to(path))) for file in found]
         elif path.is_file():
             files.append(scan(path))
@@ -77,21 +80,19 @@ def described(suffixes: Counter[str]) -> str:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """All files below a folder in the order of their names, without hidden ones.
+    """All files, and links that lead nowhere, below a folder in the order of their
+    names, without hidden ones.
 
     Raises:
-        InputError: a folder cannot be read, or a link leads nowhere.
+        InputError: a folder cannot be read.
     """
-    paths = [
-        Path(place, name)
+    return sorted(
+        path
         for place, names in _folders(folder).values()
         for name in names
         if not name.startswith(".")
-    ]
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"{path}: a link to {os.readlink(path)}, which is missing")
-    return sorted(path for path in paths if path.is_file())
+        and ((path := Path(place, name)).is_file() or not path.exists())
+    )
 
 
 def _folders(top: Path) -> dict[Path, tuple[str, list[str]]]:

@@ -223,6 +223,8 @@ def test_links_to_folders_are_followed_once(tmp_path, capsys, fails):
     # the next run would find them by the link
     given = ["--dest", elsewhere / "out", "--input", folder]
     fails(split_text.main, given, f"--dest {elsewhere}", folder, dest=elsewhere / "out")
+    (folder / "gone.png").symlink_to("nothing")
+    assert run(tmp_path / "beside", folder) == 0
     (folder / "gone.txt").symlink_to("nothing")
     given = ["--dest", tmp_path / "new", "--input", folder]
     fails(split_text.main, given, "gone.txt", "nothing", dest=tmp_path / "new")
