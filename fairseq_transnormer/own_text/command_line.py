@@ -13,8 +13,7 @@ import argparse
 import importlib.util
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..argument_types import integer_between, positive_number
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     print_utf8()
     try:
-        with _stopped_as_a_whole():
+        with handling({signal.SIGTERM: _stop, signal.SIGHUP: _stop}):
             _run(options)
     except OwnTextError as error:
         if str(error):
@@ -65,15 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-@contextmanager
-def _stopped_as_a_whole() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the command of a stage, too, which would go on alone."""
-
-    def stop(received: int, frame: object) -> None:
-        raise _Stopped
-
-    with handling({signal.SIGTERM: stop, signal.SIGHUP: stop}):
-        yield
+def _stop(received: int, frame: object) -> None:
+    """SIGTERM and SIGHUP end the command of a stage, too, which would keep running."""
+    raise _Stopped
 
 
 def _parser() -> argparse.ArgumentParser:
