@@ -12,6 +12,8 @@ from fairseq_transnormer.data import SPLITS
 
 SUFFIXES = (".txt",)
 SHOWN_SUFFIXES = 5
+# where a folder is -> its name as given, and the names of its files
+Folders = dict[Path, tuple[str, list[str]]]
 
 
 def find_files(
@@ -32,12 +34,13 @@ def find_files(
     files = []
     for path in paths:
         if path.is_dir():
-            if dest is not None and _would_be_read(dest.resolve(), path):
+            folders = _folders(path)
+            if dest is not None and _would_be_read(dest.resolve(), folders):
                 raise InputError(
                     f"--dest {dest} lies in {option} {path}: what is made there would "
                     "be read as text by the next run; allowed: a folder elsewhere"
                 )
-            found = [file for file in _visible(path) if _has(file, suffixes)]
+            found = [file for file in _visible(folders) if _has(file, suffixes)]
             if not found:
                 endings = ", ".join(f"*{x}" if x else "suffixless" for x in suffixes)
                 there = described(left_out([path], suffixes)) or "it is empty"
@@ -62,7 +65,7 @@ def left_out(paths: Sequence[Path], suffixes: Sequence[str]) -> Counter[str]:
         file.suffix.lower()
         for path in paths
         if path.is_dir()
-        for file in _visible(path)
+        for file in _visible(_folders(path))
         if not _has(file, suffixes)
     )
 
@@ -79,32 +82,31 @@ def described(suffixes: Counter[str]) -> str:
     return ", ".join(shown + (["..."] if len(suffixes) > SHOWN_SUFFIXES else []))
 
 
-def _visible(folder: Path) -> list[Path]:
-    """All files, and links that lead nowhere, below a folder in the order of their
-    names, without hidden ones.
-
-    Raises:
-        InputError: a folder cannot be read.
-    """
+def _visible(folders: Folders) -> list[Path]:
+    """All files, and links that lead nowhere, in the order of their names, without
+    hidden ones."""
     return sorted(
         path
-        for place, names in _folders(folder).values()
+        for place, names in folders.values()
         for name in names
         if not name.startswith(".")
         and ((path := Path(place, name)).is_file() or not path.exists())
     )
 
 
-def _folders(top: Path) -> dict[Path, tuple[str, list[str]]]:
+def _folders(top: Path) -> Folders:
     """The folders that are read: where they are, under which name, and their files.
 
     Links are followed, into each folder once; of its names that without a link counts.
+
+    Raises:
+        InputError: a folder cannot be read.
     """
 
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}")
 
-    found: dict[Path, tuple[str, list[str]]] = {}
+    found: Folders = {}
     starts = [top]
     while starts:
         for place, folders, names in os.walk(starts.pop(0), onerror=refuse):
@@ -118,10 +120,9 @@ def _folders(top: Path) -> dict[Path, tuple[str, list[str]]]:
     return found
 
 
-def _would_be_read(place: Path, top: Path) -> bool:
-    """Whether a file in ``place``, which may be missing, is one of those of ``top``."""
-    read = _folders(top)
-    above = next((path for path in (place, *place.parents) if path in read), None)
+def _would_be_read(place: Path, folders: Folders) -> bool:
+    """Whether a file in ``place``, which may be missing, would be one of theirs."""
+    above = next((path for path in (place, *place.parents) if path in folders), None)
     return above is not None and not any(
         part.startswith(".") for part in place.relative_to(above).parts
     )
