@@ -120,6 +120,26 @@ def test_a_waiting_job_is_known(tmp_path, cluster):
     assert not slurm.is_queued("8")
 
 
+def test_a_banner_in_front_of_the_jobs_number_is_no_part_of_it(tmp_path, cluster):
+    """squeue would not know such a job, and it would be submitted again."""
+    text = "#!/bin/sh\necho 'Welcome'; echo '--> project: OK'; echo '7;far'\n"
+    (cluster / "sbatch").write_text(text)
+    folder = prepared(tmp_path, "run")
+    assert slurm.submit(folder, 0, []) == "7;far"
+    assert folder.status()["slurm_job"] == "7;far"
+    (cluster / "sbatch").write_text("#!/bin/sh\necho 'done at 7'\n")
+    with refuses(ReproduceError, folder.path / slurm.SCRIPT, "done at 7", "number"):
+        slurm.submit(folder, 0, [])
+
+
+def test_variables_of_squeue_hide_no_job(tmp_path, cluster, monkeypatch):
+    (cluster / "squeue").write_text(
+        '#!/bin/sh\n[ "$SQUEUE_STATES" = RUNNING ] || echo "7 gpu run PD"\n'
+    )
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    assert slurm.is_queued("7")
+
+
 def test_a_job_of_another_cluster_is_asked_for_there(tmp_path, cluster):
     """Here squeue does not know it, and it would be submitted again."""
     (cluster / "sbatch").write_text("#!/bin/sh\necho '7;far'\n")

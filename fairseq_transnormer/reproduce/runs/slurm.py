@@ -1,5 +1,7 @@
 """Runs as jobs of Slurm: one sbatch script in each run's folder."""
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,6 +15,8 @@ from .run_folder import RunFolder
 SCRIPT = "job.sbatch"
 # what squeue says of a job that ended a while ago
 UNKNOWN_JOB = "invalid job id"
+# of --parsable; in front of it some clusters' sbatch prints lines of its own
+SUBMITTED_JOB = re.compile(r"[0-9]+(;\S+)?")
 # after this signal a run has as long to write a checkpoint
 SECONDS_BEFORE_THE_LIMIT = 120
 # exec would leave nobody to requeue; scancel sends no SIGUSR1, and a job that is
@@ -50,10 +54,15 @@ def is_queued(job: str) -> bool:
         return False
     number, _, cluster = job.partition(";")
     where = [f"--clusters={cluster}"] if cluster else []
+    # such a variable filters jobs, as --states does, or the list's form
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("SQUEUE_")
+    }
     done = subprocess.run(
         ["squeue", "--noheader", "--jobs", number, *where],
         capture_output=True,
         text=True,
+        env=environment,
     )
     if done.returncode and UNKNOWN_JOB not in done.stderr.lower():
         raise ReproduceError(
@@ -103,7 +112,7 @@ def submit(folder: RunFolder, gpus: int, options: list[str]) -> str:
     """Write the script and hand it to sbatch; returns the job, as ``is_queued`` has it.
 
     Raises:
-        ReproduceError: sbatch refused it.
+        ReproduceError: sbatch refused it, or does not say which job it is.
     """
     write_script(folder, gpus, options)
     status = folder.status()
@@ -114,7 +123,12 @@ def submit(folder: RunFolder, gpus: int, options: list[str]) -> str:
     )
     if done.returncode:
         raise ReproduceError(f"sbatch {folder.path / SCRIPT}: {done.stderr.strip()}")
-    job = done.stdout.strip()
+    job = done.stdout.strip().rpartition("\n")[2].strip()
+    if not SUBMITTED_JOB.fullmatch(job):
+        raise ReproduceError(
+            f"sbatch {folder.path / SCRIPT}: its last line is {job!r}; allowed: a "
+            "job's number, as of --parsable. See in squeue whether there is a job"
+        )
     # a job that started at once has written its own status
     if folder.status()["state"] == status["state"] and not folder.is_locked():
         folder.write_status({**status, "state": "submitted", "slurm_job": job})
