@@ -278,21 +278,18 @@ def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolde
     """The folders of what is to be run; all are checked before the first is touched."""
     runs_dir = arguments.runs_dir.resolve()
     folders = [(RunFolder(runs_dir / plan.name), plan) for plan in plans]
-    states = {}
+    states, holders = {}, {}
     for folder, plan in folders:
-        folder.check(plan)
-        states[plan.name] = folder.status()
+        status = folder.status()
+        states[plan.name], holders[plan.name] = status["state"], _holder(status)
+        folder.check(plan, holders[plan.name])
         check_checkpoints(folder, plan)
     todo = []
     for folder, plan in folders:
-        state, job = states[plan.name]["state"], states[plan.name].get("slurm_job")
-        if state == "running":
-            print(f"skipped  {folder.path}: another runner is at work in it")
-        # a job that was requeued waits with the state of its last attempt
-        elif job and state in ("submitted", "interrupted") and slurm.is_queued(job):
-            print(f"skipped  {folder.path}: job {job} of Slurm has it")
+        if holders[plan.name]:
+            print(f"skipped  {folder.path}: {holders[plan.name]}")
         elif arguments.dry_run:
-            print(f"{state:12} {folder.path}")
+            print(f"{states[plan.name]:12} {folder.path}")
         else:
             try:
                 folder.prepare(plan)
@@ -306,6 +303,17 @@ def _prepared(plans: list[Plan], arguments: argparse.Namespace) -> list[RunFolde
     if not arguments.dry_run:
         print(f"{len(folders)} runs, {len(todo)} to do", flush=True)
     return todo
+
+
+def _holder(status: dict[str, Any]) -> str:
+    """Who has a run already, as a phrase; empty if nobody has."""
+    state, job = status["state"], status.get("slurm_job")
+    if state == "running":
+        return "another runner is at work in it"
+    # a job that was requeued waits with the state of its last attempt
+    if job and state in ("submitted", "interrupted") and slurm.is_queued(job):
+        return f"job {job} of Slurm has it"
+    return ""
 
 
 def _foretell(

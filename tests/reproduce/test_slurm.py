@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,21 @@ def test_a_requeued_job_is_not_submitted_again(tmp_path, cluster, capsys):
         folder.write_status({**folder.status(), "slurm_job": job})
         assert [each.path.name for each in asked(tmp_path, "run")] == left
     assert "job 7" in capsys.readouterr().out
+
+
+def test_a_job_with_other_settings_is_not_taken_for_this_run(tmp_path, cluster):
+    """It has no checkpoint to lose, but what it trains is not what is asked for."""
+    folder = prepared(tmp_path, "run")
+    folder.write_status({**folder.status(), "state": "submitted", "slurm_job": "7"})
+    changed = plan("run")
+    changed.configuration["optimization"] = {"max_update": 9}
+    given = Namespace(runs_dir=tmp_path, dry_run=False)
+    with refuses(ReproduceError, folder.path, "max_update", 3, 9, "job 7"):
+        command_line._prepared([changed], given)
+    # a run that waits for the weights that it starts from
+    waiting = replace(plan("run"), start="../first/checkpoint.pt", needs=["first"])
+    prepared(tmp_path, "first")
+    assert command_line._prepared([waiting], given) == []
 
 
 def test_an_unknown_job_is_not_one_that_nobody_could_ask_of(tmp_path, cluster):

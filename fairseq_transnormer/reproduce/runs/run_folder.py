@@ -136,12 +136,18 @@ class RunFolder:
             self._has_its_result() or any(self.checkpoints.glob("*.pt"))
         )
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: Plan, holder: str = "") -> None:
         """Raise ReproduceError unless what is in the folder belongs to ``plan``.
 
-        A run that has neither ended nor a checkpoint has nothing to lose.
+        A run that has neither ended nor a checkpoint has nothing to lose, unless
+        somebody else has it.
+
+        Args:
+            plan: that is to be run.
+            holder: who has the run, as a phrase.
         """
-        if not self.has_anything_to_lose():
+        started = self.has_anything_to_lose()
+        if not (started or holder):
             return
         finished = self._has_its_result()
         ignored = plan.machine_keys + (plan.layout_keys if finished else ())
@@ -162,14 +168,16 @@ class RunFolder:
         fingerprint = description["data_fingerprint"]
         if fingerprint != plan.data_fingerprint:
             found.append(f"data: {fingerprint} there, {plan.data_fingerprint} now")
-        found += self._other_start(plan)
+        if started:
+            found += self._other_start(plan)
         if found:
             more = len(found) - SHOWN_DIFFERENCES
             shown = "; ".join(found[:SHOWN_DIFFERENCES])
             raise ReproduceError(
                 f"{self.path} is another run: {shown}"
-                f"{f'; and {more} more' if more > 0 else ''}. Remove or rename the "
-                "folder, or give another --runs-dir"
+                f"{f'; and {more} more' if more > 0 else ''}"
+                f"{f'; {holder}: end that first' if holder else ''}. Remove or rename "
+                "the folder, or give another --runs-dir"
             )
 
     def _other_start(self, plan: Plan) -> list[str]:
