@@ -83,6 +83,8 @@ def _options(configuration: Configuration, chosen: list[str]) -> Iterator[str]:
     told = {"data", "user_dir", *CHOICES, "arch"}
     for group in [*CHOICES, *(name for name in configuration if name not in CHOICES)]:
         values = configuration[group] or {}
+        if not isinstance(values, dict):
+            continue  # a key of the user's own, which no option stands for
         defaults = _defaults(group, values.get("_name"))
         for key, value in values.items():
             action = actions.get(key)

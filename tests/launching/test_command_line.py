@@ -240,6 +240,7 @@ def test_batches_fill_the_update_exactly(
         (["max_update"], ["'max_update'", "KEY=VALUE"]),
         (["model=alm_t9"], ["alm_t9", "alm_t1", "alm_vanilla"]),
         (["model.block_sizee=3"], ["block_sizee"]),
+        (["+mine=3"], ["mine=3", "fairseq-train"]),
         (["precision=fp8"], ["fp8", "fp32", "fp16", "bf16"]),
         # what would be lost is refused
         (["checkpoint.save_dir=x"], ["checkpoint.save_dir=x", "--save-dir"]),
