@@ -9,11 +9,12 @@ resumes writes some updates again: of two records of an update the later one cou
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from .whole_files import with_nulls
 
 LOG = "train.log"
 
@@ -31,16 +32,10 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
     Raises:
         OSError: it cannot be written.
     """
-    record = {"kind": kind} | {name: _finite(value) for name, value in values.items()}
+    record = with_nulls({"kind": kind} | dict(values))
     line = json.dumps(record, allow_nan=False).encode() + b"\n"
     with open(Path(folder) / LOG, "a+b", buffering=0) as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else b"\n" + line
         file.write(line)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import uuid
@@ -118,5 +119,21 @@ def write_json(
     indent: int | None = 1,
     part: str | Path | None = None,
 ) -> None:
-    """Write JSON, as ``write_whole`` does; on one line where ``indent`` is None."""
-    write_text(target, json.dumps(content, indent=indent) + "\n", part)
+    """Write JSON, as ``write_whole`` does; on one line where ``indent`` is None.
+
+    NaN and infinity are null: see ``with_nulls``.
+    """
+    text = json.dumps(with_nulls(content), indent=indent, allow_nan=False)
+    write_text(target, text + "\n", part)
+
+
+def with_nulls(content: Any) -> Any:
+    """Plain data with None for what JSON has not: NaN and infinity. Python writes them
+    all the same, and other languages refuse the whole file."""
+    if isinstance(content, dict):
+        return {key: with_nulls(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [with_nulls(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

@@ -1,7 +1,9 @@
 """A file is the old or the new one at every moment, and nothing else is left."""
 
 import json
+import math
 
+import numpy
 import pytest
 
 from fairseq_transnormer.data.whole_files import (
@@ -78,3 +80,17 @@ def test_text_copies_and_json(tmp_path):
     write_json(tmp_path / "json", {"a": [1, "é"]})
     assert json.loads((tmp_path / "json").read_text()) == {"a": [1, "é"]}
     assert names(tmp_path) == ["copy", "json", "text"]
+
+
+def test_json_has_no_number_that_other_languages_refuse(tmp_path):
+    bad = [math.nan, (math.inf, {"deep": -math.inf}), numpy.float64("nan"), 1.5]
+    write_json(tmp_path / "json", {"losses": bad, "ppl": numpy.float64(2)})
+
+    def refused(constant):
+        raise AssertionError(constant)
+
+    text = (tmp_path / "json").read_text()
+    assert json.loads(text, parse_constant=refused) == {
+        "losses": [None, [None, {"deep": None}], None, 1.5],
+        "ppl": 2,
+    }
