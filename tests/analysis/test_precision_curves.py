@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from fairseq_transnormer.reproduce.reports import precision_curves
 from fairseq_transnormer.reproduce.reports.precision_curves import (
     compare,
     main,
@@ -124,6 +125,19 @@ def test_table_json_and_picture(runs, tmp_path, capsys):
     found = json.loads(files[0].read_text())
     assert [run["loss"] for run in found["runs"]][:2] == [[9, 5, 4], [9, 7, 6]]
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_losses_of_the_same_update_are_subtracted_in_the_picture(runs, monkeypatch):
+    """A log that lacks an update, as of a full disk, does not shift those after it."""
+    figures = []
+    monkeypatch.setattr(precision_curves, "save", lambda *each: figures.append(each[0]))
+    log = runs / "b" / "seed1" / "train.log"
+    log.write_text(log.read_text().split("\n", 2)[2])
+    precision_curves.plot(read_runs(runs), runs / "unused.png")
+    below = figures[0].axes[1].lines
+    drawn = [(list(each.get_xdata()), list(each.get_ydata())) for each in below]
+    assert drawn[0] == ([50, 100, 150], [0, 2, 2])  # the other seed of fp32
+    assert drawn[2] == ([100, 150], [3, 1])
 
 
 def test_a_folder_without_runs_is_refused(tmp_path, capsys):

@@ -247,14 +247,15 @@ def plot(runs: list[dict], target: Path) -> None:
             above.plot(run["updates"], run["loss"], label=name, **style)
             against = first if plain else fp32.get(run["seed"])
             if against is not None and against is not run:
-                count = min(len(run["loss"]), len(against["loss"]))
-                difference = [
-                    ours - theirs
-                    for ours, theirs in zip(
-                        run["loss"][:count], against["loss"][:count], strict=True
-                    )
-                ]
-                below.plot(run["updates"][:count], difference, **style)
+                # a log may lack updates that another has
+                theirs = dict(zip(against["updates"], against["loss"], strict=True))
+                pairs = zip(run["updates"], run["loss"], strict=True)
+                there = [(at, loss) for at, loss in pairs if at in theirs]
+                below.plot(
+                    [at for at, _ in there],
+                    [loss - theirs[at] for at, loss in there],
+                    **style,
+                )
         above.set(title=model)
         below.set(xlabel="update")
         for axes in (above, below):
