@@ -22,6 +22,7 @@ from ..subcommands import command_parser, output_file, run_command
 from .figures import named_paths
 from .trained_models import (
     after_begin,
+    check_length,
     load_trained_model,
     read_blocks,
     trained_mask_share,
@@ -47,7 +48,7 @@ def perplexities(
         mask_share: of a masked model's tokens; a causal one needs none.
 
     Raises:
-        ValueError: a length does not fit.
+        ValueError: a length does not fit, or the model has no positions for it.
     """
     shortest = min(lengths)
     for length in lengths:
@@ -57,6 +58,7 @@ def perplexities(
                 f"multiples of {shortest}"
             )
     causal = hasattr(model, "decoder")
+    check_length(model, max(lengths) - causal)
     place = torch.arange(len(text)) % shortest
     if causal:
         predicted = place > 0

@@ -103,10 +103,29 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
 
 
 def run_on(model: nn.Module, tokens: Tensor) -> None:
-    """Run a model on tokens (B, N), as in training but for masked words."""
+    """Run a model on tokens (B, N), as in training but for masked words.
+
+    Raises:
+        ValueError: the model has no positions for so many.
+    """
+    check_length(model, tokens.shape[1])
     if not hasattr(model, "decoder"):
         tokens = after_begin(model, tokens)
     model(tokens, features_only=True)
+
+
+def check_length(model: nn.Module, length: int) -> None:
+    """Raise ValueError where fairseq's learned positions are fewer than ``length``:
+    torch's own error would tell neither number."""
+    from fairseq.modules import LearnedPositionalEmbedding
+
+    for module in model.modules():
+        if isinstance(module, LearnedPositionalEmbedding):
+            if length > module.max_positions:
+                raise ValueError(
+                    f"length {length}; allowed: up to {module.max_positions}, for "
+                    "which the model has learned positions"
+                )
 
 
 def after_begin(model: nn.Module, tokens: Tensor) -> Tensor:

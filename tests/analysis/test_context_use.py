@@ -12,11 +12,12 @@ from fairseq.models.transformer_lm import (
     TransformerLanguageModel,
     base_lm_architecture,
 )
+from fairseq.modules import LearnedPositionalEmbedding
 from torch import nn
 
 from fairseq_transnormer.analysis import context_use
 from fairseq_transnormer.analysis.context_use import perplexities
-from fairseq_transnormer.analysis.trained_models import trained_mask_share
+from fairseq_transnormer.analysis.trained_models import run_on, trained_mask_share
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
@@ -130,6 +131,17 @@ def test_what_does_not_fit(lengths, share, parts):
     model = AsFairseqHasThem(causal=False).eval()
     with refuses(ValueError, *parts):
         perplexities(model, torch.full((96,), 5), lengths, share)
+
+
+def test_more_tokens_than_fairseqs_learned_positions():
+    model = AsFairseqHasThem(causal=True).eval()
+    model.positions = LearnedPositionalEmbedding(33, SIZE, padding_idx=1)
+    text = torch.full((96,), 5)
+    assert set(perplexities(model, text, [16, 32])) == {16, 32}  # of 32, 31 are read
+    with refuses(ValueError, "length 47", "up to 31", "positions"):
+        perplexities(model, text, [16, 48])
+    with refuses(ValueError, "length 96", "up to 31", "positions"):
+        run_on(model, text[None])
 
 
 def test_command(tmp_path, monkeypatch, capsys):
