@@ -65,12 +65,13 @@ class GradientSeries:
 def read_gradient_series(path: str | Path) -> GradientSeries:
     """Read what ``gradient_statistics`` of a model recorded.
 
-    A half-written last line, of a run that continues or was killed, is left out.
+    A half-written last line, of a run that continues or was killed, is left out; of
+    two lines of an update, as of files put together, the later one counts.
 
     Raises:
         ValueError: the file is not of this kind, or has no update.
     """
-    rows = []
+    rows = {}
     try:
         with Path(path).open(encoding="utf-8") as lines:
             sizes = json.loads(next(lines))["parameters"]
@@ -78,8 +79,11 @@ def read_gradient_series(path: str | Path) -> GradientSeries:
                 if not line.endswith("\n"):
                     break
                 row = json.loads(line)
-                rows.append((row["update"], row["norm"], row["mean"]))
-        updates, norms, means = zip(*rows, strict=True)
+                if not len(row["norm"]) == len(row["mean"]) == len(sizes):
+                    raise ValueError("a line of other parameters")
+                rows[row["update"]] = row["norm"], row["mean"]
+        updates = sorted(rows)
+        norms, means = zip(*(rows[update] for update in updates), strict=True)
         return GradientSeries(
             sizes, numpy.array(updates), numpy.array(norms), numpy.array(means)
         )

@@ -81,7 +81,24 @@ def test_missing_updates_and_a_half_line(tmp_path):
     assert (summary["updates"], summary["missing_updates"]) == (2, 2)
 
 
-@pytest.mark.parametrize("text", ["", "log\n", '{"parameters": {}}\n', '{"x": 1}\n'])
+def test_of_two_lines_of_an_update_the_later_counts(tmp_path):
+    path = write_series(tmp_path / "file", [[1] * 5, [2] * 5, [9] * 5])
+    again = write_series(tmp_path / "again", [[4] * 5, [3] * 5], first_update=2)
+    path.write_text(path.read_text() + again.read_text().split("\n", 1)[1])
+    series = read_gradient_series(path)
+    assert series.updates.tolist() == [1, 2, 3]
+    assert series.norms[:, 0].tolist() == [1, 4, 3]
+    assert summarise(series)["missing_updates"] == 0
+
+
+OF_OTHERS = (
+    '{"parameters": {"a": 1, "b": 2}}\n{"update": 1, "norm": [1], "mean": [1]}\n'
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "log\n", '{"parameters": {}}\n', '{"x": 1}\n', OF_OTHERS]
+)
 def test_other_files_are_refused(text, tmp_path):
     path = tmp_path / "file"
     path.write_text(text)
