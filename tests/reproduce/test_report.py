@@ -319,6 +319,26 @@ def test_memory_is_that_of_the_gpu_an_attempt_had(tmp_path):
     assert read_metric("peak_memory_gib", results) == 61
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "names"),
+    [(1, 3, []), (2, 3, ["2 of 3 updates"]), (1, 0, ["gradient_statistics.jsonl"])],
+)
+def test_gradients_of_some_of_the_updates_are_no_figure(tmp_path, first, last, names):
+    """They vary most in the first ones."""
+    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
+    lines = [{"parameters": {"a": 1}}]
+    lines += [{"update": n, "norm": [n], "mean": [0]} for n in range(first, last + 1)]
+    path = tmp_path / "run" / "gradient_statistics.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    results = RunResults(RunFolder(tmp_path / "run"))
+    if names:
+        with refuses(NotMeasured, *names):
+            read_metric("gradient_rsd", results)
+    else:  # of 1, 2 and 3
+        found = read_metric("gradient_rsd", results)
+        assert found == pytest.approx((2 / 3) ** 0.5 / 2)
+
+
 def test_a_run_without_results_has_no_figures(tmp_path):
     finished_run(tmp_path / "run", CONFIGURATION, 7.0)
     (tmp_path / "run" / "train.log").write_text("nothing yet\n")

@@ -283,13 +283,25 @@ def updates(results: RunResults) -> float | None:
 
 @METRICS.register("gradient_rsd")
 def gradient_deviation(results: RunResults) -> float | None:
-    """Relative standard deviation of the gradient's norm over the updates."""
+    """Relative standard deviation of the gradient's norm over the updates.
+
+    Raises:
+        NotMeasured: not all updates were recorded, as where a run was resumed without
+            the file: it varies most in the first ones. Or the file is damaged.
+    """
     from ...analysis.gradient_statistics import read_gradient_series, summarise
 
     path = results.folder.path / "gradient_statistics.jsonl"
     if not path.exists():
         return None
-    return summarise(read_gradient_series(path))["all_parameters"]
+    try:
+        found = summarise(read_gradient_series(path))
+    except ValueError as error:
+        raise NotMeasured(str(error)) from error
+    last, recorded = found["last_update"], found["updates"]
+    if recorded < last:
+        raise NotMeasured(f"{path.name} has {recorded} of {last} updates")
+    return found["all_parameters"]
 
 
 def _training_attempts(results: RunResults) -> list[dict]:
