@@ -112,13 +112,16 @@ class MaskedLanguageModel(nn.Module):
 
     @staticmethod
     def _initialise(module: nn.Module) -> None:
-        """BERT's initialisation: N(0, 0.02), zero biases."""
+        """BERT's initialisation: N(0, 0.02), zero biases, a row of zeros for pads."""
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.02)
-            nn.init.zeros_(module.bias)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
-            nn.init.zeros_(module.weight[module.padding_idx])
+            # a registered attention's may have none
+            if module.padding_idx is not None:
+                nn.init.zeros_(module.weight[module.padding_idx])
 
     def features(
         self,

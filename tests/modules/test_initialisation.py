@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from fairseq_transnormer.modules import (
+    ATTENTIONS,
+    Attention,
     CausalLanguageModel,
     EncoderConfig,
     EncoderT1Config,
@@ -80,6 +82,29 @@ def empty_memory_is_nan():
     assert torch.empty(3).isnan().all()
     yield
     torch.use_deterministic_algorithms(False)
+
+
+def test_registered_attentions_with_other_modules(monkeypatch):
+    """A bias, and a row of an embedding for pads, are no module's duty."""
+
+    class Mine(Attention):
+        def __init__(self):
+            super().__init__(SMALL["embed_dim"], 1, causal=False)
+            self.plain = torch.nn.Linear(200, 200, bias=False)
+            self.table = torch.nn.Embedding(200, 200)
+
+        @classmethod
+        def from_config(cls, config, *, causal):
+            return cls()
+
+        def attend(self, query, key, value, *others):
+            return value.flatten(2), None
+
+    monkeypatch.setitem(ATTENTIONS, "mine", Mine)
+    config = EncoderConfig(**SMALL | {"attention_types": "mine"})
+    attention = MaskedLanguageModel(config, VOCABULARY, PAD).stack.layers[0].attention
+    assert is_normal(attention.plain.weight, 0.02)
+    assert is_normal(attention.table.weight, 0.02)
 
 
 @pytest.mark.parametrize("untied", [False, True])
