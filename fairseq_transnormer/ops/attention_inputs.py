@@ -12,10 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .backend import accumulation_dtype
+
 
 def one_plus_elu(x: Tensor) -> Tensor:
-    """1 + elu(x), which is positive (Katharopoulos et al., 2020, equation 7)."""
-    return F.elu(x) + 1
+    """1 + elu(x), which is positive (Katharopoulos et al., 2020, equation 7).
+
+    Below 0 it is exp(x), of which in half precision the sum with -1 would leave little.
+    """
+    return (F.elu(x.to(accumulation_dtype(x.dtype))) + 1).to(x.dtype)
 
 
 def identity(x: Tensor) -> Tensor:

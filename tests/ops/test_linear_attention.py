@@ -156,6 +156,21 @@ def test_gradients_of_dtypes(dtype, tolerance, causal, normalize, backend):
         assert relative_error(gradient, wanted) < tolerance
 
 
+@backends
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.bfloat16, 8e-3), (torch.float16, 1e-3)]
+)
+def test_positive_features_near_zero(dtype, tolerance, causal, backend):
+    """1 + elu(x) is exp(x) there; as a sum in half precision it would be 0 or so."""
+    qkv = [x - shift for x, shift in zip(draw_qkv(70), (7, 7, 0), strict=True)]
+    qkv = [x.to(dtype) for x in qkv]
+    options = {"causal": causal, "feature_map": "1+elu", "normalize": True}
+    output = linear_attention(*qkv, **options, backend=backend)
+    exact = linear_attention(*(x.double() for x in qkv), **options, backend=backend)
+    assert relative_error(output, exact) < tolerance
+
+
 @forms
 @pytest.mark.parametrize("length", [1, 64, 65, 1023, 1025, 2100])
 def test_gradients_of_lengths(length, causal, normalize):
