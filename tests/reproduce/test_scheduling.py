@@ -100,6 +100,16 @@ def test_a_command_that_is_not_there_is_a_failed_run(tmp_path):
     assert ended["failed"] == [folder] and "No such file" in "".join(told)
 
 
+def test_a_command_that_cannot_be_started_leaves_the_log_of_earlier_attempts(tmp_path):
+    """As on another machine, or without the memory for one more process."""
+    folder = prepared(tmp_path, "run", steps=[Step("train", ["/no/such/command"])])
+    log = folder.path / "train.log"
+    log.write_text("what was measured\n")
+    run([folder])
+    assert log.read_text().startswith("what was measured\n")
+    assert "No such file" in log.read_text()
+
+
 @pytest.mark.parametrize("state", ["running", "finished"])
 def test_a_status_that_cannot_be_written_is_that_runs_failure(
     tmp_path, monkeypatch, state

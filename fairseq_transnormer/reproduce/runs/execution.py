@@ -125,8 +125,9 @@ class Execution:
                 step.command, self.folder.path, step.log, environment
             )
         except OSError as error:
-            log = self.folder.path / step.log
-            log.write_text(f"{step.command[0]}: {error.strerror}\n", encoding="utf-8")
+            # after earlier attempts, whose records the run's figures are read from
+            with (self.folder.path / step.log).open("a", encoding="utf-8") as log:
+                log.write(f"{step.command[0]}: {error.strerror}\n")
             self._status["attempts"][-1] |= {"ended": time.time(), "exit_code": 127}
             self._end("failed")
 
