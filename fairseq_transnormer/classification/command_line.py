@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..checkpoints.identity import weights_fingerprint
 from ..data.texts import read_given_lines, tell_unknown_words
+from ..data.whole_files import with_nulls
 from ..subcommands import run_command
 from .errors import ClassificationError
 
@@ -110,7 +111,7 @@ def _run(args: argparse.Namespace) -> None:
             "checkpoint": args.path,
             "weights": weights_fingerprint(args.path),
         }
-        print(json.dumps(found | made_with))
+        print(json.dumps(with_nulls(found | made_with)))
     else:
         _label(classifier, args)
 
@@ -134,7 +135,8 @@ def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
                 )
         for found in predictions:
             if args.json:
-                print(json.dumps(asdict(found) | made_with, ensure_ascii=False))
+                content = with_nulls(asdict(found) | made_with)
+                print(json.dumps(content, ensure_ascii=False))
             elif found.label is None:
                 print(f"{found.score:.4f}")
             else:

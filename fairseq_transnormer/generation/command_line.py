@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..checkpoints.identity import weights_fingerprint
 from ..data.texts import read_given_lines, tell_unknown_words
+from ..data.whole_files import with_nulls
 from ..subcommands import run_command
 from .errors import GenerationError
 from .settings import GenerationSettings, Settings
@@ -91,7 +92,7 @@ def _run(args: argparse.Namespace) -> None:
     for prompt, result in zip(all_prompts, results, strict=True):
         if args.json:
             found = {"prompt": prompt, **asdict(result), **made_with}
-            print(json.dumps(found, ensure_ascii=False))
+            print(json.dumps(with_nulls(found), ensure_ascii=False))
         else:
             print(result.text)
 

@@ -310,3 +310,16 @@ def test_columns_stay_apart(capsys, nats):
     assert len(figures) == len(command_line.COLUMNS)
     shown = figures[command_line.COLUMNS.index("ppl/word")].replace(",", "")
     assert float(shown) == pytest.approx(found.word_perplexity, rel=1e-3)
+
+
+def test_a_perplexity_that_no_number_holds_is_null_in_json(capsys):
+    """As of one line without spaces, which is a single word."""
+    found = TextScore(-3000.0, 400, 1, 1, 900, 0)
+    command_line._print_json(found.as_dict())
+
+    def refused(constant):
+        raise AssertionError(constant)
+
+    printed = json.loads(capsys.readouterr().out, parse_constant=refused)
+    assert printed["word_perplexity"] is None
+    assert printed["perplexity"] == found.perplexity
