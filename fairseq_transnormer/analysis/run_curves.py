@@ -37,12 +37,20 @@ def plot_runs(runs: dict[str, dict[str, list[dict]]], target: Path) -> None:
     Args:
         runs: name -> what ``read_training_log`` returns.
         target: image to make.
+
+    Raises:
+        ValueError: no run has a value for any panel.
     """
     panels = [
         key
         for key in PANELS
         if any(key in record for run in runs.values() for record in run["train_inner"])
     ]
+    if not panels:
+        raise ValueError(
+            f"{', '.join(runs)}: no values to draw; allowed: logs with one of "
+            f"{', '.join(PANELS)}"
+        )
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure, grid = pyplot().subplots(

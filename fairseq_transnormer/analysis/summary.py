@@ -30,13 +30,13 @@ def plot_losses(records: dict[str, list[dict]], target: Path) -> None:
     train, valid = records["train_inner"], records["valid"]
     axes.plot(
         [int(r["num_updates"]) for r in train],
-        [float(r["loss"]) for r in train],
+        [float(r.get("loss", "nan")) for r in train],
         label="training",
     )
     if valid:
         axes.plot(
             [int(r["valid_num_updates"]) for r in valid],
-            [float(r["valid_loss"]) for r in valid],
+            [float(r.get("valid_loss", "nan")) for r in valid],
             "o-",
             label="validation",
         )
@@ -73,9 +73,9 @@ def _run(options: argparse.Namespace) -> None:
     train = records["train_inner"]
     rows = [
         ("updates", train[-1]["num_updates"]),
-        ("training loss, first record (bits a token)", train[0]["loss"]),
-        ("training loss, last record (bits a token)", train[-1]["loss"]),
-        ("tokens a second, last record", train[-1]["wps"]),
+        ("training loss, first record (bits a token)", train[0].get("loss", "-")),
+        ("training loss, last record (bits a token)", train[-1].get("loss", "-")),
+        ("tokens a second, last record", train[-1].get("wps", "-")),
     ]
     if records["valid"]:
         last = records["valid"][-1]

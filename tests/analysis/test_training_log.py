@@ -15,7 +15,7 @@ from fairseq_transnormer.analysis.training_log import (
 from fairseq_transnormer.data.training_records import LOG, append_record
 from tests.messages import command_refuses, refuses
 
-from .logs import training_log
+from .logs import line, training_log
 
 
 def test_records_in_order_with_the_later_of_two(tmp_path):
@@ -163,6 +163,15 @@ def test_summary(tmp_path, capsys):
     for value in ("20", "5.0", "4.0", "100.5", "17.5", "1000.25"):
         assert f" {value} |" in table
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_summary_of_a_log_that_lacks_some_values(tmp_path, capsys):
+    log, plot = tmp_path / "train.log", tmp_path / "loss.png"
+    records = [{"num_updates": 10, "loss": 5.0}, {"num_updates": 20, "gnorm": 1.0}]
+    log.write_text("".join(line("train_inner", each) for each in records))
+    assert summary.main(["--log", str(log), "--plot", str(plot)]) == 0
+    cells = [row.split("|")[2].strip() for row in capsys.readouterr().out.splitlines()]
+    assert cells == ["20", "5.0", "-", "-"] and plot.exists()
 
 
 def test_evaluations_of_one_name_are_told_apart(tmp_path, capsys):
