@@ -270,6 +270,15 @@ def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
     assert cfg.checkpoint.no_epoch_checkpoints
 
 
+@pytest.mark.parametrize("primary", PRIMARIES)
+def test_a_sweep_has_a_directory_for_each_of_its_runs(primary, monkeypatch):
+    """Hydra's -m makes it before it has told its configuration to resolvers."""
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    sweep = composed(primary, "optimization.max_update=3").hydra.sweep
+    assert str(sweep.dir).startswith("runs/") and str(sweep.dir).endswith("_sweep")
+    assert sweep.subdir == "optimization.max_update=3"
+
+
 @pytest.mark.parametrize("primary", ["alm_small", "blm_small"])
 def test_small_models_are_as_small_as_their_comments_say(primary):
     cfg = hydra_config(primary)
