@@ -28,14 +28,16 @@ written in `configs/claims/`; figures and verdicts follow from the tables' repor
 * **{IN_KIND}**: the same at another size, on other data or for fewer updates.
 * **{UNCLEAR}**: a row has fewer than {FEWEST_SEEDS} seeds, seeds overlap or did not all
   finish, runs differ in data or settings besides, values of a sweep were not run, or
-  the order has another cause; which of these is said.
+  a reservation says that the order has another cause or shows nothing; which of these
+  is said.
 * **{CONTRADICTED}**: for a pair, every seed the other way round.
 * **{NOT_RUN}**: there are no figures.
 
 Two rows that do not differ stand in a given order by chance in 1 of 6 cases with two
 seeds each, in 1 of 20 with three. Speeds have no seeds: there a ratio that the claim
 names separates two rows. Of several seeds the mean ± the standard deviation is given,
-and each of them."""
+and each of them. Presets are [sizes of models and
+trainings](reproduction.md#tables-and-presets)."""
 _HEADING = """\
 | claim | what was run | figures: paper; **here** | verdict | what would settle it |
 |---|---|---|---|---|"""
