@@ -222,17 +222,29 @@ def _verdict(
         if reasons:
             unclear.update(reasons)
         elif sign == -1:
-            against.append(f"{low} has more than {high} ({column})")
+            against.append((column, low, high))
     of_paper = measured["paper_sizes"] is True
     as_printed = of_paper and not measured["conditions"]["set_by_hand"]
     if against:
         size = "" if as_printed else "not at the paper's size, "
-        return CONTRADICTED, size + "; ".join(against)
+        return CONTRADICTED, size + _other_way_round(against)
     if unclear:
         return UNCLEAR, "; ".join(sorted(unclear))
     if claim.reservation:
         return UNCLEAR, claim.reservation
     return (HOLDS if as_printed else IN_KIND), ""
+
+
+def _other_way_round(pairs: list[tuple[str, str, str]]) -> str:
+    """Which rows have more than which, of columns with the same rows at once."""
+    columns: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for column, row in dict.fromkeys((column, low) for column, low, _ in pairs):
+        others = tuple(high for c, low, high in pairs if (c, low) == (column, row))
+        columns.setdefault((row, others), []).append(column)
+    return "; ".join(
+        f"{row} has more than {', '.join(others)} ({', '.join(of)})"
+        for (row, others), of in columns.items()
+    )
 
 
 def _unequal(measured: dict[str, Any], *cells: Cell) -> list[str]:

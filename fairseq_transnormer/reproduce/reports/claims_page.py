@@ -1,4 +1,4 @@
-"""The page of the claims: a table a section, a row a claim."""
+"""The page of the claims: a table a section, a row a claim, notes as footnotes."""
 
 import os
 from pathlib import Path
@@ -51,21 +51,22 @@ def claims_page(judged: dict[str, list[Judged]], place: Path, command: str) -> s
         place: the page's folder, for its links.
         command: that makes it.
     """
-    lines = [_INTRODUCTION]
+    lines, notes = [_INTRODUCTION], []
     for section, claims in judged.items():
-        lines += [f"## {section}", _counted(claims)]
-        rows = [
-            [
-                f"{each.claim.sentence} ({each.claim.where})",
-                _run(each, place),
-                _figures(each),
-                _said(each),
-                each.claim.next,
-            ]
-            for each in claims
-        ]
-        lines.append("\n".join([_HEADING, *map(_row, rows)]))
-    lines += ["## Made by", f"```\n{command}\n```"]
+        rows = []
+        for each in claims:
+            verdict = ": ".join(filter(None, [f"**{each.verdict}**", each.why]))
+            if note := _note(each):
+                notes.append(f"[^{len(notes) + 1}]: {note}")
+                verdict += f"[^{len(notes)}]"
+            claim = each.claim
+            said = f"{claim.sentence} ({claim.where})"
+            rows.append(
+                [said, _run(each, place), _figures(each), verdict, claim.next]
+            )
+        table = "\n".join([_HEADING, *map(_row, rows)])
+        lines += [f"## {section}", _counted(claims), table]
+    lines += ["## Made by", f"```\n{command}\n```", *notes]
     return "\n\n".join(lines) + "\n"
 
 
@@ -144,11 +145,10 @@ def _figures(judged: Judged) -> str:
     return "<br>".join(lines)
 
 
-def _said(judged: Judged) -> str:
+def _note(judged: Judged) -> str:
+    """What a reader must know besides the verdict, on one line."""
     notes = [judged.claim.notes.get(key, "") for key in (judged.verdict, ALWAYS)]
-    verdict = ": ".join(filter(None, [f"**{judged.verdict}**", judged.why]))
-    sentences = [each.strip().rstrip(".") for each in (verdict, *notes) if each]
-    return ". ".join(sentences)
+    return " ".join(f"{' '.join(each.split()).rstrip('.')}." for each in notes if each)
 
 
 def _measured(value: float | None) -> str:
