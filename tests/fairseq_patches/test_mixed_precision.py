@@ -10,6 +10,8 @@ from omegaconf import OmegaConf
 from fairseq_transnormer.fairseq_patches.mixed_precision import check_precision
 from tests.messages import lines_naming, refuses
 
+HALF = (torch.float16, torch.bfloat16)
+
 
 def common(**values):
     return OmegaConf.structured(CommonConfig(**values))
@@ -82,15 +84,15 @@ def test_a_training_ends_at_its_start(training):
 
 @pytest.fixture
 def make(monkeypatch):
-    """make(class, weights): an optimizer of three weights in fp16."""
+    """make(class, weights, dtype): an optimizer of three weights in half precision."""
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     cfg = FairseqConfig()
     cfg.common.fp16 = cfg.common.fp16_no_flatten_grads = True
     cfg.optimizer = FairseqAdamConfig(_name="adam", lr=[0.1])
     cfg = OmegaConf.structured(cfg)
 
-    def build(cls, weights=(1.0, 1.0, 1.0)):
-        weights = torch.nn.Parameter(torch.tensor(weights, dtype=torch.float16))
+    def build(cls, weights=(1.0, 1.0, 1.0), dtype=torch.float16):
+        weights = torch.nn.Parameter(torch.tensor(weights, dtype=dtype))
         return cls.build_optimizer(cfg, [weights])
 
     return build
@@ -106,13 +108,31 @@ def test_weights_in_float32_are_saved_to_the_last_bit(make):
     assert torch.equal(loaded, weights)
 
 
-def test_averaged_weights_are_kept(make, caplog):
-    """A checkpoint whose model is an average has the optimizer of one training."""
-    first, second = make(FP16Optimizer), make(FP16Optimizer, (1.0, 1.0, 1.25))
+@pytest.mark.parametrize("average", [1.25, 1 + 2**-10])
+def test_averaged_weights_are_kept(make, caplog, average):
+    """A checkpoint whose model is an average has the optimizer of one training.
+
+    Of late checkpoints it may be one step of fp16 from the last.
+    """
+    first, second = make(FP16Optimizer), make(FP16Optimizer, (1.0, 1.0, average))
     (loaded,) = second.fp32_params.values()
     second.load_state_dict(first.state_dict())
-    assert loaded.tolist() == [1.0, 1.0, 1.25]
+    assert loaded.tolist() == [1.0, 1.0, average]
     assert "averaged" in caplog.text
+
+
+@pytest.mark.parametrize("before", HALF)
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_run_may_change_from_fp16_to_bf16(make, caplog, before, dtype):
+    values = torch.tensor([1 / 3, torch.pi, 2**-20 / 3])
+    first = make(FP16Optimizer, values.tolist())
+    rounded = values.to(before).to(dtype)
+    second = make(FP16Optimizer, rounded.tolist(), dtype)
+    (weights,), (loaded,) = (each.fp32_params.values() for each in (first, second))
+    with torch.no_grad():
+        weights.copy_(values)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(loaded, values) and not caplog.text
 
 
 @pytest.mark.parametrize("memory_efficient", [False, True])
