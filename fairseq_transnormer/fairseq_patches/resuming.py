@@ -87,6 +87,8 @@ def load_checkpoint(load, cfg, trainer, **arguments):
         for name in RESETS:
             cfg[name] = False
     extra_state, epochs = load(cfg, trainer, **arguments)
+    if start.updates is None:
+        _check_something_is_left(cfg, trainer, epochs)
     starts_anew = cfg.finetune_from_model is not None and start.updates is None
     if extra_state and not (starts_anew or cfg.reset_optimizer or cfg.reset_meters):
         training_state.restore(trainer, extra_state)
@@ -95,6 +97,30 @@ def load_checkpoint(load, cfg, trainer, **arguments):
     if epochs.iterations_in_epoch:
         _pass_over_the_smallest_rate(trainer)
     return extra_state, epochs
+
+
+def _check_something_is_left(cfg, trainer, epochs) -> None:
+    """Refuse another run's checkpoint that is at this run's end.
+
+    fairseq trains one more update than max_update, and beyond max_epoch it ends with
+    exit code 0 and no checkpoint.
+    """
+    updates, epoch = trainer.get_num_updates(), epochs.next_epoch_idx
+    limits = trainer.cfg.optimization
+    if 0 < (limits.max_update or 0) <= updates:
+        end = f"at update {updates}: optimization.max_update={limits.max_update}"
+        more, reset = "max_update", "--reset-optimizer"
+    elif 0 < (limits.max_epoch or 0) < epoch:
+        end = f"at epoch {epoch}: optimization.max_epoch={limits.max_epoch}"
+        more, reset = "max_epoch", "--reset-dataloader"
+    else:
+        return
+    name = cfg.continue_once if cfg.restore_file == LAST else None
+    raise ValueError(
+        f"{name or cfg.restore_file} is {end} leaves nothing to train; "
+        f"allowed: a larger {more}, which counts from the beginning of its run, or "
+        f"{reset}, which counts anew"
+    )
 
 
 def _pass_over_the_smallest_rate(trainer) -> None:

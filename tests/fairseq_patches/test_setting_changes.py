@@ -270,6 +270,29 @@ def test_weights_that_do_not_fit_are_refused(resumed, tmp_path, way):
     assert not list(tmp_path.glob("another/*.pt"))
 
 
+@pytest.mark.parametrize("field", ["restore_file", "continue_once"])
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"max_update": 2}, ("update 2", "max_update=2", "--reset-optimizer")),
+        ({"max_update": 1}, ("update 2", "max_update=1", "--reset-optimizer")),
+        ({"max_epoch": 1}, ("epoch 2", "max_epoch=1", "--reset-dataloader")),
+    ],
+)
+def test_a_checkpoint_beyond_the_end_of_a_new_run_is_refused(
+    resumed, tmp_path, settings, parts, field
+):
+    """fairseq trains one more update, or ends without a checkpoint."""
+    path = tmp_path / "given.pt"
+    state = torch.load(resumed.last, weights_only=True)
+    state["extra_state"]["train_iterator"] |= {"epoch": 2, "iterations_in_epoch": 0}
+    torch.save(state, path)
+    given = {f"optimization.{name}": value for name, value in settings.items()}
+    with refuses(ValueError, path, "nothing to train", *parts):
+        resumed(given | {f"checkpoint.{field}": str(path)}, tmp_path / "another")
+    assert not list(tmp_path.glob("another/*.pt"))
+
+
 @pytest.mark.parametrize("name", ["checkpoint_lst.pt", "nowhere/model.pt"])
 @pytest.mark.parametrize("field", ["restore_file", "continue_once"])
 def test_a_missing_checkpoint_is_refused(resumed, tmp_path, field, name):
