@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from ..data.fingerprints import split_fingerprint
 
 # of classification heads, which upgrade_state_dict_named fits to the model
 HEADS = "classification_heads."
+ANY_NAME = "*"
 
 
 def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
@@ -40,6 +44,8 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
     local = Path(PathManager.get_local_path(path))
     read_checkpoint(local, mmap=True)
     state = load(path, arg_overrides, *arguments, **keywords)
+    if _LOADING and state.get("cfg") is not None:
+        _check_overrides(path, _LOADING[-1].overrides, state["cfg"])
     # Hydra unquotes texts: what comes out of it is not what went in
     check_settings(local, state, arg_overrides)
     model = (state.get("cfg") or {}).get("model")
@@ -76,10 +82,12 @@ def training_data(trainer) -> str | None:
 
 @dataclass
 class _Loading:
-    """Models that fairseq is loading: of which files, and with whose dictionary."""
+    """Models that fairseq is loading: of which files, with which settings changed by
+    --model-overrides, and with whose dictionary."""
 
     filenames: list[str]
     task: Any
+    overrides: frozenset[str] = frozenset()
     states: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
 
@@ -93,7 +101,8 @@ def check_loaded_models(load, *arguments, **keywords):
     for others it makes the one that the checkpoint names.
     """
     given = inspect.signature(load).bind(*arguments, **keywords).arguments
-    loading = _Loading(list(map(str, given["filenames"])), given.get("task"))
+    names = list(map(str, given["filenames"]))
+    loading = _Loading(names, given.get("task"), _overrides(given))
     if given.get("state") is not None:
         loading.states.append((loading.filenames[0], _noted(given["state"])))
         _compare(loading)
@@ -108,6 +117,45 @@ def check_loaded_models(load, *arguments, **keywords):
         for model in ensemble if path in loading.filenames else ():
             _check_heads(model, state["heads"], path)
     return ensemble, cfg, task
+
+
+def _overrides(given: Mapping[str, Any]) -> frozenset[str]:
+    """The names in --model-overrides, by what a command gives to the loader.
+
+    fairseq-validate gives all of its options, and ``from_pretrained``, which has no
+    task, what its caller and the files beside the checkpoint say.
+    """
+    overrides = given.get("arg_overrides") or {}
+    if "model_overrides" in overrides:
+        try:
+            overrides = ast.literal_eval(overrides["model_overrides"])
+        except (ValueError, SyntaxError):  # the command evaluates more
+            return frozenset()
+    elif given.get("task") is None:
+        return frozenset()
+    return frozenset(map(str, overrides))
+
+
+def _check_overrides(path: Any, overrides: frozenset[str], cfg: Any) -> None:
+    """Refuse a name that is in no group: fairseq changes nothing, and says nothing."""
+    known = set(_names(OmegaConf.to_container(cfg) if OmegaConf.is_dict(cfg) else cfg))
+    unknown = sorted(overrides - known)
+    if unknown and ANY_NAME not in known:
+        close = [n for u in unknown for n in get_close_matches(u, known)]
+        raise ValueError(
+            f"model_overrides: {', '.join(unknown)}: no setting that {path} has; "
+            f"allowed: the fields of its configuration ({', '.join(close) or 'none'} "
+            "of a similar name)"
+        )
+
+
+def _names(settings: Any) -> Iterator[str]:
+    if isinstance(settings, Namespace):  # fairseq sets anything in it
+        yield ANY_NAME
+    elif isinstance(settings, Mapping):
+        for name, value in settings.items():
+            yield str(name)
+            yield from _names(value)
 
 
 def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:

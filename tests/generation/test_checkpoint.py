@@ -149,6 +149,18 @@ def test_fairseqs_commands_and_a_dictionary_of_equal_size(
         run_fairseq(main, *arguments, "--batch-size", 1, "--num-workers", 0)
 
 
+@pytest.mark.parametrize("command", ["eval_lm", "validate", "generate", "interactive"])
+def test_fairseqs_commands_and_overrides_of_nothing(t2, command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    main = importlib.import_module(f"fairseq_cli.{command}").cli_main
+    arguments = [t2.data, "--task", "language_modeling", "--path", t2.path]
+    arguments += ["--batch-size", 1, "--num-workers", 0, "--model-overrides"]
+    with refuses(ValueError, "dropuot", Path(t2.path), "dropout"):
+        run_fairseq(main, *arguments, {"dropuot": 0.3, "block_size": 4})
+    if command == "interactive":  # nothing to go through
+        run_fairseq(main, *arguments, {"dropout": 0.3, "block_size": 4})
+
+
 def test_dictionary_that_was_changed_after_the_data_was_prepared(changed, t2, tmp_path):
     """A checkpoint of another program does not name its dictionary; the data do."""
     other = reversed_dictionary(t2.data, tmp_path / "other")
