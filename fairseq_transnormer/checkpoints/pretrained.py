@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from ..data.labelled_texts import DICTIONARY, SentenceData
 from ..data.subword_files import read_dictionary
-from .files import embedding_rows
+from .files import architecture, embedding_rows
 from .identity import saved_identity
 from .safe_loading import read_checkpoint
 
@@ -60,6 +61,12 @@ class PretrainedCheckpoint:
             ValueError: it is missing or damaged, or no bidirectional model of fairseq.
         """
         state = read_checkpoint(path, mmap=True)
+        own = (state.get("cfg") or {}).get("model")
+        if isinstance(own, Namespace):  # configured by argparse: of fairseq itself
+            raise ValueError(
+                f"{path}: a checkpoint of {architecture(vars(own))!r}; allowed: "
+                "bidirectional models of this package, of the task masked_lm"
+            )
         try:
             model, task = dict(state["cfg"]["model"]), state["cfg"]["task"]
             weights, task_name = state["model"], task["_name"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from argparse import Namespace
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
+from ..checkpoints.files import architecture as architecture_of
 from ..checkpoints.identity import check_dictionary, check_dictionary_file
 from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
 from ..data.fingerprints import file_sha256
@@ -81,6 +83,8 @@ def export_checkpoint(
     except CheckpointError as error:
         raise ExportError(str(error)) from error
     cfg = state.get("cfg") or {}
+    if isinstance(cfg.get("model"), Namespace):  # fairseq's models by argparse
+        cfg = {**cfg, "model": vars(cfg["model"])}
     parts = cfg.get("model"), cfg.get("task"), state["model"]
     if not all(isinstance(each, dict) for each in parts):
         raise ExportError(f"{checkpoint}: not a checkpoint of fairseq-train")
@@ -104,7 +108,7 @@ def export_checkpoint(
 
 
 def _kind(checkpoint: Path, cfg: dict[str, Any]) -> str:
-    architecture = cfg["model"].get("_name")
+    architecture = architecture_of(cfg["model"])
     model = MODEL_REGISTRY.get(architecture, object)
     if issubclass(model, TransNormerLanguageModel):
         return CAUSAL

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import sys
+from argparse import Namespace
 from functools import partial
 
 import pytest
 import torch
 
+from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.export import ExportError, load_exported
 from fairseq_transnormer.export.command_line import main
 from fairseq_transnormer.export.manifest import FORMAT
@@ -176,6 +178,17 @@ def test_malicious_and_damaged_checkpoints(exported, tmp_path):
         with refused(path, *parts):
             export_checkpoint(path, tmp_path / "out")
     assert not (tmp_path / "made").exists() and not (tmp_path / "out").exists()
+
+
+def test_fairseqs_own_encoder_is_named(tmp_path):
+    """RoBERTa, as fairseq-train writes it: configured by argparse."""
+    path, task = tmp_path / "roberta.pt", {"_name": "masked_lm", "data": "/gone"}
+    cfg = {"model": Namespace(arch="roberta_base"), "task": task}
+    torch.save({"cfg": cfg, "model": {"weight": torch.zeros(1)}}, path)
+    with refused(path, "roberta_base", "allowed"):
+        export_checkpoint(path, tmp_path / "out")
+    with refuses(ValueError, path, "roberta_base", "allowed"):
+        PretrainedCheckpoint.read(path)
 
 
 def test_dictionary_of_other_data(exported, tmp_path):
