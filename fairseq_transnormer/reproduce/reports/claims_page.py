@@ -61,9 +61,7 @@ def claims_page(judged: dict[str, list[Judged]], place: Path, command: str) -> s
                 verdict += f"[^{len(notes)}]"
             claim = each.claim
             said = f"{claim.sentence} ({claim.where})"
-            rows.append(
-                [said, _run(each, place), _figures(each), verdict, claim.next]
-            )
+            rows.append([said, _run(each, place), _figures(each), verdict, claim.next])
         table = "\n".join([_HEADING, *map(_row, rows)])
         lines += [f"## {section}", _counted(claims), table]
     lines += ["## Made by", f"```\n{command}\n```", *notes]
