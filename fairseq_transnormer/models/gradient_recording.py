@@ -2,7 +2,8 @@
 
 ``--gradient-statistics FILE`` or ``++model.gradient_statistics=FILE`` records the
 gradient of every update: the one that the optimizer steps with, summed over workers and
-accumulated batches, without the loss scale of fp16, and clipped where the run clips.
+accumulated batches, without the loss scale of fp16, and clipped where the run clips its
+norm (the Long-Range Arena's ``--clip-value`` comes after).
 
 FILE is JSON lines. The first names the parameter tensors and their sizes,
 ``{"parameters": {NAME: ENTRIES, ...}}``; each other one holds, in that order, the L2

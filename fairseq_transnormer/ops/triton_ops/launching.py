@@ -41,11 +41,12 @@ def shapes_only(
     Args:
         record: is called with the kernel and its arguments instead.
     """
+    outer = getattr(_thread, "record", None)
     _thread.record = record
     try:
         yield
     finally:
-        _thread.record = None
+        _thread.record = outer
 
 
 def launch(kernel, grid: tuple[int, ...], *arguments, **options) -> None:

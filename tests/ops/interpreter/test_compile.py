@@ -9,6 +9,7 @@ from fairseq_transnormer import ops
 from fairseq_transnormer.ops.backend import capability, tf32_is_allowed
 from fairseq_transnormer.ops.triton_ops import (  # noqa: F401  registers operators
     gated_silu,
+    launching,
     lrpe,
     residual,
     rms_norm,
@@ -324,6 +325,15 @@ def test_tensors_without_memory_take_the_operators():
         assert isinstance(output, FakeTensor) and output.shape == x.shape
         (gradient,) = torch.autograd.grad(output.sum(), x)
         assert isinstance(gradient, FakeTensor) and gradient.shape == x.shape
+
+
+def test_a_record_of_launches_goes_on_after_one_inside_it():
+    seen, x = [], torch.ones(1)
+    with launching.shapes_only(lambda kernel, arguments: seen.append(kernel)):
+        with launching.shapes_only():
+            launching.launch("inside", (1,), x)
+        launching.launch("after", (1,), x)
+    assert seen == ["after"]
 
 
 def test_a_dispatch_mode_sees_operators():
