@@ -75,7 +75,8 @@ def section(run: dict, image: Path) -> str:
             image,
         )
     shown = [
-        f"## {title}: {environment['device']}",
+        # a benchmark may have several runs on a device
+        f"## {title}: {environment['device']}, {image.stem}",
         f"```\n{run['command']}\n```",
         f"![{title}]({image.name})" if drawn else "",
         *(part if isinstance(part, str) else part.markdown() for part in parts),
