@@ -136,8 +136,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rendezvous(text: str) -> str:
-    if not re.fullmatch(r"[^:]+:[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: HOST:PORT")
+    found = re.fullmatch(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]+)", text)
+    if not found or not 0 < int(found[1]) < 2**16:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; allowed: HOST:PORT, of IPv6 [ADDRESS]:PORT; ports 1 to 65535"
+        )
     return text
 
 

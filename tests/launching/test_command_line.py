@@ -195,7 +195,7 @@ def test_started_by_others_they_train_the_same_too(
     ("task", "options", "batch", "update_freq"),
     [
         ("alm", ["--nodes", 4, "--gpus", 8, "--rendezvous", "a:1"], 4, 1),
-        ("blm", ["--nodes", 2, "--gpus", 4, "--rendezvous", "a:1"], 32, 2),
+        ("blm", ["--nodes", 2, "--gpus", 4, "--rendezvous", "[fe80::1]:1"], 32, 2),
         ("alm", ["--gpus", 128], 1, 1),
         ("alm", ["--gpus", 1, "--batch-size", 128], 128, 1),
         ("blm", ["--gpus", 0, "--batch-size", 1], 1, 512),
@@ -225,6 +225,8 @@ def test_batches_fill_the_update_exactly(
         (["--nodes", "2"], ["--nodes 2", "--rendezvous HOST:PORT"]),
         (["--nodes", "0"], ["--nodes", "'0'", 1]),
         (["--rendezvous", "host"], ["--rendezvous", "'host'", "HOST:PORT"]),
+        (["--rendezvous", "host:65536"], ["--rendezvous", "'host:65536'", "65535"]),
+        (["--rendezvous", "fe80::1:29400"], ["--rendezvous", "[ADDRESS]:PORT"]),
         (["--workers", "2", "--gpus", "8"], ["--workers 2", "--gpus 8", "--gpus 0"]),
         (["--batch-size", "3"], ["batch of 3", "16 sequences", "8 workers", 2, 4]),
         (["--batch-size", "32"], ["batch of 32", "16 sequences", "8 workers", 16]),
