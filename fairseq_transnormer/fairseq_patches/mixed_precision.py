@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "fp32_weights"
 SCALER = "loss_scaler"
+HALF = (torch.float16, torch.bfloat16)
 # dynamic_loss_scaler.py: what decides when the scale grows again
 SCALER_FIELDS = (
     "_iter",
@@ -110,28 +111,47 @@ def load_fp32_weights(load, optimizer, state_dict, optimizer_overrides=None):
             "fp32_weights of the checkpoint are of another size: rounded ones are used"
         )
         return
-    own, pairs = optimizer.fp16_params[0].dtype, list(zip(ours, saved, strict=True))
+    of_model = list(zip(_copied(optimizer), saved, strict=True))
     with torch.no_grad():
         if not any(
-            all(_is_rounded(*each, (before, own)) for each in pairs)
+            all(_are_rounded(*each, before) for each in of_model)
             # a run may have changed from the one to the other
-            for before in (own, torch.float16, torch.bfloat16)
+            for before in (None, *HALF)
         ):
             logger.warning(
                 "fp32_weights of the checkpoint are not those of its model, which was "
                 "averaged, or changed in another way: the model's are used"
             )
             return
-        for weights, loaded in pairs:
+        for weights, loaded in zip(ours, saved, strict=True):
             weights.copy_(loaded)
 
 
-def _is_rounded(rounded: torch.Tensor, weights: torch.Tensor, dtypes) -> bool:
-    # to the last bit: an average of late checkpoints is within a hundredth of the last
-    weights = weights.to(rounded.device)
-    for dtype in dtypes:
-        weights = weights.to(dtype)
-    return torch.equal(rounded, weights.to(rounded.dtype))
+def _copied(optimizer) -> list[list[torch.Tensor]]:
+    """The model's parameters that each of ``_weights`` has in float32, in its order."""
+    parameters, weights = list(optimizer.fp16_params), optimizer.fp32_params
+    if not isinstance(weights, dict):
+        return [[each] for each in parameters]
+    if len(weights) == 1:
+        return [parameters]
+    return [[p for p in parameters if p.device.index == each] for each in weights]
+
+
+def _are_rounded(
+    parameters: list[torch.Tensor], weights: torch.Tensor, before: torch.dtype | None
+) -> bool:
+    """Whether ``weights``, of all in one, are the parameters in float32.
+
+    To the last bit: an average of late checkpoints is within a hundredth of the last.
+    """
+    parts = weights.reshape(-1).split([each.numel() for each in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        part = part.to(parameter.device)
+        if before and parameter.dtype in HALF:  # LRPE's stay in float32
+            part = part.to(before)
+        if not torch.equal(parameter.reshape(-1), part.to(parameter.dtype)):
+            return False
+    return True
 
 
 def _weights(optimizer) -> list[torch.Tensor]:

@@ -43,6 +43,7 @@ def test_a_run_goes_on_with_the_other_optimizer(
     assert run.run() == [0], run.text()
     assert run.went_on_at() == HALF
     assert lines_naming(run.text(), f"optimizer._name='{second}'", f"'{first}'")
+    assert "fp32_weights" not in run.text()  # no warning: they are the model's
     losses |= run.losses()
     assert list(losses) == list(whole.losses())
     for update, expected in whole.losses().items():

@@ -7,10 +7,12 @@ from fairseq.optim.adam import FairseqAdamConfig
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.fairseq_patches.mixed_precision import check_precision
+from fairseq_transnormer.fairseq_patches.mixed_precision import (
+    HALF,
+    _weights,
+    check_precision,
+)
 from tests.messages import lines_naming, refuses
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 def common(**values):
@@ -84,16 +86,18 @@ def test_a_training_ends_at_its_start(training):
 
 @pytest.fixture
 def make(monkeypatch):
-    """make(class, weights, dtype): an optimizer of three weights in half precision."""
+    """make(class, weights, dtype, more, flat): an optimizer of three weights in half
+    precision, and of more parameters; flat: in one tensor."""
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     cfg = FairseqConfig()
     cfg.common.fp16 = cfg.common.fp16_no_flatten_grads = True
     cfg.optimizer = FairseqAdamConfig(_name="adam", lr=[0.1])
     cfg = OmegaConf.structured(cfg)
 
-    def build(cls, weights=(1.0, 1.0, 1.0), dtype=torch.float16):
+    def build(cls, weights=(1.0, 1.0, 1.0), dtype=torch.float16, more=(), flat=True):
         weights = torch.nn.Parameter(torch.tensor(weights, dtype=dtype))
-        return cls.build_optimizer(cfg, [weights])
+        cfg.common.fp16_no_flatten_grads = not flat
+        return cls.build_optimizer(cfg, [weights, *map(torch.nn.Parameter, more)])
 
     return build
 
@@ -133,6 +137,22 @@ def test_a_run_may_change_from_fp16_to_bf16(make, caplog, before, dtype):
         weights.copy_(values)
     second.load_state_dict(first.state_dict())
     assert torch.equal(loaded, values) and not caplog.text
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_parameter_that_stays_in_float32_is_rounded_by_nobody(
+    make, caplog, dtype, flat
+):
+    """As LRPE's angles, in a model that is in half precision."""
+    values, angles = torch.tensor([1 / 3, torch.pi, 2**-20 / 3]), torch.tensor([1 / 3])
+    options = {"dtype": dtype, "more": [angles], "flat": flat}
+    first, second = (make(FP16Optimizer, values.tolist(), **options) for _ in "ab")
+    weights, loaded = (_weights(each) for each in (first, second))
+    with torch.no_grad():
+        weights[0].reshape(-1)[:3] = values
+    second.load_state_dict(first.state_dict())
+    assert all(map(torch.equal, loaded, weights)) and not caplog.text
 
 
 @pytest.mark.parametrize("memory_efficient", [False, True])
