@@ -44,7 +44,7 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
     local = Path(PathManager.get_local_path(path))
     read_checkpoint(local, mmap=True)
     state = load(path, arg_overrides, *arguments, **keywords)
-    if _LOADING and state.get("cfg") is not None:
+    if _LOADING and _is_asked_for(path, _LOADING[-1]) and state.get("cfg") is not None:
         _check_overrides(path, _LOADING[-1].overrides, state["cfg"])
     # Hydra unquotes texts: what comes out of it is not what went in
     check_settings(local, state, arg_overrides)
@@ -143,9 +143,9 @@ def _check_overrides(path: Any, overrides: frozenset[str], cfg: Any) -> None:
     if unknown and ANY_NAME not in known:
         close = [n for u in unknown for n in get_close_matches(u, known)]
         raise ValueError(
-            f"model_overrides: {', '.join(unknown)}: no setting that {path} has; "
-            f"allowed: the fields of its configuration ({', '.join(close) or 'none'} "
-            "of a similar name)"
+            f"model_overrides: {', '.join(unknown)}: no setting that {path} was saved "
+            "with; allowed: the fields of its configuration "
+            f"({', '.join(close) or 'none'} of a similar name)"
         )
 
 
@@ -185,10 +185,14 @@ def note_loaded_checkpoint(path: str, state: Mapping[str, Any]) -> None:
     if not _LOADING:
         return
     loading = _LOADING[-1]
-    # shards are named after the file that was asked for; a model may read others
-    if str(path).startswith(tuple(n.removesuffix(".pt") for n in loading.filenames)):
+    if _is_asked_for(path, loading):
         loading.states.append((str(path), _noted(state)))
         _compare(loading)
+
+
+def _is_asked_for(path: Any, loading: _Loading) -> bool:
+    # shards are named after the file that was asked for; a model may read others
+    return str(path).startswith(tuple(n.removesuffix(".pt") for n in loading.filenames))
 
 
 def _noted(state: Mapping[str, Any]) -> dict[str, Any]:

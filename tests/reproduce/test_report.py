@@ -321,7 +321,12 @@ def test_memory_is_that_of_the_gpu_an_attempt_had(tmp_path):
 
 @pytest.mark.parametrize(
     ("first", "last", "names"),
-    [(1, 3, []), (2, 3, ["2 of 3 updates"]), (1, 0, ["gradient_statistics.jsonl"])],
+    [
+        (1, 3, []),
+        (2, 3, ["2 of 3 updates"]),
+        (1, 2, ["2 of 3 updates"]),
+        (1, 0, ["gradient_statistics.jsonl"]),
+    ],
 )
 def test_gradients_of_some_of_the_updates_are_no_figure(tmp_path, first, last, names):
     """They vary most in the first ones."""

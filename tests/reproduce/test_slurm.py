@@ -121,12 +121,13 @@ def test_a_waiting_job_is_known(tmp_path, cluster):
     assert not slurm.is_queued("8")
 
 
-def test_a_banner_in_front_of_the_jobs_number_is_no_part_of_it(tmp_path, cluster):
+def test_a_banner_around_the_jobs_number_is_no_part_of_it(tmp_path, cluster):
     """squeue would not know such a job, and it would be submitted again."""
-    text = "#!/bin/sh\necho 'Welcome'; echo '--> project: OK'; echo '7;far'\n"
-    (cluster / "sbatch").write_text(text)
     folder = prepared(tmp_path, "run")
-    assert slurm.submit(folder, 0, []) == "7;far"
+    for after in ("", "; echo 'Have a nice day'"):
+        text = f"#!/bin/sh\necho 'Welcome'; echo '--> OK'; echo '7;far'{after}\n"
+        (cluster / "sbatch").write_text(text)
+        assert slurm.submit(folder, 0, []) == "7;far"
     assert folder.status()["slurm_job"] == "7;far"
     (cluster / "sbatch").write_text("#!/bin/sh\necho 'done at 7'\n")
     with refuses(ReproduceError, folder.path / slurm.SCRIPT, "done at 7", "number"):

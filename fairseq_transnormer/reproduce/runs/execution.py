@@ -127,7 +127,8 @@ class Execution:
         except OSError as error:
             # after earlier attempts, whose records the run's figures are read from
             with (self.folder.path / step.log).open("a", encoding="utf-8") as log:
-                log.write(f"{step.command[0]}: {error.strerror}\n")
+                # the last line may be half of one
+                log.write(f"\n{step.command[0]}: {error.strerror}\n")
             self._status["attempts"][-1] |= {"ended": time.time(), "exit_code": 127}
             self._end("failed")
 

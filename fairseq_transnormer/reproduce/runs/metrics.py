@@ -298,7 +298,8 @@ def gradient_deviation(results: RunResults) -> float | None:
         found = summarise(read_gradient_series(path))
     except ValueError as error:
         raise NotMeasured(str(error)) from error
-    last, recorded = found["last_update"], found["updates"]
+    last = max(found["last_update"], int(updates(results) or 0))
+    recorded = found["updates"]
     if recorded < last:
         raise NotMeasured(f"{path.name} has {recorded} of {last} updates")
     return found["all_parameters"]

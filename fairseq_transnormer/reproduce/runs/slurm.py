@@ -15,7 +15,7 @@ from .run_folder import RunFolder
 SCRIPT = "job.sbatch"
 # what squeue says of a job that ended a while ago
 UNKNOWN_JOB = "invalid job id"
-# of --parsable; in front of it some clusters' sbatch prints lines of its own
+# of --parsable; some clusters' sbatch prints lines of its own around it
 SUBMITTED_JOB = re.compile(r"[0-9]+(;\S+)?")
 # after this signal a run has as long to write a checkpoint
 SECONDS_BEFORE_THE_LIMIT = 120
@@ -123,11 +123,13 @@ def submit(folder: RunFolder, gpus: int, options: list[str]) -> str:
     )
     if done.returncode:
         raise ReproduceError(f"sbatch {folder.path / SCRIPT}: {done.stderr.strip()}")
-    job = done.stdout.strip().rpartition("\n")[2].strip()
-    if not SUBMITTED_JOB.fullmatch(job):
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    job = next((x for x in reversed(lines) if SUBMITTED_JOB.fullmatch(x)), None)
+    if job is None:
         raise ReproduceError(
-            f"sbatch {folder.path / SCRIPT}: its last line is {job!r}; allowed: a "
-            "job's number, as of --parsable. See in squeue whether there is a job"
+            f"sbatch {folder.path / SCRIPT}: it printed {done.stdout.strip()!r}; "
+            "allowed: a line with a job's number, as of --parsable. See in squeue "
+            "whether there is a job"
         )
     # a job that started at once has written its own status
     if folder.status()["state"] == status["state"] and not folder.is_locked():
