@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..checkpoints.identity import weights_fingerprint
 from ..data.texts import read_given_lines, tell_unknown_words
-from ..data.whole_files import with_nulls
+from ..data.whole_files import json_text
 from ..subcommands import run_command
 from .errors import ClassificationError
 
@@ -111,7 +110,7 @@ def _run(args: argparse.Namespace) -> None:
             "checkpoint": args.path,
             "weights": weights_fingerprint(args.path),
         }
-        print(json.dumps(with_nulls(found | made_with)))
+        print(json_text(found | made_with))
     else:
         _label(classifier, args)
 
@@ -135,8 +134,7 @@ def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
                 )
         for found in predictions:
             if args.json:
-                content = with_nulls(asdict(found) | made_with)
-                print(json.dumps(content, ensure_ascii=False))
+                print(json_text(asdict(found) | made_with, ensure_ascii=False))
             elif found.label is None:
                 print(f"{found.score:.4f}")
             else:

@@ -8,13 +8,12 @@ fairseq's ``--log-format json``; numbers are numbers, NaN and infinity null. A r
 resumes writes some updates again: of two records of an update the later one counts.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .whole_files import with_nulls
+from .whole_files import json_text
 
 LOG = "train.log"
 
@@ -32,8 +31,7 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
     Raises:
         OSError: it cannot be written.
     """
-    record = with_nulls({"kind": kind} | dict(values))
-    line = json.dumps(record, allow_nan=False).encode() + b"\n"
+    line = json_text({"kind": kind} | dict(values)).encode() + b"\n"
     with open(Path(folder) / LOG, "a+b", buffering=0) as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)

@@ -121,19 +121,27 @@ def write_json(
 ) -> None:
     """Write JSON, as ``write_whole`` does; on one line where ``indent`` is None.
 
-    NaN and infinity are null: see ``with_nulls``.
+    NaN and infinity are null: see ``json_text``.
     """
-    text = json.dumps(with_nulls(content), indent=indent, allow_nan=False)
-    write_text(target, text + "\n", part)
+    write_text(target, json_text(content, indent=indent) + "\n", part)
 
 
-def with_nulls(content: Any) -> Any:
-    """Plain data with None for what JSON has not: NaN and infinity. Python writes them
-    all the same, and other languages refuse the whole file."""
+def json_text(content: Any, **options: Any) -> str:
+    """JSON of plain data, null for what JSON has not: NaN and infinity. Python writes
+    them all the same, and other languages refuse the whole text.
+
+    Args:
+        content: dictionaries with names as keys, sequences, numbers, text, None.
+        options: of ``json.dumps``.
+    """
+    return json.dumps(_with_nulls(content), allow_nan=False, **options)
+
+
+def _with_nulls(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: with_nulls(value) for key, value in content.items()}
+        return {key: _with_nulls(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [with_nulls(value) for value in content]
+        return [_with_nulls(value) for value in content]
     if isinstance(content, float) and not math.isfinite(content):
         return None
     return content

@@ -7,14 +7,13 @@ Texts and scores are those of fairseq-interactive with --max-len-a 1 --max-len-b
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, cast
 
 from ..checkpoints.identity import weights_fingerprint
 from ..data.texts import read_given_lines, tell_unknown_words
-from ..data.whole_files import with_nulls
+from ..data.whole_files import json_text
 from ..subcommands import run_command
 from .errors import GenerationError
 from .settings import GenerationSettings, Settings
@@ -92,7 +91,7 @@ def _run(args: argparse.Namespace) -> None:
     for prompt, result in zip(all_prompts, results, strict=True):
         if args.json:
             found = {"prompt": prompt, **asdict(result), **made_with}
-            print(json.dumps(with_nulls(found), ensure_ascii=False))
+            print(json_text(found, ensure_ascii=False))
         else:
             print(result.text)
 

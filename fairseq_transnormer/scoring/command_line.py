@@ -9,7 +9,6 @@ model.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
@@ -18,7 +17,7 @@ from itertools import chain, groupby, islice
 from ..argument_types import integer_between
 from ..checkpoints.identity import weights_fingerprint
 from ..data.texts import read_lines
-from ..data.whole_files import with_nulls
+from ..data.whole_files import json_text
 from ..subcommands import command_parser, run_command
 from .context import BATCH_TOKENS, LONGEST_WINDOW, Context
 from .errors import ScoringError
@@ -257,7 +256,7 @@ class _Report:
 
 
 def _print_json(content: dict) -> None:
-    print(json.dumps(with_nulls(content), ensure_ascii=False), flush=True)
+    print(json_text(content, ensure_ascii=False), flush=True)
 
 
 def _print_row(score: TextScore, name: str) -> None:

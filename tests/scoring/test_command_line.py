@@ -316,10 +316,6 @@ def test_a_perplexity_that_no_number_holds_is_null_in_json(capsys):
     """As of one line without spaces, which is a single word."""
     found = TextScore(-3000.0, 400, 1, 1, 900, 0)
     command_line._print_json(found.as_dict())
-
-    def refused(constant):
-        raise AssertionError(constant)
-
-    printed = json.loads(capsys.readouterr().out, parse_constant=refused)
+    printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert printed["word_perplexity"] is None
     assert printed["perplexity"] == found.perplexity
