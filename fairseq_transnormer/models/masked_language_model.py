@@ -10,6 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderModel
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.roberta.model import RobertaClassificationHead
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import nn
 
 from ..fairseq_patches.output_loss import encoder_loss
@@ -111,7 +112,18 @@ class TransNormerEncoderModel(FairseqEncoderModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model of a configuration for a task with one dictionary."""
+        """Build the model of a configuration for a task with one dictionary.
+
+        Raises:
+            ValueError: the task is fairseq's ``language_modeling``, whose next tokens
+                an encoder sees.
+        """
+        if isinstance(task, LanguageModelingTask):
+            raise ValueError(
+                f"model={cfg._name} with task=language_modeling; allowed: with "
+                "masked_lm and sentence_prediction; for language_modeling: decoders, "
+                "such as transnormer_t2"
+            )
         config = as_dataclass(EncoderConfig, cfg)
         return cls(cfg, TransNormerEncoder(config, task.source_dictionary))
 

@@ -7,11 +7,15 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import MODEL_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
+from fairseq.tasks.language_modeling import (
+    LanguageModelingConfig,
+    LanguageModelingTask,
+)
 from omegaconf import OmegaConf
 
-from tests.messages import assert_names
+from tests.messages import assert_names, refuses
 
 from .building import BASELINES, dictionary, draw_tokens, task, tiny_encoder
 
@@ -189,3 +193,12 @@ def test_from_pretrained(name, tmp_path):
     scores = hub.predict("a", tokens, return_logits=True)
     expected, _ = saved(tokens, classification_head_name="a")
     torch.testing.assert_close(scores, expected)
+
+
+def test_an_encoder_does_not_predict_next_tokens():
+    """fairseq's own words are "Unsupported language modeling target: future"."""
+    name = "roberta_transnormer_t2_tiny"
+    cfg = MODEL_DATACLASS_REGISTRY[name](_name=name)
+    other = LanguageModelingTask(LanguageModelingConfig(), dictionary())
+    with refuses(ValueError, name, "language_modeling", "masked_lm", "transnormer_t2"):
+        MODEL_REGISTRY[name].build_model(cfg, other)

@@ -142,6 +142,12 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
             "dataset.valid_subset",
             "reports",
         ),
+        (
+            [*known, "--set", "dataset.disable_validation=true"],
+            "dataset.disable_validation=True",
+            "false",
+        ),
+        ([*known, "--set", "checkpoint.no_save=true"], "checkpoint.no_save", "false"),
         ([*known, "--set", "model._name=transnormer_t1"], "model._name", "row"),
         ([*known, "--set", "task._name=language_modeling"], "task._name", "row"),
         # what no run takes

@@ -35,6 +35,9 @@ DECIDED_BY = {
     "task._name": "a row's configuration",
     "task.data": "--data TASK=DIR",
 }
+# a run that is resumed and reported has validations and checkpoints
+NEVER = ("checkpoint.no_last_checkpoints", "checkpoint.no_save")
+NEVER += ("dataset.disable_validation",)
 
 
 def check_settings(
@@ -48,13 +51,19 @@ def check_settings(
         fixed: keys that the runner gives a value to, whatever is asked for.
 
     Raises:
-        ReproduceError: one of them is fixed, or the configuration has no such setting.
+        ReproduceError: one of them is fixed, or would leave the run without a figure,
+            or the configuration has no such setting.
     """
-    for key in given:
+    for key, value in given.items():
         if key in fixed or key.endswith("._name") and key in DECIDED_BY:
             instead = DECIDED_BY.get(key, "the data and the devices of the run")
             raise ReproduceError(
                 f"{key}: the runner sets it itself; decided by: {instead}"
+            )
+        if key in NEVER and value:
+            raise ReproduceError(
+                f"{key}={value}; allowed: false: figures are of the validations and "
+                "checkpoints of a run"
             )
         if "." not in key and not (configs / key).is_dir():
             raise ReproduceError(
