@@ -126,6 +126,11 @@ LIMITS_OF = {
         "mask_prob": {"above": 0, "below": 1},
     },
 }
+# what a validation of this package's criterions and fairseq's has, by which is better
+BEST_IS_LEAST = {"loss", "nll_loss", "ppl"}
+BEST_IS_MOST = {"accuracy", "f1", "macro_f1", "acc_and_f1", "mcc"} | {
+    *("pearson", "spearman", "correlation", "pearson_and_spearman"),
+}
 # whose numbers are looked at; each is finite. Values of "model" are the models' matter
 GROUPS = (
     *("common", "distributed_training", "dataset", "optimization", "checkpoint"),
@@ -150,6 +155,8 @@ def check_settings(cfg: DictConfig) -> None:
         raise ValueError("dataset.train_subset=''; allowed: the name of a split")
     if "checkpoint" in cfg and cfg.checkpoint is not None:
         _check_saving(cfg.checkpoint)
+        if "dataset" in cfg and not cfg.dataset.disable_validation:
+            _check_which_is_best(cfg.checkpoint)
     if "eval_lm" in cfg and cfg.get("task") is not None:
         _check_context(cfg)
 
@@ -182,6 +189,19 @@ def _check_saving(checkpoint: DictConfig) -> None:
             "checkpoint.write_checkpoints_asynchronously=true: iopath is not "
             "installed, and fairseq would end without training, with exit code 0; "
             "allowed: false, or pip install iopath"
+        )
+
+
+def _check_which_is_best(checkpoint: DictConfig) -> None:
+    # fairseq keeps the worst one as checkpoint_best.pt, and --patience ends a good run
+    metric = checkpoint.best_checkpoint_metric
+    maximize = checkpoint.maximize_best_checkpoint_metric
+    if metric in (BEST_IS_LEAST if maximize else BEST_IS_MOST):
+        raise ValueError(
+            f"checkpoint.maximize_best_checkpoint_metric={str(maximize).lower()} would "
+            "keep the worst checkpoint as the best by checkpoint.best_checkpoint_metric"
+            f"={metric}; allowed with it: {str(not maximize).lower()} (--maximize-best-"
+            "checkpoint-metric is for what grows as a model gets better)"
         )
 
 

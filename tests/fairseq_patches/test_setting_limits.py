@@ -151,6 +151,23 @@ def test_a_pattern_of_kept_checkpoints_is_no_zero(configuration, tmp_path):
         check_settings(configuration(tmp_path, **pattern))
 
 
+@pytest.mark.parametrize(
+    ("metric", "wrong"), [("loss", True), ("ppl", True), ("accuracy", False)]
+)
+def test_the_worst_checkpoint_is_not_the_best(configuration, tmp_path, metric, wrong):
+    """Without --maximize-best-checkpoint-metric the lowest accuracy is the best."""
+    name = "checkpoint.maximize_best_checkpoint_metric"
+    settings = {"checkpoint.best_checkpoint_metric": metric, name: wrong}
+    told = f"{name}={str(wrong).lower()}", f"best_checkpoint_metric={metric}"
+    with refuses(ValueError, *told, "allowed"):
+        check_settings(configuration(tmp_path, **settings))
+    unseen = {**settings, "dataset.disable_validation": True}
+    check_settings(configuration(tmp_path, **unseen))
+    check_settings(configuration(tmp_path, **{**settings, name: not wrong}))
+    other = {"checkpoint.best_checkpoint_metric": "bleu", name: wrong}
+    check_settings(configuration(tmp_path, **other))
+
+
 def test_writing_in_the_background_needs_iopath(configuration, tmp_path, monkeypatch):
     """fairseq says so in the log, and ends with exit code 0."""
     name = "checkpoint.write_checkpoints_asynchronously"
