@@ -114,6 +114,7 @@ def _check_something_is_left(cfg, trainer, epochs) -> None:
         end = f"at epoch {epoch}: optimization.max_epoch={limits.max_epoch}"
         more, reset = "max_epoch", "--reset-dataloader"
     else:
+        _check_rate(trainer, epochs)
         return
     name = cfg.continue_once if cfg.restore_file == LAST else None
     raise ValueError(
@@ -121,6 +122,20 @@ def _check_something_is_left(cfg, trainer, epochs) -> None:
         f"allowed: a larger {more}, which counts from the beginning of its run, or "
         f"{reset}, which counts anew"
     )
+
+
+def _check_rate(trainer, epochs) -> None:
+    """Refuse a --stop-min-lr that the first rate, as that of a warm-up from 0, is at.
+
+    fairseq ends with exit code 0, without an update.
+    """
+    rate, least = trainer.get_lr(), trainer.cfg.optimization.stop_min_lr
+    if rate <= least and not epochs.iterations_in_epoch:
+        raise ValueError(
+            f"optimization.stop_min_lr={least}: training begins with a learning rate "
+            f"of {rate}, and would end at once; allowed: less than {rate}, such as -1, "
+            "or a schedule that begins above it (lr_scheduler.warmup_init_lr)"
+        )
 
 
 def _pass_over_the_smallest_rate(trainer) -> None:

@@ -285,6 +285,11 @@ def test_commands_refuse_batches_of_nothing(
             ["optimization.skip_remainder_batch", "1 batches", "batch_size", 9999],
         ),
         (["--train-subset", ""], ["dataset.train_subset=''", "name of a split"]),
+        # the rate of a warm-up is 0 at first: fairseq ends with exit code 0
+        (
+            ["--stop-min-lr", "1e-9"],
+            ["optimization.stop_min_lr=1e-09", "rate of 0.0", "warmup_init_lr"],
+        ),
     ],
 )
 def test_what_ends_training_late_or_without_a_name(
