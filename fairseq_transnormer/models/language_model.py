@@ -132,6 +132,18 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
             states = tuple(reorder_state(state, new_order) for state in states)
             self.set_incremental_state(incremental_state, "cached", (seen, states))
 
+    def make_generation_fast_(self, retain_dropout=False, **unused):
+        """What fairseq's commands ask of a model that generates or scores.
+
+        Raises:
+            ValueError: ``--retain-dropout``, which fairseq's own dropout alone obeys.
+        """
+        if retain_dropout:
+            raise ValueError(
+                "generation.retain_dropout=true; allowed: false, as this model drops "
+                "nothing outside training"
+            )
+
     def max_positions(self):
         """Longest input that fairseq lets through."""
         return self._max_positions

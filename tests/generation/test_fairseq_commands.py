@@ -7,6 +7,8 @@ import sys
 import pytest
 from fairseq_cli import generate, interactive
 
+from tests.messages import refuses
+
 from .models import run_fairseq
 
 PROMPTS = [
@@ -80,3 +82,11 @@ def test_generate(trained, capsys):
         printed(output, "H"),
         trained.generator.generate(prompts, beam=3, max_new_tokens=12),
     )
+
+
+def test_dropout_is_not_retained(trained, monkeypatch):
+    """fairseq sets it in its own modules alone."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    arguments = "--task", "language_modeling", "--path", trained.path
+    with refuses(ValueError, "retain_dropout=true", "false"):
+        run_fairseq(interactive.cli_main, trained.data, *arguments, "--retain-dropout")
