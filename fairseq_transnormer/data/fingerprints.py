@@ -9,13 +9,14 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 # of the files that training reads: binary data, and numbers to predict as text
-DATA_SUFFIXES = {".bin", ".idx", ".npy", ".label"}
+DATA_SUFFIXES = ("bin", "idx", "npy", "label")
 # of a fingerprint, in names and messages
 SHOWN = 12
 # device, inode, size, time of the content and of the inode: no writer keeps them all
@@ -71,16 +72,17 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
 
     Args:
         folders: the shards, in their order.
-        split: such as "train"; its numbered parts count.
+        split: such as "train"; its numbered parts count, "train_extra" does not.
 
     Raises:
         OSError: a file cannot be read.
     """
     digest, found = hashlib.sha256(), False
+    part = re.compile(rf"{re.escape(split)}[0-9]*\.(.+\.)?({'|'.join(DATA_SUFFIXES)})")
     for folder in folders:
         for level in ("", "*/"):
             for path in sorted(folder.glob(f"{level}{split}*")):
-                if path.suffix in DATA_SUFFIXES and path.is_file():
+                if part.fullmatch(path.name) and path.is_file():
                     name = path.relative_to(folder).as_posix()
                     digest.update(f"{name} {file_fingerprint(path)}\n".encode())
                     found = True

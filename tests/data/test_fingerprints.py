@@ -30,3 +30,13 @@ def test_the_place_does_not_count(folder, tmp_path):
     before = split_fingerprint([folder], "train")
     shutil.move(folder, tmp_path / "moved")
     assert split_fingerprint([tmp_path / "moved"], "train") == before
+
+
+def test_parts_count_and_splits_of_similar_names_do_not(folder):
+    before = split_fingerprint([folder], "train")
+    (folder / "input0" / "train_extra.bin").write_text("3.0\n")
+    (folder / "input0" / "training.idx").write_text("3.0\n")
+    assert split_fingerprint([folder], "train") == before
+    # fairseq reads train, train1, train2, ... as one
+    (folder / "input0" / "train1.bin").write_text("3.0\n")
+    assert split_fingerprint([folder], "train") != before
