@@ -201,7 +201,8 @@ def test_every_pair_counts_and_those_against_are_named(tmp_path):
 def test_the_page_shows_figures_and_conditions(tmp_path):
     folder = report(tmp_path / "small", {"a": [1.0, 2.0], "b": [3.0, 4.0]})
     page = claims_page({"Mine": [judge(claim(), [folder])]}, tmp_path / "docs", "made")
-    assert "Claims: 1; holds in kind 1." in page and "```\nmade\n```" in page
+    short = "* **holds in kind** (1)\n    * A is before B\n"
+    assert short in page and "```\nmade\n```" in page
     notes = {IN_KIND: "a | b.", CONTRADICTED: "never"}
     noted = judge(claim(notes=notes), [folder])
     page = claims_page({"Mine": [noted]}, tmp_path / "docs", "made")

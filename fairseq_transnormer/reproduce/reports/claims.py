@@ -17,7 +17,8 @@ from .reporting import of_other_table, read_report
 
 HOLDS, IN_KIND = "holds", "holds in kind"
 UNCLEAR, CONTRADICTED, NOT_RUN = "not separated", "contradicted", "not run"
-VERDICTS = (HOLDS, IN_KIND, UNCLEAR, CONTRADICTED, NOT_RUN)
+# what contradicts comes first on the page
+VERDICTS = (CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN)
 FEWEST_SEEDS = 2  # of each row, for a verdict
 ALWAYS = "always"
 # in which runs of a claim may differ

@@ -63,7 +63,7 @@ def claims_page(judged: dict[str, list[Judged]], place: Path, command: str) -> s
             said = f"{claim.sentence} ({claim.where})"
             rows.append([said, _run(each, place), _figures(each), verdict, claim.next])
         table = "\n".join([_HEADING, *map(_row, rows)])
-        lines += [f"## {section}", _counted(claims), table]
+        lines += [f"## {section}", _overview(claims), table]
     lines += ["## Made by", f"```\n{command}\n```", *notes]
     return "\n\n".join(lines) + "\n"
 
@@ -73,10 +73,16 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(plain)} |"
 
 
-def _counted(claims: list[Judged]) -> str:
-    counts = [sum(each.verdict == verdict for each in claims) for verdict in VERDICTS]
-    found = [f"{v} {count}" for v, count in zip(VERDICTS, counts, strict=True) if count]
-    return f"Claims: {len(claims)}; {', '.join(found)}."
+def _overview(claims: list[Judged]) -> str:
+    """The section's claims by verdict, and why the undecided ones are."""
+    lines = []
+    for verdict in VERDICTS:
+        found = [each for each in claims if each.verdict == verdict]
+        lines += [f"* **{verdict}** ({len(found)})"] if found else []
+        for each in found:
+            why = each.why if verdict == UNCLEAR else ""
+            lines.append(f"    * {': '.join(filter(None, [each.claim.sentence, why]))}")
+    return "\n".join(lines)
 
 
 def _run(judged: Judged, place: Path) -> str:
