@@ -78,7 +78,9 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
         OSError: a file cannot be read.
     """
     digest, found = hashlib.sha256(), False
-    part = re.compile(rf"{re.escape(split)}[0-9]*\.(.+\.)?({'|'.join(DATA_SUFFIXES)})")
+    part = re.compile(
+        rf"{re.escape(Path(split).name)}[0-9]*\.(.+\.)?({'|'.join(DATA_SUFFIXES)})"
+    )
     for folder in folders:
         for level in ("", "*/"):
             for path in sorted(folder.glob(f"{level}{split}*")):

@@ -134,7 +134,8 @@ def _check_rate(trainer, epochs) -> None:
         raise ValueError(
             f"optimization.stop_min_lr={least}: training begins with a learning rate "
             f"of {rate}, and would end at once; allowed: less than {rate}, such as -1, "
-            "or a schedule that begins above it (lr_scheduler.warmup_init_lr)"
+            "or a schedule that begins above it (where it has "
+            "lr_scheduler.warmup_init_lr, by that)"
         )
 
 

@@ -194,6 +194,8 @@ def _check_saving(checkpoint: DictConfig) -> None:
 
 def _check_which_is_best(checkpoint: DictConfig) -> None:
     # fairseq keeps the worst one as checkpoint_best.pt, and --patience ends a good run
+    if checkpoint.no_save and checkpoint.patience <= 0:
+        return
     metric = checkpoint.best_checkpoint_metric
     maximize = checkpoint.maximize_best_checkpoint_metric
     if metric in (BEST_IS_LEAST if maximize else BEST_IS_MOST):

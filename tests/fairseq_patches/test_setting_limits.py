@@ -161,8 +161,8 @@ def test_the_worst_checkpoint_is_not_the_best(configuration, tmp_path, metric, w
     told = f"{name}={str(wrong).lower()}", f"best_checkpoint_metric={metric}"
     with refuses(ValueError, *told, "allowed"):
         check_settings(configuration(tmp_path, **settings))
-    unseen = {**settings, "dataset.disable_validation": True}
-    check_settings(configuration(tmp_path, **unseen))
+    for unused in ("dataset.disable_validation", "checkpoint.no_save"):
+        check_settings(configuration(tmp_path, **{**settings, unused: True}))
     check_settings(configuration(tmp_path, **{**settings, name: not wrong}))
     other = {"checkpoint.best_checkpoint_metric": "bleu", name: wrong}
     check_settings(configuration(tmp_path, **other))

@@ -33,10 +33,11 @@ written in `configs/claims/`; figures and verdicts follow from the tables' repor
 * **{CONTRADICTED}**: for a pair, every seed the other way round.
 * **{NOT_RUN}**: there are no figures.
 
-Two rows that do not differ stand in a given order by chance in 1 of 6 cases with two
-seeds each, in 1 of 20 with three. Speeds have no seeds: there a ratio that the claim
-names separates two rows. Of several seeds the mean ± the standard deviation is given,
-and each of them. Presets are [sizes of models and
+Each section begins with its claims by verdict. Two rows that do not differ stand in a
+given order by chance in 1 of 6 cases with two seeds each, in 1 of 20 with three. Speeds
+have no seeds: there a ratio that the claim names separates two rows. Of several seeds
+the mean ± the standard deviation is given, and each of them. Presets are [sizes of
+models and
 trainings](reproduction.md#tables-and-presets)."""
 _HEADING = """\
 | claim | what was run | figures: paper; **here** | verdict | what would settle it |
@@ -74,14 +75,14 @@ def _row(cells: list[str]) -> str:
 
 
 def _overview(claims: list[Judged]) -> str:
-    """The section's claims by verdict, and why the undecided ones are."""
+    """The section's claims by verdict, and why those that do not hold do not."""
     lines = []
     for verdict in VERDICTS:
         found = [each for each in claims if each.verdict == verdict]
         lines += [f"* **{verdict}** ({len(found)})"] if found else []
         for each in found:
-            why = each.why if verdict == UNCLEAR else ""
-            lines.append(f"    * {': '.join(filter(None, [each.claim.sentence, why]))}")
+            said = ": ".join(filter(None, [each.claim.sentence, each.why]))
+            lines.append(f"    * {' '.join(said.split())}")
     return "\n".join(lines)
 
 
