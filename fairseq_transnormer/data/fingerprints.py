@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 # of the files that training reads: binary data, and numbers to predict as text
-DATA_SUFFIXES = ("bin", "idx", "npy", "label")
+DATA_SUFFIXES = {".bin", ".idx", ".npy", ".label"}
 # of a fingerprint, in names and messages
 SHOWN = 12
 # device, inode, size, time of the content and of the inode: no writer keeps them all
@@ -78,13 +78,12 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
         OSError: a file cannot be read.
     """
     digest, found = hashlib.sha256(), False
-    part = re.compile(
-        rf"{re.escape(Path(split).name)}[0-9]*\.(.+\.)?({'|'.join(DATA_SUFFIXES)})"
-    )
+    part = re.compile(rf"{re.escape(Path(split).name)}[0-9]*\.")
     for folder in folders:
         for level in ("", "*/"):
             for path in sorted(folder.glob(f"{level}{split}*")):
-                if part.fullmatch(path.name) and path.is_file():
+                is_data = part.match(path.name) and path.suffix in DATA_SUFFIXES
+                if is_data and path.is_file():
                     name = path.relative_to(folder).as_posix()
                     digest.update(f"{name} {file_fingerprint(path)}\n".encode())
                     found = True
