@@ -37,8 +37,7 @@ Each section begins with its claims by verdict. Two rows that do not differ stan
 given order by chance in 1 of 6 cases with two seeds each, in 1 of 20 with three. Speeds
 have no seeds: there a ratio that the claim names separates two rows. Of several seeds
 the mean ± the standard deviation is given, and each of them. Presets are [sizes of
-models and
-trainings](reproduction.md#tables-and-presets)."""
+models and trainings](reproduction.md#tables-and-presets)."""
 _HEADING = """\
 | claim | what was run | figures: paper; **here** | verdict | what would settle it |
 |---|---|---|---|---|"""
