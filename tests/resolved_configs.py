@@ -22,7 +22,7 @@ def composed(primary: str, *overrides: str) -> DictConfig:
     primary: a file of configs/, or of configs/model, for its kind's with this model.
     """
     primary, *overrides = _of_a_kind(primary, *overrides)
-    hydra_init(primary)
+    _register_schema(primary)
     with warnings.catch_warnings():  # of how fairseq finds its schema
         warnings.simplefilter("ignore")
         with initialize_config_dir(str(CONFIGS), version_base="1.1"):
@@ -50,6 +50,7 @@ def hydra_config_now(primary: str, *overrides: str) -> DictConfig:
 
 
 _kept = functools.cache(hydra_config_now)
+_register_schema = functools.cache(hydra_init)
 
 
 def command_line_config(arguments: list[str]) -> DictConfig:

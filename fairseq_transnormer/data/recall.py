@@ -12,7 +12,8 @@ import numpy as np
 
 from . import REPORT, SPLITS
 from .binary_data import read_binary_data
-from .subword_files import SPECIAL, dictionary_symbols
+from .fingerprints import file_fingerprint
+from .subword_files import DICTIONARY, SPECIAL, dictionary_symbols
 from .typed_mappings import MAPPING, POSITIVE, check_values, read_json
 
 BLANK, BAR = ".", "|"
@@ -49,6 +50,39 @@ def read_settings(folder: str | Path, pairs: int = 0) -> dict[str, Any]:
             "its lines"
         )
     return settings
+
+
+def mixed_folders(folder: str | Path, mixture: str) -> dict[int, Path]:
+    """The folders of a mixture of lines, each with another number of pairs a line.
+
+    Args:
+        folder: has a folder for each number, DIR/4 and DIR/16.
+        mixture: the numbers, as "4,16".
+
+    Raises:
+        ValueError: the numbers are none, a folder is none of ``data_prep recall`` with
+            its number of pairs, or folders differ in their dictionaries.
+        OSError: a dictionary cannot be read.
+    """
+    words = mixture.split(",")
+    numbers = [int(word) for word in words if word.isdecimal() and int(word) > 0]
+    if len(numbers) < len(words) or len(set(numbers)) < len(numbers):
+        raise ValueError(
+            f"mixture={mixture!r}; allowed: different numbers of pairs with commas "
+            "between them, as 4,16"
+        )
+    folders = {number: Path(folder) / str(number) for number in numbers}
+    known = None
+    for number, each in folders.items():
+        read_settings(each, number)
+        dictionary = file_fingerprint(each / DICTIONARY)
+        if known not in (None, dictionary):
+            raise ValueError(
+                f"{each / DICTIONARY}: not the dictionary of {folders[numbers[0]]}; "
+                f"allowed for mixture={mixture!r}: folders of one --vocabulary"
+            )
+        known = dictionary
+    return folders
 
 
 class RecallLines:

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
 
-from ..data.recall import RecallLines, read_settings
+from ..data.recall import RecallLines, mixed_folders, read_settings
 from ..data.subword_files import DICTIONARY
 from ..modules.options import described
 from .bucketed_sequences import SizedDataset
@@ -29,22 +30,32 @@ class AssociativeRecallConfig(FairseqDataclass):
     pairs: int = described(
         0, "refuse a folder with other pairs in a line; 0: any", at_least=0
     )
+    mixture: str = described(
+        "",
+        "read the folders DATA/N together, for each N of 4,16,64, which has N pairs a "
+        "line; a batch is of one of them, and the accuracy of each is logged, too",
+    )
 
 
 class RecallDataset(SizedDataset):
     """``RecallLines`` as a dataset of fairseq's.
 
     Args:
-        lines: of a split.
+        parts: of a split, by the pairs of a line; a batch has lines of one of them.
         shuffle: for training.
     """
 
-    def __init__(self, lines: RecallLines, shuffle: bool):
-        self.lines, self.shuffle = lines, shuffle
-        self.sizes = np.full(len(lines), lines.targets.shape[1])
+    def __init__(self, parts: dict[int, RecallLines], shuffle: bool):
+        self.pairs, self.parts = list(parts), list(parts.values())
+        self.shuffle = shuffle
+        # a part's lines have the numbers from its start on
+        self.starts = np.cumsum([0, *map(len, self.parts)])
+        self.sizes = np.concatenate(
+            [np.full(len(each), each.targets.shape[1]) for each in self.parts]
+        )
 
     def __len__(self):
-        return len(self.lines)
+        return int(self.starts[-1])
 
     def __getitem__(self, index) -> int:
         return int(index)
@@ -53,18 +64,21 @@ class RecallDataset(SizedDataset):
         """A batch; empty for a worker that has none left.
 
         ``net_input`` has ``src_tokens``, int64 (B, N) or (B, N, 2); ``target`` is
-        int64 (B, N), padding where nothing is told.
+        int64 (B, N), padding where nothing is told; ``pairs`` those of each line.
         """
         if not samples:
             return {}
         numbers = np.array(samples)
-        targets = torch.from_numpy(self.lines.targets[numbers])
+        part = int(self._part_of(numbers[0]))
+        lines, inside = self.parts[part], numbers - self.starts[part]
+        targets = torch.from_numpy(lines.targets[inside])
         return {
             "id": numbers,
             "net_input": {
-                "src_tokens": torch.from_numpy(self.lines.inputs[numbers]),
+                "src_tokens": torch.from_numpy(lines.inputs[inside]),
                 "padding": "none",
             },
+            "pairs": self.pairs[part],
             "target": targets,
             "ntokens": targets.numel(),
             "nsentences": len(numbers),
@@ -76,6 +90,20 @@ class RecallDataset(SizedDataset):
         order = np.arange(len(self))
         return np.random.permutation(order) if self.shuffle else order
 
+    def batch_by_size(self, indices, *arguments, **options):
+        """fairseq's batches, of each part alone."""
+        parts = self._part_of(indices)
+        return [
+            batch
+            for part in range(len(self.parts))
+            for batch in super(RecallDataset, self).batch_by_size(
+                indices[parts == part], *arguments, **options
+            )
+        ]
+
+    def _part_of(self, numbers):
+        return np.searchsorted(self.starts, numbers, side="right") - 1
+
 
 @register_task("associative_recall", dataclass=AssociativeRecallConfig)
 class AssociativeRecallTask(FairseqTask):
@@ -84,27 +112,59 @@ class AssociativeRecallTask(FairseqTask):
     Train with ``partial_cross_entropy``; all places but these have padding for target.
     """
 
-    def __init__(
-        self, cfg: AssociativeRecallConfig, dictionary: Dictionary, length: int
-    ):
+    def __init__(self, cfg: AssociativeRecallConfig, folders: dict[int, Path]):
         super().__init__(cfg)
-        self.dictionary, self.length = dictionary, length
+        self.folders = folders
+        first = next(iter(folders.values()))
+        self.dictionary = Dictionary.load(str(first / DICTIONARY))
+        self.length = max(read_settings(each)["length"] for each in folders.values())
 
     @classmethod
     def setup_task(cls, cfg: AssociativeRecallConfig, **kwargs):
-        """Look at the folder.
+        """Look at the folder, or at those of the mixture.
 
         Raises:
-            ValueError: it is of another kind.
+            ValueError: one is of another kind, or pairs are asked for twice.
         """
-        length = read_settings(cfg.data, cfg.pairs)["length"]
-        return cls(cfg, Dictionary.load(str(Path(cfg.data) / DICTIONARY)), length)
+        if not cfg.mixture:
+            pairs = read_settings(cfg.data, cfg.pairs)["pairs"]
+            return cls(cfg, {pairs: Path(cfg.data)})
+        if cfg.pairs:
+            raise ValueError(
+                f"pairs={cfg.pairs}; allowed with mixture={cfg.mixture!r}: 0, since "
+                "the mixture has the pairs of each folder"
+            )
+        return cls(cfg, mixed_folders(cfg.data, cfg.mixture))
 
     def load_dataset(self, split, **kwargs):
         """Read a split; that of training is shuffled."""
-        self.datasets[split] = RecallDataset(
-            RecallLines(self.cfg.data, split, self.cfg.stacked), split == "train"
-        )
+        parts = {
+            pairs: RecallLines(folder, split, self.cfg.stacked)
+            for pairs, folder in self.folders.items()
+        }
+        self.datasets[split] = RecallDataset(parts, split == "train")
+
+    def valid_step(self, sample, model, criterion):
+        """fairseq's, and what is right of each number of pairs of a mixture."""
+        loss, size, logged = super().valid_step(sample, model, criterion)
+        counted = self.cfg.mixture and "right" in logged
+        for pairs in self.folders if counted else ():
+            # all workers log the same entries, whatever their batches are of
+            here = sample["pairs"] == pairs
+            logged[f"right_{pairs}"] = logged["right"] * here
+            logged[f"told_{pairs}"] = logged["sample_size"] * here
+        return loss, size, logged
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        """The criterion's; in a validation of a mixture the accuracy of each part."""
+        super().reduce_metrics(logging_outputs, criterion)
+        for pairs in self.folders:
+            told = sum(int(each.get(f"told_{pairs}", 0)) for each in logging_outputs)
+            if told:
+                right = sum(int(each[f"right_{pairs}"]) for each in logging_outputs)
+                metrics.log_scalar(
+                    f"accuracy_{pairs}", 100 * right / told, told, round=3
+                )
 
     def max_positions(self):
         """Places of a line."""

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.symbols import recall
 from fairseq_transnormer.data import REPORT
-from fairseq_transnormer.data.recall import PAD, RecallLines
+from fairseq_transnormer.data.recall import PAD, RecallLines, mixed_folders
 from fairseq_transnormer.data.subword_files import dictionary_symbols
 from tests.messages import refuses
 
@@ -66,3 +66,21 @@ def test_mistakes_are_named(folder, tmp_path):
     (folder / REPORT).write_text(json.dumps(report))
     with refuses(ValueError, "copy_task", "data_prep recall"):
         RecallLines(folder, "train")
+
+
+def test_a_mixture_is_of_folders_of_one_dictionary(tmp_path):
+    for pairs, vocabulary in ((2, 24), (4, 24), (5, 26)):
+        words = ["--pairs", str(pairs), "--vocabulary", str(vocabulary)]
+        words += ["--counts", "4", "2", "2", "--dest", str(tmp_path / str(pairs))]
+        assert recall.main(words) == 0
+    assert mixed_folders(tmp_path, "4,2") == {4: tmp_path / "4", 2: tmp_path / "2"}
+    for wrong in ("4,", "4,4", "4,0", "4,two", "-4"):
+        with refuses(ValueError, "mixture", wrong, "4,16"):
+            mixed_folders(tmp_path, wrong)
+    with refuses(ValueError, tmp_path / "5", "dict.txt", "--vocabulary"):
+        mixed_folders(tmp_path, "4,5")
+    with refuses(ValueError, tmp_path / "3"):
+        mixed_folders(tmp_path, "4,3")
+    (tmp_path / "4").rename(tmp_path / "3")
+    with refuses(ValueError, "pairs=3", "4"):
+        mixed_folders(tmp_path, "3,2")

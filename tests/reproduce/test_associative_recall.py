@@ -4,7 +4,10 @@ import pytest
 
 from data_prep.symbols.recall import main as make_recall
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.tables.associative_recall import RecallText
+from fairseq_transnormer.reproduce.tables.associative_recall import (
+    RecallMixture,
+    RecallText,
+)
 from fairseq_transnormer.reproduce.tables.definitions import load_table
 from fairseq_transnormer.reproduce.tables.jobs import Conditions, job_of
 from fairseq_transnormer.reproduce.tables.presets import load_preset
@@ -22,6 +25,17 @@ def data(tmp_path_factory):
     for pairs in ("4", "2"):
         words = ["--dest", str(folder / pairs), "--pairs", pairs, "--vocabulary", "32"]
         assert make_recall([*words, "--counts", "8", "2", "2"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    """Folders of the table's numbers of pairs."""
+    folder = tmp_path_factory.mktemp("mixture")
+    for pairs in CAPACITY.columns:
+        words = ["--dest", str(folder / pairs), "--pairs", pairs, "--length"]
+        words += [str(4 * int(pairs)), "--vocabulary", "512", "--counts", "2", "1", "1"]
+        assert make_recall(words) == 0
     return folder
 
 
@@ -47,17 +61,32 @@ def test_a_row_composes_and_builds(data, row, column):
 
 
 @pytest.mark.parametrize("row", CAPACITY.rows)
-def test_capacity_asks_for_equally_many_values_of_equal_models(data, row):
-    for column in CAPACITY.columns:
-        cell = CAPACITY.cell(row, column)
-        found = job_of(cell).data(cell, conditions(data))
-        assert (found.folder, found.pairs) == (data / column, int(column))
-        assert cell.overrides["dataset.batch_size"] * int(column) == 1024
-    made = job_of(cell).plan(CAPACITY.cell(row, "4"), conditions(data))
-    task, model = made.configuration["task"], made.configuration["model"]
-    assert (task["pairs"], task["stacked"], model["embed_dim"]) == (4, True, 64)
+def test_capacity_is_of_equal_models_and_one_training(mixture, row):
+    cells = [CAPACITY.cell(row, column) for column in CAPACITY.columns]
+    plans = [job_of(cell).plan(cell, conditions(mixture)) for cell in cells]
+    assert len({plan.name for plan in plans}) == 1
+    assert plans[0].data == str(mixture)
+    task, model = (plans[0].configuration[key] for key in ("task", "model"))
+    assert (task["pairs"], task["stacked"], model["embed_dim"]) == (0, True, 64)
+    assert [*CAPACITY.columns] == task["mixture"].split(",")
     assert f"heads of {64 // model['num_heads']}" in row
-    assert made.configuration["dataset"]["batch_size"] == 256
+
+
+@pytest.mark.parametrize("preset", ["smoke", "small", "paper"])
+def test_each_number_of_pairs_of_a_mixture_has_as_many_values(preset):
+    """Training's lines, and those of a batch."""
+    settings = load_preset(CONFIGS, preset).task("recall_capacity")
+    batch = {**CAPACITY.cells[0].overrides}["dataset.max_tokens"]
+    values = set()
+    for command in settings.prepare:
+        options = dict(zip(command[4:-4:2], command[5:-4:2], strict=True))
+        pairs, length = int(options["--pairs"]), int(options["--length"])
+        assert options["--dest"] == f"{settings.data}/{pairs}"
+        lines, left = divmod(batch, length - pairs)
+        assert left == 0 and lines <= settings.sequences_per_device
+        values.add((lines * pairs, int(command[-3]) * pairs))
+    assert len(settings.prepare) == len(CAPACITY.columns)
+    assert len(values) == 1
 
 
 def test_wrong_data_are_named(data):
@@ -70,6 +99,26 @@ def test_wrong_data_are_named(data):
     del cell.overrides["task.pairs"]
     with refuses(ReproduceError, "Softmax, stacked", "task.pairs"):
         job_of(cell).plan(cell, conditions(data))
+
+
+def test_wrong_data_of_a_mixture_are_named(data):
+    assert RecallMixture(data, "recall_capacity", "4,2").fault() is None
+    for mixture, *named in (("4,8", data / "8"), ("4,x", "4,x")):
+        assert_names(RecallMixture(data, "recall_capacity", mixture).fault(), *named)
+    (data / "2" / "valid.bin").rename(data / "valid.bin")
+    try:
+        fault = RecallMixture(data, "recall_capacity", "4,2").fault()
+    finally:
+        (data / "valid.bin").rename(data / "2" / "valid.bin")
+    assert_names(fault, data / "2", "valid.bin")
+
+
+def test_each_part_of_a_mixture_counts(data):
+    both, one, other = (
+        RecallMixture(data, "recall_capacity", mixture).fingerprint()
+        for mixture in ("4,2", "4", "2")
+    )
+    assert len({both, one, other}) == 3
 
 
 def test_other_pairs_are_other_data(data):
