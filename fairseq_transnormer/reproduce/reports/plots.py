@@ -24,6 +24,7 @@ METRICS = CURVES | {
     "gradient_rsd": "relative standard deviation",
 }
 SPEED = re.compile(r"(infer|train)_\d+K")
+OF_A_PART = re.compile(r"_\d+$")  # a metric of lines of so many pairs
 FEWEST_POINTS = 4  # of a learning curve
 PANELS_A_ROW = 4
 # figures that are further apart are drawn on a logarithmic scale
@@ -188,7 +189,9 @@ def _unit(measured: dict[str, Any], column: str) -> str:
     """What a column's figures are, for an axis; empty where that is not known."""
     metrics = (cells[column]["metric"] for cells in measured["rows"].values())
     metric = next(filter(None, metrics), "")
-    return "steps a second" if SPEED.fullmatch(metric) else METRICS.get(metric, "")
+    if SPEED.fullmatch(metric):
+        return "steps a second"
+    return METRICS.get(OF_A_PART.sub("", metric), "")
 
 
 def plot_bubbles(
