@@ -251,6 +251,10 @@ AT_IMPORT = (
         "tied weights are averaged with the square of the decay, integers end it",
     ),
     Patch(
+        "fairseq.models.ema.ema.EMA", "restore", training_state.restore_with_versions,
+        "the average of a vanilla transformer loses the last LayerNorm",
+    ),
+    Patch(
         PLATEAU, "state_dict", training_state.save_plateau_counters,
         "for how long there has been no better loss is not saved",
     ),

@@ -193,11 +193,14 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
         _compare(filename, before, now, resumes, resets_optimizer)
     if not resets_optimizer and not trainer.cfg.checkpoint.reset_lr_scheduler:
         _check_schedule(filename, state, now)
-    has_average = "ema" in (state.get("extra_state") or {})
-    begins_average = trainer.cfg.ema.store_ema and not has_average
+    # earlier versions lost LayerNorms of some averages
+    average = (state.get("extra_state") or {}).get("ema") or {}
+    lost = sorted(state["model"].keys() - average.keys())
+    begins_average = trainer.cfg.ema.store_ema and bool(lost)
     if begins_average and not resets_optimizer:
+        of = ", ".join(lost) if average else "the weights"
         raise ValueError(
-            f"{filename} has no moving average of the weights (ema.store_ema) to "
+            f"{filename} has no moving average of {of} (ema.store_ema) to "
             "resume; allowed: ema.store_ema=false, or another save_dir and "
             "finetune_from_model, which begins one with these weights"
         )

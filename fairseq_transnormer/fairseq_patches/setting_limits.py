@@ -131,6 +131,10 @@ BEST_IS_LEAST = {"loss", "nll_loss", "ppl"}
 BEST_IS_MOST = {"accuracy", "f1", "macro_f1", "acc_and_f1", "mcc"} | {
     *("pearson", "spearman", "correlation", "pearson_and_spearman"),
 }
+# 1 at most where a block's context is the one before it
+ONE_READER = ("dataset.num_workers", "dataset.num_shards") + (
+    "distributed_training.distributed_world_size",
+)
 # whose numbers are looked at; each is finite. Values of "model" are the models' matter
 GROUPS = (
     *("common", "distributed_training", "dataset", "optimization", "checkpoint"),
@@ -170,6 +174,14 @@ def _check_context(cfg: DictConfig) -> None:
             f"eval_lm.context_window={window}; allowed: less than "
             f"task.tokens_per_sample={length}"
         )
+    # fairseq takes a context from what the same process has read before
+    for name in ONE_READER:
+        number = OmegaConf.select(cfg, name)
+        if window > 0 and number > 1:
+            raise ValueError(
+                f"{name}={number}; allowed with eval_lm.context_window={window}: 1, "
+                "since a block's context is of the process that reads it"
+            )
 
 
 def _check_saving(checkpoint: DictConfig) -> None:

@@ -76,6 +76,17 @@ def average_each_once(step, ema, new_model, updates=None):
     return step(ema, SimpleNamespace(state_dict=lambda: once), updates)
 
 
+def restore_with_versions(restore, ema, state_dict, build_fp32_params=False):
+    """Around ema.py, ``EMA.restore``.
+
+    An average has no ``version``, and weights without one are to fairseq's transformer
+    those of a time when no LayerNorm followed the last layer: it would drop its own.
+    """
+    own = ema.model.state_dict()
+    versions = {name: x for name, x in own.items() if "version" in name}
+    restore(ema, {**versions, **state_dict}, build_fp32_params)
+
+
 def finish_epoch(trainer, extra_state: dict) -> None:
     """fairseq_cli/train.py, main: the scheduler sees an epoch's validation loss after
     the checkpoint of the epoch's end has been written."""

@@ -194,6 +194,13 @@ def test_another_schedules_state_is_refused(data, tmp_path):
 def test_an_average_that_was_not_kept_is_refused(resumed):
     with refuses(ValueError, resumed.last, "ema.store_ema=false"):
         resumed({"ema.store_ema": True})
+    state = torch.load(resumed.last, weights_only=True)
+    lost = list(state["model"])[-1]
+    average = {name: x for name, x in state["model"].items() if name != lost}
+    state["extra_state"]["ema"] = average
+    torch.save(state, resumed.last)
+    with refuses(ValueError, resumed.last, lost, "ema.store_ema=false"):
+        resumed({"ema.store_ema": True})
 
 
 def test_another_classification_head_is_refused(tmp_path):

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf, open_dict
 from fairseq_transnormer.fairseq_patches.setting_limits import (
     GROUPS,
     LIMITS,
+    ONE_READER,
     check_group,
     check_settings,
 )
@@ -139,6 +140,16 @@ def test_a_context_is_shorter_than_its_block(configuration, tmp_path, window):
     with refuses(ValueError, f"context_window={window}", "tokens_per_sample=16"):
         check_settings(configuration(tmp_path, **context))
     check_settings(configuration(tmp_path, **{"eval_lm.context_window": 15}))
+
+
+@pytest.mark.parametrize("name", ONE_READER)
+def test_a_context_has_one_reader(configuration, tmp_path, name):
+    """Of several each would take its own last block for the one before."""
+    check_settings(configuration(tmp_path, **{name: 2}))
+    settings = {"eval_lm.context_window": 5, name: 2}
+    with refuses(ValueError, f"{name}=2", "context_window=5", "allowed"):
+        check_settings(configuration(tmp_path, **settings))
+    check_settings(configuration(tmp_path, **{**settings, name: 1}))
 
 
 def test_a_pattern_of_kept_checkpoints_is_no_zero(configuration, tmp_path):

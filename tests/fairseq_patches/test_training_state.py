@@ -11,6 +11,7 @@ from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
 
 from fairseq_transnormer.fairseq_patches import training_state
 from fairseq_transnormer.modules.baselines.informer import InformerAttention
+from tests.models.building import build, draw_tokens
 
 from .trainings import line_with
 
@@ -145,3 +146,19 @@ def test_a_state_that_is_no_tensor_is_left_out_of_an_average():
     model.weight.add_(1)
     ema.step(model, updates=1)
     torch.testing.assert_close(ema.get_model().weight, before + 0.25)
+
+
+@pytest.mark.parametrize("in_float32", [False, True])
+def test_an_average_keeps_the_last_layer_norm(in_float32):
+    """fairseq's transformer takes weights without a version for an old format's."""
+    sizes = {"embed_dim": 8, "num_heads": 2, "ffn_dim": 8}
+    model = build("vanilla_transformer", **sizes).requires_grad_(False)
+    config = EMAConfig(store_ema=True, ema_decay=0.0, ema_fp32=in_float32)
+    ema = EMA(model, config)
+    for x in model.parameters():
+        x.add_(0.1)
+    for update in (1, 2):
+        ema.step(model, updates=update)
+    average, tokens = ema.get_model(), draw_tokens(2, 9)
+    assert average.state_dict().keys() == model.state_dict().keys()
+    assert torch.equal(average(tokens)[0], model(tokens)[0])
