@@ -146,6 +146,10 @@ AT_IMPORT = (
         "the name of a file is part of a shell's command",
     ),
     Patch(
+        "fairseq.data.data_utils", "batch_by_size", batches.keep_last_batch,
+        "the last batch of every split is dropped if it is no multiple of 8",
+    ),
+    Patch(
         TASK, "get_batch_iterator", data_parallel.keep_first_epoch_batches,
         "a run that resumes in a later epoch draws other batches",
     ),
