@@ -73,20 +73,21 @@ def test_capacity_is_of_equal_models_and_one_training(mixture, row):
 
 
 @pytest.mark.parametrize("preset", ["smoke", "small", "paper"])
-def test_each_number_of_pairs_of_a_mixture_has_as_many_values(preset):
-    """Training's lines, and those of a batch."""
+def test_each_number_of_pairs_of_a_mixture_has_as_many_values(mixture, preset):
+    """Of training's lines; a batch has 1,024, or 64 lines."""
     settings = load_preset(CONFIGS, preset).task("recall_capacity")
-    batch = {**CAPACITY.cells[0].overrides}["dataset.max_tokens"]
-    values = set()
+    cell = CAPACITY.cell("Softmax, heads of 64", "4")
+    made = job_of(cell).plan(cell, conditions(mixture, preset)).configuration["dataset"]
+    values, batches = set(), {}
     for command in settings.prepare:
         options = dict(zip(command[4:-4:2], command[5:-4:2], strict=True))
         pairs, length = int(options["--pairs"]), int(options["--length"])
         assert options["--dest"] == f"{settings.data}/{pairs}"
-        lines, left = divmod(batch, length - pairs)
-        assert left == 0 and lines <= settings.sequences_per_device
-        values.add((lines * pairs, int(command[-3]) * pairs))
-    assert len(settings.prepare) == len(CAPACITY.columns)
+        lines = min(made["max_tokens"] // (length - pairs), made["batch_size"])
+        batches[pairs] = lines * pairs
+        values.add(int(command[-3]) * pairs)
     assert len(values) == 1
+    assert batches == {4: 256, 16: 1024, 64: 1024, 256: 1024}
 
 
 def test_wrong_data_are_named(data):
