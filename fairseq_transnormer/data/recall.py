@@ -71,14 +71,15 @@ def mixed_folders(folder: str | Path, mixture: str) -> dict[int, Path]:
             f"mixture={mixture!r}; allowed: different numbers of pairs with commas "
             "between them, as 4,16"
         )
-    folders = {number: Path(folder) / str(number) for number in numbers}
+    # whatever their order, a line has the same place among all
+    folders = {number: Path(folder) / str(number) for number in sorted(numbers)}
     known = None
     for number, each in folders.items():
         read_settings(each, number)
         dictionary = file_fingerprint(each / DICTIONARY)
         if known not in (None, dictionary):
             raise ValueError(
-                f"{each / DICTIONARY}: not the dictionary of {folders[numbers[0]]}; "
+                f"{each / DICTIONARY}: not the dictionary of {folders[min(numbers)]}; "
                 f"allowed for mixture={mixture!r}: folders of one --vocabulary"
             )
         known = dictionary

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
-from fairseq.utils import split_paths
 
 from ..checkpoints.identity import check_dictionary_file, task_dictionary
 from ..data.binary_data import (
@@ -19,6 +18,7 @@ from ..data.binary_data import (
     in_parts,
     read_binary_data,
 )
+from .loading import training_folders
 from .workers import call_on_first_rank
 
 LABELS = "label"
@@ -63,7 +63,7 @@ def check_shards(task, data: str, subset: str) -> None:
     Raises:
         ValueError: as ``check_prefix`` and ``check_token_ids`` do.
     """
-    for folder in map(Path, split_paths(data)):
+    for folder in training_folders(task, data):
         for level in ("", "*/"):  # labelled texts have a folder for each column
             for index in sorted(folder.glob(f"{level}{subset}*.idx")):
                 prefix = str(index.with_suffix(""))

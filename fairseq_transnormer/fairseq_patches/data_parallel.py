@@ -166,7 +166,8 @@ def rescale_epoch_position(load_state_dict, iterator, state):
         done = done * batches // before
         logger.warning(
             "the epoch has %d batches, and had %d when the checkpoint was written "
-            "(dataset.batch_size or the data have changed): of epoch %d some sequences "
+            "(dataset.batch_size, the data or this package's version have changed): of "
+            "epoch %d some sequences "
             "come again and others do not",
             batches,
             before,

@@ -73,11 +73,21 @@ def save_identity(state_dict, trainer) -> dict[str, Any]:
 
 def training_data(trainer) -> str | None:
     """``split_fingerprint`` of the training data; None without prepared files."""
-    folders = getattr(trainer.cfg.task, "data", None)
+    folders = training_folders(trainer.task, getattr(trainer.cfg.task, "data", None))
     if not folders:
         return None
-    paths = map(Path, split_paths(folders))
-    return split_fingerprint(paths, trainer.cfg.dataset.train_subset)
+    return split_fingerprint(folders, trainer.cfg.dataset.train_subset)
+
+
+def training_folders(task, data: str | None) -> list[Path]:
+    """Where the training data are: a task may say which folders in ``data`` it reads.
+
+    Args:
+        task: fairseq's; with ``training_folders``, a list, if it reads some alone.
+        data: folders, with colons between them, as fairseq takes them.
+    """
+    own = getattr(task, "training_folders", None)
+    return own or [Path(each) for each in split_paths(data or "") if each]
 
 
 @dataclass

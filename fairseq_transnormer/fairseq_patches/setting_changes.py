@@ -18,6 +18,7 @@ from fairseq.file_io import PathManager
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, FairseqLRScheduler
 from omegaconf import OmegaConf
+from torch import Tensor
 
 from ..checkpoints.files import LAST, another_architecture, architecture
 from ..checkpoints.identity import (
@@ -193,9 +194,13 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
         _compare(filename, before, now, resumes, resets_optimizer)
     if not resets_optimizer and not trainer.cfg.checkpoint.reset_lr_scheduler:
         _check_schedule(filename, state, now)
-    # earlier versions lost LayerNorms of some averages
-    average = (state.get("extra_state") or {}).get("ema") or {}
-    lost = sorted(state["model"].keys() - average.keys())
+    extra = state.get("extra_state") or {}
+    average = dict(extra.get("ema") or {})
+    if trainer.cfg.ema.ema_fp32:  # is what a resumed average begins with
+        average |= extra.get("ema_fp32_params") or {}
+    # earlier versions lost LayerNorms of some averages; fairseq averages tensors alone
+    weights = {name for name, x in state["model"].items() if isinstance(x, Tensor)}
+    lost = sorted(weights - average.keys())
     begins_average = trainer.cfg.ema.store_ema and bool(lost)
     if begins_average and not resets_optimizer:
         of = ", ".join(lost) if average else "the weights"

@@ -6,6 +6,7 @@ bounds in its dataclasses (modules/options.py); the numbers of fairseq have them
 """
 
 import ast
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -180,7 +181,7 @@ def _check_context(cfg: DictConfig) -> None:
         if window > 0 and number > 1:
             raise ValueError(
                 f"{name}={number}; allowed with eval_lm.context_window={window}: 1, "
-                "since a block's context is of the process that reads it"
+                "since each process takes the block that it read last for the context"
             )
 
 
@@ -210,7 +211,8 @@ def _check_which_is_best(checkpoint: DictConfig) -> None:
         return
     metric = checkpoint.best_checkpoint_metric
     maximize = checkpoint.maximize_best_checkpoint_metric
-    if metric in (BEST_IS_LEAST if maximize else BEST_IS_MOST):
+    kind = re.sub(r"_\d+$", "", metric)  # accuracy_64: of a part of the data
+    if kind in (BEST_IS_LEAST if maximize else BEST_IS_MOST):
         raise ValueError(
             f"checkpoint.maximize_best_checkpoint_metric={str(maximize).lower()} would "
             "keep the worst checkpoint as the best by checkpoint.best_checkpoint_metric"

@@ -115,6 +115,8 @@ class AssociativeRecallTask(FairseqTask):
     def __init__(self, cfg: AssociativeRecallConfig, folders: dict[int, Path]):
         super().__init__(cfg)
         self.folders = folders
+        # what a checkpoint's training data are, and what is checked at the start
+        self.training_folders = [*folders.values()] if cfg.mixture else None
         first = next(iter(folders.values()))
         self.dictionary = Dictionary.load(str(first / DICTIONARY))
         self.length = max(read_settings(each)["length"] for each in folders.values())
@@ -159,12 +161,12 @@ class AssociativeRecallTask(FairseqTask):
         """The criterion's; in a validation of a mixture the accuracy of each part."""
         super().reduce_metrics(logging_outputs, criterion)
         for pairs in self.folders:
-            told = sum(int(each.get(f"told_{pairs}", 0)) for each in logging_outputs)
-            if told:
-                right = sum(int(each[f"right_{pairs}"]) for each in logging_outputs)
-                metrics.log_scalar(
-                    f"accuracy_{pairs}", 100 * right / told, told, round=3
-                )
+            parts = [each for each in logging_outputs if f"told_{pairs}" in each]
+            told = sum(int(each[f"told_{pairs}"]) for each in parts)
+            right = sum(int(each[f"right_{pairs}"]) for each in parts)
+            if parts:  # of a part without a batch, too: checkpoints may be chosen by it
+                accuracy = 100 * right / max(told, 1)
+                metrics.log_scalar(f"accuracy_{pairs}", accuracy, told, round=3)
 
     def max_positions(self):
         """Places of a line."""

@@ -163,7 +163,8 @@ def test_a_pattern_of_kept_checkpoints_is_no_zero(configuration, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("metric", "wrong"), [("loss", True), ("ppl", True), ("accuracy", False)]
+    ("metric", "wrong"),
+    [("loss", True), ("ppl", True), ("accuracy", False), ("accuracy_64", False)],
 )
 def test_the_worst_checkpoint_is_not_the_best(configuration, tmp_path, metric, wrong):
     """Without --maximize-best-checkpoint-metric the lowest accuracy is the best."""

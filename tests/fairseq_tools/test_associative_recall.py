@@ -1,5 +1,7 @@
 """A causal model learns to recall; its checkpoint has the logged accuracy."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -70,8 +72,9 @@ def test_a_mixture_logs_the_accuracy_of_each_number_of_pairs(
 ):
     values = {"mixture": "1,3", "max-tokens": 90, "max-update": 20}
     values |= {"save-dir": tmp_path, "max-epoch": 2}
-    out = fairseq_tool("train", *_flags(mixture, values))
-    last = parse_training_log(out)["valid"][-1]
+    values["best-checkpoint-metric"] = "accuracy_3"
+    fairseq_tool("train", *_flags(mixture, values))
+    last = parse_training_log((tmp_path / "train.log").read_text())["valid"][-1]
     found = {
         pairs: _right(tmp_path / "checkpoint_last.pt", mixture / str(pairs)).double()
         for pairs in (1, 3)
@@ -106,3 +109,29 @@ def test_pairs_beside_a_mixture_are_refused(fairseq_tool, mixture, tmp_path):
     values = {"mixture": "1,3", "pairs": 3, "max-update": 1, "save-dir": tmp_path}
     with refuses(ValueError, "pairs=3", "mixture='1,3'"):
         fairseq_tool("train", *_flags(mixture, values))
+
+
+def test_other_folders_beside_a_mixture_are_not_its_data(
+    fairseq_tool, mixture, tmp_path
+):
+    """A run resumes when another number of pairs has been prepared, not with it."""
+    folder = tmp_path / "data"
+    shutil.copytree(mixture, folder)
+    values = {"mixture": "1,3", "max-tokens": 90, "max-update": 2}
+    values |= {"save-dir": tmp_path, "disable-validation": True}
+    flags = _flags(folder, values)
+    flags.remove("True")
+    fairseq_tool("train", *flags)
+    words = ["--dest", str(folder / "2"), "--pairs", "2", "--length", "8"]
+    assert make_recall([*words, "--vocabulary", "24", "--counts", "9", "2", "2"]) == 0
+    flags[flags.index("--max-update") + 1] = "3"
+    fairseq_tool("train", *flags)
+    assert (
+        torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)[
+            "optimizer_history"
+        ][-1]["num_updates"]
+        == 3
+    )
+    flags[flags.index("--mixture") + 1] = "1"
+    with refuses(ValueError, "training data"):
+        fairseq_tool("train", *flags)
