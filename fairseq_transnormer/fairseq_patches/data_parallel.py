@@ -167,8 +167,7 @@ def rescale_epoch_position(load_state_dict, iterator, state):
         logger.warning(
             "the epoch has %d batches, and had %d when the checkpoint was written "
             "(dataset.batch_size, the data or this package's version have changed): of "
-            "epoch %d some sequences "
-            "come again and others do not",
+            "epoch %d some sequences come again and others do not",
             batches,
             before,
             iterator.epoch,

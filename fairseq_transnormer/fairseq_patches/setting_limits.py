@@ -133,7 +133,9 @@ BEST_IS_MOST = {"accuracy", "f1", "macro_f1", "acc_and_f1", "mcc"} | {
     *("pearson", "spearman", "correlation", "pearson_and_spearman"),
 }
 # 1 at most where a block's context is the one before it
-ONE_READER = ("dataset.num_workers", "dataset.num_shards") + (
+ONE_READER = (
+    "dataset.num_workers",
+    "dataset.num_shards",
     "distributed_training.distributed_world_size",
 )
 # whose numbers are looked at; each is finite. Values of "model" are the models' matter

@@ -118,20 +118,15 @@ def test_other_folders_beside_a_mixture_are_not_its_data(
     folder = tmp_path / "data"
     shutil.copytree(mixture, folder)
     values = {"mixture": "1,3", "max-tokens": 90, "max-update": 2}
-    values |= {"save-dir": tmp_path, "disable-validation": True}
-    flags = _flags(folder, values)
-    flags.remove("True")
+    flags = _flags(folder, values | {"save-dir": tmp_path})
+    flags += ["--disable-validation"]
     fairseq_tool("train", *flags)
     words = ["--dest", str(folder / "2"), "--pairs", "2", "--length", "8"]
     assert make_recall([*words, "--vocabulary", "24", "--counts", "9", "2", "2"]) == 0
     flags[flags.index("--max-update") + 1] = "3"
     fairseq_tool("train", *flags)
-    assert (
-        torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)[
-            "optimizer_history"
-        ][-1]["num_updates"]
-        == 3
-    )
+    last = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    assert last["optimizer_history"][-1]["num_updates"] == 3
     flags[flags.index("--mixture") + 1] = "1"
     with refuses(ValueError, "training data"):
         fairseq_tool("train", *flags)

@@ -24,7 +24,7 @@ METRICS = CURVES | {
     "gradient_rsd": "relative standard deviation",
 }
 SPEED = re.compile(r"(infer|train)_\d+K")
-OF_A_PART = re.compile(r"_\d+$")  # a metric of lines of so many pairs
+OF_A_PART = re.compile(r"_\d+$")  # test_accuracy_64: of lines of 64 pairs
 FEWEST_POINTS = 4  # of a learning curve
 PANELS_A_ROW = 4
 # figures that are further apart are drawn on a logarithmic scale

@@ -17,7 +17,7 @@ from .definitions import Cell
 from .jobs import Conditions, HydraTrainWithoutText
 
 PAIRS, MIXTURE = "task.pairs", "task.mixture"
-# those of the tables' mixtures
+# pairs of which tables may ask for the accuracy, in a mixture
 MIXED = (4, 16, 64, 256)
 
 
