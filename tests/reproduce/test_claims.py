@@ -215,6 +215,16 @@ def test_the_page_shows_figures_and_conditions(tmp_path):
     assert "(../small/mine.md)" in row and row.count(" | ") == 4
 
 
+def test_an_update_of_batches_by_tokens_has_at_most_so_many_samples(tmp_path):
+    folder = report(tmp_path / "small", {"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    content = json.loads((folder / "mine.json").read_text())
+    equal = {"dataset.max_tokens": 1000, "optimization.update_freq": [2]}
+    content["conditions"]["equal"] |= equal
+    (folder / "mine.json").write_text(json.dumps(content))
+    page = claims_page({"Mine": [judge(claim(), [folder])]}, tmp_path / "docs", "made")
+    assert "40 updates of at most 6 samples and 2,000 tokens" in page
+
+
 GOOD = """
 Mine:
   A: {where: x, table: table2, columns: [gradient_rsd], less_than: [[Vanilla, 1+elu]],

@@ -117,8 +117,11 @@ def _samples(measured: dict[str, Any]) -> str:
     samples = equal.get("dataset.batch_size")
     if samples is None:
         return ""
-    samples *= (equal.get("optimization.update_freq") or [1])[0]
-    samples *= equal.get("distributed_training.distributed_world_size") or 1
+    batches = (equal.get("optimization.update_freq") or [1])[0]
+    batches *= equal.get("distributed_training.distributed_world_size") or 1
+    samples *= batches
+    if tokens := equal.get("dataset.max_tokens"):  # of a batch, pads included
+        return f" of at most {samples:,} samples and {tokens * batches:,} tokens"
     if length := equal.get("task.tokens_per_sample"):
         return f" of {samples} samples of at most {length:,} tokens"
     return f" of {samples:,} samples"

@@ -12,6 +12,7 @@ CONDITIONS = (
     "task._name",
     "task.tokens_per_sample",
     "dataset.batch_size",
+    "dataset.max_tokens",
     "dataset.max_valid_steps",
     "optimization.update_freq",
     "distributed_training.distributed_world_size",

@@ -85,6 +85,7 @@ CONDITIONS_KINDS = {
 # of the conditions in words; see claims_page
 EQUAL_KINDS = {
     "dataset.batch_size": optional(POSITIVE),
+    "dataset.max_tokens": optional(POSITIVE),
     "optimization.update_freq": optional(list_of(NUMBER)),
     "distributed_training.distributed_world_size": optional(POSITIVE),
     "task.tokens_per_sample": optional(POSITIVE),
