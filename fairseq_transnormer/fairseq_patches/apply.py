@@ -281,6 +281,10 @@ AT_TRAINING_START = (
         "another model, other settings or a missing file pass, or fail late",
     ),
     Patch(
+        TRAINER, "get_valid_iterator", batches.validate_apart_from_training,
+        "a validation on the training data ends the epoch that it interrupts",
+    ),
+    Patch(
         TRAINER, "_prepare_sample", batches.look_and_prepare,
         "a look at a batch on the GPU, or its copy there, waits for the GPU",
     ),

@@ -1,4 +1,4 @@
-"""How batches are cut, and what is done with one while it is still on the host."""
+"""How batches are cut and shared, and what is done with one while on the host."""
 
 from __future__ import annotations
 
@@ -25,6 +25,28 @@ def keep_last_batch(
     batches = batch_by_size(indices, *arguments, **keywords)
     left = indices[sum(map(len, batches)) :]
     return [*batches, left] if len(left) else batches
+
+
+def validate_apart_from_training(
+    get_valid_iterator, trainer, subset: str, *arguments, **keywords
+):
+    """Around ``Trainer.get_valid_iterator``: a split that also trains is opened twice.
+
+    fairseq keeps one iterator a dataset. A validation on training data would take the
+    place of the training in it: the epoch would end there, and its masks be others.
+    """
+    datasets, name = trainer.task.datasets, trainer.cfg.dataset.train_subset
+    if subset != name:
+        return get_valid_iterator(trainer, subset, *arguments, **keywords)
+    training = datasets[subset]
+    if not hasattr(trainer, "validated_training_data"):
+        trainer.task.load_dataset(subset, combine=False, epoch=1)
+        trainer.validated_training_data = datasets[subset]
+    datasets[subset] = trainer.validated_training_data
+    try:
+        return get_valid_iterator(trainer, subset, *arguments, **keywords)
+    finally:
+        datasets[subset] = training
 
 
 def look_and_prepare(prepare, trainer, sample, *arguments, **keywords):

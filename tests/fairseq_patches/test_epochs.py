@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from tests.forked_trainings import logged
+
 from .test_signals import stop_at
 from .trainings import line_with
 
@@ -49,6 +51,23 @@ def test_masks_are_those_of_their_epoch(masked, buffer):
         n: losses[n] for n in range(resumed.went_on_at() + 1, 26)
     }
     assert resumed.went_on_at() < 20
+
+
+def test_a_validation_on_the_training_data_changes_no_training(masked):
+    """It has batches and masks of its own, in the middle of an epoch, too."""
+    options = {"validate_interval_updates": 5, "num_workers": 0}
+    alone = masked("alone", **options)
+    both = masked("both", valid_subset="valid,train", **options)
+    for run in (alone, both):
+        assert run.run() == [0], run.text()
+    assert len(alone.losses()) == 25 and both.losses() == alone.losses()
+    assert both.validations() == alone.validations()
+    records = logged(both.text(), "train")
+    assert [each["epoch"] for each in records if "train_lr" in each] == [1, 2]
+    found = [each["train_loss"] for each in records if "train_lr" not in each]
+    assert len(found) == len(both.validations()) and found[0] > found[-1]
+    ends = [run.state()["extra_state"]["train_iterator"] for run in (alone, both)]
+    assert ends[0] == ends[1]
 
 
 def test_batches_are_those_of_the_first_epoch_with_a_seed_for_each(training):
