@@ -14,7 +14,7 @@ from omegaconf import MISSING
 from ..data.recall import RecallLines, mixed_folders, read_settings
 from ..data.subword_files import DICTIONARY
 from ..modules.options import described
-from .bucketed_sequences import SizedDataset
+from .bucketed_sequences import SizedDataset, is_for_training
 
 
 @dataclass
@@ -144,7 +144,7 @@ class AssociativeRecallTask(FairseqTask):
             pairs: RecallLines(folder, split, self.cfg.stacked)
             for pairs, folder in self.folders.items()
         }
-        self.datasets[split] = RecallDataset(parts, split == "train")
+        self.datasets[split] = RecallDataset(parts, is_for_training(split, kwargs))
 
     def valid_step(self, sample, model, criterion):
         """fairseq's, and what is right of each number of pairs of a mixture."""

@@ -6,6 +6,17 @@ from fairseq.data import FairseqDataset
 from ..data.labelled_sequences import Example, LabelledSequences, collate
 
 
+def is_for_training(split: str, keywords: dict) -> bool:
+    """Whether ``load_dataset`` is asked for what trains, whatever its name.
+
+    Args:
+        split: its name.
+        keywords: of ``load_dataset``; fairseq's trainer alone gives a data_selector,
+            for ``--train-subset``.
+    """
+    return split == "train" or "data_selector" in keywords
+
+
 class SizedDataset(FairseqDataset):
     """What fairseq asks of the lengths.
 

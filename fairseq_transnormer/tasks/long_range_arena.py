@@ -9,7 +9,7 @@ from omegaconf import MISSING
 
 from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..modules.options import Choice, described
-from .bucketed_sequences import BucketedSequences
+from .bucketed_sequences import BucketedSequences, is_for_training
 from .gradient_values import clip_gradient_values
 
 ARENAS = ("text", "listops", "retrieval", "pathfinder", "image")
@@ -79,7 +79,7 @@ class LongRangeArenaTask(FairseqTask):
         self.datasets[split] = BucketedSequences(
             LabelledSequences(self.cfg.data, split),
             self.cfg.bucket_length,
-            shuffle=split == "train",
+            shuffle=is_for_training(split, kwargs),
         )
 
     def optimizer_step(self, optimizer, model, update_num):

@@ -8,6 +8,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from data_prep.long_range_arena.lra_stand_ins import main as make_stand_ins
+from data_prep.symbols.recall import main as make_recall
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.labelled_sequences import (
     MANIFEST,
@@ -57,3 +58,40 @@ def test_training_learns_and_its_checkpoint_comes_back(fairseq_tool, tmp_path):
     given = {"data": str(other), "arena": "any"}
     with refuses(CheckpointError, best, "'text'", "'image'"):
         checkpoint_utils.load_model_ensemble_and_task([str(best)], given)
+
+
+@pytest.mark.parametrize("task", ["long_range_arena", "associative_recall"])
+def test_a_split_of_another_name_trains_as_train_does(task, fairseq_tool, tmp_path):
+    """--train-subset: its examples are shuffled, too."""
+    folder = tmp_path / "data"
+    model = {"criterion": "sequence_classification", "arch": "lra_transnormer_t2_tiny"}
+    if task == "associative_recall":
+        law = ["--vocabulary", "8", "--length", "8", "--pairs", "2"]
+        assert (
+            make_recall(["--dest", str(folder), *law, "--counts", "48", "9", "9"]) == 0
+        )
+        model = {"criterion": "partial_cross_entropy", "arch": "transnormer_t2_tiny"}
+    else:
+        small = ["--counts", "48", "9", "9", "--longest", "60"]
+        assert make_stand_ins(["--dest", str(tmp_path), *small]) == 0
+        (tmp_path / "text").rename(folder)
+    for file in folder.glob("train.*"):
+        shutil.copy(file, folder / file.name.replace("train", "valid", 1))
+    manifest = folder / MANIFEST
+    if manifest.exists():
+        found = json.loads(manifest.read_text())
+        found["splits"]["valid"] = found["splits"]["train"]
+        manifest.write_text(json.dumps(found))
+    flags = model | {
+        "task": task, "optimizer": "adam", "lr": 0.003, "max-update": 8,
+        "batch-size": 16, "seed": 1, "num-workers": 0, "dropout": 0,
+    }  # fmt: skip
+    words = [str(x) for key, value in flags.items() for x in (f"--{key}", value)]
+    words += ["--cpu", "--disable-validation", "--no-epoch-checkpoints"]
+    weights = []
+    for split in ("train", "valid"):
+        where = ["--train-subset", split, "--save-dir", tmp_path / split]
+        fairseq_tool("train", folder, *words, *where)
+        path = tmp_path / split / "checkpoint_last.pt"
+        weights.append(torch.load(path, weights_only=False)["model"])
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
