@@ -226,6 +226,10 @@ AT_IMPORT = (
         "after a validation that is NaN, any is the best",
     ),
     Patch(
+        CHECKPOINTS, "checkpoint_paths", saving.find_negative_scores,
+        "the best checkpoints by a negative correlation are all kept",
+    ),
+    Patch(
         CHECKPOINTS, "torch_persistent_save", saving.save_whole,
         "a full disk or a kill leaves half a checkpoint",
     ),

@@ -42,6 +42,18 @@ def check_finite_weights(save, trainer, filename, extra_state):
     return save(trainer, filename, extra_state)
 
 
+def find_negative_scores(checkpoint_paths, path, pattern=None, **keywords):
+    """Around checkpoint_utils.py, ``checkpoint_paths``: a correlation may be negative.
+
+    fairseq looks for scores without a sign, so that ``keep_best_checkpoints`` neither
+    counts nor removes ``checkpoint.best_mcc_-7.1230.pt``.
+    """
+    if pattern is None:
+        return checkpoint_paths(path, **keywords)
+    with_sign = pattern.replace(r"_(\d+\.?\d*)", r"_(-?\d+\.?\d*)")
+    return checkpoint_paths(path, with_sign, **keywords)
+
+
 def check_finite_loss(save, cfg, trainer, epoch_itr, val_loss):
     """checkpoint_utils.py, save_checkpoint: after a NaN the next one is the best.
 

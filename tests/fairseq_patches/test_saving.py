@@ -2,10 +2,12 @@
 
 import errno
 import types
+from pathlib import Path
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
 
 from fairseq_transnormer.checkpoints import files
 from fairseq_transnormer.fairseq_patches import saving
@@ -66,3 +68,30 @@ def test_a_validation_that_is_nan_is_not_the_best(tmp_path, monkeypatch, metric)
         checkpoint_utils.save_checkpoint(cfg, trainer, None, float("nan"))
     assert not hasattr(checkpoint_utils.save_checkpoint, "best")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+def test_the_best_are_kept_whatever_the_sign_of_their_score(
+    tmp_path, monkeypatch, maximize
+):
+    """--keep-best-checkpoints by a correlation, which is negative at first."""
+    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
+    cfg = CheckpointConfig(
+        save_dir=str(tmp_path), best_checkpoint_metric="mcc", keep_best_checkpoints=2,
+        maximize_best_checkpoint_metric=maximize, no_epoch_checkpoints=True,
+    )  # fmt: skip
+    trainer = types.SimpleNamespace(
+        data_parallel_rank=0, checkpoint_suffix="", task=None,
+        should_save_checkpoint_on_current_rank=True, consolidate_optimizer=int,
+        get_num_updates=lambda: 1, is_saved=False,
+        save_checkpoint=lambda path, state: Path(path).write_text(path),
+    )  # fmt: skip
+    epoch = types.SimpleNamespace(epoch=1, end_of_epoch=lambda: True, state_dict=dict)
+    scores = (-38.3, -33.8, -10.4, 6.6, 22.2)
+    for score in scores:
+        better = score if maximize else -score
+        checkpoint_utils.save_checkpoint(cfg, trainer, epoch, better)
+        found = sorted(tmp_path.glob("checkpoint.best_*"))
+        assert len(found) <= 2
+    values = {float(each.stem.rpartition("_")[2][:-1]) for each in found}
+    assert values == ({6.6, 22.2} if maximize else {-6.6, -22.2})
