@@ -2,7 +2,8 @@
 
 A line is a series of symbols, the separator and the same series again, as in
 3 1 4 | 3 1 4. Lengths are uniform in SHORTEST ... LONGEST, each symbol is drawn evenly
-and independently. The seed gives the same lines on every machine.
+and independently. The seed gives the same lines on every machine. Without options a line
+has up to 125 symbols, as in the authors' code, where the paper's 128 are a line's.
 """
 
 import argparse
@@ -39,6 +40,8 @@ def lines(
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
+    if options.shortest is None:
+        options.shortest = options.longest // 2 + 1
     if options.shortest > options.longest:
         raise InputError(
             f"--shortest {options.shortest}; allowed: up to --longest {options.longest}"
@@ -57,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     different = {"type": integer_between(1, MAX_SYMBOLS), "metavar": "N"}
     length = {"type": integer_between(1, MAX_LENGTH), "metavar": "N"}
     add("--symbols", default=10, help="different ones (default: 10)", **different)
-    add("--shortest", default=1, help="series, in symbols (default: 1)", **length)
-    add("--longest", default=128, help="series, in symbols (default: 128)", **length)
+    shortest = "series, in symbols (default: more than half of the longest)"
+    add("--shortest", help=shortest, **length)
+    add("--longest", default=62, help="series, in symbols (default: 62)", **length)
     return prepare(parser, arguments, _recipe)
