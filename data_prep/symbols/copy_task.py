@@ -2,8 +2,8 @@
 
 A line is a series of symbols, the separator and the same series again, as in
 3 1 4 | 3 1 4. Lengths are uniform in SHORTEST ... LONGEST, each symbol is drawn evenly
-and independently. The seed gives the same lines on every machine. Without options a line
-has up to 125 symbols, as in the authors' code, where the paper's 128 are a line's.
+and independently. The seed gives the same lines on every machine. Without options a
+line has up to 125 symbols, as in the authors' code: the paper's 128 are a line's there.
 """
 
 import argparse

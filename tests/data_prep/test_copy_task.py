@@ -44,6 +44,16 @@ def test_lengths_and_symbols_are_even(folder):
         assert all(abs(n - expected) < 5 * expected**0.5 for n in counts.values())
 
 
+@pytest.mark.parametrize(
+    ("options", "lengths"), [([], (32, 62)), (["--longest", "14"], (8, 14))]
+)
+def test_a_series_has_more_than_half_of_the_longest(tmp_path, options, lengths):
+    """As in the authors' code, whose lines of 128 symbols have 32 to 62 in a series."""
+    lines = read_text(made(tmp_path / "data", *options), "train")
+    found = {len(line.split(" | ")[0].split()) for line in lines}
+    assert (min(found), max(found)) == lengths
+
+
 def test_the_dictionary_has_the_symbols_and_the_separator(folder):
     dictionary = read_dictionary(folder)
     assert [dictionary[i] for i in range(4, 10)] == ["0", "1", "2", "3", "4", "|"]
