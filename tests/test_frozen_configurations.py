@@ -33,7 +33,7 @@ def cases():
         yield pytest.param(name, marks=[pytest.mark.slow] if again else [])
 
 
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", list(cases()))
 def test_values_are_as_before(name):
     primary, *choices = name.split()
     # no primary has a machine of its own
