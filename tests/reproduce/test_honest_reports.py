@@ -215,6 +215,18 @@ def test_rows_of_different_commits_data_versions_or_seeds(report):
     assert unequal["seeds"] == {"smoke/blm_t1": [1], "smoke/blm_t2": [1, 2]}
 
 
+def test_a_run_from_before_a_setting_equals_those_where_it_is_empty(report):
+    report.add("blm_t1", 7.0)
+    report.add("blm_t2", 6.0, task={"mixture": ""})
+    assert report()[0]["conditions"]["unequal"] == {}
+    report.add("blm_t2", 6.0, seed=2, task={"mixture": "4"})
+    assert report()[0]["conditions"]["unequal"]["task.mixture"] == {
+        "smoke/blm_t1/seed1": None,
+        "smoke/blm_t2/seed1": None,
+        "smoke/blm_t2/seed2": "4",
+    }
+
+
 def test_seeds_of_one_row_are_of_one_model(report):
     report.add("blm_t1", 7.0)
     report.add("blm_t2", 7.0, model={"dropout": 0.3})

@@ -130,9 +130,15 @@ def _compare(
     for key in dict.fromkeys(key for each in members.values() for key in each):
         if key.startswith(ignored) or key.rpartition(".")[2] in swept or key in unread:
             continue
-        found = {name: each.get(key) for name, each in members.items()}
+        # a run from before a setting has no value, one from after perhaps an empty one
+        found = {name: _value(each, key) for name, each in members.items()}
         if len({str(value) for value in found.values()}) > 1:
             unequal.setdefault(key, {}).update(found)
+
+
+def _value(identity: dict[str, Any], key: str) -> Any:
+    value = identity.get(key)
+    return None if value == "" else value
 
 
 def _compare_models(
