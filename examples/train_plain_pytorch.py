@@ -29,7 +29,7 @@ from fairseq_transnormer.checkpoints.safe_loading import read_checkpoint
 from fairseq_transnormer.data.fingerprints import split_fingerprint
 from fairseq_transnormer.data.subword_files import dictionary_sha256, dictionary_symbols
 from fairseq_transnormer.data.token_blocks import TokenBlocks
-from fairseq_transnormer.data.training_records import append_record
+from fairseq_transnormer.data.training_records import append_record, put_earlier_aside
 from fairseq_transnormer.data.whole_files import make_folder, write_whole
 from fairseq_transnormer.modules.options import TRAINING_ONLY
 
@@ -212,6 +212,8 @@ class Trainer:
         an_update = self.workers * args.update_freq  # batches
         an_epoch = -(-len(self.train) // args.batch_size // an_update)  # updates
         sums, since = np.zeros(4), time.monotonic()
+        if self.rank == 0 and not self.updates:
+            put_earlier_aside(args.save_dir)
         while self.updates < args.max_update:
             epoch, nth = divmod(self.updates, an_epoch)
             if batches is None or nth == 0:

@@ -70,8 +70,15 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
                 )
 
     def look_at_batch(self, sample: dict) -> dict:
-        """What a step needs to know of a batch, found while it is on the host."""
-        return {"padding": padding_of(sample, self.task.source_dictionary.pad())}
+        """What a step needs to know of a batch, found while it is on the host.
+
+        With --fp16 and --bf16 fairseq rounds every float32 of a batch, the true scores
+        too; float64 it leaves as it is.
+        """
+        known = {"padding": padding_of(sample, self.task.source_dictionary.pad())}
+        if self.is_regression:
+            known["scores"] = sample["target"].double()
+        return known
 
     def forward(self, model, sample, reduce=True):
         """Loss of a batch.
@@ -92,7 +99,8 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
             classification_head_name=self.head,
             **known,
         )
-        targets = sample["target"].view(-1)
+        scores = sample.get("scores") if self.is_regression else None
+        targets = (sample["target"] if scores is None else scores).view(-1)
         count = targets.numel()
         if self.is_regression:
             logits, targets = logits.view(-1).float(), targets.float()
@@ -166,9 +174,13 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
             for name in ("mcc", f1):
                 metrics.log_derived(name, functools.partial(_of_classes, name=name))
         if any("scores" in log for log in logging_outputs):
-            metrics.log_scalar("_scores", total("scores"))
+            scores = total("scores")
+            # fairseq-validate adds up what all of its splits log; each may have a size
+            key = f"_scores_{scores.shape[1]}"
+            metrics.log_scalar(key, scores)
             for name in ("pearson", "spearman", "correlation"):
-                metrics.log_derived(name, functools.partial(_of_scores, name=name))
+                of_scores = functools.partial(_of_scores, key=key, name=name)
+                metrics.log_derived(name, of_scores)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -190,7 +202,7 @@ def _of_classes(meters, name: str) -> float:
     return glue_metrics.of_classes(_sum(meters["_confusion"]), positive)[name]
 
 
-def _of_scores(meters, name: str) -> float:
-    predicted, truth, seen = _sum(meters["_scores"])
+def _of_scores(meters, key: str, name: str) -> float:
+    predicted, truth, seen = _sum(meters[key])
     seen = seen > 0
     return glue_metrics.of_scores(predicted[seen], truth[seen])[name]

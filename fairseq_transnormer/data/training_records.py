@@ -5,7 +5,9 @@
 
 However a training was started, it appends its records here. Names are those of
 fairseq's ``--log-format json``; numbers are numbers, NaN and infinity null. A run that
-resumes writes some updates again: of two records of an update the later one counts.
+resumes writes some updates again: of two records of an update the later one counts. One
+that begins anew leaves those of a run before it, which no checkpoint was kept of, under
+another name: they would stand among its own.
 """
 
 import os
@@ -16,6 +18,7 @@ from typing import Any
 from .whole_files import json_text
 
 LOG = "train.log"
+EARLIER = f"{LOG}.earlier-"
 
 
 def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> None:
@@ -37,3 +40,20 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else b"\n" + line
         file.write(line)
+
+
+def put_earlier_aside(folder: str | Path) -> None:
+    """Rename ``train.log``, if there is one, to ``train.log.earlier-1`` or the next.
+
+    Args:
+        folder: of a training that begins with its first update.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    log, number = Path(folder) / LOG, 1
+    if not log.is_file():
+        return
+    while (earlier := log.with_name(f"{EARLIER}{number}")).exists():
+        number += 1
+    log.rename(earlier)

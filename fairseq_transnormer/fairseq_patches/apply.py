@@ -67,6 +67,7 @@ EPOCHS = "fairseq.data.iterators.EpochBatchIterator"
 TASK = "fairseq.tasks.fairseq_task.FairseqTask"
 HALF = "fairseq.optim.fp16_optimizer._FP16OptimizerMixin"
 HALF_ALONE = "fairseq.optim.fp16_optimizer._MemoryEfficientFP16OptimizerMixin"
+AMP = "fairseq.optim.amp_optimizer.AMPOptimizer"
 PLATEAU = "fairseq.optim.lr_scheduler.reduce_lr_on_plateau.ReduceLROnPlateauLRSchedule"
 
 AT_IMPORT = (
@@ -243,6 +244,13 @@ AT_IMPORT = (
         for name, around in (
             ("state_dict", mixed_precision.save_loss_scaler),
             ("load_state_dict", mixed_precision.load_loss_scaler),
+        )
+    ),
+    *(
+        Patch(AMP, name, around, "--amp begins with its first loss scale at each start")
+        for name, around in (
+            ("state_dict", mixed_precision.save_amp_scaler),
+            ("load_state_dict", mixed_precision.load_amp_scaler),
         )
     ),
     Patch(

@@ -154,7 +154,8 @@ def rescale_epoch_position(load_state_dict, iterator, state):
     """Around load_state_dict: with another number of workers another position.
 
     An update takes the same batches, in whatever shares. With another batch size the
-    batches are others, and the same part of the epoch counts as done.
+    batches are others, and the same part of the epoch counts as done; so it does with
+    --grouped-shuffling, whose groups are of as many batches as there are workers.
     """
     position, workers = state.get("iterations_in_epoch", 0), state.get("workers")
     if not position or workers is None:
@@ -170,6 +171,15 @@ def rescale_epoch_position(load_state_dict, iterator, state):
             "epoch %d some sequences come again and others do not",
             batches,
             before,
+            iterator.epoch,
+        )
+    elif workers != iterator.num_shards and iterator.grouped_shuffling:
+        logger.warning(
+            "dataset.grouped_shuffling orders the batches of an epoch by the number of "
+            "workers, now %d and %d when the checkpoint was written: of epoch %d some "
+            "sequences come again and others do not",
+            iterator.num_shards,
+            workers,
             iterator.epoch,
         )
     position, rest = divmod(done, iterator.num_shards)

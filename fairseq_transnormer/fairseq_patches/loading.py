@@ -72,11 +72,18 @@ def save_identity(state_dict, trainer) -> dict[str, Any]:
 
 
 def training_data(trainer) -> str | None:
-    """``split_fingerprint`` of the training data; None without prepared files."""
-    folders = training_folders(trainer.task, getattr(trainer.cfg.task, "data", None))
-    if not folders:
-        return None
-    return split_fingerprint(folders, trainer.cfg.dataset.train_subset)
+    """``split_fingerprint`` of the training data; None without prepared files.
+
+    As they were when this was first asked for, before training opened them: files that
+    take their place meanwhile are not those that it reads.
+    """
+    if not hasattr(trainer, "training_data_sha256"):
+        data = getattr(trainer.cfg.task, "data", None)
+        folders = training_folders(trainer.task, data)
+        split = trainer.cfg.dataset.train_subset
+        found = split_fingerprint(folders, split) if folders else None
+        trainer.training_data_sha256 = found
+    return trainer.training_data_sha256
 
 
 def training_folders(task, data: str | None) -> list[Path]:

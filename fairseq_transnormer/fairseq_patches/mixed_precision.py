@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "fp32_weights"
 SCALER = "loss_scaler"
+AMP_SCALER = "amp_scaler"
 HALF = (torch.float16, torch.bfloat16)
 # dynamic_loss_scaler.py: what decides when the scale grows again
 SCALER_FIELDS = (
@@ -93,6 +94,17 @@ def load_loss_scaler(load, optimizer, state_dict, optimizer_overrides=None):
     load(optimizer, state_dict, optimizer_overrides)
     if optimizer.scaler is not None:
         vars(optimizer.scaler).update(state_dict.get(SCALER, {}))
+
+
+def save_amp_scaler(state_dict, optimizer):
+    return {**state_dict(optimizer), AMP_SCALER: optimizer.scaler.state_dict()}
+
+
+def load_amp_scaler(load, optimizer, state_dict, optimizer_overrides=None):
+    load(optimizer, state_dict, optimizer_overrides)
+    # none in what another precision, or fairseq alone, has saved
+    if state_dict.get(AMP_SCALER):
+        optimizer.scaler.load_state_dict(state_dict[AMP_SCALER])
 
 
 def save_fp32_weights(state_dict, optimizer):

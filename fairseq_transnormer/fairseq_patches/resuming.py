@@ -36,6 +36,12 @@ logger = logging.getLogger(__name__)
 STARTED_FROM = "started_from"
 RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
 SOURCES = ("restore_file", "finetune_from_model")
+# group and name of what decides which figure of a validation is the best
+VALIDATION = (
+    ("checkpoint", "best_checkpoint_metric"),
+    ("checkpoint", "maximize_best_checkpoint_metric"),
+    ("dataset", "valid_subset"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,14 @@ class Start:
         started_from: for the checkpoints of this run; see ``requested``.
         updates: of the checkpoint that is resumed, or None at a fresh start.
         finished: why nothing is left to do, or None.
+        validated_by: settings by which its validations were another figure than this
+            command's are, as texts.
     """
 
     started_from: dict
     updates: int | None = None
     finished: str | None = None
+    validated_by: tuple[str, ...] = ()
 
 
 class FinishedEpochs:
@@ -87,6 +96,14 @@ def load_checkpoint(load, cfg, trainer, **arguments):
         for name in RESETS:
             cfg[name] = False
     extra_state, epochs = load(cfg, trainer, **arguments)
+    if start.validated_by:
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        extra_state.pop(EARLY_STOPPING, None)
+        logger.warning(
+            "validations were of %s before: which of them was the best, and for how "
+            "long none was better, counts anew",
+            ", ".join(start.validated_by),
+        )
     if start.updates is None:
         _check_something_is_left(cfg, trainer, epochs)
     starts_anew = cfg.finetune_from_model is not None and start.updates is None
@@ -273,13 +290,33 @@ def _resume(cfg, trainer, last: Path, state: dict, request: dict) -> Start:
             last,
         )
     finished = _is_finished(state, trainer.cfg)
+    validated_by = () if finished else _validated_by(state, trainer.cfg)
     if not finished and updates and "last_optimizer_state" not in state:
         raise ValueError(
             f"{last} has no optimizer state (--no-save-optimizer-state): at update "
             f"{updates}, it cannot be resumed; allowed: another --save-dir, and "
             f"--finetune-from-model {last} to start from its weights"
         )
-    return Start(before, updates, finished)
+    return Start(before, updates, finished, validated_by)
+
+
+def _validated_by(state: dict, cfg) -> tuple[str, ...]:
+    """What a checkpoint's validations were of, where it differs from ``cfg``.
+
+    fairseq takes the figure of the first of several splits.
+    """
+    saved = state.get("cfg") or {}
+    found = []
+    for group, name in VALIDATION:
+        before = (saved.get(group) or {}).get(name)
+        if before is None:
+            continue
+        now = getattr(cfg, group)[name]
+        if name == "valid_subset":
+            before, now = (each.partition(",")[0] for each in (before, now))
+        if before != now:
+            found.append(f"{group}.{name}={before}")
+    return tuple(found)
 
 
 def _started_from(state: dict, last: Path) -> dict:
@@ -338,7 +375,7 @@ def _is_finished(state: dict, cfg) -> str | None:
     if 0 < (optimization.max_epoch or 0) < epoch:
         return f"all epochs of max_epoch={optimization.max_epoch}"
     runs = extra.get(EARLY_STOPPING, {}).get("num_runs", 0)
-    if 0 < patience <= runs:
+    if 0 < patience <= runs and not _validated_by(state, cfg):
         return f"no better for {runs} validations, patience={patience}"
     hours = extra.get("previous_training_time", 0) / 3600
     if 0 < (optimization.stop_time_hours or 0) < hours:

@@ -1,10 +1,11 @@
 """SIGTERM, as Slurm and torchrun send it: a checkpoint, then exit code 75.
 
-Signals are noted from the start of ``call_main``, or of the first function of this
-package that fairseq calls, until training is done. While workers meet, where nothing
-is there to save, they end the process.
+Signals are noted from the start of a training's ``call_main``, or of the first function
+of this package that fairseq calls, until training is done. While workers meet, where
+nothing is there to save, they end the process.
 """
 
+import inspect
 import logging
 import math
 import multiprocessing
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import active_children, resource_tracker
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # Slurm's time limit and pre-emption; what sbatch --signal is often given; submitit's
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# programs of fairseq_cli that train nothing: a signal ends them as any other process
+READERS = ("eval_lm", "generate", "hydra_validate", "interactive", "validate")
 # Slurm sends to every process and torchrun to its workers, too: one stop, two signals
 SECONDS_OF_ONE_STOP = 10
 
@@ -206,6 +210,8 @@ def call_main(call, cfg, main, **arguments):
     The latter hands signals on to them and ends with their exit code, after a handler
     that there was: a job that submitit queues again has its checkpoint by then.
     """
+    if _only_reads(main):
+        return call(cfg, main, **arguments)
     training = cfg.distributed_training
     if training.distributed_init_method is None:
         distributed_utils.infer_init_method(training)
@@ -236,6 +242,13 @@ def call_main(call, cfg, main, **arguments):
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def _only_reads(main: Callable | None) -> bool:
+    """Whether ``main`` is of a program in ``READERS``, imported or run by its name."""
+    code = getattr(inspect.unwrap(main) if main else None, "__code__", None)
+    file = Path(code.co_filename) if code else Path()
+    return file.parent.name == "fairseq_cli" and file.stem in READERS
 
 
 def worker_main(rank: int, main, cfg, keywords: dict) -> None:

@@ -22,7 +22,7 @@ from fairseq.logging.progress_bar import BaseProgressBar, TqdmProgressBar, forma
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..data.training_bar import TrainingBar
-from ..data.training_records import LOG, append_record
+from ..data.training_records import LOG, append_record, put_earlier_aside
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,14 @@ class Run:
         self._folder = None
         if not checkpoint.no_save:
             self._folder = Path(checkpoint.save_dir).absolute()
+            if trainer.start.updates is None:
+                self._put_earlier_aside()
+
+    def _put_earlier_aside(self) -> None:
+        try:
+            put_earlier_aside(self._folder)
+        except OSError as error:
+            logger.warning("%s: %s", self._folder / LOG, error.strerror)
 
     def record(self, kind: str, epoch: int, stats: Mapping[str, Any]) -> None:
         """Append to train.log; no training ends because that cannot be written."""

@@ -4,6 +4,7 @@ from . import (
     binary_data,
     data_parallel,
     labelled_texts,
+    loading,
     mixed_precision,
     resuming,
     setting_limits,
@@ -26,6 +27,8 @@ def begin(load_checkpoint, cfg, trainer, **arguments):
     mixed_precision.check_precision(trainer.cfg.common, trainer.cuda)
     workers.limit_waiting(trainer)
     stopping.stop_before_training(cfg, trainer)
+    if trainer.should_save_checkpoint_on_current_rank:
+        loading.training_data(trainer)
 
     def load(cfg, trainer, **keywords):
         data_parallel.prepare(trainer)

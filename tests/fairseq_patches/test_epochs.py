@@ -1,10 +1,14 @@
 """What is drawn anew in each epoch, and where an epoch ends after another start."""
 
+import logging
 import os
 
 import pytest
+from fairseq.data import FairseqDataset
+from fairseq.data.iterators import EpochBatchIterator
 
 from tests.forked_trainings import logged
+from tests.messages import assert_names
 
 from .test_signals import stop_at
 from .trainings import line_with
@@ -124,3 +128,27 @@ def epoch_length(training) -> int:
     run.save_dir = run.save_dir.with_name("length")
     assert run.run() == [0], run.text()
     return max(run.losses())
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_groups_of_batches_of_another_number_of_workers(caplog, grouped):
+    """--grouped-shuffling has another order of the epoch's batches with each."""
+
+    def share(workers):
+        return EpochBatchIterator(
+            FairseqDataset(), list, [[i] for i in range(16)], num_shards=workers,
+            grouped_shuffling=grouped,
+        )  # fmt: skip
+
+    state = {"epoch": 1, "iterations_in_epoch": 2, "shuffle": True, "version": 2}
+    state |= {"workers": 4, "batches_in_epoch": 16}
+    caplog.set_level(logging.INFO)
+    share(4).load_state_dict(state)
+    assert not caplog.records
+    resumed = share(2)
+    resumed.load_state_dict(state)
+    assert resumed.iterations_in_epoch == 4
+    said = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert bool(said) == grouped
+    if grouped:
+        assert_names(*said, "grouped_shuffling", "2 and 4")

@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq.dataclass.configs import CommonConfig, FairseqConfig
 from fairseq.optim.adam import FairseqAdamConfig
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
@@ -162,3 +163,35 @@ def test_the_loss_scalers_counters_resume(memory_efficient, make):
     first.scaler._iter, first.scaler._last_overflow_iter = 70, 60
     second.load_state_dict(first.state_dict())
     assert (second.scaler._iter, second.scaler._last_overflow_iter) == (70, 60)
+
+
+def test_the_loss_scale_of_amp_resumes():
+    """fairseq begins with --fp16-init-scale at each start."""
+
+    def made(scale):
+        cfg = OmegaConf.create({"optimizer": OmegaConf.structured(FairseqAdamConfig())})
+        cfg.optimizer._name, cfg.optimizer.lr = "adam", [0.1]
+        cfg.common = OmegaConf.structured(CommonConfig(fp16_init_scale=scale))
+        weights = torch.nn.Parameter(torch.ones(2))
+        optimizer = AMPOptimizer.build_optimizer(cfg, [weights])
+        # fairseq's is of GPUs alone
+        optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        return optimizer, weights
+
+    (first, weights), (second, _) = made(128), made(128)
+    first.backward((weights * torch.inf).sum())
+    first.clip_grad_norm(1.0)
+    first.step()
+    first.zero_grad()
+    first.backward(weights.sum())
+    first.step()
+    expected = first.scaler.state_dict()
+    assert expected["scale"] == 64 and expected["_growth_tracker"] == 1
+    saved = first.state_dict()
+    second.load_state_dict(saved)
+    assert second.scaler.state_dict() == expected
+    # fairseq's own checkpoint, or one in another precision, has none
+    del saved["amp_scaler"]
+    third, _ = made(32)
+    third.load_state_dict(saved)
+    assert third.scaler.get_scale() == 32

@@ -237,6 +237,42 @@ def test_what_finishes_a_run(start, folder, settings, state, named):
     assert not start(**more).finished
 
 
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ({"best_checkpoint_metric": "loss"}, ()),
+        ({"best_checkpoint_metric": "accuracy"}, ("best_checkpoint_metric=accuracy",)),
+        (
+            {"maximize_best_checkpoint_metric": True},
+            ("maximize_best_checkpoint_metric=True",),
+        ),
+    ],
+)
+def test_validations_by_another_metric_do_not_finish_a_run(
+    start, folder, before, found
+):
+    last = folder / "checkpoint_last.pt"
+    save(last, 5, **STOPPED_EARLY)
+    state = torch.load(last)
+    state["cfg"]["checkpoint"] = before
+    torch.save(state, last)
+    resumed = start(patience=3)
+    assert bool(resumed.finished) == (not found)
+    assert resumed.validated_by == tuple(f"checkpoint.{each}" for each in found)
+
+
+def test_the_best_by_another_metric_is_not_the_best(training):
+    """Perplexities are above losses: none would ever be better."""
+    run = training(max_update=16, patience=4)
+    assert run.run() == [0], run.text()
+    run.options |= {"best_checkpoint_metric": "ppl", "max_update": 24}
+    assert run.run() == [0], run.text()
+    assert_names(line_with(run.text(), "counts anew"), "best_checkpoint_metric=loss")
+    assert run.updates_of("checkpoint_best.pt") == 24
+    extra = run.state()["extra_state"]
+    assert extra["best"] == extra["val_loss"] > 20  # bits are 6 at most
+
+
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_the_newest_takes_the_place_of_a_last_one_that_is_missing(
     start, folder, tmp_path, request_, caplog

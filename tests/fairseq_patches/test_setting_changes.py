@@ -11,6 +11,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from fairseq.file_io import PathManager
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
@@ -366,6 +367,26 @@ def test_other_training_data_are_refused(resumed, data, tmp_path):
     other = shuffled(data, tmp_path / "shuffled")
     with refuses(ValueError, resumed.last, "training data", other, "train_data_sha256"):
         resumed({"task.data": str(other)})
+
+
+def test_data_that_change_while_it_trains_are_refused_by_the_next_start(
+    resumed, data, tmp_path, monkeypatch
+):
+    """The checkpoint names those that it has trained on, which are still mapped."""
+    own, other = tmp_path / "own", shuffled(data, tmp_path / "shuffled")
+    shutil.copytree(data, own)
+
+    def replace(task, epoch, model):
+        for suffix in ("bin", "idx"):
+            (other / f"train.{suffix}").replace(own / f"train.{suffix}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModelingTask, "begin_epoch", replace)
+        resumed({"task.data": str(own)})
+    settings = {"task.data": str(own), "optimization.max_update": 4}
+    with refuses(ValueError, resumed.last, "training data", "train_data_sha256"):
+        resumed(settings)
+    resumed({"task.data": str(data)})
 
 
 def test_the_same_training_data_elsewhere_resume(resumed, data, tmp_path):

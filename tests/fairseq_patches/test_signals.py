@@ -1,5 +1,6 @@
 """SIGTERM: a checkpoint behind the update, exit code 75, and the same losses after."""
 
+import importlib
 import os
 import random
 import signal
@@ -8,6 +9,7 @@ import types
 from contextlib import suppress
 
 import pytest
+from fairseq.dataclass.configs import DistributedTrainingConfig
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from fairseq_transnormer.fairseq_patches import stopping
@@ -135,6 +137,20 @@ def test_signals_are_a_programs_own_outside_training(monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         assert died == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+    ("program", "is_noted"),
+    [("train", True), ("eval_lm", False), ("validate", False), ("interactive", False)],
+)
+def test_programs_that_train_nothing_are_ended(program, is_noted):
+    """Theirs would be noted, and looked at by nobody."""
+    main = importlib.import_module(f"fairseq_cli.{program}").main
+    training = DistributedTrainingConfig(distributed_world_size=1)
+    cfg = types.SimpleNamespace(distributed_training=training)
+    seen = []
+    stopping.call_main(lambda *_: seen.append(stopping._request.is_noting()), cfg, main)
+    assert seen == [is_noted]
 
 
 def test_a_handler_that_there_was_is_called(own_handlers):

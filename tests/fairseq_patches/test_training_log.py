@@ -95,6 +95,22 @@ def test_a_killed_run_appends_when_it_resumes(training, undisturbed):
     assert (run.save_dir / LOG).stat().st_size == size
 
 
+def test_a_run_that_begins_anew_keeps_the_records_of_one_before_apart(training):
+    run = training()
+    run.start(("wait_before", 5, "/no/gate"))  # no checkpoint is written by then
+    run.wait_for(WAITING)
+    run.kill()
+    before = (run.save_dir / LOG).read_text()
+    run.options["max-update"] = 3
+    for number in (1, 2):
+        assert run.run() == [0], run.text()
+        assert updates(run) == UPDATES[:3]
+        assert (run.save_dir / f"{LOG}.earlier-{number}").read_text() == before
+        before = (run.save_dir / LOG).read_text()
+        for path in run.save_dir.glob("*.pt"):
+            path.unlink()
+
+
 def test_a_file_that_cannot_be_written_ends_no_training(training):
     run = training(max_update=8)
     (run.save_dir / LOG).mkdir(parents=True)

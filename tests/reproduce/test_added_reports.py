@@ -145,9 +145,43 @@ def test_unfinished_runs_are_not_added(report):
     assert measured["runs"]["smoke/blm_t1"] == {} and measured["added"] == []
 
 
-def report_of_another_table(report, **changes):
+def fail(run: RunFolder) -> None:
+    run.write_status(run.status() | {"state": "failed", "steps_done": []})
+
+
+def test_a_seed_that_failed_is_no_less_failed_in_a_report_that_adds_it(report):
+    """A mean would be that of the seeds that did not diverge."""
+    report.add("blm_t1", 7.0, 1)
+    fail(report.add("blm_t1", 9.0, 2))
+    expected = elsewhere(report)[0]["rows"]["T1"]["ppl"]
+    measured, page = report("--add")
+    assert measured["rows"]["T1"]["ppl"] == expected
+    assert lines_naming(page, "without seed 2 (failed)")
+    report.add("blm_t1", 8.0, 2)  # tried again, and finished
+    assert report("--add")[0]["rows"]["T1"]["ppl"]["seeds"] == {"1": 7.0, "2": 8.0}
+
+
+def test_a_value_of_a_sweep_that_failed_elsewhere_is_not_chosen(report):
+    report.table["sweep"] = {"optimization.lr": list(map(list, RATES))}
+    names = [f"blm_t1+optimization.lr=_{rate}_" for (rate,) in RATES]
+    report.add(names[0], 7.0, 1, optimization={"lr": [0.1]})
+    fail(report.add(names[0], 7.0, 2, optimization={"lr": [0.1]}))
+    report.add(names[1], 8.0, 1, optimization={"lr": [0.2]})
+    assert elsewhere(report)[0]["rows"]["T1"]["ppl"]["run"] == f"smoke/{names[1]}"
+    assert report("--add")[0]["rows"]["T1"]["ppl"]["run"] == f"smoke/{names[1]}"
+
+
+def test_a_seed_that_failed_in_another_tables_report_counts_as_failed(report):
+    report_of_another_table(report, seeds=[2], state="failed")
+    report.add("blm_t2", 5.0)
+    measured, page = report("--add")
+    assert measured["rows"]["T1"]["ppl"]["seeds"] == {"1": 7.0}
+    assert lines_naming(page, "without seed 2 (failed)")
+
+
+def report_of_another_table(report, seeds=(1, 2), **changes):
     """A report beside that of the table, with a row of the same training, whose runs
-    are not here; ``changes`` are of the run's record."""
+    are not here; ``changes`` are of the records of some ``seeds``."""
     report.add("blm_t1", 7.0, 1)
     report.add("blm_t1", 8.0, 2)
     measured, _ = elsewhere(report)
@@ -155,8 +189,8 @@ def report_of_another_table(report, **changes):
     path.unlink()
     row = measured["rows"].pop("T1")
     measured |= {"table": "other", "rows": {"6 / 6": row}}
-    for record in measured["runs"]["smoke/blm_t1"].values():
-        record.update(changes)
+    for seed in seeds:
+        measured["runs"]["smoke/blm_t1"][str(seed)].update(changes)
     (path.parent / "other.json").write_text(json.dumps(measured))
 
 
@@ -213,7 +247,7 @@ def test_remarks_stay_with_the_runs_that_they_are_about(report):
         {"updates": None},
         # of before there was --add
         {"identity": None},
-        {"state": "failed"},
+        {"state": "interrupted"},
     ],
     ids=lambda changes: next(iter(changes)),
 )

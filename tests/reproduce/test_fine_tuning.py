@@ -13,7 +13,7 @@ from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.reports.results import measure
-from fairseq_transnormer.reproduce.runs.fine_tuning_run import slim
+from fairseq_transnormer.reproduce.runs.fine_tuning_run import is_trained, slim
 from fairseq_transnormer.reproduce.runs.forking import ForkedProcess
 from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from fairseq_transnormer.reproduce.runs.scheduling import run_all
@@ -76,6 +76,13 @@ def test_from_pre_training_to_labels(place, capsys, monkeypatch):
     assert left == ["checkpoint_best.pt", "train.log"]
     best = folder / "checkpoints/checkpoint_best.pt"
     assert torch.load(best, weights_only=True)["last_optimizer_state"] is None
+    # a runner that was killed meanwhile was not told
+    content = best.read_bytes()
+    status = json.loads((folder / "status.json").read_text())
+    RunFolder(folder).write_status(status | {"state": "running", "steps_done": []})
+    assert main(arguments) == 0
+    assert "2 runs, 1 to do" in capsys.readouterr().out
+    assert best.read_bytes() == content
     assert main(arguments) == 0
     assert "2 runs, 0 to do" in capsys.readouterr().out
     assert "[train_inner]" not in (folder / "train.log").read_text()
@@ -378,6 +385,8 @@ def test_checkpoints_of_the_users_stay(tmp_path):
     state = {"model": {"w": torch.ones(1)}, "last_optimizer_state": {"step": 1}}
     for name in ("checkpoint_best.pt", *ours, *users):
         torch.save(state, tmp_path / name)
+    assert not is_trained(tmp_path)
     slim(tmp_path)
+    assert is_trained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint_best.pt", *users}
     assert torch.load(tmp_path / "checkpoint_best.pt")["last_optimizer_state"] is None

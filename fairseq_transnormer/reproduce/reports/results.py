@@ -141,6 +141,8 @@ def _take_from_other_tables(
                 for run in found
                 if all(run.set_by_hand == others for others in by_hand)
             ]
+            # one that failed elsewhere may have been trained again
+            fitting = [run for run in fitting if run.is_finished] or fitting
             for run in fitting[1:]:
                 if run.record["identity"] != fitting[0].record["identity"]:
                     raise ReproduceError(

@@ -67,7 +67,8 @@ def seeds_of(
     """The runs of a cell that there are, by seed.
 
     A folder that was renamed, as ``seed1-old``, is none of them. ``recorded`` has runs
-    of an earlier report by name, for seeds without a finished run in a folder.
+    of an earlier report by name: for seeds without a folder, and, of finished runs, for
+    those without a finished run in it.
 
     Raises:
         ReproduceError: a folder has another run's files.
@@ -88,7 +89,7 @@ def seeds_of(
             )
         found[description["seed"]] = RunResults(folder)
     for seed, run in recorded.get(str(name), {}).items():
-        if seed not in found or not found[seed].is_finished:
+        if seed not in found or (run.is_finished and not found[seed].is_finished):
             found[seed] = run
     return Runs(str(name), dict(sorted(found.items())))
 

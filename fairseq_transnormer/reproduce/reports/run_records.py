@@ -2,8 +2,9 @@
 
 Machines and clusters forget their runs; a report's JSON, which is committed, has of
 each its settings, data, commits and versions. ``report --add`` reads the runs whose
-folders there are, and takes finished ones without a finished run in a folder from the
-report that is there already, or from another table's, which has the same training.
+folders there are, and takes others from the report that is there already, or from
+another table's, which has the same training: finished ones, and those that failed, as a
+run that diverges does, without which a mean would be that of the seeds that went well.
 """
 
 import math
@@ -18,6 +19,7 @@ from ..runs.metrics import NotAskedFor, NotMeasured, RunResults, read_metric
 
 Record = dict[str, Any]
 DATA_FOLDER = "data-bin"  # of the presets
+ENDED = ("finished", "failed")
 # of a configuration, where a machine has its files; data have a fingerprint
 PLACES = ("common.user_dir", "task.data")
 RESOURCES = ("params_m", "tokens_per_second", "peak_memory_gib", "wall_seconds")
@@ -74,7 +76,7 @@ def record_of(results: RunResults, curve: str) -> Record:
 
 
 class RecordedRun:
-    """A finished run of an earlier report; reads as ``RunResults`` does.
+    """A run of an earlier report that has ended; reads as ``RunResults`` does.
 
     Args:
         report: that has it.
@@ -82,14 +84,14 @@ class RecordedRun:
         other_table: whether the report is another table's, whose rows have other names.
     """
 
-    is_finished = True
-
     def __init__(
         self, report: dict[str, Any], name: str, seed: str, other_table: bool = False
     ) -> None:
         self._report, self._name, self._seed = report, name, seed
         self._other_table = other_table
         self.record: Record = report["runs"][name][seed]
+        self.status = {"state": self.record["state"]}
+        self.is_finished = self.record["state"] == "finished"
         self.problem: str | None = self.record["problem"]
         self.place = f"{name}/seed{seed} of {report['table']}.json"
         self.log_path = "not there any more"
@@ -160,7 +162,7 @@ def read_all(report: dict[str, Any]) -> None:
 
 
 def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any]]:
-    """The finished runs of a report: name -> seed -> ``RecordedRun``.
+    """The runs of a report that have ended: name -> seed -> ``RecordedRun``.
 
     Args:
         report: what the file has.
@@ -173,7 +175,7 @@ def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any
     found: dict[str, dict[int, Any]] = {}
     for name, seeds in report["runs"].items():
         for seed, record in seeds.items():
-            if record["state"] != "finished":
+            if record["state"] not in ENDED:
                 continue
             try:
                 check_values(f"{path}: {name}/seed{seed}", record, _KINDS, _KINDS)
@@ -189,7 +191,7 @@ def recorded_runs(report: dict[str, Any], path: Path) -> dict[str, dict[int, Any
 def trainings_of(
     reports: Iterable[dict[str, Any]], curve: str
 ) -> dict[str, dict[int, list[RecordedRun]]]:
-    """The finished trainings in other tables' reports: name -> seed -> those of each.
+    """Trainings in other tables' reports that have ended: name -> seed -> of each.
 
     A measurement that rows share has other figures for other rows, a report from
     before there was ``--add`` cannot be compared, and one with other learning curves
@@ -201,7 +203,7 @@ def trainings_of(
             continue
         for name, seeds in report["runs"].items():
             for seed, record in seeds.items():
-                if record["state"] != "finished" or record.get("updates") is None:
+                if record["state"] not in ENDED or record.get("updates") is None:
                     continue
                 try:
                     check_values(name, record, _KINDS, _KINDS)

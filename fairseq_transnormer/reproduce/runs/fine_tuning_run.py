@@ -54,6 +54,16 @@ def slim(folder: Path) -> None:
             path.unlink()
 
 
+def is_trained(folder: Path) -> bool:
+    """Whether ``slim`` has been here: the runner may have died before it was told."""
+    best = folder / BEST
+    return (
+        best.exists()
+        and not (folder / LAST).exists()
+        and read_checkpoint(best, mmap=True).get("last_optimizer_state") is None
+    )
+
+
 def main() -> int:
     """Command line; the exit status."""
     try:
@@ -61,6 +71,9 @@ def main() -> int:
     except (OSError, ValueError) as error:
         print(f"fine_tuning_run: {error}", file=sys.stderr)
         return 2
+    if is_trained(Path(CHECKPOINTS)):
+        print(f"fine_tuning_run: {Path(CHECKPOINTS) / BEST} is of a finished training")
+        return 0
     from ...hydra_train import cli_main
 
     cli_main()
