@@ -333,8 +333,8 @@ def random_tree(folder: Path, draw: random.Random) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
-        *range(20),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in range(20, 40)),
+        *range(10),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in range(10, 40)),
     ],
 )
 def test_random_trees(tmp_path, monkeypatch, made, seed):

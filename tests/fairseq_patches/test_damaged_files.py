@@ -51,9 +51,11 @@ def interrupted(training, undisturbed):
 @pytest.mark.parametrize(
     ("workers", "damage"),
     [
-        (1, cut),
         (1, flip),
-        *(pytest.param(2, by, marks=pytest.mark.slow) for by in (cut, flip)),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((1, cut), (2, cut), (2, flip))
+        ),
     ],
 )
 def test_a_damaged_last_checkpoint(interrupted, goes_on, tell, damage, workers):

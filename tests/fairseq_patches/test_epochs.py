@@ -38,7 +38,7 @@ def masked(training):
     return make
 
 
-@pytest.mark.parametrize("buffer", [10, 0])
+@pytest.mark.parametrize("buffer", [10, pytest.param(0, marks=pytest.mark.slow)])
 def test_masks_are_those_of_their_epoch(masked, buffer):
     """Whoever loads the data: this process, others, or others after a resumption."""
     options = {"data_buffer_size": buffer}
@@ -90,12 +90,14 @@ def test_batches_are_those_of_the_first_epoch_with_a_seed_for_each(training):
 
 @pytest.mark.parametrize(
     ("stopped", "before", "after"),
-    [(5, 1, 4), (9, 3, 2), (49, 1, 4)],
+    [pytest.param(5, 1, 4, marks=pytest.mark.slow), (9, 3, 2), (49, 1, 4)],
 )
-def test_an_epoch_ends_once_with_another_update_freq(training, stopped, before, after):
+def test_an_epoch_ends_once_with_another_update_freq(
+    training, undisturbed, stopped, before, after
+):
     """Of an update that had begun, the batches come again."""
     run = training(1, save_interval_updates=100, max_update=stopped)
-    batches = epoch_length(training)
+    batches = epoch_length(undisturbed)
     run.options["update_freq"] = before
     assert run.run() == [0], run.text()
     run.options |= {"update_freq": after, "max_update": 1000, "max_epoch": 2}
@@ -108,10 +110,10 @@ def test_an_epoch_ends_once_with_another_update_freq(training, stopped, before, 
     assert run.text().count("begin training epoch 1\n") == 1
 
 
-def test_no_whole_update_is_left_of_an_epoch(training):
+def test_no_whole_update_is_left_of_an_epoch(training, undisturbed):
     """fairseq has no validation to speak of then, and ends with an error."""
     # the last batch is left out
-    batches = epoch_length(training) - 1
+    batches = epoch_length(undisturbed) - 1
     flags = ("--skip-remainder-batch",)
     run = training(1, flags, save_interval_updates=100, max_update=batches - 1)
     assert run.run() == [0], run.text()
@@ -123,10 +125,8 @@ def test_no_whole_update_is_left_of_an_epoch(training):
     assert max(run.losses()) == batches - 1 + 2
 
 
-def epoch_length(training) -> int:
-    run = training(1, max_epoch=1, max_update=1000, save_interval_updates=1000)
-    run.save_dir = run.save_dir.with_name("length")
-    assert run.run() == [0], run.text()
+def epoch_length(undisturbed) -> int:
+    run = undisturbed(max_epoch=1, max_update=1000, save_interval_updates=1000)
     return max(run.losses())
 
 

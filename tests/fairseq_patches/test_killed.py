@@ -43,7 +43,7 @@ def test_all_workers_are_killed(training, goes_on, tell):
     tell("kill -9 of both workers", codes, 13, 8, "nothing: nobody is left to")
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_worker_of_two_is_killed(training, goes_on, tell, victim):
     run = training(2)
     run.start(("wait_before", 14, "/no/gate"), at_worker=victim)
@@ -58,7 +58,11 @@ def test_one_worker_of_two_is_killed(training, goes_on, tell, victim):
 
 
 @pytest.mark.parametrize(
-    ("name", "time"), [("checkpoint_1_16.pt", 1), ("checkpoint_last.pt", 2)]
+    ("name", "time"),
+    [
+        ("checkpoint_1_16.pt", 1),
+        pytest.param("checkpoint_last.pt", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_killed_while_a_checkpoint_is_written(training, goes_on, tell, name, time):
     run = training()

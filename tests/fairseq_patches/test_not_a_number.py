@@ -8,9 +8,11 @@ from .trainings import line_with
 @pytest.mark.parametrize(
     ("workers", "precision"),
     [
-        (1, "fp32"),
         (2, "fp32"),
-        *(pytest.param(n, "bf16", marks=pytest.mark.slow) for n in (1, 2)),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((1, "fp32"), (1, "bf16"), (2, "bf16"))
+        ),
     ],
 )
 def test_a_loss_that_is_nan_ends_the_run(training, goes_on, tell, precision, workers):

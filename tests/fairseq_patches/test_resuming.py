@@ -48,7 +48,7 @@ def test_a_stopped_run_that_began_with_a_checkpoint(training, pretrained, option
         assert torch.equal(ours["model"][name], weights), name
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_finished_run_changes_nothing(training, undisturbed, workers):
     whole, run = undisturbed(workers), training(workers)
     shutil.copytree(whole.save_dir, run.save_dir)
@@ -58,7 +58,7 @@ def test_a_finished_run_changes_nothing(training, undisturbed, workers):
     line_with(run.text(), "checkpoint_last.pt", 24, "finished", "max_update=24")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_run_whose_last_checkpoint_was_lost(training, undisturbed, workers):
     whole, run = undisturbed(workers), training(workers)
     shutil.copytree(whole.save_dir, run.save_dir)

@@ -49,7 +49,7 @@ def test_sigterm_to_all_processes(training, goes_on, tell):
     tell("SIGTERM to all processes, as Slurm sends it", codes, 13, 13, said)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_processes_that_load_the_data_of_a_validation(training, num_workers):
     """They are forked before the first update, and needed after the signal."""
     run = training(num_workers=num_workers)
@@ -57,7 +57,7 @@ def test_processes_that_load_the_data_of_a_validation(training, num_workers):
     assert list(run.validations()) == [8, 16] and run.updates_of() == 16
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_before_the_first_update_nothing_is_lost(training, workers, tmp_path):
     run = training(workers, num_workers=1)
     gate = tmp_path / "gate"

@@ -54,6 +54,7 @@ def test_training_lowers_the_validation_loss(
     assert losses[0] < math.log2(3000) and losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_checkpoint_loads_with_torchs_safe_loading(data_bin, tmp_path, fairseq_tool):
     arguments = training_arguments("transnormer_t2_tiny", tmp_path, max_update=2)
     fairseq_tool("train", data_bin, *arguments)

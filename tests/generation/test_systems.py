@@ -23,7 +23,7 @@ SYSTEMS = sorted(
 # the fixtures of the other files
 SYSTEMS = [name for name in SYSTEMS if not name.startswith("transnormer")]
 # one that keeps all keys, one that keeps sums, and one that keeps both
-USUAL = ("vanilla_transformer", "transformer_linear", "transformer_ls")
+USUAL = ("vanilla_transformer", "linear_transformer", "transformer_ls")
 
 
 @pytest.fixture(

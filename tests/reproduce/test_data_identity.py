@@ -33,6 +33,7 @@ def make_labelled_tokens(folder):
     from data_prep.long_range_arena.lra import main
 
     options = ["--shortest", "20", "--longest", "40", "--counts", "8", "4", "4"]
+    options += ["--workers", "1"]  # the others would be processes that import torch
     assert main(["listops", "--dest", str(folder), *options]) == 0
     return LabelledTokens(folder, "long_range_arena")
 

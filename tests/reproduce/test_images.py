@@ -23,7 +23,13 @@ from tests.generation import models
 from tests.generation.fairseq_results import fairseq_generates
 from tests.messages import command_refuses, refuses
 
-SYSTEMS = ["transnormer_t2_tiny", "linear_transformer_tiny", "vanilla_transformer_tiny"]
+SYSTEMS = [
+    "transnormer_t2_tiny",
+    *(
+        pytest.param(f"{name}_transformer_tiny", marks=pytest.mark.slow)
+        for name in ("linear", "vanilla")
+    ),
+]
 ARGUMENTS = ["--criterion", "partial_cross_entropy", "--sample-break-mode", "eos"]
 
 

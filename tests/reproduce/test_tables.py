@@ -67,18 +67,19 @@ def test_the_papers_tables_are_all_there():
 
 
 def runs():
-    """Slow are those that scripts/test.sh trains, and those like an earlier one.
+    """Slow are those that scripts/test.sh trains, and those like earlier ones.
 
-    Rows are alike where they take the same files and set the same keys with dots.
+    Rows are alike where others take the same configuration, and others the same files
+    and set the same keys with dots.
     """
     line = re.search(r"^tables=\((.+)\)", (SCRIPTS / "test.sh").read_text(), re.M)
     trained = {run_of(cell) for name in line[1].split() for cell in TABLES[name].cells}
     seen = set()
     for run, cell in RUNS.items():
         settings = {k: "." in k or str(v) for k, v in cell.overrides.items()}
-        kind = (cell.config, cell.conditions, *sorted(settings.items()))
-        marks = [pytest.mark.slow] * (run in trained or kind in seen)
-        seen.add(kind)
+        kinds = {(cell.config, cell.conditions), tuple(sorted(settings.items()))}
+        marks = [pytest.mark.slow] * (run in trained or kinds <= seen)
+        seen |= kinds
         yield pytest.param(cell, marks=marks, id=f"{cell.config}-{cell.row}")
 
 

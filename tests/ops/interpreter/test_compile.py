@@ -152,7 +152,16 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+# "causal, averages" is in segments, too
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=name, marks=[pytest.mark.slow] * (name == "causal, segments")
+        )
+        for name, case in CASES.items()
+    ],
+)
 def test_a_compiled_graph_is_whole_and_gives_the_same_bits(case, monkeypatch):
     function, build = case
     rule = options.Rule(short_length=48, smallest_segment=64)

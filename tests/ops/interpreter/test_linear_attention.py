@@ -235,7 +235,7 @@ def test_head_widths(widths, causal):
     check(draw(70, torch.float32, *widths), causal=causal)
 
 
-@pytest.mark.parametrize("widths", [(32, 128), (128, 64)])
+@pytest.mark.parametrize("widths", [(32, 128), pytest.param((128, 64), marks=slow)])
 def test_states_of_unequal_widths(widths, form):
     check(
         draw(66, torch.float32, *widths),
@@ -245,8 +245,18 @@ def test_states_of_unequal_widths(widths, form):
     )
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("lengths", [(17, 130), (130, 1)])
+@pytest.mark.parametrize(
+    ("lengths", "dtype"),
+    [
+        *(((17, 130), dtype) for dtype in TOLERANCES),
+        ((130, 1), torch.float32),
+        *(
+            pytest.param((130, 1), dtype, marks=slow)
+            for dtype in TOLERANCES
+            if dtype != torch.float32
+        ),
+    ],
+)
 def test_bidirectional(lengths, dtype):
     length, key_length = lengths
     check(
@@ -262,7 +272,7 @@ def test_bidirectional_in_parts(form):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("feature_map", ["identity", "1+elu"])
+@pytest.mark.parametrize("feature_map", [pytest.param("identity", marks=slow), "1+elu"])
 @pytest.mark.parametrize(
     "poison", [pytest.param(torch.inf, marks=pytest.mark.slow), torch.nan]
 )
@@ -430,7 +440,12 @@ def test_a_loss_over_the_state_alone():
     torch.testing.assert_close(key.grad, value.sum(-1, True).expand_as(key.grad))
 
 
-@pytest.mark.parametrize("causal", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("causal", [True, pytest.param(False, marks=slow)])
+@pytest.mark.parametrize(
+    "form",
+    ["short", "segments", pytest.param("one segment", marks=slow)],
+    indirect=True,
+)
 def test_the_same_inputs_give_the_same_bits(causal, form):
     qkv, weights = draw(130, torch.bfloat16), (torch.randn(2, 130, 2, 32),)
     first, second = (
@@ -509,7 +524,11 @@ def forms(monkeypatch, forward, backward):
 
 @pytest.mark.parametrize(
     ("forward", "backward"),
-    [("one segment", "segments"), ("segments", "one segment"), ("short", "segments")],
+    [
+        ("one segment", "segments"),
+        ("segments", "one segment"),
+        pytest.param("short", "segments", marks=slow),
+    ],
 )
 def test_the_backward_pass_may_have_a_form_of_its_own(forward, backward, monkeypatch):
     """Also where it needs sums of segments that the forward pass had no use for."""

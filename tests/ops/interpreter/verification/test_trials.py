@@ -96,11 +96,19 @@ def test_what_is_left_unwritten_is_seen(broken, monkeypatch):
     assert torch.equal(result, ops.rms_norm(X, backend="torch"))
 
 
+def silu():
+    return ops.gated_silu(X, X)
+
+
+def bidirectional():
+    return linear(causal=False)
+
+
 # kernel, and where that is not enough its use -> a call that launches it, or whose
 # gradient does
 KERNELS = {
-    "gate_kernel": lambda: ops.gated_silu(X, X),
-    "gate_backward_kernel": lambda: ops.gated_silu(X, X),
+    "gate_kernel": silu,
+    "gate_backward_kernel": silu,
     "norm_backward_kernel": norm,
     "residual_kernel": added,
     "residual_backward_kernel": added,
@@ -120,13 +128,15 @@ KERNELS = {
         ATTENTION.abs().requires_grad_(), normalize=True
     ),
     "segment_sums_kernel": lambda: linear(ATTENTION.repeat(1, 8, 1, 1)[:, :, :1]),
-    "bidirectional_forward_kernel": lambda: linear(causal=False),
-    "bidirectional_backward_kernel": lambda: linear(causal=False),
+    "bidirectional_forward_kernel": bidirectional,
+    "bidirectional_backward_kernel": bidirectional,
     "step_kernel": lambda: after_a_state(linear),
 }
 
 
 SLOW = {"segment_sums_kernel"}
+# each once, by the first of its kernels
+CALLS = {call: name for name, call in reversed(KERNELS.items()) if name not in SLOW}
 
 
 @pytest.mark.parametrize(
@@ -152,18 +162,10 @@ def test_every_kernel_is_tried(kernel, launches, monkeypatch):
     torch.testing.assert_close(result, call())
 
 
-def test_all_kernels_pass(launches):
-    """The same calls with kernels as they are."""
-    for kernel, call in KERNELS.items():
-        if kernel not in SLOW:
-            assert told(call)[1] == [], kernel
-
-
-@pytest.mark.parametrize("kernel", [name for name in KERNELS if name not in SLOW])
-def test_what_is_launched_has_been_tried(kernel, launches, monkeypatch):
-    """Constants, dtypes, and which tensors are left out."""
-    call = KERNELS[kernel]
-    told(call)
+@pytest.mark.parametrize("call", CALLS, ids=CALLS.values())
+def test_what_is_launched_has_been_tried(call, launches, monkeypatch):
+    """Constants, dtypes, and which tensors are left out; as they are, kernels pass."""
+    assert told(call)[1] == []
     tried = set(launches.compiled)
     launches.compiled.clear()
     monkeypatch.setattr(backend, "_why_kernels_are_avoided", lambda *arguments: None)
@@ -234,7 +236,13 @@ def drop_weights():
     return block(activation="relu", dropout_p=0.5)
 
 
-@pytest.mark.parametrize("broken", ["scale", "seed", "heads", "backward"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("scale", "seed")),
+        *("heads", "backward"),
+    ],
+)
 def test_dropout_of_weights_that_is_none(broken, launches, monkeypatch):
     """Besides: one mask for all heads, another one backwards."""
     draw_seed, launch = block_attention.draw_seed, block_attention.launch
