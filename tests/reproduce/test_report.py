@@ -10,7 +10,11 @@ import yaml
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.reports import reporting
 from fairseq_transnormer.reproduce.reports import results as table_results
-from fairseq_transnormer.reproduce.reports.markdown import deviation_of, overview
+from fairseq_transnormer.reproduce.reports.markdown import (
+    correlations_of,
+    deviation_of,
+    overview,
+)
 from fairseq_transnormer.reproduce.reports.ranks import agreement
 from fairseq_transnormer.reproduce.runs.metrics import (
     NotMeasured,
@@ -369,6 +373,20 @@ def test_noise_is_the_deviation_of_a_difference(difference, within):
     found = agreement({"a": 1.0, "b": 2.0}, measured, {"a": 0.3, "b": 0.4})
     (pair,) = found["disagreements"]
     assert pair["within_deviation"] is within
+
+
+@pytest.mark.parametrize(
+    ("deviations", "is_within"),
+    [((), False), ((0.6,), True), ((0.6, 0.8), True), ((0.1, 0.2), False)],
+)
+def test_rows_no_further_apart_than_seeds_have_no_rank_correlation(
+    deviations, is_within
+):
+    paper = dict(zip("abcd", (1.0, 2.0, 3.0, 4.0), strict=True))
+    measured = dict(zip("abcd", (5.0, 5.4, 4.9, 6.1), strict=True))
+    found = agreement(paper, measured, dict(zip("ab", deviations, strict=False)))
+    assert found["is_within_deviation"] is is_within
+    assert (correlations_of(found) == ["", ""]) is is_within
 
 
 def test_a_tables_own_figure_is_made_of_its_finished_rows(tmp_path):

@@ -83,10 +83,19 @@ def _count(measured: dict[str, Any], columns: Iterable[str]) -> tuple[int, int]:
 
 
 def correlations_of(found: dict[str, Any]) -> list[str]:
-    """Spearman's and Kendall's; of fewer rows they say nothing and are empty."""
-    if found["rows"] < FEWEST_ROWS:
+    """Spearman's and Kendall's; empty where they say nothing."""
+    if why_no_correlation(found):
         return ["", ""]
     return [number(found[name]) or "-" for name in ("spearman", "kendall")]
+
+
+def why_no_correlation(found: dict[str, Any]) -> str:
+    """Too few rows, or all of them within the seeds' deviation; "" otherwise."""
+    if found["rows"] < FEWEST_ROWS:
+        return "too few for a rank correlation"
+    if found.get("is_within_deviation"):  # reports of before do not know
+        return "no further apart than seeds: no rank correlation"
+    return ""
 
 
 def updates_of(measured: dict[str, Any]) -> str:
@@ -221,8 +230,8 @@ def _agreement(measured: dict[str, Any]) -> str:
             verdict += f", {_pairs(found['ties'])} equal here"
         spearman, kendall = correlations_of(found)
         ranks = f"Spearman {spearman}, Kendall {kendall}, " if spearman else ""
-        few = "" if spearman else ", too few for a rank correlation"
-        parts.append(f"**{column}**: {verdict}. {ranks}{found['rows']} rows{few}.")
+        without = f", {why}" if (why := why_no_correlation(found)) else ""
+        parts.append(f"**{column}**: {verdict}. {ranks}{found['rows']} rows{without}.")
         if pairs:
             parts.append("\n".join(_disagreement(pair) for pair in pairs))
     return "\n\n".join(parts)

@@ -18,8 +18,10 @@ def agreement(
     Returns:
         rows, spearman, kendall (tau-b; both None where all figures of one side are
         equal) and disagreements, each with both rows, both differences, and whether
-        the measured one is within the seeds' deviation (None with a single seed); and
-        ties, the pairs that differ in the paper and are equal as measured. None for
+        the measured one is within the seeds' deviation (None with a single seed);
+        ties, the pairs that differ in the paper and are equal as measured; and
+        is_within_deviation, whether all rows are, so that their order is chance: about
+        as far apart as as many draws of one row (False with single seeds). None for
         fewer than two rows.
     """
     from scipy import stats
@@ -58,4 +60,14 @@ def agreement(
         else None,
         "disagreements": disagreements,
         "ties": ties,
+        "is_within_deviation": _are_within(
+            found, [deviation[row] for row in rows if row in deviation]
+        ),
     }
+
+
+def _are_within(figures: list[float], deviations: list[float]) -> bool:
+    if not deviations:
+        return False
+    pooled = (sum(each**2 for each in deviations) / len(deviations)) ** 0.5
+    return max(figures) - min(figures) <= 2 * pooled
