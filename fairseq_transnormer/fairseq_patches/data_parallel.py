@@ -173,7 +173,11 @@ def rescale_epoch_position(load_state_dict, iterator, state):
             before,
             iterator.epoch,
         )
-    elif workers != iterator.num_shards and iterator.grouped_shuffling:
+    elif (
+        workers != iterator.num_shards
+        and iterator.grouped_shuffling
+        and state.get("shuffle", True)
+    ):
         logger.warning(
             "dataset.grouped_shuffling orders the batches of an epoch by the number of "
             "workers, now %d and %d when the checkpoint was written: of epoch %d some "

@@ -97,8 +97,7 @@ def load_checkpoint(load, cfg, trainer, **arguments):
             cfg[name] = False
     extra_state, epochs = load(cfg, trainer, **arguments)
     if start.validated_by:
-        vars(checkpoint_utils.save_checkpoint).pop("best", None)
-        extra_state.pop(EARLY_STOPPING, None)
+        training_state.forget_validations(trainer, extra_state)
         logger.warning(
             "validations were of %s before: which of them was the best, and for how "
             "long none was better, counts anew",

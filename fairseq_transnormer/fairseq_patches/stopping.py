@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import active_children, resource_tracker
 from pathlib import Path
 from unittest import mock
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 # Slurm's time limit and pre-emption; what sbatch --signal is often given; submitit's
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 # programs of fairseq_cli that train nothing: a signal ends them as any other process
-READERS = ("eval_lm", "generate", "hydra_validate", "interactive", "validate")
+READERS = ("eval_lm", "hydra_validate", "interactive", "validate")
 # Slurm sends to every process and torchrun to its workers, too: one stop, two signals
 SECONDS_OF_ONE_STOP = 10
 
@@ -211,7 +211,8 @@ def call_main(call, cfg, main, **arguments):
     that there was: a job that submitit queues again has its checkpoint by then.
     """
     if _only_reads(main):
-        return call(cfg, main, **arguments)
+        with mock.patch.object(distributed_utils, "distributed_main", worker_main):
+            return call(cfg, main, **arguments)
     training = cfg.distributed_training
     if training.distributed_init_method is None:
         distributed_utils.infer_init_method(training)
@@ -253,7 +254,7 @@ def _only_reads(main: Callable | None) -> bool:
 
 def worker_main(rank: int, main, cfg, keywords: dict) -> None:
     """fairseq's ``distributed_main``, in a process that has loaded this package."""
-    with _request.noting():
+    with nullcontext() if _only_reads(main) else _request.noting():
         distributed_utils.distributed_main(rank, main, cfg, keywords)
 
 

@@ -44,7 +44,9 @@ class Run:
         self._folder = None
         if not checkpoint.no_save:
             self._folder = Path(checkpoint.save_dir).absolute()
-            if trainer.start.updates is None:
+            # a script of its own may have loaded its checkpoint itself
+            start = getattr(trainer, "start", None)
+            if start is not None and start.updates is None:
                 self._put_earlier_aside()
 
     def _put_earlier_aside(self) -> None:

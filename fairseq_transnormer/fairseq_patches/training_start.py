@@ -27,8 +27,10 @@ def begin(load_checkpoint, cfg, trainer, **arguments):
     mixed_precision.check_precision(trainer.cfg.common, trainer.cuda)
     workers.limit_waiting(trainer)
     stopping.stop_before_training(cfg, trainer)
-    if trainer.should_save_checkpoint_on_current_rank:
-        loading.training_data(trainer)
+    if not cfg.no_save:
+        trainer.training_data_sha256 = workers.call_on_first_rank(
+            trainer, loading.training_data, trainer
+        )
 
     def load(cfg, trainer, **keywords):
         data_parallel.prepare(trainer)

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 
+from fairseq import checkpoint_utils
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
 # fairseq_cli/train.py under each name that it may have
 TRAINING_PROGRAMS = ("fairseq_cli.train", "__main__", "__mp_main__")
 # in the extra_state of a checkpoint
@@ -51,6 +54,16 @@ def restore(trainer, extra_state: dict) -> None:
         vars(program.should_stop_early).update(extra_state.get(EARLY_STOPPING, {}))
     if trainer.cfg.ema.store_ema:
         trainer.ema.update_freq_counter = extra_state.get(EMA_COUNTER, 0)
+
+
+def forget_validations(trainer, extra_state: dict) -> None:
+    """Which was the best, and since when none was: they were of another figure."""
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    for name in (EARLY_STOPPING, VALID_LOSS, "val_loss"):
+        extra_state.pop(name, None)
+    plateau = getattr(trainer.lr_scheduler, "lr_scheduler", None)
+    if isinstance(plateau, ReduceLROnPlateau):
+        plateau._reset()
 
 
 def average_each_once(step, ema, new_model, updates=None):

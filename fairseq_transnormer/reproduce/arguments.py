@@ -275,7 +275,8 @@ def _report(commands) -> None:
         "--add",
         action="store_true",
         help="keep what the reports in the folder of --out, this table's and others', "
-        "have of finished runs that are not in --runs-dir, as those of another machine",
+        "have of runs that have ended and are not in --runs-dir, as those of another "
+        "machine",
     )
 
 

@@ -93,7 +93,9 @@ def folder(tmp_path):
 def start(folder):
     """start(**checkpoint's settings): where a run in ``folder`` would start."""
 
-    def choose(max_update=100, max_epoch=0, stop_time_hours=0, **settings):
+    def choose(
+        max_update=100, max_epoch=0, stop_time_hours=0, valid_subset="valid", **settings
+    ):
         checkpoint = OmegaConf.structured(CheckpointConfig)
         checkpoint.save_dir = str(folder)
         for name, value in settings.items():
@@ -105,6 +107,7 @@ def start(folder):
         optimization.max_epoch = max_epoch
         optimization.stop_time_hours = stop_time_hours
         cfg = types.SimpleNamespace(checkpoint=checkpoint, optimization=optimization)
+        cfg.dataset = {"valid_subset": valid_subset}
         trainer = types.SimpleNamespace(checkpoint_suffix="", cfg=cfg)
         return resuming.choose_start(checkpoint, trainer)
 
@@ -271,6 +274,22 @@ def test_the_best_by_another_metric_is_not_the_best(training):
     assert run.updates_of("checkpoint_best.pt") == 24
     extra = run.state()["extra_state"]
     assert extra["best"] == extra["val_loss"] > 20  # bits are 6 at most
+    assert extra["early_stopping"] == {"best": extra["best"], "num_runs": 0}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_other"),
+    [("valid,test", "valid", False), ("test,valid", "valid,test", True)],
+)
+def test_validations_of_another_split(start, folder, before, now, is_other):
+    """fairseq takes the first of several."""
+    last = folder / "checkpoint_last.pt"
+    save(last, 5)
+    state = torch.load(last)
+    state["cfg"]["dataset"] = {"valid_subset": before}
+    torch.save(state, last)
+    expected = (f"dataset.valid_subset={before.partition(',')[0]}",) * is_other
+    assert start(valid_subset=now).validated_by == expected
 
 
 @pytest.mark.parametrize("request_", REQUESTS)

@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import EMAConfig
 from fairseq.models.ema.ema import EMA
 from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
@@ -85,6 +86,21 @@ def test_a_plateau_is_as_long_as_without_a_kill(epoch):
     whole = plateau(losses)
     assert len(set(whole)) == 3
     assert plateau(losses, epoch) == whole
+
+
+def test_validations_of_another_figure_are_forgotten(monkeypatch):
+    save = checkpoint_utils.save_checkpoint
+    monkeypatch.setattr(save, "best", 4.9, raising=False)
+    made = scheduler()
+    for epoch, loss in enumerate([4.9, 5.0, 5.0], 1):
+        made.step(epoch, loss)
+    extra = {"early_stopping": {}, "valid_loss": 5.0, "val_loss": 5.0, "other": 1}
+    trainer = types.SimpleNamespace(lr_scheduler=made)
+    training_state.forget_validations(trainer, extra)
+    assert extra == {"other": 1} and not hasattr(save, "best")
+    for epoch, perplexity in enumerate([30.0, 29.0, 28.0, 27.0], 4):
+        made.step(epoch, perplexity)
+    assert made.optimizer.get_lr() == 1.0
 
 
 def test_the_best_loss_is_of_this_run(monkeypatch):

@@ -177,6 +177,11 @@ def test_a_seed_that_failed_in_another_tables_report_counts_as_failed(report):
     measured, page = report("--add")
     assert measured["rows"]["T1"]["ppl"]["seeds"] == {"1": 7.0}
     assert lines_naming(page, "without seed 2 (failed)")
+    # not that of an attempt which is here
+    run = report.add("blm_t1", 9.0, 2)
+    run.write_status(run.status() | {"state": "interrupted", "steps_done": []})
+    (report.folder / "out/smoke/mine.json").unlink()
+    assert lines_naming(report("--add")[1], "without seed 2 (interrupted)")
 
 
 def report_of_another_table(report, seeds=(1, 2), **changes):

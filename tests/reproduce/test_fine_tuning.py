@@ -13,6 +13,7 @@ from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.reports.results import measure
+from fairseq_transnormer.reproduce.runs import fine_tuning_run
 from fairseq_transnormer.reproduce.runs.fine_tuning_run import is_trained, slim
 from fairseq_transnormer.reproduce.runs.forking import ForkedProcess
 from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
@@ -26,7 +27,7 @@ from fairseq_transnormer.reproduce.tables.fine_tuning import FineTune, checkpoin
 from fairseq_transnormer.reproduce.tables.jobs import Conditions, HydraTrain, with_needs
 from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.classification.problems import dictionary, write_problem
-from tests.messages import command_refuses, refuses
+from tests.messages import assert_names, command_refuses, refuses
 from tests.paths import CONFIGS, ROOT
 
 from .stand_in import finished_run, plan
@@ -376,6 +377,22 @@ def test_data_without_a_report_are_told(tmp_path):
     path.write_text("{")
     with refuses(ValueError, path, "damaged"):
         SentenceData.read(tmp_path)
+
+
+def test_a_finished_training_is_not_repeated(tmp_path, monkeypatch, capsys):
+    """As after a runner that was killed; what would train is not even imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fine_tuning_run, "check", lambda configuration: None)
+    (tmp_path / "configuration.yaml").write_text("{}")
+    best = tmp_path / "checkpoints/checkpoint_best.pt"
+    best.parent.mkdir()
+    torch.save({"model": {}, "last_optimizer_state": None}, best)
+    content = best.read_bytes()
+    assert fine_tuning_run.main() == 0
+    assert_names(capsys.readouterr().out, "checkpoint_best.pt", "finished")
+    assert best.read_bytes() == content
+    best.write_bytes(content[:-100])
+    assert not is_trained(best.parent)
 
 
 def test_checkpoints_of_the_users_stay(tmp_path):

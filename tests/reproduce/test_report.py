@@ -379,14 +379,17 @@ def test_noise_is_the_deviation_of_a_difference(difference, within):
     ("deviations", "is_within"),
     [((), False), ((0.6,), True), ((0.6, 0.8), True), ((0.1, 0.2), False)],
 )
-def test_rows_no_further_apart_than_seeds_have_no_rank_correlation(
+def test_rows_within_their_standard_error_have_no_rank_correlation(
     deviations, is_within
 ):
     paper = dict(zip("abcd", (1.0, 2.0, 3.0, 4.0), strict=True))
     measured = dict(zip("abcd", (5.0, 5.4, 4.9, 6.1), strict=True))
     found = agreement(paper, measured, dict(zip("ab", deviations, strict=False)))
-    assert found["is_within_deviation"] is is_within
+    assert found["is_within_error"] is is_within
     assert (correlations_of(found) == ["", ""]) is is_within
+    more = {row: 100 for row in "abcd"}  # whose means are ten times as sure
+    found = agreement(paper, measured, dict(zip("ab", deviations, strict=False)), more)
+    assert not found["is_within_error"]
 
 
 def test_a_tables_own_figure_is_made_of_its_finished_rows(tmp_path):

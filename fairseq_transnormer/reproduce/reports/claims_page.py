@@ -37,9 +37,9 @@ Each section begins with its claims by verdict. Two rows that do not differ stan
 given order by chance in 1 of 6 cases with two seeds each, in 1 of 20 with three. Speeds
 have no seeds: there a ratio that the claim names separates two rows. Of several seeds
 the mean ± the standard deviation is given, and each of them. Presets are [sizes of
-models and trainings](reproduction.md#tables-and-presets): language models of `small`
-and `medium` read Debian's documentation in 500 pieces where the paper's read
-WikiText-103, and masked models of `medium` are to tell 40% of them, the paper's 15%."""
+models and trainings](reproduction.md#tables-and-presets): the text of `small` and
+`medium` is Debian's documentation with a vocabulary of 500 subwords, the paper's is
+WikiText-103; their masked models have 40% of the tokens masked, the paper's 15%."""
 _HEADING = """\
 | claim | what was run | figures: paper; **here** | verdict | what would settle it |
 |---|---|---|---|---|"""

@@ -90,11 +90,11 @@ def correlations_of(found: dict[str, Any]) -> list[str]:
 
 
 def why_no_correlation(found: dict[str, Any]) -> str:
-    """Too few rows, or all of them within the seeds' deviation; "" otherwise."""
+    """Too few rows, or rows no further apart than equal ones; "" otherwise."""
     if found["rows"] < FEWEST_ROWS:
         return "too few for a rank correlation"
-    if found.get("is_within_deviation"):  # reports of before do not know
-        return "no further apart than seeds: no rank correlation"
+    if found.get("is_within_error"):  # reports of before do not know
+        return "within twice the standard error of their means: no rank correlation"
     return ""
 
 

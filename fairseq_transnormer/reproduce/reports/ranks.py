@@ -7,22 +7,26 @@ FEWEST_ROWS = 4  # whose rank correlation is worth printing
 
 
 def agreement(
-    paper: dict[str, float], measured: dict[str, float], deviation: dict[str, float]
+    paper: dict[str, float],
+    measured: dict[str, float],
+    deviation: dict[str, float],
+    seeds: dict[str, int] | None = None,
 ) -> dict[str, Any] | None:
     """Rank correlations, and the pairs of rows that stand the other way round.
 
     Args:
         paper, measured: row -> figure; rows that only one has do not count.
         deviation: row -> standard deviation over seeds, where there are several.
+        seeds: row -> how many there are; None: one for each figure.
 
     Returns:
         rows, spearman, kendall (tau-b; both None where all figures of one side are
         equal) and disagreements, each with both rows, both differences, and whether
         the measured one is within the seeds' deviation (None with a single seed);
         ties, the pairs that differ in the paper and are equal as measured; and
-        is_within_deviation, whether all rows are, so that their order is chance: about
-        as far apart as as many draws of one row (False with single seeds). None for
-        fewer than two rows.
+        is_within_error, whether the rows are no further apart than twice the standard
+        error of their means, which four equal ones would be (False with single seeds).
+        None for fewer than two rows.
     """
     from scipy import stats
 
@@ -60,14 +64,19 @@ def agreement(
         else None,
         "disagreements": disagreements,
         "ties": ties,
-        "is_within_deviation": _are_within(
-            found, [deviation[row] for row in rows if row in deviation]
+        "is_within_error": _are_within(
+            found,
+            [
+                deviation[row] ** 2 / (seeds or {}).get(row, 1)
+                for row in rows
+                if row in deviation
+            ],
         ),
     }
 
 
-def _are_within(figures: list[float], deviations: list[float]) -> bool:
-    if not deviations:
+def _are_within(figures: list[float], variances: list[float]) -> bool:
+    if not variances:
         return False
-    pooled = (sum(each**2 for each in deviations) / len(deviations)) ** 0.5
-    return max(figures) - min(figures) <= 2 * pooled
+    error = (sum(variances) / len(variances)) ** 0.5
+    return max(figures) - min(figures) <= 2 * error

@@ -66,7 +66,7 @@ def write_report(
         runs_dir: where the runs are.
         out: folder to write into.
         command: that made the report, for the pages.
-        add: to the finished runs of the reports in ``out``, this table's and others',
+        add: to the runs that ended of the reports in ``out``, this table's and others',
             whose folders are not in ``runs_dir``.
 
     Returns:

@@ -141,16 +141,17 @@ def _take_from_other_tables(
                 for run in found
                 if all(run.set_by_hand == others for others in by_hand)
             ]
-            # one that failed elsewhere may have been trained again
-            fitting = [run for run in fitting if run.is_finished] or fitting
-            for run in fitting[1:]:
-                if run.record["identity"] != fitting[0].record["identity"]:
+            finished = [run for run in fitting if run.is_finished]
+            for run in finished[1:]:
+                if run.record["identity"] != finished[0].record["identity"]:
                     raise ReproduceError(
-                        f"{fitting[0].place} and {run.place} are different runs; "
+                        f"{finished[0].place} and {run.place} are different runs; "
                         "allowed: report without --add, or one of them"
                     )
-            if fitting:
-                each.seeds[seed] = fitting[0]
+            if finished:
+                each.seeds[seed] = finished[0]
+            elif fitting:  # those that failed; one that is here is a later attempt
+                each.seeds.setdefault(seed, fitting[0])
 
 
 def errors_of(measured: dict[str, Any]) -> list[str]:
@@ -272,7 +273,8 @@ def _agreement(table: Table, cells: dict, column: str) -> dict[str, Any] | None:
         found = {row: cells[row, column][key] for row in table.rows}
         return {row: value for row, value in found.items() if value is not None}
 
-    return agreement(side("paper"), side("measured"), side("deviation"))
+    seeds = {row: len(cells[row, column]["seeds"]) for row in table.rows}
+    return agreement(side("paper"), side("measured"), side("deviation"), seeds)
 
 
 def _record(results: Any, curve: str) -> Record:

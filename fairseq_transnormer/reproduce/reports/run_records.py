@@ -202,8 +202,10 @@ def trainings_of(
         if report["curve"] != curve:
             continue
         for name, seeds in report["runs"].items():
+            if all(each.get("updates") is None for each in seeds.values()):
+                continue  # measurements
             for seed, record in seeds.items():
-                if record["state"] not in ENDED or record.get("updates") is None:
+                if record["state"] not in ENDED:
                     continue
                 try:
                     check_values(name, record, _KINDS, _KINDS)

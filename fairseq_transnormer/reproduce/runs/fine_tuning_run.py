@@ -57,11 +57,13 @@ def slim(folder: Path) -> None:
 def is_trained(folder: Path) -> bool:
     """Whether ``slim`` has been here: the runner may have died before it was told."""
     best = folder / BEST
-    return (
-        best.exists()
-        and not (folder / LAST).exists()
-        and read_checkpoint(best, mmap=True).get("last_optimizer_state") is None
-    )
+    if not best.exists() or (folder / LAST).exists():
+        return False
+    try:
+        state = read_checkpoint(best, mmap=True)
+    except ValueError:  # damaged: it is trained anew
+        return False
+    return state.get("last_optimizer_state") is None
 
 
 def main() -> int:
