@@ -80,8 +80,9 @@ def training_data(trainer) -> str | None:
     if not hasattr(trainer, "training_data_sha256"):
         data = getattr(trainer.cfg.task, "data", None)
         folders = training_folders(trainer.task, data)
-        split = trainer.cfg.dataset.train_subset
-        found = split_fingerprint(folders, split) if folders else None
+        found = None
+        if folders:
+            found = split_fingerprint(folders, trainer.cfg.dataset.train_subset)
         trainer.training_data_sha256 = found
     return trainer.training_data_sha256
 
