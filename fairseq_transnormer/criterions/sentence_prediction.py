@@ -99,8 +99,7 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
             classification_head_name=self.head,
             **known,
         )
-        scores = sample.get("scores") if self.is_regression else None
-        targets = (sample["target"] if scores is None else scores).view(-1)
+        targets = sample.get("scores", sample["target"]).view(-1)
         count = targets.numel()
         if self.is_regression:
             logits, targets = logits.view(-1).float(), targets.float()

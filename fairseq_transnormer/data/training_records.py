@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .whole_files import json_text
+from .whole_files import first_free, json_text
 
 LOG = "train.log"
 EARLIER = f"{LOG}.earlier-"
@@ -51,9 +51,6 @@ def put_earlier_aside(folder: str | Path) -> None:
     Raises:
         OSError: it cannot be renamed.
     """
-    log, number = Path(folder) / LOG, 1
-    if not log.is_file():
-        return
-    while (earlier := log.with_name(f"{EARLIER}{number}")).exists():
-        number += 1
-    log.rename(earlier)
+    log = Path(folder) / LOG
+    if log.is_file():
+        log.rename(first_free(log.with_name(EARLIER)))

@@ -97,6 +97,14 @@ def make_folder_of(file: Path, name: str) -> None:
         raise ValueError(f"{name} {file}: {error}") from error
 
 
+def first_free(path: Path) -> Path:
+    """``path`` with the first of 1, 2, ... after its name that is not there yet."""
+    number = 1
+    while (free := path.with_name(f"{path.name}{number}")).exists():
+        number += 1
+    return free
+
+
 def copy_whole(source: str | Path, target: str | Path) -> None:
     """Copy a file, as ``write_whole`` writes one."""
 

@@ -35,7 +35,7 @@ from ...data.typed_mappings import (
     optional,
     read_json,
 )
-from ...data.whole_files import write_json, write_text
+from ...data.whole_files import first_free, write_json, write_text
 from ...launching.configurations import Configuration
 from ..errors import ReproduceError
 from ..yaml_files import read_yaml_mapping
@@ -317,9 +317,7 @@ class RunFolder:
                 return
         except ReproduceError:  # damaged: nobody knows what they are of
             pass
-        number = 1
-        while (folder := self.path / f"{EARLIER}{number}").exists():
-            number += 1
+        folder = first_free(self.path / EARLIER)
         folder.mkdir()
         for path in list(self.path.iterdir()):
             if path.name != LOCK and not path.name.startswith((EARLIER, "slurm-")):
