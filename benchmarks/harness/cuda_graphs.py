@@ -10,8 +10,12 @@ import torch
 WARM_UPS = 3
 
 
-def captured(call: Callable[[], object]) -> Callable[[], None]:
-    """Replays what ``call`` launches; its inputs keep their addresses.
+def captured(make_call: Callable[[], Callable[[], object]]) -> Callable[[], None]:
+    """Replays what a call launches; its inputs keep their addresses.
+
+    Args:
+        make_call: returns the call. It runs on the stream that captures, since autograd
+            runs a backward pass on the stream of its forward pass.
 
     Raises:
         RuntimeError: the call waits for the device, or does what a graph cannot hold.
@@ -19,11 +23,12 @@ def captured(call: Callable[[], object]) -> Callable[[], None]:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
+        call = make_call()
         for _ in range(WARM_UPS):
             call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         outputs = call()
     return partial(_replay, graph, outputs)
 

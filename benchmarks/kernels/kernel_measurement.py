@@ -16,7 +16,14 @@ from ..harness.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
 from ..harness.roofline import least_bytes
 from ..harness.timing import Repeats, interleave
 from .accuracy import Judge, Verdict
-from .contestants.contestant import Case, Contestant, Group, Setup, as_tuple
+from .contestants.contestant import (
+    Case,
+    Contestant,
+    Group,
+    Setup,
+    as_tuple,
+    normal_like,
+)
 
 
 class Rules(NamedTuple):
@@ -149,7 +156,7 @@ def make_call(
     sizes = least_bytes(inputs, outputs)
     if mode == FORWARD:
         return forward, sizes
-    grads = [torch.randn_like(y) for y in outputs]
+    grads = [normal_like(y) for y in outputs]
     leaves = [x for x in inputs if x.requires_grad]
 
     def forward_and_backward() -> object:
@@ -180,7 +187,7 @@ def _time(
     for row in graph_rows:
         # one at a time: each holds memory of its own
         try:
-            replay = {"": captured(calls[row["contestant"]])}
+            replay = {"": captured(lambda row=row: calls[row["contestant"]])}
             row["seconds"] = timed(replay, flush)[""]
         except Exception as error:
             row["skipped"] = why_not_measured(error)

@@ -34,6 +34,7 @@ from ..harness.cases import Deadline, add_time_limit
 from ..harness.cuda_graphs import captured
 from ..harness.memory import why_not_measured
 from ..harness.timing import interleave
+from .contestants.contestant import normal
 
 NAME = "launch_sweep"
 DIRECTIONS = ("forward", "backward")
@@ -123,11 +124,8 @@ class Calls:
     def __init__(self, size: Size, width: int, device: torch.device, dtype):
         heads = min(8, size.sequences)
         shape = (size.sequences // heads, size.length, heads, width)
-        self.inputs = [
-            torch.randn(shape, device=device).to(dtype).requires_grad_()
-            for _ in range(3)
-        ]
-        self.grad = torch.randn(shape, device=device).to(dtype)
+        self.inputs = [normal(shape, device, dtype).requires_grad_() for _ in range(3)]
+        self.grad = normal(shape, device, dtype)
 
     def run(self, direction: str, backend: str = "triton"):
         """A call without arguments that gives a tuple of results."""
@@ -166,7 +164,7 @@ def measure(size: Size, options, deadline: Deadline) -> list[dict[str, object]]:
                     row["error"] = largest_difference(call(), expected)
                     timed[launch] = partial(_again, launch, call)
                     if device.type == "cuda":
-                        timed[launch] = captured(call)
+                        timed[launch] = captured(partial(calls.run, direction))
             except Exception as error:  # whatever does not compile is the answer
                 row["skipped"] = why_not_measured(error)
                 continue
@@ -335,4 +333,10 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"stages of {kernel}: {count}")
     print(f"{ratio:.3f} times the best of each size, in the geometric mean")
     if options.write:
+        directions = {row["direction"] for row in rows if "seconds" in row}
+        if directions != set(DIRECTIONS):
+            parser.exit(
+                1,
+                f"{parser.prog}: error: only {directions} could be measured\n",
+            )
         write_table(Path(shipped.__file__), rule, stages)

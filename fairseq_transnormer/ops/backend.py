@@ -136,7 +136,7 @@ def product_dtype(x: Tensor) -> torch.dtype:
 def autocast_enabled(tensor: Tensor) -> bool:
     """Whether autocast is on for the tensor's device, which may have none ("meta")."""
     kind = tensor.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return has_autocast(kind) and torch.is_autocast_enabled(kind)
 
 
 def autocast_disabled(tensor: Tensor) -> AbstractContextManager[Any]:
@@ -245,6 +245,12 @@ def _are_aligned(tensors: Sequence[Tensor]) -> bool:
 
 
 _why_kernels_are_avoided = constant_when_compiled(why_kernels_are_avoided)
+
+
+@constant_when_compiled
+def has_autocast(kind: str) -> bool:
+    """Whether devices of this kind have autocast; torch 2.11 cannot compile the ask."""
+    return torch.amp.is_autocast_available(kind)
 
 
 @constant_when_compiled

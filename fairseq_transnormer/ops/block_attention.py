@@ -305,7 +305,7 @@ def _cases(options, dtype, device):
             *(found, others, DROPOUT_P, {"key": -1, "head": 2, "query": 1}),
             used=whole > 0,
             # products of float32 may be TF32's
-            rounding=8 * max(torch.finfo(dtype).eps, TF32_CUT),
+            rounding=8 * max(torch.finfo(dtype).eps, TF32_CUT[torch.float32]),
         )
         # without what rounding did to them
         return (found > 0) / (1 - DROPOUT_P)

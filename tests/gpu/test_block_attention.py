@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import block_attention
-from fairseq_transnormer.ops.verification.trials import LUCK, TF32_CUT, largest_error
+from fairseq_transnormer.ops.verification.trials import largest_error, slack_of
 
 from ..ops.drawing import gradients, relative_error
 from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
@@ -42,7 +42,7 @@ def results(backend, qkv, weight, **options):
 def slack(dtype, activation):
     """float16's weights of ReLU have no bound, so its products are in TF32."""
     cut = dtype == torch.float32 or (dtype, activation) == (torch.float16, "relu")
-    return LUCK[dtype] + (TF32_CUT if cut else 0)
+    return slack_of(dtype, products=cut)
 
 
 def check(length, block_size, width, dtype, causal, activation, masked):
@@ -98,7 +98,7 @@ def test_float32_without_tf32(activation):
         results("triton", qkv, weight, **options),
         results("torch", qkv, weight, **options),
         results("torch", [x.double() for x in qkv], weight, **options),
-        LUCK[torch.float32],
+        slack_of(torch.float32, products=False),
     )
 
 

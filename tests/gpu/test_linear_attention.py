@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import LinearAttentionState, linear_attention
-from fairseq_transnormer.ops.verification.trials import LUCK, TF32_CUT
+from fairseq_transnormer.ops.verification.trials import slack_of
 
 from ..ops.drawing import relative_error
 from ..ops.interpreter.poison import poisoned_memory  # noqa: F401
@@ -72,8 +72,7 @@ def check(qkv, **keywords):
     computed = run(qkv, backend="triton", **keywords)
     peer = run(qkv, backend="torch", **keywords)
     exact = run([x.double() for x in qkv], backend="torch", **keywords)
-    slack = LUCK[dtype] + (0 if dtype == torch.bfloat16 else TF32_CUT)
-    assert_as_good_as_torch(computed, peer, exact, slack)
+    assert_as_good_as_torch(computed, peer, exact, slack_of(dtype, products=True))
 
 
 @dtypes
@@ -118,7 +117,9 @@ def test_float32_without_tf32():
             ([x.double() for x in qkv], "torch"),
         )
     )
-    assert_as_good_as_torch(computed, peer, exact, LUCK[torch.float32])
+    assert_as_good_as_torch(
+        computed, peer, exact, slack_of(torch.float32, products=False)
+    )
 
 
 @dtypes
@@ -147,7 +148,7 @@ def test_prefill_and_steps_equal_one_call(dtype):
             backend="triton",
         )
         outputs.append(output)
-    slack = LUCK[dtype] + (0 if dtype == torch.bfloat16 else TF32_CUT)
+    slack = slack_of(dtype, products=True)
     assert_as_good_as_torch([torch.cat(outputs, 1)], [peer], [exact], slack)
     assert state.length.tolist() == [1100, 1100]
 

@@ -170,10 +170,27 @@ def compiled(function: Callable, *, dynamic: bool = False) -> Callable:
     return lambda *arguments: prepared()(*arguments)
 
 
+@cache
+def generator(device: torch.device) -> torch.Generator:
+    """The source of all inputs: torch's own refuses after a failed CUDA graph."""
+    return torch.Generator(device)
+
+
+def normal(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Normal numbers."""
+    return torch.randn(
+        tuple(shape), device=device, dtype=dtype, generator=generator(device)
+    )
+
+
+def normal_like(x: Tensor) -> Tensor:
+    """Normal numbers for x's shape, device and dtype."""
+    return normal(x.shape, x.device, x.dtype)
+
+
 def random(setup: Setup, *shape: int, grad: bool = True) -> Tensor:
     """Normal numbers, on the measured device and in the measured dtype."""
-    x = torch.randn(shape, device=setup.device, dtype=setup.dtype)
-    return x.requires_grad_(grad)
+    return normal(shape, setup.device, setup.dtype).requires_grad_(grad)
 
 
 def heads(setup: Setup, case: Case) -> list[Tensor]:

@@ -15,7 +15,16 @@ from torch import Tensor
 from fairseq_transnormer.ops import linear_attention, lrpe, rms_norm
 
 from . import equations
-from .contestant import Case, Computation, Contestant, Group, Setup, compiled, heads
+from .contestant import (
+    Case,
+    Computation,
+    Contestant,
+    Group,
+    Setup,
+    compiled,
+    heads,
+    normal,
+)
 from .linear_attention import FLA, SOFTMAX, of_fla
 from .torch_attention import softmax_attentions
 
@@ -67,7 +76,7 @@ def inputs(setup: Setup, case: Case) -> list[Tensor]:
 def angles_and_direction(setup: Setup) -> list[Tensor]:
     """LRPE's parameters, float32 as in the modules."""
     exponents = torch.arange(0, setup.width, 2, device=setup.device) / setup.width
-    direction = torch.randn(setup.width, device=setup.device)
+    direction = normal((setup.width,), setup.device, torch.float32)
     return [(BASE**-exponents).requires_grad_(), direction / direction.norm()]
 
 

@@ -24,8 +24,9 @@ TIMES_AS_WRONG = 2.0
 ROW_TIMES_AS_WRONG = 4.0
 # torch may be lucky by a part of one rounding
 LUCK = {torch.float32: 2e-6, torch.float16: 1e-5, torch.bfloat16: 1e-4}
-# TF32 has ten bits; Triton's products cut a float32 off there where others may round
-TF32_CUT = 2.0**-10
+# TF32 has ten bits. Triton cuts a float32 off there, always downwards: errors of two
+# products in a row add up. A float16 is exact in TF32.
+TF32_CUT = {torch.float32: 2.0**-9, torch.float16: 2.0**-10, torch.bfloat16: 0.0}
 # below this a result is zero but for roundings, and a ratio says nothing
 NOTHING = 1e-9
 # rows smaller than this part of the average are judged as if they were that large
@@ -40,6 +41,18 @@ EMPTY = {
 
 class Mismatch(Exception):
     """A kernel's numbers are wrong; the message says by how much."""
+
+
+class Slack(NamedTuple):
+    """Relative errors that are allowed besides a multiple of torch's.
+
+    Attributes:
+        whole: of a result, by the Frobenius norm.
+        row: of its worst row.
+    """
+
+    whole: float
+    row: float
 
 
 class Case(NamedTuple):
@@ -118,6 +131,19 @@ def programs_at_once(device: torch.device) -> int:
     return 12 * torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def slack_of(dtype: torch.dtype, products: bool) -> Slack:
+    """What is allowed besides a multiple of torch's error.
+
+    Args:
+        dtype: of the inputs.
+        products: whether matrices are multiplied, in TF32 where not in bfloat16.
+    """
+    whole = LUCK[dtype] + (TF32_CUT[dtype] if products else 0.0)
+    # the rows of a product whose operands are cut differ by as much as roundings do
+    cut = products and dtype == torch.float32
+    return Slack(whole, ROW_TIMES_AS_WRONG * whole if cut else whole)
+
+
 def largest_error(
     op: str, dtype: torch.dtype, device: torch.device, options: Mapping[str, Any]
 ) -> float:
@@ -129,9 +155,7 @@ def largest_error(
     """
     worst = -1.0
     cases, products = _CASES[op]
-    slack = LUCK[dtype]
-    if products and dtype != torch.bfloat16:
-        slack += TF32_CUT
+    slack = slack_of(dtype, products)
     for case in cases(options, dtype, device):
         with _PoisonedMemory():
             computed = _results(case, "triton", dtype)
@@ -150,13 +174,13 @@ def largest_error(
 
 
 def judge(
-    computed: Tensor, peer: Tensor, exact: Tensor, slack: float, name: str
+    computed: Tensor, peer: Tensor, exact: Tensor, slack: Slack, name: str
 ) -> float:
     """The error as a multiple of torch's.
 
     Args:
         computed, peer, exact: by the kernels, by torch, in float64.
-        slack: relative error that is allowed besides.
+        slack: relative errors that are allowed besides.
 
     Raises:
         Mismatch: dtype or shape are not torch's, or the error is too large.
@@ -177,14 +201,14 @@ def judge(
         float((x.double() - exact).norm() / size) for x in (computed, peer)
     )
     # not >: NaN is no good either
-    if not wrong <= TIMES_AS_WRONG * allowed + slack:
+    if not wrong <= TIMES_AS_WRONG * allowed + slack.whole:
         raise Mismatch(f"{name} is wrong by {wrong:.2g}, torch by {allowed:.2g}")
     row, allowed_row = (_worst_row(x, exact) for x in (computed, peer))
-    if not row <= ROW_TIMES_AS_WRONG * allowed_row + slack:
+    if not row <= ROW_TIMES_AS_WRONG * allowed_row + slack.row:
         raise Mismatch(
             f"{name}: a row is wrong by {row:.2g}, torch by {allowed_row:.2g}"
         )
-    return wrong / (allowed + slack)
+    return wrong / (allowed + slack.whole)
 
 
 def _worst_row(x: Tensor, exact: Tensor) -> float:

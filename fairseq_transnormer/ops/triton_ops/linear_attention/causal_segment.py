@@ -268,7 +268,8 @@ def _score_shifts(mapped, way, score_grads, start, length, CHUNK: tl.constexpr):
     The second is also the weights with which c is summed up. None for the output.
     """
     if mapped is None:
-        return None, None
+        # numbers: Triton 3.6 has no None in a tuple that a function returns
+        return 0.0, 0.0
     else:
         reverse, plain, _ = way
         keep = inside_rows(start, length, CHUNK)
