@@ -149,7 +149,7 @@ def needed(
             from .ops.triton_ops.linear_attention.forms import FORMS, sizes_of_form
 
             widths = options["width"], options["value_width"]
-            rule = widths, each.dtype, device, options["normalize"]
+            rule = widths, each.dtype, device
             forms = [form for form in FORMS if sizes_of_form(form, *rule)]
         for form in forms:
             if form is not None:

@@ -26,9 +26,10 @@ def test_ours_are_measured_with_both_timings(name):
     rules = Rules(Repeats(2, 2, 1.0), "wall", [], 1.0, Deadline(60))
     groups = contestants.all_groups(setup, [Case(2, 256)], Case(2, 256))
     for group in groups:
-        if group.name != name or group.variant == "sum-normalised":
-            continue
         ours = [c for c in group.contestants if c.name == "ours (triton)"]
+        # head widths of 256 have no kernels
+        if group.name != name or not ours or group.variant.endswith("D256"):
+            continue
         rows = list(measure(group, ours, setup, rules))
         assert {row.get("timing") for row in rows} == {LAUNCHED, GRAPH}
         for row in rows:
@@ -37,7 +38,7 @@ def test_ours_are_measured_with_both_timings(name):
 
 def test_a_captured_call_runs_again():
     x = torch.zeros(4, device="cuda")
-    replay = captured(lambda: x.add_(1))
+    replay = captured(lambda: lambda: x.add_(1))
     before = x.clone()
     replay()
     replay()

@@ -99,7 +99,8 @@ def _backward_of_halves(both: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     partial_sums = grads.new_empty((programs, 2 * width), dtype=torch.float32)
     launch(
         halves_backward_kernel,
-        (triton.cdiv(width, COLUMNS), programs),
+        # rows in x: there may be more than the 65,535 programs of y
+        (programs, triton.cdiv(width, COLUMNS)),
         both,
         grad,
         grads,
@@ -196,8 +197,8 @@ def halves_backward_kernel(
 ):
     """both, grad_both: (rows, 2 WIDTH); grad, product: (rows, WIDTH), which may be one;
     partial_sums: (programs by rows, 2 WIDTH)."""
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    first = tl.program_id(1).to(tl.int64) * ROWS_A_PROGRAM
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.program_id(0).to(tl.int64) * ROWS_A_PROGRAM
     sum_a = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_b = tl.zeros((ROWS, COLUMNS), tl.float32)
     for i in range(0, ROWS_A_PROGRAM, ROWS):
@@ -214,7 +215,7 @@ def halves_backward_kernel(
         tl.store(product + product_at, y.to(product.dtype.element_ty), mask=mask)
         sum_a += da
         sum_b += db
-    sums = partial_sums + tl.program_id(1).to(tl.int64) * (2 * WIDTH) + column
+    sums = partial_sums + tl.program_id(0).to(tl.int64) * (2 * WIDTH) + column
     tl.store(sums, tl.sum(sum_a, 0), mask=column < WIDTH)
     tl.store(sums + WIDTH, tl.sum(sum_b, 0), mask=column < WIDTH)
 

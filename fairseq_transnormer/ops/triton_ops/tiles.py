@@ -62,25 +62,14 @@ def load_tile(
     rows,
     start,
     keep,
-    maps,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
-    PHI: tl.constexpr,
 ):
-    """The tile in its own dtype, through phi if ``maps``.
-
-    keep: bool (ROWS,); zeros, and never phi(0), where it is False.
-    """
+    """The tile in its own dtype, zeros where ``keep``, bool (ROWS,), is False."""
     pointer, stride = rows
     keep = keep[:, None]
     offsets = tl.arange(0, ROWS)[:, None] * stride + tl.arange(0, WIDTH)[None, :]
-    tile = tl.load(pointer + start * stride + offsets, mask=keep, other=0.0)
-    if PHI != "identity":
-        mapped = feature_map(tile.to(tl.float32), PHI)
-        if PHI == "1+elu":
-            mapped = tl.where(keep, mapped, 0.0)
-        tile = tl.where(maps, mapped.to(tile.dtype), tile)
-    return tile
+    return tl.load(pointer + start * stride + offsets, mask=keep, other=0.0)
 
 
 @triton.jit
@@ -90,25 +79,13 @@ def store_tile(
     start,
     inside,
     keep,
-    mapped,
-    derives,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
-    PHI: tl.constexpr,
 ):
-    """Store the tile where ``inside``, with zeros where not ``keep``.
-
-    mapped, derives: if ``derives``, the tile is the gradient of phi of these rows, and
-        phi' is applied.
-    """
+    """Store the tile where ``inside``, with zeros where not ``keep``."""
     pointer, stride = rows
     index = tl.arange(0, ROWS)[:, None]
     columns = tl.arange(0, WIDTH)[None, :]
-    if mapped is not None and PHI != "identity":
-        x, x_stride = mapped
-        x += start * x_stride + index * x_stride + columns
-        x = tl.load(x, mask=inside[:, None] & derives, other=0.0).to(tl.float32)
-        tile *= tl.where(derives, feature_map_derivative(x, PHI), 1.0)
     tile = tl.where(keep[:, None], tile, 0.0)
     pointer += start * stride + index * stride + columns
     tl.store(pointer, tile.to(pointer.dtype.element_ty), mask=inside[:, None])
@@ -151,14 +128,6 @@ def state_offsets(HEIGHT: tl.constexpr, TILE: tl.constexpr, WIDTH: tl.constexpr)
 
 
 @triton.jit
-def as_multiplied(x, tile):
-    """x in float32, rounded as mixed_dot rounds it beside the tile."""
-    if tile.dtype == tl.bfloat16:
-        x = x.to(tl.bfloat16).to(tl.float32)
-    return x
-
-
-@triton.jit
 def add_states(state, states, low, high, offsets, SIZE: tl.constexpr):
     """state + the tiles at ``offsets`` of states low ... high - 1, of SIZE numbers.
 
@@ -172,20 +141,6 @@ def add_states(state, states, low, high, offsets, SIZE: tl.constexpr):
 
 
 @triton.jit
-def centred(state, vector, AXIS: tl.constexpr):
-    """state - the outer product of vector and m, and m, for that with the least rest.
-
-    vector: along AXIS of the state; m along the other. A product with the rest has
-    small numbers to round where the state is nearly the sum of the keys times the mean
-    of the values.
-    """
-    along = tl.expand_dims(vector, 1 - AXIS)
-    square = tl.sum(vector * vector, 0)
-    m = tl.sum(state * along, AXIS) / tl.where(square > 0, square, 1.0)
-    return state - along * tl.expand_dims(m, AXIS), m
-
-
-@triton.jit
 def feature_map(x, PHI: tl.constexpr):
     """phi(x) for x in float32; PHI is a name of ``ops.FEATURE_MAPS``."""
     if PHI == "elu":
@@ -195,17 +150,6 @@ def feature_map(x, PHI: tl.constexpr):
     elif PHI == "relu":
         x = tl.maximum(x, 0.0)
     return x
-
-
-@triton.jit
-def feature_map_derivative(x, PHI: tl.constexpr):
-    """phi'(x) for x in float32; 0 at 0 for relu, as in torch."""
-    if PHI == "relu":
-        return tl.where(x > 0, 1.0, 0.0)
-    elif PHI == "identity":
-        return tl.full(x.shape, 1.0, tl.float32)
-    else:
-        return tl.where(x > 0, 1.0, tl.exp(tl.minimum(x, 0.0)))
 
 
 @triton.jit

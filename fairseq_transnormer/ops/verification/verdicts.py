@@ -11,6 +11,8 @@ serves this process.
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import threading
 import time
@@ -53,6 +55,8 @@ class Configuration(NamedTuple):
         dtype = str(self.dtype).removeprefix("torch.")
         return " ".join([self.op, dtype, *(f"{k}={v}" for k, v in self.options)])
 
+
+logger = logging.getLogger(__name__)
 
 # reasons against configurations; None for those that passed
 _reasons: dict[Configuration, str | None] = {}
@@ -98,6 +102,7 @@ def why_kernels_are_avoided(
         return reason
     with _lock:
         if configuration not in _reasons:
+            _announce(configuration)
             record = verdict(configuration)
             _reasons[configuration] = record.reason
             if record.reason is not None:
@@ -219,6 +224,25 @@ def _why_now_is_no_time(configuration: Configuration) -> str | None:
             "it once before the capture"
         )
     return None
+
+
+@functools.cache
+def _announce_once(device: torch.device) -> None:
+    # at a level that is shown where nobody has set up logging
+    logger.warning(
+        "%s: trying the Triton kernels on %s, once for this machine; the first update "
+        "takes some 20 seconds longer (python -m fairseq_transnormer verify tries them "
+        "ahead)",
+        PREFIX,
+        device,
+    )
+
+
+def _announce(configuration: Configuration) -> None:
+    """Say why the first call takes long, unless a file knows the verdict."""
+    path = records.path_of(configuration.in_words(), configuration.device)
+    if records.read(path) is None:
+        _announce_once(configuration.device)
 
 
 def _check_context(configuration: Configuration, reason: str) -> None:

@@ -5,10 +5,6 @@ import torch
 from fairseq_transnormer.ops.triton_ops.linear_attention import (
     bidirectional,
     causal_kernels,
-    normalizer,
-)
-from fairseq_transnormer.ops.triton_ops.linear_attention.normalizer import (
-    normalizer_backward_kernel,
 )
 from fairseq_transnormer.ops.triton_ops.linear_attention.options import (
     WIDEST_TILE,
@@ -21,47 +17,37 @@ from fairseq_transnormer.ops.triton_ops.linear_attention.sums import segment_sum
 from .compilation import STRIDES, Compiled, compile_kernel
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-OUTPUTS = {"output", "grad_output", "grad_sums"}
-LENGTHS = ("length", "heads", "segments", "segment", "parts", "part", "chunks")
+OUTPUTS = {"output", "grad_output"}
+LENGTHS = ("length", "heads", "segments", "segment", "parts", "part")
 TUPLES = {
     "inputs": ("query", "key", "value", "grad_output"),
     "grads": ("grad_query", "grad_key", "grad_value"),
     "states": ("initial", "state sums", "final"),
-    "before": ("initial", "state sums", "initial vector", "vector sums"),
-    "after": (
-        *("grad_final", "state sums", "grad_initial"),
-        *("grad_final vector", "vector sums", "grad_initial vector"),
-    ),
+    "before": ("initial", "state sums"),
+    "after": ("grad_final", "state sums", "grad_initial"),
 }
-VECTORS = ("initial vector", "vector sums", "final vector")
 # how many tensors each kernel gets the strides of
 STRIDED = {
-    causal_kernels.causal_forward_kernel: 5,
+    causal_kernels.causal_forward_kernel: 4,
     causal_kernels.causal_backward_kernel: 7,
     segment_sums_kernel: 2,
-    bidirectional.bidirectional_forward_kernel: 3,
+    bidirectional.bidirectional_forward_kernel: 2,
     bidirectional.bidirectional_backward_kernel: 7,
-    normalizer_backward_kernel: 4,
     step_kernel: 6,
 }
 # of float32, where they are not left out
 SUMS = {
-    *("initial", "state sums", "final", "grad_final", "grad_initial", *VECTORS),
-    *("grad_final vector", "grad_initial vector", "score_sums", "score_grads"),
-    *("state", "vector", "weights"),
+    *("initial", "state sums", "final", "grad_final", "grad_initial"),
+    *("state", "vector"),
 }
 # of the tensors that a call may be without, those that it has
 STATES = ("pads", "initial", "final", "grad_final", "grad_initial")
-STATE_VECTORS = ("initial vector", "final vector", "grad_final vector")
-NORMALIZED = ("score_sums", "score_grads", "vectors", "grad_vectors", "rest")
 FORWARD = causal_kernels.causal_forward_kernel
 BACKWARD = causal_kernels.causal_backward_kernel
 ROWS = bidirectional.bidirectional_forward_kernel
 ROWS_BACKWARD = bidirectional.bidirectional_backward_kernel
 # kernel, its entry in the table, optional tensors that it has, further constants
 LAUNCHES = {
-    "short forward": (FORWARD, "short forward", (), {"SHORT": True}),
-    "short backward": (BACKWARD, "short backward", (), {"SHORT": True}),
     "segments forward": (FORWARD, "segments forward", ("state sums",), {}),
     "segments backward": (BACKWARD, "segments backward", ("state sums",), {}),
     "one segment forward": (FORWARD, "segments forward", (), {}),
@@ -70,17 +56,15 @@ LAUNCHES = {
     "bidirectional forward": (ROWS, "bidirectional forward", (), {}),
     "bidirectional backward": (ROWS_BACKWARD, "bidirectional backward", (), {}),
     "step": (step_kernel, None, (), {}),
-    # a model without LRPE, padded, that continues after a state
+    # padded, and continued after a state
     **{
         f"{name}, all options": (
             kernel,
             name.replace("segment ", ""),
             STATES + (("state sums",) if "segments" in name else ()),
-            {"PHI": "1+elu", "SHORT": "short" in name},
+            {},
         )
         for name, kernel in (
-            ("short forward", FORWARD),
-            ("short backward", BACKWARD),
             ("segments forward", FORWARD),
             ("segments backward", BACKWARD),
             ("segment sums", segment_sums_kernel),
@@ -88,51 +72,7 @@ LAUNCHES = {
             ("bidirectional backward", ROWS_BACKWARD),
         )
     },
-    # averages
-    "short forward, normalized": (
-        FORWARD,
-        "short forward, normalized",
-        NORMALIZED,
-        {"SHORT": True, "NORMALIZE": True},
-    ),
-    "short backward, normalized": (
-        BACKWARD,
-        "short backward, normalized",
-        NORMALIZED,
-        {"SHORT": True, "NORMALIZE": True},
-    ),
-    "segments forward, normalized": (
-        FORWARD,
-        "segments forward, normalized",
-        ("state sums", "vector sums", *NORMALIZED),
-        {"NORMALIZE": True},
-    ),
-    "segments backward, normalized": (
-        BACKWARD,
-        "segments backward, normalized",
-        ("state sums", "vector sums", *NORMALIZED),
-        {"NORMALIZE": True},
-    ),
-    "segment sums, normalized": (
-        segment_sums_kernel,
-        "sums, normalized",
-        ("vectors", "weights"),
-        {},
-    ),
-    "bidirectional forward, normalized": (
-        ROWS,
-        "bidirectional forward, normalized",
-        NORMALIZED,
-        {"NORMALIZE": True},
-    ),
-    "bidirectional backward, normalized": (
-        ROWS_BACKWARD,
-        "bidirectional backward, normalized",
-        NORMALIZED,
-        {"NORMALIZE": True},
-    ),
-    "normalizer backward": (normalizer_backward_kernel, None, NORMALIZED, {}),
-    "step, normalized": (step_kernel, None, ("vector",), {}),
+    "step, normalized": (step_kernel, None, ("vector",), {"PHI": "1+elu"}),
 }
 
 
@@ -161,12 +101,9 @@ def compile_launch(
     one_program = name == "step, normalized"
     constants = {
         "PHI": "identity",
-        "SHORT": False,
-        "NORMALIZE": False,
         "D": key_width,
         "E": value_width,
         "TILE": value_width if one_program else tiles["TILE_E"],
-        "ROWS": normalizer.TILE // value_width,
         **tiles,
         **options,
         **constants,
@@ -183,28 +120,19 @@ def compile_launch(
 
 def _type(name: str, dtype: str, present: tuple, kernel) -> str | tuple | None:
     """Triton type of an argument, or of a part of one."""
-    parts = VECTORS if (name, kernel) == ("vectors", FORWARD) else TUPLES.get(name)
+    parts = TUPLES.get(name)
     if parts:
         return tuple(_type(part, dtype, present, kernel) for part in parts)
     if name == "eps":
         return "fp32"
     if name.endswith(LENGTHS):
         return "i32"
-    optional = name in SUMS or name in (*NORMALIZED, "pads")
+    optional = name in SUMS or name == "pads"
     if optional and name not in present and name != "state":
         return None
     if name == "pads":
         return "*u8"
-    if name == "rest":
-        return None if dtype == "fp32" else f"*{dtype}"
-    if optional or name == "sums":
+    if optional or name in ("sums", "grad_sums"):
         return "*fp32"
-    if name == "grad_sums" and kernel is not normalizer_backward_kernel:
-        return "*fp32"
-    # a sum leaves float16's range; an average, and its gradient, do not
-    average = name == "output" or (name, kernel) == (
-        "grad_output",
-        normalizer_backward_kernel,
-    )
-    wide = dtype == "fp16" and not (average and "score_sums" in present)
-    return "*fp32" if name in OUTPUTS and wide else f"*{dtype}"
+    # a sum leaves float16's range
+    return "*fp32" if name in OUTPUTS and dtype == "fp16" else f"*{dtype}"

@@ -24,7 +24,7 @@ from .linear_attention_launches import (
 )
 
 # in one quick run of the tests, kernels whose others are like them
-QUICK = ("short", "segments", "bidirectional forward", "segment sums", "step")
+QUICK = ("segments", "bidirectional forward", "segment sums", "step")
 
 
 def check(name, dtype, width, capability, **widths):
@@ -76,14 +76,7 @@ def test_the_papers_width_on_hopper(name):
         ("segments backward", "fp32", 32, 80),
         ("segments forward", "fp32", 64, 80),
         ("segments forward", "fp32", 128, 90),
-        ("short backward", "fp32", 64, 86),
-        ("short backward", "fp16", 64, 90),
-        ("short backward", "fp16", 128, 86),
-        ("short backward", "fp32", 128, 90),
         ("bidirectional backward", "fp16", 128, 86),
-        ("segments backward, normalized", "fp32", 64, 90),
-        ("segments backward, normalized", "bf16", 64, 86),
-        ("segments backward, normalized", "fp16", 128, 86),
     ],
 )
 def test_values_stay_in_registers_and_tiles_in_memory(name, dtype, width, capability):
@@ -92,24 +85,21 @@ def test_values_stay_in_registers_and_tiles_in_memory(name, dtype, width, capabi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "value_width"), [(64, 128), (128, 64)])
-@pytest.mark.parametrize("form", ["short", "segments"])
-def test_gradients_of_unequal_widths(form, width, value_width):
+def test_gradients_of_unequal_widths(width, value_width):
     """A path for each gradient: dQ and dK have other tiles than dV."""
-    name = f"{form} backward"
-    compiled = compile_launch(name, "bf16", 128, 90, D=width, E=value_width)
+    compiled = compile_launch(
+        "segments backward", "bf16", 128, 90, D=width, E=value_width
+    )
     assert compiled.stack <= STACK
     assert compiled.shared <= SHARED_MEMORY[90]
     assert not transposed_accumulators(compiled)
     assert not serialized_products(compiled)
 
 
-@pytest.mark.parametrize(
-    "form", ["short", pytest.param("segments", marks=pytest.mark.slow)]
-)
-def test_one_path_for_three_gradients(form):
+def test_one_path_for_three_gradients():
     """They take the memory of one, and the products of one stand in the program."""
     forward, backward = (
-        compile_launch(f"{form} {direction}", "bf16", 64, 90)
+        compile_launch(f"segments {direction}", "bf16", 64, 90)
         for direction in ("forward", "backward")
     )
     assert backward.shared <= 1.5 * forward.shared

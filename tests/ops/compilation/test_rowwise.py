@@ -118,7 +118,8 @@ def test_residual(width, rows, columns, num_warps, capability, kernel):
     loads, stores = (2, 2) if kernel is residual.residual_kernel else (3, 2)
     strides = (STRIDES[:2],) * (loads + stores)
     result = compiled(kernel, constants, "bf16", capability, num_warps, strides)
-    check(result, capability, registers=128)
+    # Triton 3.6 takes 135
+    check(result, capability, registers=136)
     wide = rows * columns // (32 * num_warps) // 8
     assert result.instructions["wide loads"] == loads * wide
     assert result.instructions["wide stores"] == stores * wide

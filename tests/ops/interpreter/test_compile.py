@@ -34,27 +34,25 @@ def encode(query, key, theta):
     )
 
 
-def attend(causal, state, normalize=False):
-    def function(query, key, value, initial=None, key_sum=None):
+def attend(causal, state):
+    def function(query, key, value, initial=None):
         initial_state = None
         if initial is not None:
             length = torch.zeros(2, dtype=torch.int64)
-            initial_state = ops.LinearAttentionState(initial, key_sum, length)
+            initial_state = ops.LinearAttentionState(initial, None, length)
         result = ops.linear_attention(
             query,
             key,
             value,
             causal=causal,
             feature_map="1+elu",
-            normalize=normalize,
             initial_state=initial_state,
             return_state=state,
             backend="triton",
         )
         if not state:
             return result
-        parts = result[1][: 2 if normalize else 1]
-        return (result[0], *parts)
+        return result[0], result[1].key_value
 
     return function
 
@@ -124,15 +122,6 @@ CASES = {
         attend(True, True),
         lambda: [*draw(), torch.randn(2, 2, WIDTH, WIDTH)],
     ),
-    "bidirectional, averages": (attend(False, False, True), draw),
-    "causal, averages": (
-        attend(True, True, True),
-        lambda: [*draw(100), torch.randn(2, 2, WIDTH, WIDTH), torch.rand(2, 2, WIDTH)],
-    ),
-    "bidirectional, averages of 16 bits": (
-        attend(False, False, True),
-        lambda: [x.half() for x in draw()],
-    ),
     "blocks": (attend_in_blocks(False), draw),
     "blocks, state": (attend_in_blocks(True), draw),
 }
@@ -152,19 +141,10 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
-# "causal, averages" is in segments, too
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case, id=name, marks=[pytest.mark.slow] * (name == "causal, segments")
-        )
-        for name, case in CASES.items()
-    ],
-)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_compiled_graph_is_whole_and_gives_the_same_bits(case, monkeypatch):
     function, build = case
-    rule = options.Rule(short_length=48, smallest_segment=64)
+    rule = options.Rule(one_segment=1.0, smallest_segment=64)
     monkeypatch.setattr(options, "RULE", rule)
     tensors = build()
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
@@ -177,7 +157,7 @@ def test_a_compiled_graph_is_whole_and_gives_the_same_bits(case, monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    ["causal", "bidirectional", "bidirectional, averages", "blocks", "gated_silu"],
+    ["causal", "bidirectional", "blocks", "gated_silu"],
 )
 def test_one_graph_serves_many_lengths(name):
     function, _ = CASES[name]
@@ -243,11 +223,7 @@ def operator_calls():
     token = draw(1)
     blocks = 16, True, "softmax", 0.2, 0.3, 2**62 + 3
     sums = torch.zeros(4, 1, WIDTH, WIDTH)
-    vector, vectors, totals = (
-        torch.rand(2, 2, WIDTH),
-        torch.zeros(4, 1, WIDTH),
-        torch.rand(4, 20),
-    )
+    vector = torch.rand(2, 2, WIDTH)
     packed = torch.randn(2, 20, 3, 2, WIDTH)
     return {
         "gated_silu": (q, k),
@@ -264,20 +240,14 @@ def operator_calls():
         ),
         "lrpe": (q, k, *parameters, "1+elu"),
         "lrpe_backward": (q, k, *parameters, v, None, "1+elu"),
-        "causal_linear_attention": (
-            *(q, k, v, state, vector, pads, "elu", 1e-6, True, True),
-        ),
+        "causal_linear_attention": (*(q, k, v, state, pads, True),),
         "lrpe_in_place": (packed, *parameters, "1+elu"),
         "lrpe_packed_backward": (packed, *parameters, q, None, v, "1+elu"),
         "causal_linear_attention_backward": (
-            *(q, k, v, v.clone(), None, None, state, vector, pads, v.clone()),
-            *(None, None, totals, None, "elu", 1e-6, True),
+            *(q, k, v, v.clone(), None, state, pads, None, True),
         ),
-        "bidirectional_linear_attention": (q, k, v, pads, "relu", 1e-6, True),
-        "bidirectional_linear_attention_backward": (
-            *(q, k, v, v.clone(), pads, v.clone(), sums, vectors, totals),
-            *(None, "relu", 1e-6),
-        ),
+        "bidirectional_linear_attention": (q, k, v, pads),
+        "bidirectional_linear_attention_backward": (*(q, k, v, v.clone(), pads, sums),),
         "linear_attention_step": (
             *(*token, None, state.clone(), vector.clone(), "elu", 1e-6),
         ),

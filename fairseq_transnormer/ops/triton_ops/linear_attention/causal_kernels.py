@@ -6,27 +6,16 @@ All four tensors that the kernels write have one form,
 
     y_i = sum_{j <= i} (a_i . b_j) c_j   or, in reverse,   the sum over j >= i:
 
-    output  a = phi(q)   b = phi(k)   c = v
-    dQ      a = do       b = v        c = phi(k)   times phi'(q)
-    dK      a = v        b = do       c = phi(q)   times phi'(k)   in reverse
-    dV      a = phi(k)   b = phi(q)   c = do                       in reverse
+    output  a = q    b = k    c = v
+    dQ      a = do   b = v    c = k
+    dK      a = v    b = do   c = q    in reverse
+    dV      a = k    b = q    c = do   in reverse
 
 A program writes one segment of the tokens, chunk by chunk: the scores within a chunk as
 they stand, what came before through the state sum_j b_j c_j^T, which for dQ and dK is
 the transpose of the one of output and dV. Columns of c are independent and are cut into
 tiles, so that wide heads fit. No result of a product is ever transposed: Triton 3.4 to
 3.7.0 miscompiles that on Hopper.
-
-NORMALIZE divides the output by max(t_i, eps), t_i = sum_j phi(q_i) . phi(k_j). As if c
-had a column of ones, each state has a vector beside it, sum_j b_j. In the backward pass
-du = do / max(t, eps) takes the place of do. With g, the gradient of t, the scores of dQ
-and dK become
-
-    dQ      du_i . v_j + g_i          dK      v_i . du_j + g_j
-
-and the vectors beside their states are sum_j phi(k_j) and sum_j g_j phi(q_j). As g_i is
--du_i . y_i, dQ is made of du . (v - y), and small where values are near their mean: y
-must not be rounded for it, nor a state before what it shares with the vector is out.
 """
 
 from __future__ import annotations
@@ -46,33 +35,23 @@ def causal_forward_kernel(
     key,
     value,
     output,
-    rest,
-    score_sums,
     pads,
     states,
-    vectors,
     strides,
     length,
     heads,
     segments,
     segment,
-    eps,
     D: tl.constexpr,
     E: tl.constexpr,
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
-    PHI: tl.constexpr,
-    SHORT: tl.constexpr,
-    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """strides: of query, key, value, output. states: initial, sums and final.
 
-    initial, final: (B * H, D, E) or None; sums of phi(k)^T v, (B * H, segments, D, E)
-    or None. NORMALIZE: score_sums, where t goes, (B * H, N), and vectors, the sums of
-    phi(k) that belong to the states, (B * H, D) and (B * H, segments, D); rest, where
-    what rounding takes off the output goes, or None, with its strides the last.
-    Grid: (B * H * segments, E / TILE).
+    initial, final: (B * H, D, E) or None; sums of k^T v, (B * H, segments, D, E), or
+    None. Grid: (B * H * segments, E / TILE).
     """
     program = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE
@@ -81,10 +60,6 @@ def causal_forward_kernel(
     # the last segments of a short sequence take longest, so they start first
     index = segments - 1 - program % segments
     initial, sums, final = states
-    if NORMALIZE:
-        score_sums += sequence * length
-    if rest is not None:
-        rest = from_column(head_rows(rest, strides[4], row, head), column)
     if pads is not None:
         pads += row * length
     write_segment(
@@ -93,23 +68,15 @@ def causal_forward_kernel(
             head_rows(key, strides[1], row, head),
             from_column(head_rows(value, strides[2], row, head), column),
             from_column(head_rows(output, strides[3], row, head), column),
-            None,
-            rest,
         ),
-        (False, True, False),
+        False,
+        False,
         pads,
         initial,
         True,
         sums,
         final,
         True,
-        vectors[0],
-        True,
-        vectors[1],
-        vectors[2],
-        column == 0,
-        score_sums,
-        eps,
         column,
         sequence,
         index,
@@ -118,9 +85,6 @@ def causal_forward_kernel(
         FULL=E,
         TILE=TILE,
         CHUNK=CHUNK,
-        PHI=PHI,
-        SHORT=SHORT,
-        NORMALIZE=NORMALIZE,
         PRECISION=PRECISION,
     )
 
@@ -132,7 +96,6 @@ def causal_backward_kernel(
     pads,
     before,
     after,
-    score_grads,
     strides,
     length,
     heads,
@@ -143,9 +106,6 @@ def causal_backward_kernel(
     TILE_D: tl.constexpr,
     TILE_E: tl.constexpr,
     CHUNK: tl.constexpr,
-    PHI: tl.constexpr,
-    SHORT: tl.constexpr,
-    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Programs of dQ, dK and dV next to each other in time: they share their tokens.
@@ -153,9 +113,7 @@ def causal_backward_kernel(
     inputs: query, key, value and the output's gradient; grads: of query, key and value;
     strides: of all seven. before: initial and sums; after: grad_final, grad_sums and
     grad_initial. initial, grad_final, grad_initial: (B * H, D, E) or None; sums and
-    grad_sums of phi(k)^T v and phi(q)^T do, (B * H, segments, D, E) or None.
-    NORMALIZE: du for do; the vectors beside each of these, without their E, as the last
-    parts of before and after; score_grads, g, (B * H, N).
+    grad_sums of k^T v and q^T do, (B * H, segments, D, E) or None.
     Grid: (B * H * segments * TASKS,).
 
     Where the three have tiles of one shape and dtype, one code path writes any of them
@@ -183,8 +141,6 @@ def causal_backward_kernel(
         head_rows(grads[2], strides[6], row, head),
     )
     place = (sequence, index, (length, segments, segment))
-    if NORMALIZE:
-        score_grads += sequence * length
     if ONE_PATH:
         _write_gradient(
             task // (D // TILE_D),
@@ -193,16 +149,12 @@ def causal_backward_kernel(
             pads,
             before,
             after,
-            score_grads,
             place,
             WHICH=None,
             WIDTH=D,
             FULL=D,
             TILE=TILE_D,
             CHUNK=CHUNK,
-            PHI=PHI,
-            SHORT=SHORT,
-            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     elif task < D // TILE_D:
@@ -213,16 +165,12 @@ def causal_backward_kernel(
             pads,
             before,
             after,
-            score_grads,
             place,
             WHICH=0,
             WIDTH=E,
             FULL=D,
             TILE=TILE_D,
             CHUNK=CHUNK,
-            PHI=PHI,
-            SHORT=SHORT,
-            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     elif task < 2 * (D // TILE_D):
@@ -233,16 +181,12 @@ def causal_backward_kernel(
             pads,
             before,
             after,
-            score_grads,
             place,
             WHICH=1,
             WIDTH=E,
             FULL=D,
             TILE=TILE_D,
             CHUNK=CHUNK,
-            PHI=PHI,
-            SHORT=SHORT,
-            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
     else:
@@ -253,16 +197,12 @@ def causal_backward_kernel(
             pads,
             before,
             after,
-            score_grads,
             place,
             WHICH=2,
             WIDTH=D,
             FULL=E,
             TILE=TILE_E,
             CHUNK=CHUNK,
-            PHI=PHI,
-            SHORT=SHORT,
-            NORMALIZE=NORMALIZE,
             PRECISION=PRECISION,
         )
 
@@ -275,16 +215,12 @@ def _write_gradient(
     pads,
     before,
     after,
-    score_grads,
     place,
     WHICH: tl.constexpr,
     WIDTH: tl.constexpr,
     FULL: tl.constexpr,
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
-    PHI: tl.constexpr,
-    SHORT: tl.constexpr,
-    NORMALIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Write a tile of one segment of dQ (0), dK (1) or dV (2).
@@ -293,16 +229,14 @@ def _write_gradient(
         only.
     """
     q, k, v, do, dq, dk, dv = rows
-    initial, sums, initial_vector, vectors = before
-    grad_final, grad_sums, grad_initial = after[:3]
-    grad_final_vector, grad_vectors, grad_initial_vector = after[3:]
+    initial, sums = before
+    grad_final, grad_sums, grad_initial = after
     sequence, index, lengths = place
     if WHICH is None:
         gradient = which
     else:
         gradient: tl.constexpr = WHICH  # type: ignore[no-redef]
     outside = initial
-    outside_vector = initial_vector
     present = gradient == 0
     if grad_final is not None:
         if initial is not None:
@@ -311,40 +245,23 @@ def _write_gradient(
         else:
             outside = grad_final
             present = gradient > 0
-    if grad_final_vector is not None:
-        if initial_vector is not None:
-            outside_vector = _pick(
-                gradient, WHICH, initial_vector, grad_final_vector, grad_final_vector
-            )
-        else:
-            outside_vector = grad_final_vector
     if sums is not None:
         sums = _pick(gradient, WHICH, sums, grad_sums, grad_sums)
-    if vectors is not None:
-        vectors = _pick(gradient, WHICH, vectors, grad_vectors, grad_vectors)
     write_segment(
         (
             _pick_rows(gradient, WHICH, do, v, k),
             _pick_rows(gradient, WHICH, v, do, q),
             from_column(_pick_rows(gradient, WHICH, k, q, do), column),
             from_column(_pick_rows(gradient, WHICH, dq, dk, dv), column),
-            from_column(_pick_rows(gradient, WHICH, q, k, k), column),
-            None,
         ),
-        (gradient > 0, gradient == 2, gradient < 2),
+        gradient > 0,
+        gradient < 2,
         pads,
         outside,
         present,
         sums,
         grad_initial,
         gradient == 2,
-        outside_vector,
-        gradient < 2,
-        vectors,
-        grad_initial_vector,
-        gradient == 1,
-        score_grads,
-        0.0,
         column,
         sequence,
         index,
@@ -353,9 +270,6 @@ def _write_gradient(
         FULL=FULL,
         TILE=TILE,
         CHUNK=CHUNK,
-        PHI=PHI,
-        SHORT=SHORT,
-        NORMALIZE=NORMALIZE,
         PRECISION=PRECISION,
     )
 

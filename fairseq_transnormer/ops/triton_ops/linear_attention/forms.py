@@ -15,7 +15,6 @@ from .options import causal_plan
 
 # forward and backward
 FORMS = (
-    "short/short",
     "segments/segments",
     "segments/one segment",
     "one segment/one segment",
@@ -23,9 +22,9 @@ FORMS = (
 LENGTHS = (200, 1100)
 
 
-def form_of(query: Tensor, value: Tensor, normalize: bool) -> str:
+def form_of(query: Tensor, value: Tensor) -> str:
     """Which of FORMS a causal call with these tensors takes."""
-    return _form(query.shape, value.shape[-1], query.dtype, query.device, normalize)
+    return _form(query.shape, value.shape[-1], query.dtype, query.device)
 
 
 def sizes_of_form(
@@ -33,7 +32,6 @@ def sizes_of_form(
     widths: tuple[int, int],
     dtype: torch.dtype,
     device: torch.device,
-    normalize: bool,
 ) -> list[tuple[int, int, int]]:
     """(B, H, N) of a small and of a large call that takes a form; none if none does.
 
@@ -48,8 +46,7 @@ def sizes_of_form(
         (batch, heads, length)
         for batch, heads in batches
         for length in LENGTHS
-        if _form((batch, length, heads, widths[0]), widths[1], dtype, device, normalize)
-        == form
+        if _form((batch, length, heads, widths[0]), widths[1], dtype, device) == form
     ]
     # three rows, where there are pads, if they may be few
     few = [size for size in found if size[0] == 3 and size[1] == 2] or found
@@ -64,15 +61,8 @@ def _form(
     value_width: int,
     dtype: torch.dtype,
     device: torch.device,
-    normalize: bool,
 ) -> str:
     one = torch.empty(1, dtype=dtype, device=device)
     tensors = one.expand(shape), one.expand(*shape[:-1], value_width)
-    plans = (
-        causal_plan(name, *tensors, normalize=normalize)
-        for name in ("forward", "backward")
-    )
-    return "/".join(
-        "short" if plan.short else "segments" if plan.several else "one segment"
-        for plan in plans
-    )
+    plans = (causal_plan(name, *tensors) for name in ("forward", "backward"))
+    return "/".join("segments" if plan.several else "one segment" for plan in plans)

@@ -20,10 +20,8 @@ from ..launching import empty_rows
 class Rule:
     """Which form a call takes, by its length and its programs a multiprocessor.
 
-    Designed, not measured: a sweep on a GPU may replace every number.
+    Measured on an H100, bfloat16, heads of 64: results/gpu/h100/launch_sweep.json.
 
-    short_length: up to here, summing up the tokens before a chunk again beats a launch
-        for the states.
     one_segment: with so many programs a multiprocessor and one program for a tile of a
         sequence, the memory is busy, and each tensor is read once.
     enough: programs a multiprocessor for which segments are made shorter.
@@ -32,20 +30,19 @@ class Rule:
         of which all later segments read, is that of the tokens.
     """
 
-    short_length: int = 512
-    one_segment: float = 0.5
-    enough: float = 1.75
+    one_segment: float = 0.25
+    enough: float = 0.25
     smallest_segment: int = 256
-    balance: int = 128
+    balance: int = 64
 
 
 RULE = Rule()
+# up to so many tokens a program of the bidirectional form writes one chunk
+FEW_TOKENS = 512
 # columns of a state that a program holds
 WIDEST_TILE = 64
 
 BFLOAT16, FLOAT16, FLOAT32 = torch.bfloat16, torch.float16, torch.float32
-# ends the name of a kernel with the sum normaliser
-NORMALIZED = ", normalized"
 # Tokens of a chunk, warps and stages, by kernel, width and dtype, where they are not
 # those of _usual: the largest chunk with which the values of a program stay in
 # registers and its tiles in shared memory, as compiled ahead of time (docs/kernels.md).
@@ -59,17 +56,9 @@ _HOPPER = {
     ("segments backward", 64, FLOAT32): (32, 4, 3),
     ("segments backward", 128, FLOAT16): (32, 8, 3),
     ("segments backward", 128, FLOAT32): (32, 8, 3),
-    ("segments forward, normalized", 128, FLOAT16): (16, 8, 3),
-    ("segments forward, normalized", 128, FLOAT32): (16, 8, 3),
-    ("segments backward, normalized", 64, FLOAT16): (32, 4, 3),
-    ("segments backward, normalized", 128, FLOAT32): (16, 8, 3),
 }
 # Ampere and Ada; fits their smallest shared memory, 99 KB, so it serves newer ones too
 _ELSEWHERE = {
-    ("short forward", 128, FLOAT16): (32, 8, 3),
-    ("short forward", 128, FLOAT32): (16, 8, 3),
-    ("short backward", 128, FLOAT16): (32, 8, 3),
-    ("short backward", 128, FLOAT32): (32, 8, 3),
     ("segments forward", 64, FLOAT16): (32, 4, 3),
     ("segments forward", 64, FLOAT32): (32, 4, 3),
     ("segments forward", 128, BFLOAT16): (32, 8, 3),
@@ -88,27 +77,11 @@ _ELSEWHERE = {
     ("bidirectional forward", 128, FLOAT32): (32, 8, 3),
     ("bidirectional backward", 128, FLOAT16): (32, 8, 3),
     ("bidirectional backward", 128, FLOAT32): (32, 8, 3),
-    ("short backward, normalized", 64, FLOAT16): (32, 4, 3),
-    ("short backward, normalized", 64, FLOAT32): (32, 4, 3),
-    ("segments forward, normalized", 32, FLOAT32): (32, 4, 3),
-    ("segments forward, normalized", 64, BFLOAT16): (32, 4, 3),
-    ("segments forward, normalized", 64, FLOAT32): (16, 4, 3),
-    ("segments forward, normalized", 128, BFLOAT16): (16, 8, 3),
-    ("segments forward, normalized", 128, FLOAT16): (16, 8, 3),
-    ("segments forward, normalized", 128, FLOAT32): (16, 8, 1),
-    ("segments backward, normalized", 32, FLOAT32): (32, 4, 3),
-    ("segments backward, normalized", 64, BFLOAT16): (32, 4, 3),
-    ("segments backward, normalized", 64, FLOAT16): (16, 4, 3),
-    ("segments backward, normalized", 64, FLOAT32): (16, 4, 3),
-    ("segments backward, normalized", 128, BFLOAT16): (16, 8, 3),
-    ("segments backward, normalized", 128, FLOAT32): (16, 8, 1),
 }
 
 
 # stages where the tables say nothing, and of kernels that are not here 3
 _STAGES = {
-    "short forward": 3,
-    "short backward": 3,
     "segments forward": 3,
     "segments backward": 3,
 }
@@ -122,22 +95,15 @@ def _usual(kernel: str, width: int) -> tuple[int, int, int]:
 class Plan(NamedTuple):
     """How a causal launch cuts the tokens.
 
-    form: "short" or "segments". segment: tokens of a program. several: whether what
-        came before a segment needs a launch of its own.
+    segment: tokens of a program. several: whether what came before a segment needs a
+        launch of its own.
     """
 
-    form: str
     segment: int
     several: bool
 
-    @property
-    def short(self) -> bool:
-        return self.form == "short"
 
-
-def causal_plan(
-    direction: str, query: Tensor, value: Tensor, *, normalize: bool
-) -> Plan:
+def causal_plan(direction: str, query: Tensor, value: Tensor) -> Plan:
     """The plan of the "forward" or "backward" launch for these inputs.
 
     The two may differ: a gradient has more programs than its output.
@@ -147,14 +113,9 @@ def causal_plan(
     if direction == "backward":
         _, tiles = backward_tiles(width, value.shape[-1])
     if _is_busy(query, tiles):
-        return Plan("segments", length, False)
-    if length <= RULE.short_length:
-        options = launch_options(
-            f"short {direction}", query, value, normalize=normalize
-        )
-        return Plan("short", options["CHUNK"], False)
+        return Plan(length, False)
     segment = cut(length, batch * heads, multiprocessors(query.device))
-    return Plan("segments", segment, segment < length)
+    return Plan(segment, segment < length)
 
 
 def sums_segment(key: Tensor, value: Tensor) -> int:
@@ -173,7 +134,7 @@ def rows_of_a_program(x: Tensor, tiles: int, chunk: int) -> int:
     batch, length, heads, _ = x.shape
     if _is_busy(x, tiles):
         return length
-    if length <= RULE.short_length:
+    if length <= FEW_TOKENS:
         return chunk
     return cut(length, batch * heads, multiprocessors(x.device))
 
@@ -205,18 +166,15 @@ def cut(length: int, sequences: int, processors: int) -> int:
     return segment
 
 
-def launch_options(
-    kernel: str, query: Tensor, value: Tensor, *, normalize: bool = False
-) -> dict[str, Any]:
+def launch_options(kernel: str, query: Tensor, value: Tensor) -> dict[str, Any]:
     """Chunk, precision of products, warps and stages for these inputs.
 
     Args:
-        kernel: short, segments or bidirectional, and forward or backward; or sums.
+        kernel: segments or bidirectional, and forward or backward; or sums.
         query, value: for widths, dtype and device.
-        normalize: whether the launch has the sum normaliser.
     """
     return table_entry(
-        kernel + NORMALIZED if normalize else kernel,
+        kernel,
         query.dtype,
         # an int, also where torch.compile leaves sizes open
         int(max(query.shape[-1], value.shape[-1])),
@@ -235,13 +193,10 @@ def table_entry(
 ) -> dict[str, Any]:
     """launch_options by numbers; width is the wider of D and E.
 
-    kernel: with NORMALIZED after it for the sum normaliser.
-
     float16 always multiplies its float32 sums in TF32, which has its ten bits.
     """
     table = _HOPPER if capability[0] == 9 else _ELSEWHERE
-    plain = kernel.removesuffix(NORMALIZED)
-    usual = table.get((plain, width, dtype), _usual(plain, width))
+    usual = _usual(kernel, width)
     chunk, num_warps, num_stages = table.get((kernel, width, dtype), usual)
     return {
         "CHUNK": chunk,

@@ -1,4 +1,4 @@
-"""sum_j phi(k_j) v_j^T, and sum_j phi(k_j), over each segment, in float32.
+"""sum_j k_j v_j^T over each segment, in float32.
 
 Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
 """
@@ -29,8 +29,6 @@ def segment_sums_kernel(
     value,
     pads,
     sums,
-    weights,
-    vectors,
     strides,
     length,
     heads,
@@ -40,13 +38,10 @@ def segment_sums_kernel(
     E: tl.constexpr,
     TILE: tl.constexpr,
     CHUNK: tl.constexpr,
-    PHI: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """strides: of key and value. sums: (B * H, segments, D, E).
 
-    vectors: (B * H, segments, D) for the sums of phi(k), or None; weights: of each
-    token there, (B * H, N), or None for 1.
     Grid: (B * H * segments, E / TILE).
     """
     program = tl.program_id(0).to(tl.int64)
@@ -59,56 +54,31 @@ def segment_sums_kernel(
     if pads is not None:
         pads += row * length
     first = (program % segments) * segment
-    if weights is not None:
-        weights += sequence * length
     state = tl.zeros((D, TILE), tl.float32)
-    vector = tl.zeros((D,), tl.float32)
     for chunk in range(0, some_chunks(first, first + segment, length, CHUNK)):
         start = first + chunk * CHUNK
         keep = kept_rows(start, length, pads, CHUNK)
-        k = load_tile(key, start, keep, True, CHUNK, D, PHI)
-        v = load_tile(value, start, keep, True, CHUNK, TILE, "identity")
+        k = load_tile(key, start, keep, CHUNK, D)
+        v = load_tile(value, start, keep, CHUNK, TILE)
         state = mixed_dot(tl.trans(k), v, state, PRECISION)
-        if vectors is not None:
-            weighted = k.to(tl.float32)
-            if weights is not None:
-                tokens = start + tl.arange(0, CHUNK)
-                weight = tl.load(weights + tokens, mask=keep, other=0.0)
-                weighted *= weight[:, None]
-            vector += tl.sum(weighted, 0)
-    offsets = state_offsets(D, TILE, E)
-    tl.store(sums + program * D * E + column + offsets, state)
-    if vectors is not None:
-        if column == 0:
-            tl.store(vectors + program * D + tl.arange(0, D), vector)
+    tl.store(sums + program * D * E + column + state_offsets(D, TILE, E), state)
 
 
 def segment_sums(
-    key: Tensor,
-    value: Tensor,
-    pads: Tensor | None,
-    feature_map: str,
-    segment: int,
-    *,
-    vectors: bool,
-    weights: Tensor | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """sum_j phi(k_j) v_j^T of each segment: (B * H, segments, D, E), float32.
+    key: Tensor, value: Tensor, pads: Tensor | None, segment: int
+) -> Tensor:
+    """sum_j k_j v_j^T of each segment: (B * H, segments, D, E), float32.
 
     Args:
         key, value: (B, N, H, D) and (B, N, H, E).
         pads: uint8 (B, N), not 0 where a token takes no part, or None.
-        feature_map: phi.
         segment: tokens of a segment.
-        vectors: also return sum_j w_j phi(k_j), (B * H, segments, D).
-        weights: w, (B * H, N), float32; None for 1.
     """
     batch, length, heads, width = key.shape
     value_width = value.shape[-1]
     segments = triton.cdiv(length, segment)
-    shape = (batch * heads, segments, width)
-    sums = key.new_empty((*shape, value_width), dtype=torch.float32)
-    vector_sums = key.new_empty(shape, dtype=torch.float32) if vectors else None
+    shape = (batch * heads, segments, width, value_width)
+    sums = key.new_empty(shape, dtype=torch.float32)
     tile = min(value_width, WIDEST_TILE)
     launch(
         segment_sums_kernel,
@@ -117,8 +87,6 @@ def segment_sums(
         value,
         pads,
         sums,
-        weights,
-        vector_sums,
         strides((key, value)),
         length,
         heads,
@@ -127,7 +95,6 @@ def segment_sums(
         D=width,
         E=value_width,
         TILE=tile,
-        PHI=feature_map,
-        **launch_options("sums", key, value, normalize=vectors),
+        **launch_options("sums", key, value),
     )
-    return sums, vector_sums
+    return sums

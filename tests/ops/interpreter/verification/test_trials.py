@@ -10,6 +10,8 @@ from fairseq_transnormer import ops
 from fairseq_transnormer.ops import backend
 from fairseq_transnormer.ops.triton_ops import residual, rms_norm
 from fairseq_transnormer.ops.triton_ops.block_attention import launch as block_attention
+from fairseq_transnormer.ops.verification import trials, verdicts
+from tests.messages import refuses
 
 from .launches import (
     ATTENTION,
@@ -124,9 +126,7 @@ KERNELS = {
     "block_attention_backward": block,
     "block_attention_step": lambda: after_a_state(block),
     "causal_forward_kernel": linear,
-    "causal_backward_kernel": lambda: linear(
-        ATTENTION.abs().requires_grad_(), normalize=True
-    ),
+    "causal_backward_kernel": lambda: linear(ATTENTION.detach().requires_grad_()),
     "segment_sums_kernel": lambda: linear(ATTENTION.repeat(1, 8, 1, 1)[:, :, :1]),
     "bidirectional_forward_kernel": bidirectional,
     "bidirectional_backward_kernel": bidirectional,
@@ -175,15 +175,53 @@ def test_what_is_launched_has_been_tried(call, launches, monkeypatch):
     assert launches.compiled and launches.compiled <= tried
 
 
-def test_gradients_of_a_kernel_that_is_left_to_torch_by_dtype(launches):
-    """Averages are divided by float32 sums also where inputs are float16."""
-    x = ATTENTION.abs().half().requires_grad_()
-    result, warned = told(lambda: linear(x, normalize=True))
+def test_gradients_in_float16(launches):
+    """The gradient of a float32 output comes in float32."""
+    x = ATTENTION.half().requires_grad_()
+    result, warned = told(lambda: linear(x))
     assert warned == []
     tried = set(launches.compiled)
     launches.compiled.clear()
     result.float().sum().backward()
     assert launches.compiled <= tried
+
+
+def cut(x):
+    """x as TF32 has it: its last 13 bits are dropped."""
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+def test_what_tensor_cores_cut_off_is_allowed_and_one_percent_is_not():
+    query, key, value = trials.draw((64, 64), (64, 64), (64, 64), device=X.device)
+    exact = query.double() @ key.double().T @ value.double()
+    found = cut(cut(query) @ cut(key).T) @ cut(value)
+    slack = trials.slack_of(torch.float32, products=True)
+    trials.judge(found, exact.float(), exact, slack, "a right one")
+    with pytest.raises(trials.Mismatch):
+        trials.judge(found * 1.01, exact.float(), exact, slack, "a wrong one")
+    with pytest.raises(trials.Mismatch):
+        half = trials.slack_of(torch.float16, products=True)
+        trials.judge(found, exact.float(), exact, half, "float16 is not cut")
+
+
+def test_the_first_trial_of_a_machine_is_announced(launches, caplog):
+    verdicts._announce_once.cache_clear()
+    norm()
+    assert "verify" in caplog.text
+    verdicts._announce_once.cache_clear()
+    caplog.clear()
+    next_process()
+    norm()
+    assert not caplog.text
+
+
+def test_averages_are_torchs(launches):
+    result, warned = told(lambda: linear(ATTENTION.abs(), normalize=True))
+    assert warned == [] and not launches
+    expected = linear(ATTENTION.abs().double(), normalize=True, backend="reference")
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+    with refuses(ValueError, "triton", "normalize"):
+        linear(ATTENTION, normalize=True, backend="triton")
 
 
 def from_token_256_on(name, x):
