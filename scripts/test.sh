@@ -58,6 +58,16 @@ interpreter() {
     local processes=${NUMPROCESSES:-$cores}
     TRITON_INTERPRET=1 tests tests/ops/interpreter
 }
+# kernels as compiled by the oldest Triton that setup.py allows
+oldest_triton() {
+    local oldest folder code=0
+    oldest=$(sed -n 's/.*"triton>=\([0-9.]*\)".*/\1/p' setup.py)
+    folder=$(mktemp -d)
+    .venv/bin/python -m pip install -qq --no-deps --target "$folder" "triton==$oldest.*" &&
+        PYTHONPATH=$folder tests tests/ops/compilation || code=$?
+    rm -r "$folder"
+    return "$code"
+}
 rows() {
     .venv/bin/python -m fairseq_transnormer reproduce run "${tables[@]}" \
         --preset smoke --gpus none --jobs "$cores" --fork --runs-dir "$scratch/runs"
@@ -85,6 +95,9 @@ interpreter_and_rows() {
 
 part "installation and lint" install_and_lint
 part "tests" tests "$@"
+if [ $# -eq 0 ] && [ ${#which[@]} -eq 0 ]; then
+    part "oldest Triton" oldest_triton
+fi
 if [ $# -eq 0 ]; then
     interpreter_and_rows
 fi
