@@ -1,15 +1,13 @@
 """The tables of GPUs in docs/benchmarks.md.
 
-They come from the kernels' runs that gpu_check left, one a device. A run is
-results/gpu/DEVICE/kernels.json, as scripts/gpu_check.sh --out results/gpu/DEVICE writes
-it.
+They come from results/gpu/DEVICE/kernels*.json, runs of ``benchmarks kernels``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pandas import DataFrame
+from pandas import DataFrame, concat
 
 from ..harness import results
 from ..harness.markdown import table
@@ -28,6 +26,7 @@ NOTHING = (
 )
 # group and variant, and what the page says of them
 SHOWN = {
+    ("linear_attention", "causal"): "Causal linear attention",
     ("norm_attention", "causal"): "NormAttention (phi, LRPE, attention, norm), causal",
     ("block_attention", "softmax causal"): "DiagAttention, softmax, causal",
 }
@@ -35,8 +34,8 @@ SHOWN = {
 
 def section(folder: Path = FOLDER) -> str:
     """What stands between the marks of the page."""
-    paths = sorted(folder.glob("*/kernels.json"))
-    return "\n\n".join(map(_of_device, paths)) or NOTHING
+    devices = sorted({path.parent for path in folder.glob("*/kernels*.json")})
+    return "\n\n".join(map(_of_device, devices)) or NOTHING
 
 
 def write(page: Path, folder: Path = FOLDER) -> None:
@@ -54,8 +53,13 @@ def write(page: Path, folder: Path = FOLDER) -> None:
     page.write_text(made, encoding="utf-8")
 
 
-def _of_device(path: Path) -> str:
-    run = results.read(path)
+def _of_device(folder: Path) -> str:
+    runs = [results.read(path) for path in sorted(folder.glob("kernels*.json"))]
+    parts = [part for run in runs for part in _of_run(run)]
+    return "\n\n".join([*parts, _targets(concat(map(measured_kernels, runs)))])
+
+
+def _of_run(run: dict) -> list[str]:
     environment, settings = run["environment"], run["settings"]
     rows = measured_kernels(run)
     parts = [
@@ -70,7 +74,7 @@ def _of_device(path: Path) -> str:
         of_group = of_group[of_group["mode"] == TRAINING]
         if len(of_group):
             parts += [f"{title}:", table(speeds(of_group))]
-    return "\n\n".join([*parts, _targets(rows)])
+    return parts
 
 
 def _targets(rows: DataFrame) -> str:

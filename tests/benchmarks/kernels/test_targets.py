@@ -62,23 +62,27 @@ FASTEST = "NormAttention (causal"
     ],
 )
 def test_the_fastest_peer_at_the_worst_length(peer, expected):
-    rows = [norm(512, KERNEL, 2.0), norm(512, "a", peer), norm(512, "b", 99.0)]
-    rows += [norm(4096, KERNEL, 1.0), norm(4096, "a", 5.0)]
+    rows = [norm(512, KERNEL, 2.0), norm(512, "fla a", peer), norm(512, "fla b", 99.0)]
+    rows += [norm(4096, KERNEL, 1.0), norm(4096, "fla a", 5.0)]
     assert cells(FASTEST, run(*rows)) == [expected]
 
 
 def test_who_does_not_count_as_a_peer():
-    """Ours in torch, who computes something else, and who is wrong."""
-    rows = [norm(512, KERNEL, 1.0), norm(512, "slow", 2.0)]
+    """Ours in torch, plain torch, who computes something else, and who is wrong."""
+    rows = [norm(512, KERNEL, 1.0), norm(512, "fla slow", 2.0), norm(512, "naive", 0.5)]
     rows += [norm(512, "ours (torch)", 0.1, ours=True), norm(512, FLASH, 0.1)]
-    rows += [norm(512, "broken", 0.1, wrong=True)]
+    rows += [norm(512, "fla broken", 0.1, wrong=True)]
     assert cells(FASTEST, run(*rows)) == ["2.00x (causal, n = 512): met"]
     (skipped,) = (dict(group="norm_attention", contestant="x", skipped="why"),)
     assert cells(FASTEST, run(*rows[:1], skipped)) == ["not measured"]
 
 
 def test_our_wrong_results_miss():
-    rows = [norm(512, KERNEL, 1.0, wrong=True), norm(512, "slow", 2.0)]
+    rows = [
+        norm(512, KERNEL, 1.0, wrong=True),
+        norm(512, "fla slow", 2.0),
+        norm(512, "naive", 0.5),
+    ]
     assert cells(FASTEST, run(*rows)) == ["MISSED: wrong results (causal)"]
 
 

@@ -22,7 +22,7 @@ def test_a_run_becomes_a_table(tmp_path):
     measured = run(
         norm(512, KERNEL, 1e-3, least=1),
         norm(512, KERNEL, 2e-3, least=1, timing=LAUNCHED),
-        norm(512, "peer", 2e-3, least=1, timing=GRAPH),
+        norm(512, "fla peer", 2e-3, least=1, timing=GRAPH),
     )
     measured["settings"] |= {"tokens": 4096, "heads": 8, "head_width": 64}
     measured["settings"] |= {"dtype": "bfloat16"}
