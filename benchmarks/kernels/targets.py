@@ -112,8 +112,8 @@ def share_in_backward(ours: Series, rows: DataFrame) -> float | None:
 
 TARGETS = [
     Target(
-        "causal linear attention alone, forward and backward, beside the fastest kernel "
-        "of another package",
+        "causal linear attention alone, forward and backward, beside the fastest "
+        "kernel of another package",
         1.3,
         beside(*PACKAGES),
         "linear_attention",
