@@ -1,0 +1,155 @@
+"""Every system with weights that follow from their names: logits, gradients, counts."""
+
+from __future__ import annotations
+
+import hashlib
+from types import SimpleNamespace
+
+import torch
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from torch import Tensor, nn
+
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+from fairseq_transnormer.modules.systems import SYSTEMS
+from tests.binary_data import numbered_words
+
+ARCHITECTURES = {
+    system.architecture_of(kind): (system, kind)
+    for system in SYSTEMS.values()
+    for kind in system.kinds
+}
+SMALL = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 40, "block_size": 8}
+SMALL |= {"linformer_length": 192, "flash_key_dim": 16, "flash_chunk_size": 8}
+WORDS = 26
+# an arena's texts are longer than the landmarks and samples of its systems
+LENGTHS = {"alm": 20, "blm": 20, "lra": 150}
+# the paper's: WikiText-103 by words, GPT-2's pieces, an arena's symbols
+VOCABULARIES = {"alm": 267_744, "blm": 50_265, "lra": 260}
+
+
+class Words:
+    """A dictionary of so many words that nobody looks up."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def pad(self) -> int:
+        return 1
+
+    def eos(self) -> int:
+        return 2
+
+    def bos(self) -> int:
+        return 0
+
+    def unk(self) -> int:
+        return 3
+
+    def index(self, word: str) -> int:
+        return self.count - 1
+
+
+def build(name: str, dictionary, **changes) -> nn.Module:
+    """An architecture of fairseq's registry, as its command builds it."""
+    task = SimpleNamespace(
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        dictionary=dictionary,
+        vocabulary_size=len(dictionary),
+        num_classes=2,
+        num_sequences=1,
+    )
+    config = MODEL_DATACLASS_REGISTRY[name](**changes)
+    return MODEL_REGISTRY[name].build_model(config, task)
+
+
+def small(name: str) -> nn.Module:
+    """Two layers, fixed weights."""
+    system, _ = ARCHITECTURES[name]
+    if system.from_fairseq:
+        changes = vanilla(name)
+    else:
+        changes = SMALL | {"attention_types": system.attention_types(2)}
+    torch.manual_seed(0)
+    model = build(name, numbered_words(WORDS), **changes)
+    fill(model)
+    return model
+
+
+def vanilla(name: str) -> dict[str, object]:
+    """fairseq's names of the same sizes, which its two classes spell differently."""
+    fields = {field for field in vars(MODEL_DATACLASS_REGISTRY[name]())}
+    values: dict[str, object] = {}
+    for field in fields:
+        part = field.removeprefix("decoder_").removeprefix("encoder_")
+        if part in ("embed_dim", "input_dim", "output_dim"):
+            values[field] = SMALL["embed_dim"]
+        elif part in ("ffn_embed_dim", "ffn_dim"):
+            values[field] = SMALL["ffn_dim"]
+        elif part in ("attention_heads", "num_heads"):
+            values[field] = SMALL["num_heads"]
+        elif part in ("layers", "num_layers"):
+            values[field] = 2
+    return values
+
+
+@torch.no_grad()
+def fill(model: nn.Module) -> None:
+    """Weights that follow from their names, whatever drew them before."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("theta"):
+            continue  # angles as they are defined
+        digest = hashlib.sha256(name.encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:6], "big"))
+        drawn = torch.randn(parameter.shape, generator=generator)
+        if parameter.dim() > 1:
+            drawn *= parameter.shape[-1] ** -0.5
+        elif name.endswith("weight"):
+            drawn = 1 + 0.1 * drawn
+        else:
+            drawn *= 0.1
+        parameter.copy_(drawn)
+
+
+def inputs(length: int) -> tuple[Tensor, Tensor]:
+    """Tokens of two rows, the second of them with pads, and their lengths."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(4, WORDS, (2, length), generator=generator)
+    lengths = torch.tensor([length, length - 5])
+    tokens[1, length - 5 :] = 1
+    return tokens, lengths
+
+
+def values_of(name: str) -> dict[str, object]:
+    """Some logits in evaluation, and the norm of the gradients of a loss."""
+    model, (_, kind) = small(name).eval(), ARCHITECTURES[name]
+    tokens, lengths = inputs(LENGTHS[kind])
+    torch.manual_seed(0)  # of those that draw: Performer's features, LSH
+    if kind == "lra":
+        output = model((tokens,), (lengths,))
+    else:
+        output = model(tokens, src_lengths=lengths)
+    logits = (output[0] if isinstance(output, tuple) else output).float()
+    rows = logits if kind == "lra" else logits[tokens != 1]
+    rows.logsumexp(-1).square().mean().backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = torch.stack([g.norm() for g in gradients]).norm()
+    some = rows.detach().flatten()[:: max(1, rows.numel() // 8)][:8]
+    return {
+        "logits": [round(x, 6) for x in some.tolist()],
+        "norm": round(float(rows.detach().norm()), 5),
+        "gradients": round(float(norm), 5),
+    }
+
+
+def count(name: str) -> int:
+    """Parameters at the paper's size, mostly without memory."""
+    system, kind = ARCHITECTURES[name]
+    # fairseq's encoder copies weights as it is made
+    device = "cpu" if system.from_fairseq and kind == "blm" else "meta"
+    with torch.device(device):
+        model = build(name, Words(VOCABULARIES[kind]))
+    return sum(p.numel() for p in model.parameters())

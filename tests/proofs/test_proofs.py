@@ -1,0 +1,65 @@
+"""What is frozen in values.json is still so."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from . import data_sets, models, pages, trainings
+from .make import VALUES
+
+FROZEN = json.loads(VALUES.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", models.ARCHITECTURES)
+def test_logits_and_gradients(name):
+    found, frozen = models.values_of(name), FROZEN["models"][name]
+    assert found["logits"] == pytest.approx(frozen["logits"], rel=1e-3, abs=1e-4)
+    for norm in ("norm", "gradients"):
+        assert found[norm] == pytest.approx(frozen[norm], rel=1e-3), norm
+
+
+def test_no_architecture_came_or_went():
+    assert set(models.ARCHITECTURES) == set(FROZEN["models"])
+
+
+@pytest.mark.parametrize("name", models.ARCHITECTURES)
+def test_parameters_at_the_papers_size(name):
+    assert models.count(name) == FROZEN["counts"][name]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture(scope="module")
+def curves(trained):
+    return trainings.curves(trained)
+
+
+@pytest.mark.parametrize("name", FROZEN["trainings"])
+def test_losses_and_gradient_norms_of_24_updates(name, curves):
+    for key, frozen in FROZEN["trainings"][name].items():
+        rel = 0.01 if key == "loss" else 0.05
+        assert curves[name][key] == pytest.approx(frozen, rel=rel, abs=0.002), key
+
+
+def test_a_resumed_training_ends_in_the_same_bits(trained, curves, tmp_path):
+    arch = trainings.LANGUAGE_MODELS["t2"]
+    run = trainings.language_model(arch, trained / "data", tmp_path / "t2", updates=11)
+    assert run.run() == [0], run.text()
+    run = trainings.language_model(arch, trained / "data", tmp_path / "t2")
+    assert run.run() == [0], run.text()
+    undisturbed = trainings.weights(trained / "t2")
+    for name, x in trainings.weights(tmp_path / "t2").items():
+        assert torch.equal(x, undisturbed[name]), name
+
+
+def test_prepared_data_byte_for_byte(tmp_path):
+    assert data_sets.digests(tmp_path) == FROZEN["data"]
+
+
+def test_figures_of_the_pages():
+    assert pages.figures() == FROZEN["pages"]
