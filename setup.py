@@ -49,7 +49,7 @@ EXTRAS["oracles"] = [
     "transformers",
 ]
 # the pages as a site: mkdocs.yml
-EXTRAS["docs"] = ["mkdocs", "pymdown-extensions"]
+EXTRAS["docs"] = ["mkdocs", "Pygments"]
 EXTRAS["dev"] = [
     *(
         "build",

@@ -34,6 +34,10 @@ COMMANDS = {
     "generation_cost": Subcommand(
         "benchmarks.generation.generation_cost", "time and memory of a generated token"
     ),
+    "token_cost": Subcommand(
+        "benchmarks.generation.token_cost",
+        "a token in transformers, beside Llama",
+    ),
     "image_generation": Subcommand(
         "benchmarks.generation.image_generation", "images a second, pixel by pixel"
     ),

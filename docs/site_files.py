@@ -18,7 +18,7 @@ PAGES = (
     "data_prep/README.md",
     "results/**/*.md",
 )
-SCRIPTS = ("docs/*.js",)
+STYLES = "docs/*.css"
 # [text](target) and [text](target#anchor), the target in the repository
 LINK = re.compile(r"\]\(([^)#:\s]+)")
 
@@ -44,4 +44,4 @@ def _of_the_repository(root: Path) -> set[Path]:
     }
     # a link to what is no file is left to mkdocs, which reports it
     linked = {path for path in linked if path.is_file() and path.is_relative_to(root)}
-    return pages | linked | {path for s in SCRIPTS for path in root.glob(s)}
+    return pages | linked | {*root.glob(STYLES)}

@@ -97,7 +97,7 @@ ALLOWED = {
         *("ops", "optimizers", "subcommands"),
     },
     "benchmarks.generation": {
-        *("argument_types", "benchmarks.harness", "generation", "modules", "ops"),
+        *("argument_types", "benchmarks.harness", "generation", "hf", "modules", "ops"),
     },
     "benchmarks.linear_transformers": {
         *("argument_types", "benchmarks.harness", "modules", "ops"),

@@ -1,5 +1,6 @@
 """The pages as a site: built whole, and not with links that lead nowhere."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,16 +13,18 @@ from mkdocs.exceptions import Abort
 from tests.paths import ROOT
 
 
-def test_the_site_has_pages_pictures_and_formulas(tmp_path):
+def test_the_site_has_pages_pictures_and_loads_nothing_from_elsewhere(tmp_path):
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path)))
     start = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert 'href="docs/installation/"' in start
-    assert 'src="results/quickstart/loss.png"' in start
-    assert (tmp_path / "results/quickstart/loss.png").is_file()
-    analyses = (tmp_path / "docs/analyses/index.html").read_text(encoding="utf-8")
-    assert r"\(g_t\)" in analyses  # not <em>
-    assert (tmp_path / "docs/formulas.js").is_file()
+    assert 'src="results/benchmarks/token_cost_cpu.png"' in start
+    assert (tmp_path / "results/benchmarks/token_cost_cpu.png").is_file()
+    assert (tmp_path / "docs/site.css").is_file()
+    assert '<span class="kn">import</span>' in start  # coloured without a script
     assert (tmp_path / "constraints.txt").is_file()  # a page links to it
+    for page in tmp_path.rglob("*.html"):
+        loads = r"<(?:script|link|img)[^>]*(?:src|href)=\"(?:https?:)?//[^\"]*"
+        assert not re.findall(loads, page.read_text(encoding="utf-8")), page
     found = (tmp_path / "search/search_index.json").read_text(encoding="utf-8")
     assert "docs/kernels/" in found and "results/tables/small/" in found
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
+    LanguageModelConfig,
     LanguageModelT1Config,
     LanguageModelT2Config,
 )
@@ -18,6 +19,25 @@ VARIANTS = {"T1": LanguageModelT1Config, "T2": LanguageModelT2Config}
 DROPOUT = 0.1  # the paper's, in training; the models are built for evaluation
 
 
+def transnormer_config(
+    width: int, heads: int, layers: int, variant: str = "T2", backend: str = "auto"
+) -> LanguageModelConfig:
+    """The first half of the layers Diag, the other Norm; GLU of int(8/3 width).
+
+    variant: one of ``VARIANTS``.
+    """
+    diag = layers // 2
+    kinds = ["diag"] * diag + ["norm"] * (layers - diag)
+    return VARIANTS[variant](
+        attention_types=",".join(kinds),
+        embed_dim=width,
+        num_heads=heads,
+        ffn_dim=8 * width // 3,
+        dropout=DROPOUT,
+        backend=backend,
+    )
+
+
 def build_transnormer(
     width: int,
     heads: int,
@@ -26,20 +46,8 @@ def build_transnormer(
     variant: str = "T2",
     backend: str = "auto",
 ) -> CausalLanguageModel:
-    """The first half of the layers Diag, the other Norm; GLU of int(8/3 width).
-
-    variant: one of ``VARIANTS``.
-    """
-    diag = layers // 2
-    kinds = ["diag"] * diag + ["norm"] * (layers - diag)
-    config = VARIANTS[variant](
-        attention_types=",".join(kinds),
-        embed_dim=width,
-        num_heads=heads,
-        ffn_dim=8 * width // 3,
-        dropout=DROPOUT,
-        backend=backend,
-    )
+    """A model of ``transnormer_config``, for evaluation."""
+    config = transnormer_config(width, heads, layers, variant, backend)
     return CausalLanguageModel(config, vocabulary).eval()
 
 

@@ -52,6 +52,7 @@ SECTIONS = {
         "Sampling: one attention layer, one token, over the context",
         linear_transformers.sampling_layer,
     ),
+    "token_cost": Section("Cost of a token in transformers", sections.token_cost),
     "training_step": Section("Training step over the length", training.training_step),
     "update_cost": Section("An update of the paper's model", training.update_cost),
 }

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pandas import DataFrame, Series, concat
 
 from ..generation import image_generation as images
+from ..generation.token_cost import OURS
 from ..harness.markdown import plain, table
 from ..harness.phases import (
     FORWARD,
@@ -74,13 +75,8 @@ def compare_models(run: dict) -> Parts:
 
 def generation_cost(run: dict) -> Parts:
     """Time of a step, what is kept, time of the prefill; ratios to our states."""
-    rows, settings = rows_of(run), run["settings"]
-    parameters = (f"{name} {n:,}" for name, n in settings["parameters"].items())
-    yield (
-        f"Parameters: {', '.join(parameters)}. The vocabulary of "
-        f"{settings['vocabulary']:,} is small for the paper's, so that the output "
-        "layer, the same for all, does not hide the attention."
-    )
+    rows = rows_of(run)
+    yield _sizes(run)
     for phase, title in ((STEP, "One token"), (PREFILL, "Taking in the prompt")):
         of_phase = rows[rows.phase == phase]
         yield Table(title, of_phase, "time", MILLISECONDS, CONTEXT)
@@ -93,6 +89,27 @@ def generation_cost(run: dict) -> Parts:
         "fairseq fills its cache token by token only; the plain pass shows what a "
         "prefill in one pass would cost at the least. For its one-token steps the "
         "cache is filled with random numbers."
+    )
+
+
+def token_cost(run: dict) -> Parts:
+    """Time of a token, what is kept; times of T2's beside Llama's."""
+    rows = rows_of(run)
+    yield _sizes(run)
+    title = "One token"
+    yield Table(title, rows, "time", MILLISECONDS, CONTEXT)
+    beside = f"**{title}: time divided by that of {OURS}**"
+    yield Ratios(beside, rows, ["time"], CONTEXT, OURS)
+    yield Table("Kept between tokens", rows, "kept_bytes", MEMORY, CONTEXT)
+
+
+def _sizes(run: dict) -> str:
+    settings = run["settings"]
+    parameters = (f"{name} {n:,}" for name, n in settings["parameters"].items())
+    return (
+        f"Parameters: {', '.join(parameters)}. The vocabulary of "
+        f"{settings['vocabulary']:,} is small for the paper's, so that the output "
+        "layer, the same for all, does not hide the attention."
     )
 
 

@@ -7,7 +7,7 @@ import statistics
 import pytest
 import torch
 
-from benchmarks.generation import generation_cost, image_generation
+from benchmarks.generation import generation_cost, image_generation, token_cost
 from benchmarks.harness import results, roofline
 from benchmarks.kernels import command as kernels
 from benchmarks.linear_transformers import (
@@ -147,6 +147,26 @@ def test_generation_cost(tmp_path):
         "TransNormer T2",
         "fairseq transformer_lm",
     }
+
+
+def test_token_cost(tmp_path):
+    written = run(token_cost, f"{GENERATION} --tokens 3", tmp_path / "t.json")
+    rows = {(r["contestant"], r["context"]): r for r in written["measurements"]}
+    assert len(rows) == 3 * 2 and written["environment"]["transformers"]
+    assert report.main(["--folder", str(tmp_path)]) is None
+    page = (tmp_path / "README.md").read_text()
+    ours, peer = (
+        statistics.median(rows[name, 9]["seconds"])
+        for name in (token_cost.OURS, token_cost.STATIC)
+    )
+    ratios = page.partition("time divided by that of")[2]
+    (line,) = [
+        line
+        for line in ratios.partition("**Kept")[0].splitlines()
+        if line.startswith(f"| {token_cost.STATIC} | ")
+    ]
+    shown = float(line.split("|")[3].strip(" x"))
+    assert shown == pytest.approx(peer / ours, rel=0.01)
 
 
 def test_image_generation(tmp_path):
@@ -302,7 +322,9 @@ def test_bad_arguments(arguments, parts, capsys):
     command_refuses(kernels.main, arguments.split(), capsys, *parts)
 
 
-@pytest.mark.parametrize("module", [generation_cost, image_generation, training_step])
+@pytest.mark.parametrize(
+    "module", [generation_cost, image_generation, token_cost, training_step]
+)
 @pytest.mark.parametrize("heads", [4, 10])
 def test_heads_of_no_even_width(module, heads, capsys):
     arguments = ["--width", "30", "--heads", str(heads)]

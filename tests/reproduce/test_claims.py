@@ -193,9 +193,30 @@ def test_every_pair_counts_and_those_against_are_named(tmp_path):
     assert verdict("ab", "bc").verdict == UNCLEAR
     found = verdict("ab", "bc", "ad", "bd")
     assert found.verdict == CONTRADICTED
-    assert_names(found.why, "a has more than d", "b has more than d")
+    assert_names(found.why, "a is worse than d", "b is worse than d")
     # a report of before the row was there
     assert verdict("ab", "ax").verdict == UNCLEAR
+
+
+@pytest.mark.parametrize(
+    "metric, says",
+    [
+        ("test_ppl", "a is worse than b"),
+        ("valid_loss", "a is worse than b"),
+        ("gradient_rsd", "a varies more than b"),
+        ("infer_2K", "a is faster than b"),
+        ("train_2K_memory", "a takes more memory than b"),
+        ("test_accuracy_64", "a is better than b"),
+        ("", "a is better than b"),  # a mean of scores
+    ],
+)
+def test_a_contradiction_says_what_the_larger_figure_means(tmp_path, metric, says):
+    folder = report(tmp_path / "small", {"a": [3.0, 4.0], "b": [1.0, 2.0]})
+    content = json.loads((folder / "mine.json").read_text())
+    for row in content["rows"].values():
+        row["ppl"]["metric"] = metric
+    (folder / "mine.json").write_text(json.dumps(content))
+    assert f"{says} (ppl)" in judge(claim(), [folder]).why
 
 
 def test_the_page_shows_figures_and_conditions(tmp_path):
@@ -210,6 +231,8 @@ def test_the_page_shows_figures_and_conditions(tmp_path):
     assert "\n[^1]: a | b.\n" in page
     (row,) = [line for line in page.splitlines() if line.startswith("| A is before B")]
     assert "never" not in row
+    # a telephone's width shows two columns
+    assert row.split(" | ")[1].startswith("**holds in kind**")
     for part in ("a: 1.50; **1.50** ± 0.25 (1.00, 2.00)", "0.50 M", "40 updates of 3"):
         assert part in row
     assert "(../small/mine.md)" in row and row.count(" | ") == 4

@@ -19,6 +19,12 @@ HOLDS, IN_KIND = "holds", "holds in kind"
 UNCLEAR, CONTRADICTED, NOT_RUN = "not separated", "contradicted", "not run"
 # what contradicts comes first on the page
 VERDICTS = (CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN)
+# part of a metric's name -> what the row with the larger figure is; scores have none
+_MORE = {"gradient_rsd": "varies more than", "_memory": "takes more memory than"}
+_MORE |= dict.fromkeys(("infer_", "train_"), "is faster than")
+_MORE |= dict.fromkeys(("ppl", "loss"), "is worse than")
+_MORE |= dict.fromkeys(("params_m", "updates_", "minutes"), "takes more than")
+_MORE |= {"": "is better than"}
 FEWEST_SEEDS = 2  # of each row, for a verdict
 ALWAYS = "always"
 # in which runs of a claim may differ
@@ -227,8 +233,8 @@ def _verdict(
     of_paper = measured["paper_sizes"] is True
     as_printed = of_paper and not measured["conditions"]["set_by_hand"]
     if against:
-        size = "" if as_printed else "not at the paper's size, "
-        return CONTRADICTED, size + _other_way_round(against)
+        size = "" if as_printed else "with other settings than the paper's, "
+        return CONTRADICTED, size + _other_way_round(measured, against)
     if unclear:
         return UNCLEAR, "; ".join(sorted(unclear))
     if claim.reservation:
@@ -236,16 +242,17 @@ def _verdict(
     return (HOLDS if as_printed else IN_KIND), ""
 
 
-def _other_way_round(pairs: list[tuple[str, str, str]]) -> str:
+def _other_way_round(
+    measured: dict[str, Any], pairs: list[tuple[str, str, str]]
+) -> str:
     """Which rows have more than which, of columns with the same rows at once."""
-    columns: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    columns: dict[str, list[str]] = {}
     for column, row in dict.fromkeys((column, low) for column, low, _ in pairs):
-        others = tuple(high for c, low, high in pairs if (c, low) == (column, row))
-        columns.setdefault((row, others), []).append(column)
-    return "; ".join(
-        f"{row} has more than {', '.join(others)} ({', '.join(of)})"
-        for (row, others), of in columns.items()
-    )
+        others = (high for c, low, high in pairs if (c, low) == (column, row))
+        metric = _cell(measured, row, column)["metric"]
+        says = next(words for part, words in _MORE.items() if part in metric)
+        columns.setdefault(f"{row} {says} {', '.join(others)}", []).append(column)
+    return "; ".join(f"{said} ({', '.join(of)})" for said, of in columns.items())
 
 
 def _unequal(measured: dict[str, Any], *cells: Cell) -> list[str]:

@@ -19,29 +19,29 @@ from .markdown import deviation_of, number
 
 _INTRODUCTION = f"""# Does the paper hold?
 
-A row is a claim, what was run of it, the paper's figures beside those measured, and a
-verdict. Sentences, the rows that a claim asks to differ, reservations and notes are
-written in `configs/claims/`; figures and verdicts follow from the tables' reports:
+Each row has a claim, its verdict, what was run, and the paper's figures next to ours.
+Claims, reservations and notes are written by hand in `configs/claims/`. Figures and
+verdicts are computed from the reports of the tables:
 
 * **{HOLDS}**: at the paper's size, with nothing set by hand, every seed of the one row
   is below every seed of the other, in each pair and column that the claim names.
 * **{IN_KIND}**: the same at another size, on other data or for fewer updates.
-* **{UNCLEAR}**: a row has fewer than {FEWEST_SEEDS} seeds, seeds overlap or did not all
-  finish, runs differ in data or settings besides, values of a sweep were not run, or
-  a reservation says that the order has another cause or shows nothing; which of these
-  is said.
-* **{CONTRADICTED}**: for a pair, every seed the other way round.
+* **{UNCLEAR}**: the runs do not decide. The verdict gives the reason: a row has fewer
+  than {FEWEST_SEEDS} seeds, seeds overlap or did not finish, runs differ in data or
+  settings, a sweep is incomplete, or the order has another cause.
+* **{CONTRADICTED}**: every seed of at least one pair has the opposite order.
 * **{NOT_RUN}**: there are no figures.
 
-Each section begins with its claims by verdict. Two rows that do not differ stand in a
-given order by chance in 1 of 6 cases with two seeds each, in 1 of 20 with three. Speeds
-have no seeds: there a ratio that the claim names separates two rows. Of several seeds
-the mean ± the standard deviation is given, and each of them. Presets are [sizes of
-models and trainings](reproduction.md#tables-and-presets): the text of `small` and
-`medium` is Debian's documentation with a vocabulary of 500 subwords, the paper's is
-WikiText-103; their masked models have 40% of the tokens masked, the paper's 15%."""
+Each section begins with its claims by verdict. With two seeds each, two equal systems
+separate in the claimed direction by luck in 1 of 6 cases; with three, in 1 of 20.
+Speeds have no seeds: there the claim names the ratio that separates two rows. Figures
+are the mean ± the standard deviation, followed by each seed.
+[Presets](reproduction.md#tables-and-presets) are sizes of models and trainings. The
+text of `small` and `medium` is Debian's documentation with a vocabulary of 500
+subwords; the paper's is WikiText-103. Their masked models mask 40% of the tokens, the
+paper's 15%."""
 _HEADING = """\
-| claim | what was run | figures: paper; **here** | verdict | what would settle it |
+| claim | verdict | what was run | figures: paper; **here** | what would settle it |
 |---|---|---|---|---|"""
 
 
@@ -63,7 +63,7 @@ def claims_page(judged: dict[str, list[Judged]], place: Path, command: str) -> s
                 verdict += f"[^{len(notes)}]"
             claim = each.claim
             said = f"{claim.sentence} ({claim.where})"
-            rows.append([said, _run(each, place), _figures(each), verdict, claim.next])
+            rows.append([said, verdict, _run(each, place), _figures(each), claim.next])
         table = "\n".join([_HEADING, *map(_row, rows)])
         lines += [f"## {section}", _overview(claims), table]
     lines += ["## Made by", f"```\n{command}\n```", *notes]

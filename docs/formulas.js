@@ -1,7 +1,0 @@
-// arithmatex leaves formulas between these
-renderMathInElement(document.body, {
-  delimiters: [
-    { left: "\\[", right: "\\]", display: true },
-    { left: "\\(", right: "\\)", display: false },
-  ],
-});
