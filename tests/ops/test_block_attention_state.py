@@ -193,6 +193,20 @@ def test_what_an_earlier_block_left_in_its_slots_is_not_seen():
     torch.testing.assert_close(two[:, :1], clean)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("activation", ["softmax", "relu"])
+def test_a_step_has_the_dtype_of_the_whole_in_float16(activation):
+    """ReLU's weights have no bound, so that its sums come in float32."""
+    qkv = [x.half() for x in draw(6)]
+    given = {"block_size": 8, "causal": True, "activation": activation}
+    whole = block_attention(*qkv, **given)
+    first, last = split(qkv, (5, 1))
+    _, state = block_attention(*first, return_state=True, **given)
+    step = block_attention(*last, initial_state=state, **given)
+    assert step.dtype == whole.dtype
+    torch.testing.assert_close(step, whole[:, 5:], rtol=1e-2, atol=1e-2)
+
+
 def test_reorder_takes_rows():
     state = BlockAttentionState(
         torch.randn(3, 8, 2, 4), torch.randn(3, 8, 2, 5), torch.tensor([7, 8, 9])

@@ -106,6 +106,22 @@ def test_an_overflow_of_the_loss_scale_is_seen_in_the_gradients():
         assert not any(bool(g.isnan().any()) for g in found)
 
 
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_logits_beyond_the_exponentials_of_float32(backend):
+    """exp(89) is infinite; a loss of a few hundred is not."""
+    x, weight, targets, bias = draw(torch.float32)
+    with torch.no_grad():
+        x *= 100
+    loss, _ = linear_cross_entropy(
+        x, weight, targets, bias, ignore_index=IGNORED, backend=backend
+    )
+    wide = [each.detach().double() for each in (x, weight)]
+    logits = F.linear(*wide, bias.detach().double())
+    assert logits.max() > 200
+    expected = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0)
+
+
 def test_under_autocast_the_gradients_have_the_parameters_dtype():
     x, weight, targets, b = draw(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

@@ -52,6 +52,16 @@ def test_dropout_drops_weights():
     assert set(first.round().flatten().tolist()) == {0, 2}
 
 
+def test_dropout_drops_weights_where_a_batch_has_pads():
+    query, key, value = drawn()
+    pads = torch.ones(3, 9, dtype=torch.bool)
+    pads[:, 4] = False
+    given = {"causal": False, "key_padding_mask": pads, "dropout_p": 0.5}
+    dropped = softmax_attention(query, key, value, **given)
+    # each query has one weight: dropped, or doubled
+    assert set((dropped / value[:, 4:5]).round().flatten().tolist()) == {0, 2}
+
+
 def test_what_is_refused():
     query, key, value = drawn()
     with refuses(ValueError, "causal=False", "state", "causal=True"):
