@@ -68,7 +68,7 @@ training=(--optimizer fused_adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 -
     training+=(--cpu)
 
 # of fairseq's log: every fiftieth update, the validations, and a run that is done
-progress='s/.*train_inner.* loss=([0-9.]+).* wps=([0-9.]+).* num_updates=([0-9]*[05]0),.*/update \3: training loss \1 bits a token, \2 tokens a second/p
+progress='s/.*train_inner.* ppl=([0-9.]+).* wps=([0-9.]+).* num_updates=([0-9]*[05]0),.*/update \3: training perplexity \1, \2 tokens a second/p
 s/.*valid on .* ppl ([0-9.]+) .* num_updates ([0-9]+).*/update \2: validation perplexity \1/p
 s/.*(is of a finished run: .*nothing is left to do).*/the checkpoint \1/p'
 
@@ -86,7 +86,7 @@ evaluate() { # CHECKPOINT NAME: perplexity on the test split
     "$bin/fairseq-eval-lm" "$dir/data-bin" --user-dir fairseq_transnormer --path "$1" \
         --gen-subset test --tokens-per-sample 256 --batch-size 8 \
         >"$dir/eval-$2.log" 2>&1 || { tail -n 20 "$dir/eval-$2.log" >&2; exit 1; }
-    grep -o 'Loss (base 2): .*' "$dir/eval-$2.log"
+    sed -n 's/.*Perplexity: /test perplexity a token: /p' "$dir/eval-$2.log"
 }
 
 step "Before training: test perplexity of random weights"

@@ -94,7 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         "--gpus",
         type=integer_between(0, MOST),
         metavar="N",
-        help="of each machine; 0 trains on the CPU (default: the configuration's)",
+        help="how many of each machine, a count (reproduce's --gpus lists which, by "
+        "number); 0 trains on the CPU (default: the configuration's)",
     )
     add(
         "--workers",
@@ -154,7 +155,8 @@ def _train(options: argparse.Namespace, flags: list[str]) -> int:
     workers = _workers(options, composed)
     save_dir = Path(options.save_dir or f"{composed.folder}/checkpoints")
     starter = starter_of(workers, options.rendezvous, save_dir.parent.name)
-    _check_data(composed.values["task"])
+    if not options.dry_run:
+        _check_data(composed.values["task"])
     total = _declared(composed)
     words += _layout_words(options, composed, total, workers, flags)
     words += starter.overrides

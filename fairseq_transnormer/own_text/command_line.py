@@ -97,7 +97,8 @@ def _parser() -> argparse.ArgumentParser:
         "--gpus",
         type=integer_between(0, 1024),
         metavar="N",
-        help="that train; 0: the CPU (default: 1 if there is one)",
+        help="how many train, a count (reproduce's --gpus lists which, by number); 0: "
+        "the CPU (default: 1 if there is one)",
     )
     add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
     add("--split-by", choices=("auto", "document", "paragraph"), help="(default: auto)")
