@@ -167,6 +167,8 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     ended = run_all(folders, slots, progress, launch)
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
+    if ended["failed"]:
+        print(f"to resume: {arguments.command_line}")
     return _exit_code(ended)
 
 

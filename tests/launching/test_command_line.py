@@ -317,9 +317,19 @@ def test_missing_data_is_named(data, sequences, tmp_path, capsys):
         ("blm", half, "train.bin", "README.md"),
         ("lra", tmp_path / "none", "manifest.json", "data_prep lra listops"),
     ):
-        arguments = [config, "--dry-run", "--data", str(folder)]
+        arguments = [config, "--gpus", "0", "--data", str(folder)]
         parts = ("--data", folder, *parts)
         command_refuses(command_line.main, arguments, capsys, *parts)
+
+
+@pytest.mark.parametrize(
+    ("config", "data"),
+    [("alm", "wikitext-103"), ("blm", "wikitext-103-bpe"), ("lra", "lra/listops")],
+)
+def test_a_dry_run_needs_no_data(dry_run, tmp_path, monkeypatch, config, data):
+    monkeypatch.chdir(tmp_path)
+    words, _ = dry_run(config)
+    assert words[:2] == ["fairseq-train", str(tmp_path / "data-bin" / data)]
 
 
 @pytest.mark.parametrize("name", [r"o\q", "it's", 'b"c, d=e'])

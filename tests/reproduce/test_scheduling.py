@@ -51,6 +51,7 @@ def test_all_are_run_and_a_failed_one_stops_no_other(tmp_path):
         "finished", "failed", "finished",
     ]  # fmt: skip
     assert any("the disk is full" in line for line in told)
+    assert lines_naming("\n".join(told), "failed", folders[1].path, "exit code 1")
     attempt = folders[1].status()["attempts"][0]
     assert attempt["exit_code"] == 1 and attempt["peak_rss_bytes"] > 1e6
     assert attempt["versions"]["torch"] and attempt["commit"]
