@@ -50,9 +50,7 @@ fi
 
 step() { echo "install.sh: $* ($SECONDS s)" >&2; }
 # pip is silent for minutes; this ends with the script, however that ends
-(while sleep 5 &>/dev/null && kill -0 $$ 2>/dev/null; do
-    step "$(du -sm "$venv" 2>/dev/null | cut -f1) MB in $venv"
-done) &
+(while sleep 5 &>/dev/null && kill -0 $$ 2>/dev/null; do step "still at it"; done) &
 trap 'kill $! 2>/dev/null || true' EXIT
 
 step "virtual environment $venv"
