@@ -18,11 +18,14 @@ def usable_device(device: str | torch.device | None = None) -> torch.device:
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    # torch knows others, which hold no data or that it is not built for
+    if not re.fullmatch(r"(cpu|cuda|mps|xpu)(:\d+)?|\d+", str(device)):
+        raise ValueError(f"device={device}; allowed: cpu, cuda, cuda:1, ...")
     try:
         usable = torch.empty(0, device=device).device
     # torch raises AssertionError where it is built without the device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = re.split(r"\n|\. ", str(error))[0]
         raise ValueError(f"device={device}: {reason}") from error
     check_torch_build(usable)
     return usable

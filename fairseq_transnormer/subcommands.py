@@ -47,6 +47,37 @@ def run(
         The command's exit code; 2 without a known command.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:
+        print(f"{program}: error: stdout is closed", file=sys.stderr)
+        return 2
+    try:
+        status = _run(program, description, commands, given)
+        if not status:
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        return 1  # the reader, such as head, has seen enough
+    except OSError as error:  # stdout is full, as a rule
+        where = f"{error.filename}: " if error.filename else ""
+        message = f"{where}{error.strerror or error}"
+    except ValueError as error:
+        from .ops.backend import BackendError
+
+        if not isinstance(error, BackendError):
+            raise
+        message = str(error)
+    finally:
+        _let_go_of_stdout()
+    print(f"{program} {given[0]}: error: {message}", file=sys.stderr)
+    return 2
+
+
+def _run(
+    program: str,
+    description: str,
+    commands: Mapping[str, Subcommand],
+    given: list[str],
+) -> int:
     name, rest = (given[0], given[1:]) if given else ("", [])
     if name in ("-h", "--help"):
         print(listing(program, description, commands))
@@ -56,15 +87,20 @@ def run(
         allowed = ", ".join(commands)
         print(f"{program}: error: {told}; allowed: {allowed}", file=sys.stderr)
         return 2
-    main = importlib.import_module(commands[name].module).main
+    if os.environ.get("FAIRSEQ_TRANSNORMER_BACKEND"):
+        # torch, which not every command imports
+        from .ops.backend import resolve_backend
+
+        resolve_backend("auto")
+    return importlib.import_module(commands[name].module).main(rest) or 0
+
+
+def _let_go_of_stdout() -> None:
+    """What cannot be written goes nowhere, or Python's end would be a traceback."""
     try:
-        status = main(rest)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # the reader, such as head, has seen enough; what is left to flush goes nowhere
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 1
-    return status or 0
 
 
 def command_parser(
@@ -102,6 +138,8 @@ def run_command(
     print_utf8()
     try:
         command()
+    except BrokenPipeError:
+        raise  # no mistake: ``run`` ends in silence
     except mistake as error:
         print(f"{program}: error: {error}", file=sys.stderr)
         return 2

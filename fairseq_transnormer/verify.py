@@ -90,18 +90,17 @@ def main(arguments: list[str] | None = None) -> int:
     # the interpreter has been asked for by its name, TRITON_INTERPRET
     backend.INTERPRETER_IS_A_DEVICE = backend.INTERPRETED
     _allow_tf32()
-    configurations = needed(options.arch, dtypes, options.lengths, device, options.amp)
-    if not configurations:
-        rows = backend.Kernels("rows", products=False)
-        reasons = {
-            backend.why_triton_cannot_run(
-                [torch.empty(0, dtype=x, device=device)], rows
-            )
-            for x in dtypes
-        }
-        parser.error(
+    rows = backend.Kernels("rows", products=False)
+    reasons = {
+        backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=device)], rows)
+        for x in dtypes
+    }
+    if None not in reasons:
+        told = (
             f"no kernel can run on {device}: {'; '.join(sorted(filter(None, reasons)))}"
         )
+        parser.exit(2, f"{parser.prog}: error: {told}\n")
+    configurations = needed(options.arch, dtypes, options.lengths, device, options.amp)
     tried = _isolated if options.isolated else _in_this_process
     rows = []
     try:

@@ -7,6 +7,13 @@
 #   PYTHON   the interpreter to use, Python 3.11 or 3.12 (default: python3)
 set -euo pipefail
 
+case ${1:-} in
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+esac
+if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
+    echo "install.sh: unknown argument '${*: -1}' (see --help)" >&2
+    exit 2
+fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${1:-$root/.venv}
 python=${PYTHON:-python3}
@@ -41,11 +48,19 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
 fi
 
+step() { echo "install.sh: $* ($SECONDS s)" >&2; }
+# pip is silent for minutes; this ends with the script, however that ends
+(while sleep 5 &>/dev/null && kill -0 $$ 2>/dev/null; do step "still at it"; done) &
+trap 'kill $! 2>/dev/null || true' EXIT
+
+step "virtual environment $venv"
 "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 "${pip[@]}" --constraint "$root/constraints.txt" setuptools wheel
+step "torch, by far the largest package"
 # torch first and by its exact version: what follows then asks for no other build.
 "${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
+step "fairseq, transformers and what else is needed"
 "${pip[@]}" --constraint "$root/constraints.txt" --no-build-isolation \
     --editable "$root[all,triton,docs,dev]"
 # ve-fairseq asks for torchaudio, of which there are builds for CUDA alone. Beside a

@@ -8,7 +8,11 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-bash "$root/scripts/install.sh"
+python=$root/.venv/bin/python
+case " $* " in
+    *" --help "* | *" -h "*) [ -x "$python" ] || python=$(command -v python3) ;;
+    *) bash "$root/scripts/install.sh" ;;
+esac
 # appended, not put first: with the repository installed this changes nothing
 export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root
-exec "$root/.venv/bin/python" -m fairseq_transnormer own_text "$@"
+exec "$python" -m fairseq_transnormer own_text "$@"

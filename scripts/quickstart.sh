@@ -68,9 +68,19 @@ training=(--optimizer fused_adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 -
     training+=(--cpu)
 
 # of fairseq's log: every fiftieth update, the validations, and a run that is done
-progress='s/.*train_inner.* loss=([0-9.]+).* wps=([0-9.]+).* num_updates=([0-9]*[05]0),.*/update \3: training loss \1 bits a token, \2 tokens a second/p
+progress='s/.*train_inner.* ppl=([0-9.]+).* wps=([0-9.]+).* num_updates=([0-9]*[05]0),.*/update \3: training perplexity \1, \2 tokens a second/p
+s/.*Loaded checkpoint .* @ ([0-9]+) updates.*/resumed at update \1/p
 s/.*valid on .* ppl ([0-9.]+) .* num_updates ([0-9]+).*/update \2: validation perplexity \1/p
 s/.*(is of a finished run: .*nothing is left to do).*/the checkpoint \1/p'
+
+died() { # CODE LOG
+    local how="exit code $1"
+    [ "$1" -le 128 ] || how="signal $(($1 - 128)) ($(kill -l "$1"))"
+    tail -n 20 "$2" >&2
+    echo "quickstart.sh: ended by $how; to resume: bash scripts/quickstart.sh" \
+        "--arch $arch --updates $updates --dir $(printf %q "$dir")" >&2
+    exit 1
+}
 
 train() { "$bin/fairseq-train" "${data[@]}" "${model[@]}" "${training[@]}" "$@"; }
 
@@ -79,21 +89,20 @@ watch() { # COMMAND...: a terminal has its bar; elsewhere its progress is told i
         PYTHONWARNINGS=ignore "$@" >>"$dir/output.log"
     else
         "$@" 2>&1 | tee -a "$dir/output.log" | sed -un -E "$progress"
-    fi || { tail -n 20 "$dir/output.log" >&2; exit 1; }
+    fi || died $? "$dir/output.log"
 }
 
 evaluate() { # CHECKPOINT NAME: perplexity on the test split
     "$bin/fairseq-eval-lm" "$dir/data-bin" --user-dir fairseq_transnormer --path "$1" \
         --gen-subset test --tokens-per-sample 256 --batch-size 8 \
-        >"$dir/eval-$2.log" 2>&1 || { tail -n 20 "$dir/eval-$2.log" >&2; exit 1; }
-    grep -o 'Loss (base 2): .*' "$dir/eval-$2.log"
+        >"$dir/eval-$2.log" 2>&1 || died $? "$dir/eval-$2.log"
+    sed -n 's/.*Perplexity: /test perplexity a token: /p' "$dir/eval-$2.log"
 }
 
 step "Before training: test perplexity of random weights"
 # one update with a learning rate of zero leaves the random weights as they are
 train --lr-scheduler fixed --lr 0 --max-update 1 --disable-validation \
-    --save-dir "$dir/untrained" >"$dir/untrained.log" 2>&1 ||
-    { tail -n 20 "$dir/untrained.log" >&2; exit 1; }
+    --save-dir "$dir/untrained" >"$dir/untrained.log" 2>&1 || died $? "$dir/untrained.log"
 evaluate "$dir/untrained/checkpoint_last.pt" before
 
 step "Training: $arch, $updates updates"

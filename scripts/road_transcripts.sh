@@ -9,7 +9,10 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-[ $# -eq 1 ] || { sed -n '6,7s/^# //p' "$0" >&2; exit 2; }
+case ${1:-} in
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+esac
+[[ $# -eq 1 && $1 != -* ]] || { sed -n '6s/^# //p' "$0" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$root"

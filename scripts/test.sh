@@ -11,6 +11,9 @@
 #                  tests of faults wait for time-outs)
 set -euo pipefail
 
+case ${1:-} in
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 which=(-m "not slow")

@@ -7,9 +7,12 @@ import sys
 from argparse import ArgumentTypeError
 
 import pytest
+import torch
 
+from fairseq_transnormer import verify
+from fairseq_transnormer.ops import backend
 from fairseq_transnormer.subcommands import Subcommand, output_file, output_folder, run
-from tests.messages import refuses
+from tests.messages import command_refuses, process_refuses, refuses
 from tests.paths import ROOT
 
 PACKAGES = ("fairseq_transnormer", "benchmarks", "data_prep")
@@ -109,6 +112,65 @@ def test_a_reader_that_has_seen_enough(tmp_path):
         os.close(reader)
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_stdout_that_takes_nothing(tmp_path, unbuffered):
+    """A line for a full one and for a closed one, however the command prints."""
+    (tmp_path / "short.py").write_text("def main(arguments): print(1)")
+    (tmp_path / "flushed.py").write_text("def main(_): print(1, flush=True)")
+    (tmp_path / "handled.py").write_text(
+        "from fairseq_transnormer.subcommands import run_command\n"
+        "def main(arguments): return run_command('p x', lambda: print(1, flush=True))"
+    )
+    program = (
+        "from fairseq_transnormer.subcommands import *; import sys\n"
+        "sys.exit(run('p', '', {'x': Subcommand(sys.argv.pop(), '')}))"
+    )
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}"
+    for module, place, said in (
+        *((name, ">/dev/full", "No space left") for name in ("short", "flushed")),
+        ("handled", ">/dev/full", "No space left"),
+        ("short", ">&-", "closed"),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f'exec "$@" {place}', "", sys.executable, "-c", program]
+            + ["x", module],
+            **{"capture_output": True, "text": True, "env": environment},
+        )
+        process_refuses(done, "p", said, alone=True)
+
+
+def test_a_backend_that_cannot_be_is_a_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "computes.py").write_text(
+        "import torch\nfrom fairseq_transnormer.ops import rms_norm\n"
+        "def main(arguments): rms_norm(torch.ones(2, 4, dtype=torch.float64))\n"
+    )
+    (tmp_path / "breaks.py").write_text("def main(arguments): raise ValueError('x')")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def main(words):
+        commands = {each: Subcommand(each, "") for each in ("computes", "breaks")}
+        return run("p", "", commands, words)
+
+    for value, parts in (("x", ["allowed", "torch"]), ("triton", ["torch.float64"])):
+        monkeypatch.setenv("FAIRSEQ_TRANSNORMER_BACKEND", value)
+        name = "FAIRSEQ_TRANSNORMER_BACKEND"
+        command_refuses(main, ["computes"], capsys, name, *parts, alone=True)
+    monkeypatch.setenv("FAIRSEQ_TRANSNORMER_BACKEND", "")
+    assert main(["computes"]) == 0
+    with pytest.raises(ValueError, match="x"):  # a mistake of ours stays one
+        main(["breaks"])
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() or backend.INTERPRETED, reason="there is a device"
+)
+def test_verify_without_a_gpu_ends_before_it_runs_a_model(monkeypatch, capsys):
+    monkeypatch.delattr(verify, "needed")
+    parts = ("no kernel", "cpu", "CUDA")
+    command_refuses(verify.main, [], capsys, *parts, alone=True)
 
 
 def test_outputs_have_a_folder(tmp_path):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -43,6 +44,14 @@ def test_builds(capability, built_for, runs, monkeypatch):
 
 def test_a_cpu_needs_no_kernels():
     assert usable_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["meta", "meta:0", "hpu", "mkldnn", "", "cuda:-1"])
+def test_devices_that_hold_no_data_or_that_torch_lacks(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with refuses(ValueError, f"device={name}", "cpu", "cuda:1", alone=True):
+            usable_device(name)
 
 
 TRAINING = """

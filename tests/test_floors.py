@@ -17,7 +17,7 @@ ALLOWED = {
     "missing_packages": set(),
     "registration": set(),
     "argument_types": set(),
-    "subcommands": {"data"},
+    "subcommands": {"data", "ops"},
     "devices": set(),
     "installation": set(),
     "checkpoints": {"data"},

@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from setuptools import find_packages
 
-from tests.messages import assert_names
+from tests.messages import assert_names, process_refuses
 from tests.paths import ROOT, SCRIPTS
 from tests.tiny_data import write_tiny_data
 
@@ -21,6 +23,7 @@ PYTHON = """#!/bin/sh
 echo "$@" >>{asked}
 case "$*" in
     *version_info*) echo {version} ;;
+    *torch==*) sleep {seconds} ;;
     "-m venv "*) mkdir -p "$3/bin" && cp {python} "$3/bin/python" ;;
     *"import torchaudio"*) exit {status} ;;
 esac
@@ -31,18 +34,20 @@ esac
 def install(tmp_path):
     """Runs the script; returns what it asked Python for."""
 
-    def run(torchaudio_loads: bool, version: str = "3.11") -> list[str]:
+    def run(torchaudio_loads: bool, version="3.11", seconds=0) -> list[str]:
         asked, python = tmp_path / "asked", tmp_path / f"python{version}"
         values = {"asked": asked, "python": python, "version": version}
+        values["seconds"] = seconds
         values["status"] = 0 if torchaudio_loads else 1
         python.write_text(PYTHON.format(**values))
         python.chmod(0o755)
         asked.unlink(missing_ok=True)
         environment = os.environ | {"PYTHON": str(python)}
         script = ["bash", SCRIPTS / "install.sh", tmp_path / "venv"]
-        subprocess.run(
+        done = subprocess.run(
             script, env=environment, check=True, stderr=subprocess.PIPE, text=True
         )
+        (tmp_path / "said").write_text(done.stderr)
         return asked.read_text().splitlines()
 
     return run
@@ -112,6 +117,50 @@ def test_another_python_than_the_folder_has_is_refused(install, tmp_path):
         install(torchaudio_loads=True, version="3.12")
     assert caught.value.returncode == 2
     assert_names(caught.value.stderr, "PYTHON", "3.12", "3.11", tmp_path / "venv")
+
+
+def test_a_slow_installation_says_that_it_is_alive(install, tmp_path):
+    began = time.monotonic()
+    install(torchaudio_loads=True, seconds=6)
+    # what tells it ends with the script
+    assert time.monotonic() - began < 9
+    said = (tmp_path / "said").read_text()
+    told = [(text, int(at)) for text, at in re.findall(r": (.*) \((\d+) s\)", said)]
+    torch = next(i for i, (text, _) in enumerate(told) if text.startswith("torch"))
+    assert told[torch + 1][1] - told[torch][1] < 6
+
+
+# their help is that of a command, which imports torch
+WITH_TORCH = {"finetune_glue.sh", "generate.sh", "gpu_check.sh"}
+
+
+@pytest.mark.parametrize(
+    "script", sorted({p.name for p in SCRIPTS.glob("*.sh")} - WITH_TORCH)
+)
+def test_help_of_every_script(script, tmp_path):
+    """It does nothing; options that are not known are refused in a line."""
+    shutil.copytree(SCRIPTS, tmp_path / "scripts")
+    environment = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def answer(*words):
+        command = ["bash", tmp_path / "scripts" / script, *words]
+        options = {"capture_output": True, "text": True, "cwd": tmp_path}
+        return subprocess.run(command, env=environment, **options)
+
+    done = answer("--help")
+    assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
+    if script in ("install.sh", "road_transcripts.sh"):
+        process_refuses(answer("--nosuch"), "usage" if "road" in script else "--nosuch")
+    assert [path.name for path in tmp_path.iterdir()] == ["scripts"]
+
+
+def test_an_environment_that_is_a_link_is_ignored(tmp_path):
+    (tmp_path / ".gitignore").write_bytes((ROOT / ".gitignore").read_bytes())
+    (tmp_path / ".venv").symlink_to(tmp_path)
+    git = ["git", "-C", tmp_path]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert subprocess.run([*git, "check-ignore", "-q", ".venv"]).returncode == 0
 
 
 def test_a_torchaudio_that_can_be_loaded_stays(install):

@@ -10,8 +10,10 @@ import pytest
 
 from benchmarks.harness import results
 from benchmarks.report import gpu_runs
+from tests.forked_trainings import start_command, wait_for
 from tests.messages import process_refuses
 from tests.paths import ROOT
+from tests.tiny_data import write_tiny_data
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += [ROOT / "configs/README.md", ROOT / "data_prep/README.md"]
@@ -97,6 +99,17 @@ def test_the_readme_names_the_gpus_that_were_measured():
     for path in gpu_runs.FOLDER.glob("*/kernels.json"):
         device = results.read(path)["environment"]["device"]
         assert re.search(r"[A-Z]+\d+", device)[0] in README, path
+
+
+def test_the_training_command_runs(tmp_path):
+    """As printed, on other data, and smaller; without a GPU, as it says, by --cpu."""
+    (words,) = [w for w in commands(TRAINING) if w[0] == "fairseq-train"]
+    data = write_tiny_data(tmp_path / "data")
+    smaller = ["--embed-dim", "32", "--num-heads", "1", "--max-update", "1", "--cpu"]
+    words = [*words[2:], *smaller, "--save-dir", tmp_path / "run"]
+    training = start_command("train", [data, *words], tmp_path / "log", ROOT)
+    assert wait_for([training]) == [0], (tmp_path / "log").read_text()[-2000:]
+    assert (tmp_path / "run/checkpoint_best.pt").exists()
 
 
 def test_the_plain_pytorch_example_runs():

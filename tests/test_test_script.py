@@ -61,6 +61,13 @@ def parts(calls: list[str]) -> dict[str, str]:
     return found
 
 
+def test_help_runs_nothing(run):
+    for word in ("--help", "-h"):
+        code, calls, said = run(word)
+        assert code == 0 and calls == []
+        assert "usage: scripts/test.sh" in said and "--all" in said
+
+
 def test_everything_but_what_is_slow(run):
     code, calls, said = run()
     found = parts(calls)

@@ -39,6 +39,8 @@ def run_command(name: str, command: Callable[[], None], failure: int = 2) -> int
         code = failure
     except KeyboardInterrupt:
         message, code = "interrupted; run the same command again to resume", 130
+    except BrokenPipeError:
+        raise  # no mistake: a reader of stdout has seen enough
     except OSError as error:  # disk full, no permission
         where = f"{error.filename}: " if error.filename else ""
         message, code = f"{where}{error.strerror or error}", failure

@@ -41,7 +41,7 @@ def plot_losses(records: dict[str, list[dict]], target: Path) -> None:
             label="validation",
         )
     axes.set_xlabel("update")
-    axes.set_ylabel("loss (bits a token)")
+    axes.set_ylabel("loss (bits a token: log2 of the perplexity)")
     axes.grid(alpha=0.3)
     axes.legend()
     save(figure, target)
@@ -71,10 +71,13 @@ def _run(options: argparse.Namespace) -> None:
         for log in logs
     }
     train = records["train_inner"]
+    # one unit, where there is a perplexity
+    key = "ppl" if "ppl" in train[-1] else "loss"
+    name = "perplexity" if key == "ppl" else "loss (bits a token)"
     rows = [
         ("updates", train[-1]["num_updates"]),
-        ("training loss, first record (bits a token)", train[0].get("loss", "-")),
-        ("training loss, last record (bits a token)", train[-1].get("loss", "-")),
+        (f"training {name}, first record", train[0].get(key, "-")),
+        (f"training {name}, last record", train[-1].get(key, "-")),
         ("tokens a second, last record", train[-1].get("wps", "-")),
     ]
     if records["valid"]:

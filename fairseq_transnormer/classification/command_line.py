@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..checkpoints.identity import weights_fingerprint
-from ..data.texts import read_given_lines, tell_unknown_words
+from ..data.texts import argument_text, read_given_lines, tell_unknown_words
 from ..data.whole_files import json_text
 from ..subcommands import run_command
 from .errors import ClassificationError
@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--text",
+        type=argument_text,
         nargs="+",
         action="append",
         metavar="TEXT",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,14 @@ def joined_lines(text: str) -> str:
 def one_line_text(text: str) -> str:
     """``text`` without tabs and line breaks, which become a space each."""
     return _BREAKS.sub(" ", text).strip()
+
+
+def argument_text(given: str) -> str:
+    """An argparse type: text in UTF-8, by whatever locale Python has decoded it."""
+    try:
+        return os.fsencode(given).decode("utf-8")
+    except UnicodeError:
+        return given  # ``check_text`` refuses it
 
 
 def check_text(text: object, error: type[Exception], name: str = "text") -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, cast
 
 from ..checkpoints.identity import weights_fingerprint
-from ..data.texts import read_given_lines, tell_unknown_words
+from ..data.texts import argument_text, read_given_lines, tell_unknown_words
 from ..data.whole_files import json_text
 from ..subcommands import run_command
 from .errors import GenerationError
@@ -46,7 +46,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--device", help="None: cuda if there is one, else cpu")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--prompt", action="append", help="may be given several times")
+    source.add_argument(
+        "--prompt",
+        type=argument_text,
+        action="append",
+        help="may be given several times",
+    )
     source.add_argument("--input", metavar="FILE", help="a prompt a line; -: stdin")
     add("--max-new-tokens", type=int, help="longest continuation of a line")
     add("--min-new-tokens", type=int, help="shortest continuation of a line")

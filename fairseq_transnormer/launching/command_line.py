@@ -18,6 +18,7 @@ from pathlib import Path
 from ..argument_types import integer_between
 from ..installation import CONFIGS, PACKAGE
 from .configurations import Composed, ConfigurationError, compose_words, quoted
+from .exit_code import EXIT_RESUMABLE, ended_by
 from .gpu_memory import NEEDS, described_batch
 from .starters import Workers, run, starter_of
 from .update_layout import SEQUENCES, Layout, described, lay_out
@@ -49,17 +50,21 @@ PROGRAM = "python -m fairseq_transnormer train"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code, 2 for a mistake in what was given."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    whole = given = list(sys.argv[1:] if arguments is None else arguments)
     flags: list[str] = []
     if "--" in given:
         at = given.index("--")
         given, flags = given[:at], given[at + 1 :]
     options = _parser().parse_intermixed_args(given)
     try:
-        return _train(options, flags)
+        code = _train(options, flags)
     except ValueError as error:
         print(f"train: error: {error}", file=sys.stderr)
         return 2
+    if code not in (0, EXIT_RESUMABLE):
+        again = shlex.join([*PROGRAM.split(), *whole])
+        print(f"train: ended by {ended_by(code)}; to resume: {again}", file=sys.stderr)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
         "--gpus",
         type=integer_between(0, MOST),
         metavar="N",
-        help="of each machine; 0 trains on the CPU (default: the configuration's)",
+        help="how many of each machine, a count (reproduce's --gpus lists which, by "
+        "number); 0 trains on the CPU (default: the configuration's)",
     )
     add(
         "--workers",
@@ -154,7 +160,8 @@ def _train(options: argparse.Namespace, flags: list[str]) -> int:
     workers = _workers(options, composed)
     save_dir = Path(options.save_dir or f"{composed.folder}/checkpoints")
     starter = starter_of(workers, options.rendezvous, save_dir.parent.name)
-    _check_data(composed.values["task"])
+    if not options.dry_run:
+        _check_data(composed.values["task"])
     total = _declared(composed)
     words += _layout_words(options, composed, total, workers, flags)
     words += starter.overrides

@@ -40,6 +40,10 @@ Implementation = TypeVar("Implementation")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class BackendError(ValueError):
+    """A backend is not known, or cannot run where it is asked for."""
+
+
 class Kernels(NamedTuple):
     """The Triton kernels that a call of an op would launch.
 
@@ -66,7 +70,7 @@ def resolve_backend(backend: str) -> str:
     it is set and not empty. A name passed by the caller wins over the environment.
 
     Raises:
-        ValueError: the name, or the environment variable's value, is not known.
+        BackendError: the name, or the environment variable's value, is not known.
     """
     _check(backend, "backend")
     if backend == "auto" and (asked_for := os.environ.get(ENVIRONMENT_VARIABLE)):
@@ -94,14 +98,15 @@ def select(
         kernels: tells what Triton would launch; asked where it might.
 
     Raises:
-        ValueError: a name is not known, or ``"triton"`` is asked for where it cannot
+        BackendError: a name is not known, or ``"triton"`` is asked for where it cannot
             run; the message says why.
     """
     name = resolve_backend(backend)
     if name == "triton":
         reason = why_triton_cannot_run(tensors, kernels())
         if reason is not None:
-            raise ValueError(f"backend='triton': {reason}")
+            field = "backend" if backend == "triton" else ENVIRONMENT_VARIABLE
+            raise BackendError(f"{field}='triton': {reason}")
     elif name == "auto":
         name = "torch"
         if is_for_triton(tensors[0]) and (
@@ -285,4 +290,4 @@ def _known_of(device: torch.device) -> tuple[tuple[int, int], int]:
 
 def _check(name: str, field: str) -> None:
     if name not in BACKENDS:
-        raise ValueError(f"{field}={name!r}; allowed: {', '.join(BACKENDS)}")
+        raise BackendError(f"{field}={name!r}; allowed: {', '.join(BACKENDS)}")

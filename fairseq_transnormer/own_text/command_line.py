@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -45,11 +46,13 @@ class _Stopped(BaseException):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code is 2 for a mistake, 75 where it can be resumed."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(given)
+    again = shlex.join([*parser.prog.split(), *given])
     print_utf8()
     try:
         with handling({signal.SIGTERM: _stop, signal.SIGHUP: _stop}):
-            _run(options)
+            _run(options, again)
     except OwnTextError as error:
         if str(error):
             print(f"{parser.prog}: error: {error}", file=sys.stderr)
@@ -97,7 +100,8 @@ def _parser() -> argparse.ArgumentParser:
         "--gpus",
         type=integer_between(0, 1024),
         metavar="N",
-        help="that train; 0: the CPU (default: 1 if there is one)",
+        help="how many train, a count (reproduce's --gpus lists which, by number); 0: "
+        "the CPU (default: 1 if there is one)",
     )
     add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
     add("--split-by", choices=("auto", "document", "paragraph"), help="(default: auto)")
@@ -105,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace, again: str) -> None:
     _check_packages()
     # torch: a second that --help shall not cost
     import torch
@@ -123,7 +127,7 @@ def _run(options: argparse.Namespace) -> None:
     chosen = {name: getattr(options, name) for name in (*PLANNED, "lr")}
     dest = options.dest or Path("runs") / (folder.resolve().name or "own_text")
     pipeline = Pipeline(
-        Options(folder, dest, gpus, options.precision, dividing, chosen)
+        Options(folder, dest, gpus, options.precision, dividing, chosen, again)
     )
     pipeline.tell()
     if options.dry_run:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..data import REPORT
 from ..data.whole_files import make_folder, write_json, write_text
-from ..launching.exit_code import EXIT_RESUMABLE
+from ..launching.exit_code import EXIT_RESUMABLE, ended_by
 from . import stages
 from .baselines import trivial_rules
 from .errors import OwnTextError
@@ -35,6 +35,7 @@ class Options:
         precision: of the training; None is the configuration's.
         dividing: options of ``data_prep split_text``.
         chosen: values of ``Plan``; None where the rule shall choose.
+        again: the command, which resumes.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Options:
     precision: str | None
     dividing: list[str]
     chosen: Mapping[str, object]
+    again: str
 
 
 class Pipeline:
@@ -161,12 +163,16 @@ class Pipeline:
         )
         if code == EXIT_RESUMABLE:
             raise OwnTextError(
-                "the training was asked to stop and has written a checkpoint; the same "
-                "command resumes",
+                "the training was asked to stop and has written a checkpoint; to "
+                f"resume: {self.options.again}",
                 code,
             )
         if code:
-            raise OwnTextError(f"the training failed; {self.run.log} has all of it", 1)
+            raise OwnTextError(
+                f"the training was ended by {ended_by(code)}; {self.run.log} has all "
+                f"of it; to resume: {self.options.again}",
+                1,
+            )
 
     def _evaluate(self) -> None:
         command = stages.scoring(self.run, self.plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,10 @@ from ..launching.exit_code import EXIT_RESUMABLE
 from ..launching.starters import child_process
 
 LAST_LINES = 20
+# of the log's lines what a resumed training began with
+RESUMED = re.compile(
+    r"Loaded checkpoint .* @ (\d+) updates|(resuming with other settings: .*)"
+)
 # received -> handed on to the training
 SIGNALS = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGINT), signal.SIGTERM)
 
@@ -40,6 +45,8 @@ class Progress:
 
     def read(self, line: str) -> None:
         """Take a line of the log."""
+        if found := RESUMED.search(line):
+            self._say(found[2] or f"resumed at update {found[1]}")
         records = parse_training_log(line)
         for record in records["train_inner"]:
             self._show(int(record["num_updates"]), record)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..launching.exit_code import ended_by
 from .errors import OwnTextError
 from .plan import HEAD_WIDTH, Plan
 
@@ -170,7 +171,7 @@ def run(command: Sequence[str], environment: dict[str, str]) -> None:
     Raises:
         OwnTextError: it failed, and has said why.
     """
-    _check(subprocess.run(started(command), env=environment).returncode)
+    _check(command, subprocess.run(started(command), env=environment).returncode)
 
 
 def divide(folder: Path, options: Sequence[str], environment: dict[str, str]) -> str:
@@ -190,6 +191,8 @@ def divide(folder: Path, options: Sequence[str], environment: dict[str, str]) ->
         capture_output=True,
         encoding="utf-8",
     )
+    if done.returncode < 0:
+        _check(splitting(folder, options), done.returncode)
     if done.returncode:
         reason = done.stderr.strip().rpartition(": error: ")[2]
         # the option that FOLDER is there
@@ -206,13 +209,19 @@ def output_of(command: Sequence[str], environment: dict[str, str]) -> str:
     done = subprocess.run(
         started(command), env=environment, stdout=subprocess.PIPE, encoding="utf-8"
     )
-    _check(done.returncode)
+    _check(command, done.returncode)
     return done.stdout
 
 
-def _check(code: int) -> None:
+def _check(command: Sequence[str], code: int) -> None:
+    if code < 0:  # it had no time to say why
+        raise OwnTextError(
+            f"{' '.join(command[2:4])} was ended by {ended_by(code)}; the same command "
+            "resumes",
+            1,
+        )
     if code:
-        raise OwnTextError(code=code if code > 0 else 1)
+        raise OwnTextError(code=code)
 
 
 def started(command: Sequence[str]) -> list[str]:

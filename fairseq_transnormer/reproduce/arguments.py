@@ -10,6 +10,10 @@ from ..argument_types import MOST_SEED, integer_between, positive_integer
 from ..installation import CONFIGS
 
 PROGRAM = "python -m fairseq_transnormer reproduce"
+WHICH_GPUS = (
+    "which GPUs of this machine, by number: 1 is the second one, not one GPU (train's "
+    "--gpus is a count); none trains on the CPU"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -191,8 +195,7 @@ def _add_running(command: argparse.ArgumentParser) -> None:
         "--gpus",
         default="auto",
         metavar="auto|none|N,N,...",
-        help="GPUs of this machine to use; none trains on the CPU (default: all there "
-        "are, or the CPU)",
+        help=WHICH_GPUS + " (default: all there are, or the CPU)",
     )
     add(
         "--gpus-per-run",
@@ -283,7 +286,7 @@ def _report(commands) -> None:
 def _execute(commands) -> None:
     command = _command(commands, "execute", "run one prepared folder, as in a job")
     command.add_argument("folder", type=Path)
-    command.add_argument("--gpus", default="auto")
+    command.add_argument("--gpus", default="auto", help=WHICH_GPUS)
 
 
 def _pair(text: str) -> tuple[str, str]:

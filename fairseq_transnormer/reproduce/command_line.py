@@ -167,6 +167,8 @@ def _run_cells(cells: list[Cell], arguments: argparse.Namespace, preset: Preset)
     ended = run_all(folders, slots, progress, launch)
     for folder in ended["failed"]:
         print(f"failed: {folder.path}; its log: {folder.path / 'train.log'}")
+    if ended["failed"]:
+        print(f"to resume: {arguments.command_line}")
     return _exit_code(ended)
 
 
@@ -358,7 +360,8 @@ def _status(arguments: argparse.Namespace) -> int:
     preset = load_preset(configs, arguments.preset)
     conditions = Conditions(configs, working_folder(), preset)
     for table in load_tables(configs, arguments.tables or ["all"], preset):
-        print(f"{table.name}: {table.title}")
+        # rows take seconds to be composed
+        print(f"{table.name}: {table.title}", flush=True)
         shown = set()
         for cell in with_needs(chosen_cells([table], None, None, preset.columns)):
             runs = seeds_of(cell, conditions, arguments.runs_dir)
@@ -366,7 +369,7 @@ def _status(arguments: argparse.Namespace) -> int:
                 continue
             shown.add(runs.name)
             if not runs.seeds:
-                print(f"    {cell.row} ({runs.name}): not run")
+                print(f"    {cell.row} ({runs.name}): not run", flush=True)
             for seed, results in runs.seeds.items():
                 total = results.folder.description()["updates"]
                 done = read_metric("updates", results) or 0
@@ -376,7 +379,8 @@ def _status(arguments: argparse.Namespace) -> int:
                     f"    {cell.row} ({runs.name}) seed {seed}: "
                     f"{results.status['state']}, {done:.0f}/{total} updates, "
                     f"validation {name} {number(figure) or '-'}"
-                    + (f"; not reported: {other}" if other else "")
+                    + (f"; not reported: {other}" if other else ""),
+                    flush=True,
                 )
         for line in incomplete_folders([table], conditions, arguments.runs_dir):
             print(f"    {line}")

@@ -16,7 +16,7 @@ from itertools import chain, groupby, islice
 
 from ..argument_types import integer_between
 from ..checkpoints.identity import weights_fingerprint
-from ..data.texts import read_lines
+from ..data.texts import argument_text, read_lines
 from ..data.whole_files import json_text
 from ..subcommands import command_parser, run_command
 from .context import BATCH_TOKENS, LONGEST_WINDOW, Context
@@ -51,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--device", help="(default: cuda if there is one, else cpu)")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--text", action="append", help="may be given several times")
+    source.add_argument(
+        "--text", type=argument_text, action="append", help="may be given several times"
+    )
     source.add_argument(
         "--input",
         action="extend",

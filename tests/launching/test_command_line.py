@@ -317,9 +317,31 @@ def test_missing_data_is_named(data, sequences, tmp_path, capsys):
         ("blm", half, "train.bin", "README.md"),
         ("lra", tmp_path / "none", "manifest.json", "data_prep lra listops"),
     ):
-        arguments = [config, "--dry-run", "--data", str(folder)]
+        arguments = [config, "--gpus", "0", "--data", str(folder)]
         parts = ("--data", folder, *parts)
         command_refuses(command_line.main, arguments, capsys, *parts)
+
+
+def test_a_training_that_dies_says_by_what(data, monkeypatch, capsys):
+    words = ["alm", "--gpus", "0", "--workers", "2", "--data", str(data)]
+    for code, by in ((-9, "signal 9"), (1, "exit code 1")):
+        monkeypatch.setattr(command_line, "run", lambda *_, code=code: code)
+        again = shlex.join(["train", *words, "--", "--seed", "3"])
+        words_given = [*words, "--", "--seed", "3"]
+        command_refuses(command_line.main, words_given, capsys, by, again, code=code)
+    monkeypatch.setattr(command_line, "run", lambda *_: 75)
+    assert command_line.main(words) == 75
+    assert "ended" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "data"),
+    [("alm", "wikitext-103"), ("blm", "wikitext-103-bpe"), ("lra", "lra/listops")],
+)
+def test_a_dry_run_needs_no_data(dry_run, tmp_path, monkeypatch, config, data):
+    monkeypatch.chdir(tmp_path)
+    words, _ = dry_run(config)
+    assert words[:2] == ["fairseq-train", str(tmp_path / "data-bin" / data)]
 
 
 @pytest.mark.parametrize("name", [r"o\q", "it's", 'b"c, d=e'])

@@ -19,13 +19,16 @@ from fairseq_transnormer.generation import command_line as generate_command
 from fairseq_transnormer.launching import command_line as train_command
 from fairseq_transnormer.own_text import command_line, pipeline, stages
 from fairseq_transnormer.own_text.baselines import trivial_rules
+from fairseq_transnormer.own_text.errors import OwnTextError
 from fairseq_transnormer.own_text.plan import plan_for
 from fairseq_transnormer.own_text.stages import Run
 from tests.generation.models import sentences
-from tests.messages import assert_names, command_refuses, lines_naming
+from tests.messages import assert_names, command_refuses, lines_naming, refuses
 from tests.paths import ROOT
 
 real_run = subprocess.run
+# updates of a played training -> its exit code
+ENDED = {13: 75, 14: -9, 15: 3}
 LANGUAGES = {"en": str, "caps": str.upper, "back": lambda line: line[::-1]}
 
 
@@ -61,8 +64,8 @@ def quick(monkeypatch):
 
     def train(command, environment, log, updates):
         trainings.append(command)
-        if updates == 13:
-            return 75
+        if updates in ENDED:
+            return ENDED[updates]
         words = dict(zip(command, command[1:], strict=False))
         save_dir = Path(words["--save-dir"])
         save_dir.mkdir(exist_ok=True)
@@ -106,7 +109,8 @@ def quick(monkeypatch):
 def test_every_stage_is_done_once(folder, run, quick, tmp_path):
     code, out, err = run(folder, "--updates", 13)
     assert code == 75 and len(quick) == 1
-    assert_names(err, "checkpoint", "same command resumes")
+    again = f"own_text {folder} --updates 13 --dest {tmp_path / 'run'}"
+    assert err.strip().endswith(f"to resume: python -m fairseq_transnormer {again}")
     code, out, _ = run(folder, "--updates", 13)
     assert code == 75 and len(quick) == 2
     assert [line.split(":")[0] for line in lines_naming(out, "done already")] == [
@@ -128,6 +132,22 @@ def test_every_stage_is_done_once(folder, run, quick, tmp_path):
         code, out, _ = run(folder, *arguments)
         assert code == 0 and len(quick) == count
         assert len(lines_naming(out, "done already")) == (2 if arguments else 6)
+
+
+@pytest.mark.parametrize(("updates", "by"), [(14, "signal 9"), (15, "exit code 3")])
+def test_a_training_that_dies_says_by_what(folder, run, quick, tmp_path, updates, by):
+    code, _, err = run(folder, "--updates", updates)
+    assert code == 1
+    log, command = tmp_path / "run" / "output.log", f"own_text {folder} --updates"
+    assert_names(err, by, log, f"{command} {updates}")
+
+
+def test_another_command_that_is_killed_says_so():
+    kills = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    for run_it in (stages.run, stages.output_of):
+        with refuses(OwnTextError, "signal 9", "resumes") as caught:
+            run_it(kills, {})
+        assert caught.value.code == 1
 
 
 def test_a_signal_ends_the_command_of_a_stage(

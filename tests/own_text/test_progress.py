@@ -48,6 +48,19 @@ def test_plain_lines_in_a_log():
     assert "\r" not in stream.getvalue()
 
 
+def test_what_is_resumed_is_told():
+    stream = io.StringIO()
+    progress = Progress(40, stream)
+    for text in (
+        "Loaded checkpoint runs/x/checkpoint_last.pt (epoch 3 @ 78 updates)",
+        "resuming with other settings: optimization.max_update: 534 before, now 200",
+    ):
+        progress.read(f"2026-01-01 00:00:00 | INFO | fairseq.trainer | {text}\n")
+    first, second = stream.getvalue().splitlines()
+    assert first == "resumed at update 78"
+    assert_names(second, "max_update", 534, 200)
+
+
 def test_a_bar_in_a_terminal():
     stream = Terminal()
     progress = Progress(40, stream)

@@ -51,6 +51,7 @@ def test_all_are_run_and_a_failed_one_stops_no_other(tmp_path):
         "finished", "failed", "finished",
     ]  # fmt: skip
     assert any("the disk is full" in line for line in told)
+    assert lines_naming("\n".join(told), "failed", folders[1].path, "exit code 1")
     attempt = folders[1].status()["attempts"][0]
     assert attempt["exit_code"] == 1 and attempt["peak_rss_bytes"] > 1e6
     assert attempt["versions"]["torch"] and attempt["commit"]
@@ -346,3 +347,34 @@ def test_a_run_that_stops_by_itself_is_gone_on_with(tmp_path, capsys):
     assert main(["execute", str(folder.path), "--gpus", "none"]) == 75
     assert folder.status()["state"] == "interrupted"
     assert "interrupted" in capsys.readouterr().out
+
+
+def test_a_run_that_is_killed_says_so_and_how_to_resume(tmp_path, capsys, monkeypatch):
+    kills = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    folder = RunFolder(tmp_path / "run")
+    folder.prepare(plan("run", [Step("train", kills)]))
+    _, told = run([folder])
+    assert lines_naming("\n".join(told), "failed", folder.path, "signal 9")
+    monkeypatch.setattr(command_line, "_prepared", lambda *_: [folder])
+    words = ["run", "table1", "--preset", "smoke", "--gpus", "none", "--prepare"]
+    monkeypatch.setattr(command_line.corpora, "require", lambda *_: None)
+    monkeypatch.setattr(command_line, "plan_all", lambda *_: [])
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert lines_naming(said, "to resume", f"reproduce {' '.join(words)}")
+
+
+def test_a_table_is_told_before_its_rows_are_composed(tmp_path, monkeypatch):
+    """Into a pipe, too."""
+    path = tmp_path / "stdout"
+    seen = []
+
+    def composed(*arguments):
+        seen.append(path.read_text())
+        raise ReproduceError("enough")
+
+    monkeypatch.setattr(command_line, "seeds_of", composed)
+    with path.open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["status", "table4"]) == 2
+    assert seen[0].startswith("table4: ")

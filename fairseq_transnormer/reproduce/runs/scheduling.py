@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from ...launching.exit_code import ended_by
 from ...launching.starters import handling
 from ..errors import ReproduceError
 from .devices import Slot
@@ -145,8 +146,11 @@ def _tell_end(execution: Execution, ended, progress: Progress) -> None:
     if execution.state != "interrupted":
         progress.finished(folder)
     ended[execution.state].append(folder)
-    progress.tell(f"{execution.state:8} {folder.path}")
-    if execution.state == "failed":
+    if execution.state != "failed":
+        progress.tell(f"{execution.state:8} {folder.path}")
+    else:
+        code = folder.status()["attempts"][-1]["exit_code"]
+        progress.tell(f"failed   {folder.path}: ended by {ended_by(code)}")
         progress.tell("  | " + execution.log_tail().replace("\n", "\n  | "))
 
 
