@@ -5,8 +5,9 @@
 The number of tokens is the same at every length. Each contestant is checked against
 float64 before it is timed (``accuracy``), caches are cold (``cold_cache``), and on a
 GPU each call is timed as Python launches it and as a CUDA graph. What cannot run is a
-row with its reason. Those whose first call compiles or tunes for long come last; the
-JSON is written anew after each group and when the run is interrupted.
+row with its reason. Those whose first call compiles or tunes for long come last, one
+after the other, each with an equal part of the time that is left; the JSON is written
+anew after each group, each of these, and when the run is interrupted.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ def parse(arguments: list[str] | None):
     add(
         "--compiled-lengths",
         type=positive_integer,
-        nargs="+",
+        nargs="*",
         default=[512, 8192],
-        help="lengths for contestants in torch.compile, which take long to compile",
+        help="lengths for contestants in torch.compile, which take long to compile; "
+        "none leaves these out",
     )
     add("--check-length", type=positive_integer, default=512, help="see accuracy")
     add("--tokens", type=positive_integer, help="B n (65,536 on a GPU)")
@@ -113,24 +115,32 @@ def run(options, deadline: Deadline, record: results.Record) -> None:
         options.quadratic_limit_gib,
         deadline,
     )
-    groups = groups_of(options)
-    for slow_start in (False, True):
-        for group in groups:
-            entered = [c for c in group.contestants if c.slow_start == slow_start]
-            if not entered:
-                continue
-            begin, rows = time.monotonic(), []
-            try:
-                for row in measure(group, entered, setup, rules):
-                    rows.append(row)
-            finally:  # an interrupt too
-                record.add(rows)
-            if setup.device.type == "cuda":
-                torch.cuda.empty_cache()
-            names = ", ".join(filter(None, (group.name, group.variant)))
-            part = "compiled and autotuned" if slow_start else "eager and ours"
-            seconds = time.monotonic() - begin
-            print(f"{NAME}: {names}, {part}: {seconds:.0f} s", flush=True)
+    turns = turns_of(groups_of(options))
+    for i, (group, entered, alone) in enumerate(turns):
+        # of those alone, none takes the time of the ones after it
+        part = deadline.part_of(len(turns) - i) if alone else deadline
+        begin, rows = time.monotonic(), []
+        try:
+            for row in measure(group, entered, setup, rules._replace(deadline=part)):
+                rows.append(row)
+        finally:  # an interrupt too
+            record.add(rows)
+        if setup.device.type == "cuda":
+            torch.cuda.empty_cache()
+        who = entered[0].name if alone else "eager and ours"
+        names = ", ".join(filter(None, (group.name, group.variant, who)))
+        print(f"{NAME}: {names}: {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def turns_of(groups: list[contestants.Group]) -> list[tuple]:
+    """Groups, who of each measure together, and whether these are one, alone."""
+    together, alone = [], []
+    for group in groups:
+        quick = [each for each in group.contestants if not each.slow_start]
+        if quick:
+            together.append((group, quick, False))
+        alone += [(group, [c], True) for c in group.contestants if c.slow_start]
+    return together + alone
 
 
 def main(arguments: list[str] | None = None) -> None:
