@@ -38,9 +38,9 @@ DEFAULTS = {
 }
 
 
-def parse(arguments: list[str] | None):
-    """The command line; options that depend on others are filled in."""
-    parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
+def parse(arguments: list[str] | None, name: str = NAME):
+    """The command line of ``name``; options that depend on others are filled in."""
+    parser = command_line.benchmark_parser(name, __doc__.splitlines()[0])
     parser.set_defaults(quadratic_limit_gib=None)
     add = parser.add_argument
     add("--groups", nargs="+", choices=contestants.NAMES, default=contestants.NAMES)
@@ -52,6 +52,11 @@ def parse(arguments: list[str] | None):
         default=[512, 8192],
         help="lengths for contestants in torch.compile, which take long to compile; "
         "none leaves these out",
+    )
+    add(
+        "--quick",
+        action="store_true",
+        help="without those whose first call compiles or tunes for long",
     )
     add("--check-length", type=positive_integer, default=512, help="see accuracy")
     add("--tokens", type=positive_integer, help="B n (65,536 on a GPU)")
@@ -67,9 +72,9 @@ def parse(arguments: list[str] | None):
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="of inputs")
     add_time_limit(parser, 3600)
     options = parser.parse_args(arguments)
-    for name, value in DEFAULTS[options.device.type].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+    for option, value in DEFAULTS[options.device.type].items():
+        if getattr(options, option) is None:
+            setattr(options, option, value)
     if options.lengths is None:
         options.lengths = [n for n in LENGTHS if n <= options.tokens]
     for length in options.lengths:
@@ -116,6 +121,8 @@ def run(options, deadline: Deadline, record: results.Record) -> None:
         deadline,
     )
     turns = turns_of(groups_of(options))
+    if options.quick:
+        turns = [turn for turn in turns if not turn[-1]]
     for i, (group, entered, alone) in enumerate(turns):
         # of those alone, none takes the time of the ones after it
         part = deadline.part_of(len(turns) - i) if alone else deadline

@@ -11,6 +11,7 @@ them into ops/triton_ops/linear_attention/options.py, where they are read.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
 import re
@@ -76,6 +77,14 @@ def sizes() -> list[Size]:
     """What is measured: every pair that is neither nothing nor too much."""
     pairs = (Size(*pair) for pair in itertools.product(SEQUENCES, LENGTHS))
     return [x for x in pairs if FEWEST <= x.sequences * x.length <= MOST]
+
+
+def size(text: str) -> Size:
+    """An argparse type: BHxN."""
+    numbers = text.split("x")
+    if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: BHxN, such as 64x512")
+    return Size(*map(int, numbers))
 
 
 def launches(size: Size) -> list[Launch]:
@@ -285,6 +294,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=command_line.DTYPES, default="bfloat16")
     parser.add_argument("--width", type=int, choices=(32, 64, 128), default=64)
     parser.add_argument("--write", action="store_true", help="put the rule in place")
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=size,
+        # what is nearest to the middle first: the time limit may cut the others off
+        default=sorted(sizes(), key=lambda x: abs(x.sequences * x.length - 2**18)),
+        metavar="BHxN",
+        help="sequences and their length, such as 64x512",
+    )
     add_time_limit(parser, 300)
     options = parser.parse_args(arguments)
     if options.device.type != "cuda":
@@ -301,9 +319,8 @@ def main(arguments: list[str] | None = None) -> None:
     }
     record = command_line.record(NAME, options, arguments, settings)
     rows: list[dict[str, object]] = []
-    # what the paper's models have first: the time limit may cut the others off
-    for size in sorted(sizes(), key=lambda x: abs(x.sequences * x.length - 2**18)):
-        found = measure(size, options, deadline)
+    for each in options.sizes:
+        found = measure(each, options, deadline)
         rows += found
         record.add(found)
     record.finish()
