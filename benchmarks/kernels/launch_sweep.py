@@ -51,9 +51,9 @@ STAGES = (2, 3, 4)
 # what a rule is chosen from
 GRID = {
     "one_segment": (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
-    "enough": (1.0, 1.75, 2.0, 3.0, 4.0),
+    "enough": (0.25, 0.5, 1.0, 1.75, 2.0, 3.0, 4.0),
     "smallest_segment": (256, 512, 1024),
-    "balance": (32, 128, 512),
+    "balance": (32, 64, 128, 512),
 }
 # Frobenius norm of the difference from torch's result: wrong above
 WRONG = 0.03
@@ -265,7 +265,7 @@ def form_of(
         mock.patch.object(options, "RULE", options.Rule(**rule)),
         mock.patch.object(options, "multiprocessors", lambda device: processors),
     ):
-        plan = options.causal_plan(direction, query, query, normalize=False)
+        plan = options.causal_plan(direction, query, query)
     return plan.segment if plan.several else ONE_SEGMENT
 
 
