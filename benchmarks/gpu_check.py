@@ -126,7 +126,7 @@ STAGES = {
             "--vocabulary 50 --batches 8x8 --models 'TransNormer T2'",
         ),
         (
-            "peers",
+            "kernels_peers",
             0.4,
             f"{MEASURE.format('kernels')} --seconds 0.01 --groups linear_attention "
             "--compiled-lengths --quadratic-limit-gib 0.01 --tokens 65536 --lengths "

@@ -229,6 +229,8 @@ def test_every_step_that_a_cpu_can_do_leaves_its_file(
     )
     trainings, threads = [], torch.get_num_threads()
     for step in steps_of(stage, tmp_path, data, tiny=True):
+        if step.name.endswith("seed2"):
+            continue  # but for the number as the others
         _, _, module, *words = step.command
         if module == "benchmarks":
             once = ["--least-repeats", "1", "--most-repeats", "1", "--threads", "1"]
