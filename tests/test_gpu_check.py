@@ -15,12 +15,12 @@ import torch
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import gpu_check
-from benchmarks.harness.timed_steps import START_S, Step, run_steps
+from benchmarks.harness.timed_steps import START_S, Step, interrupt, run_steps
 from fairseq_transnormer import __main__ as package
 from tests.messages import command_refuses, lines_naming, refuses
 from tests.paths import ROOT
 
-from .forked_trainings import start_command, wait_for
+from .forked_trainings import CONTEXT, start_command, wait_for
 from .resolved_configs import command_line_config
 from .tiny_data import write_tiny_data
 
@@ -99,20 +99,33 @@ def test_tests_out_of_time_leave_their_results(tmp_path):
     """Those of pytest's processes that share them, too."""
     (tmp_path / "test_it.py").write_text(
         "import time, pathlib\n"
+        "here = pathlib.Path(__file__).parent\n"
         "def test_good(): pass\n"
         "def test_bad():\n"
-        "    pathlib.Path(__file__).with_name('bad').touch()\n"
+        "    (here / 'bad').touch()\n"
         "    assert 1 == 2\n"
-        "def test_slow(): time.sleep(600)\n"
+        "def test_slow():\n"
+        "    while not (here / 'bad').exists(): time.sleep(0.1)\n"
+        "    time.sleep(1)\n"
+        "    (here / 'slow').touch()\n"
+        "    time.sleep(600)\n"
     )
     xml = tmp_path / "tests.xml"
     words = [*("-m", "pytest", "-n", "2", "--dist", "worksteal"), f"--junitxml={xml}"]
-    words += ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
-    step = Step("t", 1, [sys.executable, *words], lambda _: gpu_check.read_tests(xml))
-    # a busy machine takes a while to begin
-    _, records = run([step], tmp_path, seconds=12)
-    assert records["t"]["status"] == "timeout", records["t"]
-    result = records["t"]["result"]
+    words += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    process = subprocess.Popen(
+        [sys.executable, *words, f"--rootdir={tmp_path}", tmp_path],
+        start_new_session=True,
+    )
+    try:
+        while not (tmp_path / "slow").exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        interrupt(process)
+        process.wait(60)
+    finally:
+        process.kill()
+    result = gpu_check.read_tests(xml)
     (name,) = result["failed"]
     assert name.endswith("::test_bad") and result["tests"] >= 2
 
@@ -227,6 +240,8 @@ def test_every_step_that_a_cpu_can_do_leaves_its_file(
     monkeypatch.setitem(
         importlib.import_module("benchmarks.harness.roofline").BUFFER_BYTES, "cpu", 1000
     )
+    # processes that need not import fairseq
+    monkeypatch.setattr("benchmarks.training.gates.get_context", lambda _: CONTEXT)
     trainings, threads = [], torch.get_num_threads()
     for step in steps_of(stage, tmp_path, data, tiny=True):
         if step.name.endswith("seed2"):

@@ -53,7 +53,7 @@ def run_steps(
         summary: what else summary.json holds.
         after: called with the record of a step, when the files are written.
     """
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds - INTERRUPT_S
     records = summary["steps"] = []
     for step in steps:
         limit = min(step.share * seconds, end - time.monotonic())
@@ -88,7 +88,7 @@ def _run(step: Step, limit: float, log: Path) -> dict:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
-            _interrupt(process)
+            interrupt(process)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def _take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _interrupt(process: subprocess.Popen) -> None:
+def interrupt(process: subprocess.Popen) -> None:
     """As Ctrl-C does: pytest then still writes the results that it has. To all its
     processes: it waits for those that go on with a test."""
     os.killpg(process.pid, signal.SIGINT)

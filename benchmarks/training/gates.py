@@ -41,6 +41,8 @@ PREPARATION = 0.65
 # what torch computes where its compiler is to fuse it
 ROW_WISE = ("gated_silu", "gated_linear_unit", "residual", "rms_norm")
 FAIRSEQS = "fairseq's layers, SDPA"
+# calls until torch.compile's CUDA graphs are recorded
+WARM_UPS = 5
 
 
 class Way(NamedTuple):
@@ -157,7 +159,7 @@ def contestant(name: str, options: argparse.Namespace, pipe: Connection) -> None
     try:
         calls = list(calls_of(name, options))
         for _, call in calls:
-            for _ in range(3):
+            for _ in range(WARM_UPS):
                 called(call, replays)
     except Exception as error:  # whatever does not compile is the answer
         return pipe.send(why_not_measured(error))
@@ -170,6 +172,10 @@ def contestant(name: str, options: argparse.Namespace, pipe: Connection) -> None
             timings.append(GRAPH)
         for timing in timings:
             rows.append(found := row | {"timing": timing})
+            if replays:
+                # then it was launched after all
+                skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+                found["cudagraph_skips"] = skips
             try:
                 found["seconds"] = seconds(call, timing, replays, options)
             except Exception as error:

@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import weakref
 
 import pytest
 import torch
@@ -52,6 +53,31 @@ def test_every_launch_is_forced_and_judged(launched, monkeypatch):
     kernels = {name for name, _ in launched}
     assert stages == {2, 4} and "segment_sums_kernel" in kernels
     assert measure(Size(1, 530), given, Deadline(-1))[0]["skipped"]
+
+
+def test_a_captured_call_is_gone_before_the_next(monkeypatch):
+    """Each graph holds the memory of all that it computes."""
+    held = weakref.WeakSet()
+
+    class Captured:
+        def __init__(self, make_call):
+            assert not held
+            self.itself = self  # as what a failed capture leaves
+            held.add(self)
+
+    def times(calls, *others, **keywords):
+        assert set(calls.values()) == set(held)
+        return {"": [1.0]}
+
+    monkeypatch.setattr(launch_sweep, "captured", Captured)
+    monkeypatch.setattr(launch_sweep, "interleave", times)
+    given = argparse.Namespace(
+        device=torch.device("cuda"), clock="wall", least_repeats=1, most_repeats=1,
+        seconds=0.0,
+    )  # fmt: skip
+    for _ in range(2):
+        assert launch_sweep._seconds(None, given) == [1.0]
+    assert not held
 
 
 def rows_of(seconds):
