@@ -8,12 +8,18 @@ COMMANDS = {
     "kernels": Subcommand(
         "benchmarks.kernels.command", "the ops beside their peers, forward and backward"
     ),
+    "smoke": Subcommand(
+        "benchmarks.kernels.smoke", "each kind of kernel once, beside float64"
+    ),
     "launch_sweep": Subcommand(
         "benchmarks.kernels.launch_sweep",
         "the fastest form and stages of linear attention on a GPU",
     ),
     "training_step": Subcommand(
         "benchmarks.training.training_step", "a whole update, by its parts"
+    ),
+    "gates": Subcommand(
+        "benchmarks.training.gates", "layers by our kernels, and by torch.compile"
     ),
     "update_cost": Subcommand(
         "benchmarks.training.update_cost",

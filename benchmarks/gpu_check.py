@@ -1,41 +1,193 @@
-"""Checks this package on one CUDA device: tests, benchmarks, short trainings.
+"""Checks this package on a CUDA device that is rented for minutes, a stage at a time.
 
-DIR gets, all flat,
-  summary.json            device, versions, and each step with status and time
-  verify.json             verify: every kernel of T1 and T2, tried beside float64
-  gpu_tests.xml           JUnit results of tests/gpu
-  kernels.json            benchmarks kernels, the ops beside their peers
-  generation_cost.json    benchmarks generation_cost, torch and Triton
-  training_step.json      benchmarks training_step, T2, torch and Triton
-  update_cost.json        benchmarks update_cost, the paper's vocabulary
-  output_loss.json        benchmarks output_loss, beside libraries
-  launch_sweep.json       benchmarks launch_sweep, the fastest form and stages
-  linear_attention_forms.json, attention_lengths.json, chunk_sizes.json,
-  sampling_layer.json
-                          benchmarks of these names
-  training.json           loss and tokens a second of TransNormer T1, T2 and fairseq's
-                          transformer_lm (pre-norm), 100 updates in bfloat16
-  log.txt                 what the steps printed
-Every step has a time limit, and one that fails does not stop the others.
+stages, each of use alone, what matters most first:
+  first     do the kernels run and compute rightly, how fast are they: smoke, verify,
+            kernels beside SDPA, a training step, tests/gpu
+  second    trainings of 100 updates, a whole update, the ops beside their peers, tests
+            of the largest tensors, generation
+  gates     what a kernel has to beat to stay: layers by torch.compile, matmul, forms
+  evidence  Table 4's decoders at the paper's width, two seeds, --updates each
+DIR gets STAGE.txt, a line when a step ends, and STAGE.tgz: summary.json (device,
+versions, each step with status and time), the log of each step, and what it measured,
+as JSON. Both are written anew after each step; whenever the machine is taken away they
+are whole. A step has a time limit, and one that fails does not stop the others.
+A stage's verdicts on kernels are its own; Triton's cache serves the next one, too.
 
 Exit code: 0 all steps passed, 1 some did not, 2 wrong usage, 3 no CUDA device (then
-only summary.json is written, and says that nothing was measured).
+nothing is measured).
 """
 
 import json
+import shlex
 import statistics
 import sys
+import tarfile
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
-from fairseq_transnormer.argument_types import positive_number
-from fairseq_transnormer.data.whole_files import write_json
-from fairseq_transnormer.subcommands import command_parser
+from fairseq_transnormer.argument_types import positive_integer, positive_number
+from fairseq_transnormer.data.whole_files import write_json, write_whole
+from fairseq_transnormer.subcommands import command_parser, output_folder
 
-from .harness.timed_steps import ROOT, Step, run_steps, write_summary
+from .harness.timed_steps import ROOT, Step, run_steps
 
-UPDATES, LOG_INTERVAL = 100, 5
+MEASURE = "-m benchmarks {} --device DEVICE --time-limit SECONDS --least-repeats 5"
+VERIFY = "-m fairseq_transnormer verify --again --workers 12"
+TESTS = "-m pytest -v -p no:cacheprovider tests/gpu"
+ONE_TEST = "-n 2 tests/benchmarks/harness/test_timing.py -k clock"
+TRAIN = """-m fairseq_cli.train DATA --user-dir PLUGIN
+    --task language_modeling --tokens-per-sample 512 --sample-break-mode none
+    --required-batch-size-multiple 1 --batch-size 16 --bf16 --max-update 100
+    --optimizer fused_adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0
+    --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 50 --warmup-init-lr 1e-7
+    --seed 1 --validate-interval 1000 --no-save --log-format json --log-interval 5
+    --num-workers 0 """
+FEW = "--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2 --log-interval 1"
+EVIDENCE = "--batch-size 64 --log-interval 10 --max-update UPDATES "
+ROWS = {
+    "t2": "--arch transnormer_t2",
+    "t1": "--arch transnormer_t1",
+    "vanilla": "--arch vanilla_transformer",
+    # configs/tables/table4.yaml
+    "vanilla_with_lrpe": "--arch linear_transformer --attention-types diag*6 "
+    "--block-size 512 --relative-position lrpe",
+    "1+elu": "--arch linear_transformer",
+}
+NARROW = "--embed-dim 32 --ffn-dim 32 --num-heads 2"
+# Stage -> steps: name (also of its file), share of the time, command, and what is added
+# to try the command on a CPU; None where only a GPU can run it. Shares come to more
+# than 1: most steps end by themselves.
+STAGES = {
+    "first": [
+        (
+            "smoke",
+            0.2,
+            "-m benchmarks smoke --device DEVICE --tokens 8192 --groups rms_norm "
+            "linear_attention block_attention gated_silu feature_map_and_lrpe",
+            "--tokens 64 --check-length 64 --groups rms_norm",
+        ),
+        (
+            "verify",
+            0.33,
+            f"{VERIFY} --arch transnormer_t2 transnormer_t1 linear_transformer "
+            "--dtype bfloat16 float16 float32",
+            None,
+        ),
+        (
+            "kernels",
+            0.22,
+            f"{MEASURE.format('kernels')} --seconds 0.02 --quick --groups "
+            "norm_attention linear_attention --tokens 65536 --lengths 512 2048 8192 "
+            "65536",
+            "--tokens 64 --lengths 64 --check-length 64",
+        ),
+        (
+            "training_step",
+            0.22,
+            f"{MEASURE.format('training_step')} --seconds 0.3 --dtype bfloat16 "
+            "--backends triton torch --variants T2 --parts stack model --tokens 8192 "
+            "--lengths 512 8192 --quadratic-limit-gib 2",
+            "--backends torch --tokens 64 --lengths 64 --width 32 --heads 2 --layers 2 "
+            "--vocabulary 50",
+        ),
+        # nearly all of it compiles
+        (
+            "gpu_tests",
+            0.6,
+            f"{TESTS} -n 10 --dist worksteal --maxfail 60 -k 'not more_elements'",
+            ONE_TEST,
+        ),
+    ],
+    "second": [
+        ("t2_auto", 0.2, f"{TRAIN} {ROWS['t2']}", f"{FEW} {NARROW}"),
+        (
+            "t2_torch",
+            0.15,
+            f"{TRAIN} {ROWS['t2']} --backend torch",
+            f"{FEW} {NARROW}",
+        ),
+        (
+            "transformer_lm",
+            0.13,
+            f"{TRAIN} --arch transformer_lm --decoder-embed-dim 512 "
+            "--decoder-ffn-embed-dim 2048 --decoder-layers 6 "
+            "--decoder-attention-heads 8 --decoder-normalize-before "
+            "--share-decoder-input-output-embed --dropout 0.1",
+            f"{FEW} --decoder-embed-dim 32 --decoder-ffn-embed-dim 32",
+        ),
+        (
+            "update_cost",
+            0.17,
+            f"{MEASURE.format('update_cost')} --seconds 0.3 --dtype bfloat16 --models "
+            "'TransNormer T2' 'fairseq transformer_lm, SDPA' --batches 8192x512",
+            "--vocabulary 50 --batches 8x8 --models 'TransNormer T2'",
+        ),
+        (
+            "kernels_peers",
+            0.4,
+            f"{MEASURE.format('kernels')} --seconds 0.01 --groups linear_attention "
+            "--compiled-lengths --quadratic-limit-gib 0.01 --tokens 65536 --lengths "
+            "512 1024 2048 4096 8192 16384 65536",
+            "--tokens 64 --lengths 64 --check-length 64",
+        ),
+        ("large_tests", 0.2, f"{TESTS} -k more_elements", ONE_TEST),
+        (
+            "generation_cost",
+            0.15,
+            "-m benchmarks generation_cost --device DEVICE --least-repeats 5 --seconds "
+            "0.2 --dtype bfloat16 --backends triton torch --contexts 64 4096",
+            "--backends torch --contexts 8 --width 32 --heads 2 --layers 2 "
+            "--vocabulary 50",
+        ),
+    ],
+    "gates": [
+        (
+            "gates",
+            0.6,
+            MEASURE.format("gates"),
+            "--width 32 --heads 2 --layers 2 --shapes 2x16 --ways 'our kernels' "
+            '"fairseq\'s layers, SDPA"',
+        ),
+        (
+            "bidirectional",
+            0.15,
+            f"{MEASURE.format('kernels')} --seconds 0.02 --quick --groups "
+            "bidirectional_linear_attention --tokens 16384 --lengths 512 4096",
+            "--tokens 64 --lengths 64 --check-length 64",
+        ),
+        (
+            "forms",
+            0.25,
+            f"{MEASURE.format('launch_sweep')} --sizes 8x512 64x512 64x1024 256x512 "
+            "16x4096 8x16384",
+            None,
+        ),
+        ("launch_sweep", 0.6, MEASURE.format("launch_sweep"), None),
+    ],
+    "evidence": [
+        (
+            "verify",
+            0.1,
+            f"{VERIFY} --arch transnormer_t2 transnormer_t1 linear_transformer "
+            "--dtype bfloat16",
+            None,
+        ),
+        *(
+            (
+                f"{name}_seed{seed}",
+                0.095,
+                f"{TRAIN} {EVIDENCE} {row} --seed {seed}",
+                f"{FEW} {NARROW}",
+            )
+            for seed in (1, 2)
+            for name, row in ROWS.items()
+        ),
+    ],
+}
+TRAINS = ("second", "evidence")
 
 
 def read_tests(path: Path) -> dict:
@@ -53,18 +205,21 @@ def read_tests(path: Path) -> dict:
 
 
 def read_training(output: str, name: str, path: Path) -> dict:
-    """Losses (bits a token) and tokens a second; also added to training.json."""
+    """Losses (bits a token), speed and memory; also added to training.json."""
     from fairseq_transnormer.analysis.training_log import parse_training_log
 
     records = parse_training_log(output)
     inner, valid = records["train_inner"], records["valid"]
-    speeds = [float(r["wps"]) for r in inner[len(inner) // 2 :]]
+    # the second half only: kernels are compiled in the first
+    later = inner[len(inner) // 2 :]
     result = {
         "first_loss": float(inner[0]["loss"]),
         "last_loss": float(inner[-1]["loss"]),
         "valid_loss": float(valid[-1]["valid_loss"]) if valid else None,
-        # the second half only: kernels are compiled in the first
-        "tokens_a_second": statistics.median(speeds),
+        "tokens_a_second": statistics.median(float(r["wps"]) for r in later),
+        "least_gb_free": min(
+            (float(r["gb_free"]) for r in inner if "gb_free" in r), default=None
+        ),
         "updates": int(inner[-1]["num_updates"]),
     }
     curve = [[int(r["num_updates"]), float(r["loss"])] for r in inner]
@@ -74,149 +229,50 @@ def read_training(output: str, name: str, path: Path) -> dict:
     return result
 
 
-def check_steps(out: Path, work: Path) -> list[Step]:
-    """The steps; ``work`` is a folder for what does not stay."""
-    python = [sys.executable]
-    tests = out / "gpu_tests.xml"
-    pytest = ["-m", "pytest", "tests/gpu", "-q", "-p", "no:cacheprovider"]
-    benchmark = ["--device", "cuda", "--least-repeats", "5", "--seconds", "0.3"]
-    kernels = ["--device", "cuda", "--least-repeats", "5", "--seconds", "0.02"]
-    kernels += ["--lengths", "512", "1024", "2048", "4096", "8192", "65536"]
-    # what compiles or tunes for long comes last, and ends with the step's time
-    kernels += ["--time-limit", "130", "--output", str(out / "kernels.json")]
-    generation = ["--contexts", "64", "512", "4096", "16384"]
-    generation += ["--dtype", "bfloat16", "--backends", "torch", "triton"]
-    generation += ["--output", str(out / "generation_cost.json")]
-    # the targets' lengths first: the time limit may cut the others off
-    training = ["--lengths", "512", "8192", "2048", "16384", "--variants", "T2"]
-    training += ["--dtype", "bfloat16", "--backends", "triton", "torch"]
-    training += ["--quadratic-limit-gib", "2", "--time-limit", "45"]
-    training += ["--output", str(out / "training_step.json")]
-    text = ["--tokenizer", "sentencepiece", "--vocab-size", "4000"]
-    for split in ("train", "valid", "test"):
-        text += [f"--{split}", str(work / "corpus" / f"{split}.txt")]
-    sweep = ["--device", "cuda", "--time-limit", "100"]
-    sweep += ["--output", str(out / "launch_sweep.json")]
-    prepare = [*python, "-m", "data_prep"]
-    measure = [*python, "-m", "benchmarks"]
-    verify = [*python, "-m", "fairseq_transnormer", "verify", "--again", "--isolated"]
-    verify += ["--arch", "transnormer_t1", "transnormer_t2", "linear_transformer"]
-    verify += ["--dtype", "bfloat16", "float16", "float32"]
-    return [
-        Step("verify", 0.3, [*verify, "--output", str(out / "verify.json")]),
-        Step(
-            "gpu_tests",
-            0.45,
-            [*python, *pytest, f"--junitxml={tests}"],
-            read=lambda _: read_tests(tests),
-        ),
-        Step(
-            "corpus",
-            0.08,
-            [*prepare, "stdlib_corpus", "--dest", str(work / "corpus")],
-        ),
-        Step(
-            "data",
-            0.1,
-            [*prepare, "text", "--dest", str(work / "data"), *text],
-            needs="corpus",
-        ),
-        *training_steps(out, work),
-        Step("kernels", 0.27, [*measure, "kernels", *kernels]),
-        Step(
-            "generation_cost",
-            0.15,
-            [*measure, "generation_cost", *benchmark, *generation],
-        ),
-        Step("training_step", 0.12, [*measure, "training_step", *benchmark, *training]),
-        *update_steps(out, measure, benchmark),
-        *form_steps(out, measure, benchmark),
-        Step("launch_sweep", 0.2, [*measure, "launch_sweep", *sweep]),
-    ]
+def check_steps(stage: str, out: Path, scratch: Path, options) -> list[Step]:
+    """The steps of a stage.
 
-
-def update_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step]:
-    """What the vocabulary costs: a whole update, and the loss alone."""
-    flags = {
-        "update_cost": ["--batches", "8192x512", "16384x2048", "--time-limit", "35"],
-        "output_loss": ["--tokens", "4096", "16384", "--time-limit", "15"],
+    Args:
+        out: folder of results.
+        scratch: of what does not stay.
+        options: data, updates, tiny.
+    """
+    values = {
+        "DATA": str(options.data),
+        "PLUGIN": str(ROOT / "fairseq_transnormer"),
+        "DEVICE": "cpu" if options.tiny else "cuda",
+        "UPDATES": str(options.updates),
     }
-    return [
-        Step(
-            name,
-            share,
-            [*measure, name, *own, *benchmark, "--dtype", "bfloat16"]
-            + ["--output", str(out / f"{name}.json")],
-        )
-        for (name, own), share in zip(flags.items(), (0.08, 0.04), strict=True)
-    ]
-
-
-def form_steps(out: Path, measure: list[str], benchmark: list[str]) -> list[Step]:
-    """The forms of linear attention, their chunk size, sampling: small shares."""
-    flags = {
-        "linear_attention_forms": ["--backends", "torch", "triton", "--call-limit"]
-        + ["0.5", "--time-limit", "15", "--quadratic-limit-gib", "4"]
-        + ["--lengths", "256", "1024", "4096", "16384", "--tokens", "16384"],
-        "attention_lengths": ["--call-limit", "0.5", "--time-limit", "12"]
-        + ["--quadratic-limit-gib", "8"],
-        "chunk_sizes": ["--tokens", "16384", "--time-limit", "8"],
-        "sampling_layer": ["--call-limit", "0.5", "--time-limit", "8"],
+    environment = {
+        "PYTHONUNBUFFERED": "1",
+        # a trial that was cut off counts against its kernels, here alone
+        "FAIRSEQ_TRANSNORMER_CACHE": str(scratch / "verdicts"),
     }
-    shares = 0.06, 0.05, 0.04, 0.04
-    shared = [*benchmark[:-1], "0.05", "--dtype", "bfloat16", "--output"]
-    return [
-        Step(
-            name,
-            share,
-            [*measure, name, *own, *shared, str(out / f"{name}.json")],
-        )
-        for (name, own), share in zip(flags.items(), shares, strict=True)
-    ]
+    steps = []
+    for name, share, command, tiny in STAGES[stage]:
+        if options.tiny and tiny is None:
+            continue
+        words = shlex.split(f"{command} {tiny if options.tiny else ''}")
+        words = [sys.executable, *(values.get(word, word) for word in words)]
+        step = Step(name, share, words, environment=environment)
+        if words[2] == "pytest":
+            words.append(f"--junitxml={out / name}.xml")
+            step.read = partial(_tests_of, out / f"{name}.xml")
+        elif words[2] == "fairseq_cli.train":
+            words += ["--save-dir", str(scratch / name)]
+            step.read = partial(read_training, name=name, path=out / "training.json")
+        else:
+            words += ["--output", str(out / f"{name}.json")]
+        steps.append(step)
+    return steps
 
 
-def training_steps(out: Path, work: Path) -> list[Step]:
-    """The paper's width, heads and layers; updates of 16 x 512 tokens."""
-    transformer = ["--decoder-embed-dim", "512", "--decoder-ffn-embed-dim", "2048"]
-    transformer += ["--decoder-layers", "6", "--decoder-attention-heads", "8"]
-    transformer += ["--decoder-normalize-before"]
-    transformer += ["--share-decoder-input-output-embed", "--dropout", "0.1"]
-    in_torch, in_triton = (
-        {"FAIRSEQ_TRANSNORMER_BACKEND": backend} for backend in ("torch", "triton")
-    )
-    models = {
-        "transnormer_t1": (["--arch", "transnormer_t1"], in_triton),
-        "transnormer_t2": (["--arch", "transnormer_t2"], in_triton),
-        "transnormer_t2, torch ops": (["--arch", "transnormer_t2"], in_torch),
-        "transformer_lm": (["--arch", "transformer_lm", *transformer], {}),
-    }
-    shared = [str(work / "data"), "--user-dir", str(ROOT / "fairseq_transnormer")]
-    shared += ["--task", "language_modeling", "--tokens-per-sample", "512"]
-    shared += ["--sample-break-mode", "none", "--batch-size", "16", "--bf16"]
-    shared += ["--required-batch-size-multiple", "1", "--max-update", str(UPDATES)]
-    shared += ["--optimizer", "fused_adam", "--adam-betas", "(0.9,0.98)"]
-    shared += ["--weight-decay", "0.01", "--clip-norm", "1.0", "--lr", "0.001"]
-    shared += ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", "50"]
-    shared += ["--warmup-init-lr", "1e-7", "--seed", "1", "--no-save"]
-    shared += ["--log-format", "json", "--log-interval", str(LOG_INTERVAL)]
-    shared += ["--num-workers", "0", "--save-dir", str(work / "checkpoints")]
-    return [
-        Step(
-            f"training: {name}",
-            0.12,
-            [sys.executable, "-m", "fairseq_cli.train", *shared, *flags],
-            read=lambda output, name=name: read_training(
-                output, name, out / "training.json"
-            ),
-            needs="data",
-            environment=environment,
-        )
-        for name, (flags, environment) in models.items()
-    ]
+def _tests_of(path: Path, output: str) -> dict:
+    return read_tests(path)
 
 
-def describe_device() -> dict:
-    """Device, capability and versions.
+def describe_device(tiny: bool) -> dict:
+    """Device and versions.
 
     Raises:
         RuntimeError: there is no CUDA device, or no torch; the message says which.
@@ -225,47 +281,78 @@ def describe_device() -> dict:
         import torch
     except ImportError as error:
         raise RuntimeError(f"torch cannot be imported: {error}") from error
-    if not torch.cuda.is_available():
+    if not (tiny or torch.cuda.is_available()):
         raise RuntimeError(f"torch {torch.__version__} sees no CUDA device")
-    from .harness.environment import describe
+    from .harness import environment
 
-    try:
-        import triton
+    device = torch.device("cpu" if tiny else "cuda")
+    return environment.describe(device) | environment.peers()
 
-        version = triton.__version__
-    except ImportError:
-        version = None
-    return describe(torch.device("cuda")) | {
-        "capability": list(torch.cuda.get_device_capability()),
-        "memory_bytes": torch.cuda.get_device_properties(0).total_memory,
-        "triton": version,
-    }
+
+def pack(folder: Path, target: Path) -> None:
+    """All files of a folder, as the old or the new archive at any moment."""
+
+    def write(file) -> None:
+        with tarfile.open(fileobj=file, mode="w:gz") as archive:
+            archive.add(folder, arcname=target.stem)
+
+    write_whole(target, write)
+
+
+def run(options, environment: dict) -> bool:
+    """Run a stage; whether all of its steps passed."""
+    begin, lines = time.monotonic(), []
+    packed = options.out / f"{options.stage}.tgz"
+    summary = {"stage": options.stage, "environment": environment}
+
+    def note(record: dict) -> None:
+        line = f"{time.monotonic() - begin:.0f} s: {record['step']}: {record['status']}"
+        if "reason" in record:
+            line += f": {record['reason']}"
+        lines.append(line)
+        print(lines[-1], flush=True)
+        packed.with_suffix(".txt").write_text("\n".join(lines) + "\n")
+        pack(work, packed)
+
+    with tempfile.TemporaryDirectory() as folder:
+        work, scratch = Path(folder) / "results", Path(folder) / "scratch"
+        work.mkdir()
+        steps = check_steps(options.stage, work, scratch, options)
+        try:
+            return run_steps(steps, work, options.seconds, summary, note)
+        except KeyboardInterrupt:
+            pack(work, packed)
+            raise
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = command_parser("benchmarks gpu_check", __doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder, empty or new")
-    parser.add_argument(
-        "--seconds",
-        type=positive_number,
-        default=570,
-        help="for everything (default: 570)",
+    add = parser.add_argument
+    add("--stage", choices=STAGES, required=True)
+    add("--out", type=output_folder, required=True, metavar="DIR")
+    add("--seconds", type=positive_number, default=570, help="for the stage (570)")
+    add("--data", type=Path, help="binary data of language_modeling, to train on")
+    add("--updates", type=positive_integer, default=300, help="of evidence (300)")
+    add(
+        "--tiny",
+        action="store_true",
+        help="tiny sizes on the CPU: whether each command still runs, nothing else",
     )
     options = parser.parse_args(arguments)
-    out = options.out.resolve()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        parser.error(f"--out {options.out}; allowed: a folder that is empty or new")
-    out.mkdir(parents=True, exist_ok=True)
+    options.out = options.out.resolve()
+    packed = options.out / f"{options.stage}.tgz"
+    if packed.exists():
+        parser.error(
+            f"--out {options.out}: {packed.name} is there; allowed: a new folder"
+        )
+    if options.stage in TRAINS:
+        if options.data is None or not (options.data / "dict.txt").is_file():
+            parser.error(f"--data {options.data}; needed: a folder with dict.txt")
+        options.data = options.data.resolve()
     try:
-        device = describe_device()
+        environment = describe_device(options.tiny)
     except RuntimeError as error:
-        reason = f"nothing was measured: {error}"
-        write_summary(out, {"measured": False, "reason": reason, "steps": []})
-        print(f"gpu_check: {reason}", file=sys.stderr)
+        print(f"gpu_check: nothing is measured: {error}", file=sys.stderr)
         return 3
-    summary = {"measured": True, "environment": device}
-    with tempfile.TemporaryDirectory() as work:
-        steps = check_steps(out, Path(work))
-        passed = run_steps(steps, out, options.seconds, summary)
-    return 0 if passed else 1
+    return 0 if run(options, environment) else 1

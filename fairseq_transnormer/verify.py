@@ -11,16 +11,20 @@ Exit code: 0 all passed, 1 some did not (torch then serves them), 2 wrong usage.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from functools import partial
+from itertools import chain
+from multiprocessing import get_context, resource_tracker
+from queue import SimpleQueue
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .argument_types import positive_integer
+from .argument_types import integer_between, positive_integer
 from .data.whole_files import write_json
 from .devices import usable_device
 from .modules.layers import LayerStack
@@ -51,9 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--arch",
         nargs="+",
         choices=ARCHITECTURES,
-        default=["transnormer_t1", "transnormer_t2"],
+        default=["transnormer_t2", "transnormer_t1"],
         metavar="ARCH",
-        help="models' names for fairseq-train (default: transnormer_t1 transnormer_t2)",
+        help="models' names for fairseq-train (default: transnormer_t2 transnormer_t1)",
     )
     parser.add_argument(
         "--dtype",
@@ -62,13 +66,15 @@ def main(arguments: list[str] | None = None) -> int:
         default=["bfloat16", "float16"],
         help="default: bfloat16 float16; float32 is tried in TF32",
     )
+    parser.add_argument("--lengths", nargs="+", type=positive_integer, default=[512])
     parser.add_argument(
-        "--lengths", nargs="+", type=positive_integer, default=[512, 8192]
-    )
-    parser.add_argument(
-        "--isolated",
-        action="store_true",
-        help="each trial in a process of its own, so that one that dies stops no other",
+        "--workers",
+        type=integer_between(0),
+        default=0,
+        metavar="N",
+        help="processes that compile and try side by side; each serves one trial "
+        "after the other, and one that dies of a trial is replaced (default: 0, all "
+        "in this process)",
     )
     parser.add_argument(
         "--again", action="store_true", help="whatever verdicts there are"
@@ -87,12 +93,10 @@ def main(arguments: list[str] | None = None) -> int:
     if device.type not in ("cuda", "cpu"):
         parser.error(f"--device {device}; allowed: cuda, cuda:1 ... (cpu: interpreted)")
     dtypes = [DTYPES_BY_NAME[name] for name in options.dtype]
-    # the interpreter has been asked for by its name, TRITON_INTERPRET
-    backend.INTERPRETER_IS_A_DEVICE = backend.INTERPRETED
-    _allow_tf32()
-    rows = backend.Kernels("rows", products=False)
+    _prepare()
+    rowwise = backend.Kernels("rows", products=False)
     reasons = {
-        backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=device)], rows)
+        backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=device)], rowwise)
         for x in dtypes
     }
     if None not in reasons:
@@ -100,21 +104,27 @@ def main(arguments: list[str] | None = None) -> int:
             f"no kernel can run on {device}: {'; '.join(sorted(filter(None, reasons)))}"
         )
         parser.exit(2, f"{parser.prog}: error: {told}\n")
-    configurations = needed(options.arch, dtypes, options.lengths, device, options.amp)
-    tried = _isolated if options.isolated else _in_this_process
-    rows = []
+    arguments = options.lengths, device, options.amp, options.workers
+    configurations = needed(options.arch, dtypes, *arguments)
+    report = {"wanted": len(configurations), "rows": []}
+    rows = report["rows"]
+    if options.output is not None:
+        report["environment"] = records.environment(device)
+    if options.workers:
+        tried = _in_workers(configurations, options.again, options.workers)
+    else:
+        tried = _in_this_process(configurations, options.again)
     try:
-        for configuration, record in tried(configurations, options.again):
+        for configuration, record in tried:
             rows.append({"configuration": configuration.in_words(), **record._asdict()})
             print(line(configuration, record), flush=True)
+            if options.output is not None:
+                write_json(options.output, report)
     except KeyboardInterrupt:
         print(f"interrupted after {len(rows)} of {len(configurations)}")
         return 130
     failed = sum(row["reason"] is not None for row in rows)
     print(f"{len(rows) - failed} of {len(rows)} passed; {records.folder()}")
-    if options.output is not None:
-        report = {"environment": records.environment(device), "rows": rows}
-        write_json(options.output, report)
     return 1 if failed else 0
 
 
@@ -124,22 +134,28 @@ def needed(
     lengths: Sequence[int],
     device: torch.device,
     amp: bool = False,
+    workers: int = 0,
 ) -> list[Configuration]:
     """What the models would have tried: two layers of each, on tensors without data.
 
     Which form of causal attention a batch takes depends on its size: all are added.
+    They come by dtype, and of one dtype by architecture.
 
     Args:
         architectures: names of ARCHITECTURES.
         dtypes: of the models, or with ``amp`` of autocast around models in float32.
         lengths: in tokens.
+        workers: processes that each look at one model in one dtype; 0 for this one.
     """
+    models = [(name, dtype) for dtype in dtypes for name in architectures]
+    if workers:
+        one = partial(_needed_by_one, lengths, device, amp)
+        with _processes(min(workers, len(models))) as pool:
+            return list(dict.fromkeys(chain.from_iterable(pool.map(one, models))))
     with verdicts.collected() as configurations:
-        for architecture in architectures:
-            for dtype in dtypes:
-                for length in lengths:
-                    system = ARCHITECTURES[architecture]
-                    _run(*system, dtype, length, device, amp)
+        for name, dtype in models:
+            for length in lengths:
+                _run(*ARCHITECTURES[name], dtype, length, device, amp)
     found = {}
     for each in configurations:
         options = dict(each.options)
@@ -155,6 +171,16 @@ def needed(
                 options["form"] = form
             found[each._replace(options=tuple(options.items()))] = None
     return list(found)
+
+
+def _needed_by_one(
+    lengths: Sequence[int],
+    device: torch.device,
+    amp: bool,
+    model: tuple[str, torch.dtype],
+) -> list[Configuration]:
+    name, dtype = model
+    return needed([name], [dtype], lengths, device, amp)
 
 
 def _run(
@@ -219,32 +245,58 @@ def _in_this_process(
         yield configuration, verdicts.verdict(configuration, again)
 
 
-def _isolated(
-    configurations: Sequence[Configuration], again: bool
+def _in_workers(
+    configurations: Sequence[Configuration], again: bool, workers: int
 ) -> Iterator[tuple[Configuration, Record]]:
-    pool = None
-    for configuration in configurations:
-        pool = pool or _process()
+    """As trials end. After an interrupt none is begun; those under way end."""
+    idle: SimpleQueue[ProcessPoolExecutor | None] = SimpleQueue()
+    for _ in range(workers):
+        idle.put(None)
+
+    def tried(configuration: Configuration) -> Record:
+        pool = idle.get() or _processes(1)
         try:
-            record = pool.submit(verdicts.verdict, configuration, again).result()
+            return pool.submit(verdicts.verdict, configuration, again).result()
         except BrokenProcessPool:
-            pool, record = None, verdicts.lost(configuration)
+            pool = None
+            return verdicts.lost(configuration)
         except RuntimeError as error:
             # a broken CUDA context: what else this process tried would fail
             pool.shutdown()
             pool = None
-            record = Record(str(error), None, 0.0)
-        yield configuration, record
-    if pool is not None:
-        pool.shutdown()
+            return Record(str(error), None, 0.0)
+        finally:
+            idle.put(pool)
+
+    lanes = ThreadPoolExecutor(workers, initializer=_leave_interrupts_to_others)
+    try:
+        futures = {lanes.submit(tried, each): each for each in configurations}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        lanes.shutdown(cancel_futures=True)
+        while not idle.empty():
+            pool = idle.get()
+            if pool is not None:
+                pool.shutdown()
 
 
-def _process() -> ProcessPoolExecutor:
+def _leave_interrupts_to_others() -> None:
+    """Ctrl-C comes to all processes of a terminal; one that it ended in a trial would
+    stand for a kernel that did. Those that this thread starts inherit its mask."""
+    resource_tracker.ensure_running()  # which, when it starts, unblocks signals
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
-        1, mp_context=get_context("spawn"), initializer=_allow_tf32
+        count, mp_context=get_context("spawn"), initializer=_prepare
     )
 
 
-def _allow_tf32() -> None:
-    """Without it ``auto`` leaves products of float32 to torch."""
+def _prepare() -> None:
+    """What each process that tries has to have."""
+    # the interpreter has been asked for by its name, TRITON_INTERPRET
+    backend.INTERPRETER_IS_A_DEVICE = backend.INTERPRETED
+    # without it ``auto`` leaves products of float32 to torch
     torch.set_float32_matmul_precision("high")

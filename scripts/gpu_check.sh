@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Tests, benchmarks and short trainings on one GPU in one command, without a network:
-#   scripts/gpu_check.sh --out DIR [--seconds N]
-# Takes $PYTHON, else .venv's, else the python on PATH; --help says what comes out.
+# Tests and measures on one rented GPU, a stage at a time, without git and a network:
+#   scripts/gpu_check.sh --stage first|second|gates|evidence --seconds N --out DIR
+# --help says what a stage does and what comes out. Takes the first of $PYTHON, python and
+# python3 that imports torch.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python=${PYTHON:-$root/.venv/bin/python}
-if ! command -v "$python" >/dev/null; then
-    if [ -n "${PYTHON:-}" ]; then
-        echo "gpu_check.sh: PYTHON=$PYTHON does not run; allowed: a Python with torch" >&2
-        exit 2
-    fi
-    python=$(command -v python || command -v python3)
-fi
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-exec "$python" -m benchmarks gpu_check "$@"
+for python in ${PYTHON:+"$PYTHON"} python python3; do
+    if "$python" -c "import torch" 2>/dev/null; then
+        exec "$python" -m benchmarks gpu_check "$@"
+    fi
+done
+echo "gpu_check.sh: none of ${PYTHON:+PYTHON=$PYTHON, }python, python3 imports torch" >&2
+exit 2

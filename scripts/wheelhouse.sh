@@ -45,7 +45,7 @@ fairseq=(ve-fairseq hydra-core omegaconf PyYAML bitarray regex tqdm packaging
     sacrebleu portalocker tabulate colorama lxml
     scikit-learn scipy joblib cloudpickle threadpoolctl narwhals)
 data=(sentencepiece)
-tests=(pytest pluggy iniconfig Pygments hypothesis sortedcontainers)
+tests=(pytest pytest-xdist execnet pluggy iniconfig Pygments hypothesis sortedcontainers)
 # not in constraints.txt: nothing here depends on them
 peer_versions=(fla-core==0.6.0 einops==0.8.2 liger-kernel==0.8.5 lightning_attn==0.0.5)
 

@@ -1,18 +1,28 @@
-"""benchmarks/gpu_check.py: its runner of steps, its readers, and no GPU."""
+"""benchmarks/gpu_check.py: its runner of steps, its stages at tiny sizes, no GPU."""
 
+import argparse
+import importlib
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks import __main__ as benchmarks
 from benchmarks import gpu_check
+from benchmarks.harness.timed_steps import START_S, Step, interrupt, run_steps
+from fairseq_transnormer import __main__ as package
 from tests.messages import command_refuses, lines_naming, refuses
 from tests.paths import ROOT
+
+from .forked_trainings import CONTEXT, start_command, wait_for
+from .resolved_configs import command_line_config
+from .tiny_data import write_tiny_data
 
 
 def python(code):
@@ -20,45 +30,38 @@ def python(code):
 
 
 def run(steps, out, seconds=60):
-    passed = gpu_check.run_steps(steps, out, seconds, {"measured": True})
+    told = []
+    passed = run_steps(steps, out, seconds, {"stage": "s"}, told.append)
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["measured"]
-    return passed, {record["step"]: record for record in summary["steps"]}
+    assert summary["stage"] == "s" and summary["steps"] == told
+    return passed, {record["step"]: record for record in told}
 
 
-def test_a_failed_step_stops_only_those_that_need_it(tmp_path):
-    step = gpu_check.Step
+def test_a_failed_step_stops_no_other(tmp_path):
     passed, records = run(
         [
-            step("good", 1, python("print(1)"), read=lambda text: int(text)),
-            step("bad", 1, python("print('because'); raise SystemExit(7)")),
-            step("after bad", 1, python("print('never')"), needs="bad"),
-            step("unreadable", 1, python("print('x')"), read=int),
-            step("after good", 1, python("print('seen')"), needs="good"),
+            Step("good", 1, python("print(1)"), read=int),
+            Step("bad", 1, python("print('because'); raise SystemExit(7)")),
+            Step("unreadable", 1, python("print('x')"), read=int),
+            Step("last", 1, python("print('seen')")),
         ],
         tmp_path,
     )
     assert not passed
-    statuses = {name: record["status"] for name, record in records.items()}
-    assert statuses == {
-        "good": "passed",
-        "bad": "failed",
-        "after bad": "skipped",
-        "unreadable": "failed",
-        "after good": "passed",
-    }
+    statuses = [record["status"] for record in records.values()]
+    assert statuses == ["passed", "failed", "failed", "passed"]
     assert records["good"]["result"] == 1
     assert records["bad"]["reason"] == "exit code 7"
     assert "because" in records["bad"]["output"]
-    assert records["after bad"]["reason"] == "bad did not pass"
     assert "cannot be read" in records["unreadable"]["reason"]
-    log = (tmp_path / "log.txt").read_text()
-    assert "because" in log and "seen" in log and "never" not in log
+    assert (tmp_path / "last.log").read_text() == "seen\n"
 
 
-def test_all_passed(tmp_path):
-    passed, _ = run([gpu_check.Step("one", 1, python("1"))], tmp_path)
-    assert passed
+def test_all_passed_and_know_their_time(tmp_path):
+    step = Step("one", 0.5, python("import sys; print(sys.argv[1])"))
+    step.command.append("SECONDS")
+    passed, _ = run([step], tmp_path, seconds=80)
+    assert passed and (tmp_path / "one.log").read_text() == f"{40 - START_S}\n"
 
 
 def test_a_slow_step_ends_with_its_children(tmp_path):
@@ -69,8 +72,7 @@ def test_a_slow_step_ends_with_its_children(tmp_path):
         f"pathlib.Path({str(mark)!r}).write_text(str(child.pid));"
         "print('begun', flush=True); time.sleep(600)"
     )
-    slow = gpu_check.Step("slow", 0.1, python(code))
-    quick = gpu_check.Step("quick", 0.1, python("1"))
+    slow, quick = Step("slow", 0.1, python(code)), Step("quick", 0.1, python("1"))
     passed, records = run([slow, quick], tmp_path, seconds=30)
     assert not passed
     assert records["slow"]["status"] == "timeout"
@@ -78,15 +80,6 @@ def test_a_slow_step_ends_with_its_children(tmp_path):
     assert "begun" in records["slow"]["output"]
     assert records["quick"]["status"] == "passed"
     assert not is_running(int(mark.read_text()))
-
-
-def test_a_step_out_of_time_can_still_write_its_results(tmp_path):
-    code = "import time\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('42')"
-    step = gpu_check.Step("slow", 0.1, python(code), read=int)
-    # 8 s, in which a busy machine still starts Python
-    _, records = run([step], tmp_path, seconds=80)
-    assert records["slow"]["status"] == "timeout"
-    assert records["slow"]["result"] == 42
 
 
 def is_running(pid):
@@ -102,9 +95,43 @@ def is_running(pid):
     return True
 
 
+def test_tests_out_of_time_leave_their_results(tmp_path):
+    """Those of pytest's processes that share them, too."""
+    (tmp_path / "test_it.py").write_text(
+        "import time, pathlib\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "def test_good(): pass\n"
+        "def test_bad():\n"
+        "    (here / 'bad').touch()\n"
+        "    assert 1 == 2\n"
+        "def test_slow():\n"
+        "    while not (here / 'bad').exists(): time.sleep(0.1)\n"
+        "    time.sleep(1)\n"
+        "    (here / 'slow').touch()\n"
+        "    time.sleep(600)\n"
+    )
+    xml = tmp_path / "tests.xml"
+    words = [*("-m", "pytest", "-n", "2", "--dist", "worksteal"), f"--junitxml={xml}"]
+    words += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    process = subprocess.Popen(
+        [sys.executable, *words, f"--rootdir={tmp_path}", tmp_path],
+        start_new_session=True,
+    )
+    try:
+        while not (tmp_path / "slow").exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        interrupt(process)
+        process.wait(60)
+    finally:
+        process.kill()
+    result = gpu_check.read_tests(xml)
+    (name,) = result["failed"]
+    assert name.endswith("::test_bad") and result["tests"] >= 2
+
+
 def test_nothing_begins_when_the_time_is_over(tmp_path):
-    steps = [gpu_check.Step("late", 1, python("1"))]
-    _, records = run(steps, tmp_path, seconds=0.5)
+    _, records = run([Step("late", 1, python("1"))], tmp_path, seconds=0.5)
     assert records["late"]["status"] == "skipped"
     assert records["late"]["reason"] == "no time is left"
 
@@ -135,10 +162,12 @@ def test_training_logs_become_losses_and_speed(tmp_path):
     def line(kind, **numbers):
         return f"2026 | INFO | {kind} | {json.dumps(numbers)}\n"
 
-    log = "".join(
-        line("train_inner", loss=f"{10 - i}", wps=f"{100 * i}", num_updates=f"{5 * i}")
-        for i in (1, 2, 3, 4)
-    ) + line("valid", valid_loss="5.5", valid_num_updates="20")
+    def inner(i):
+        numbers = dict(loss=f"{10 - i}", wps=f"{100 * i}", num_updates=f"{5 * i}")
+        return line("train_inner", **numbers, gb_free=f"{80 - i}")
+
+    log = "".join(map(inner, (1, 2, 3, 4)))
+    log += line("valid", valid_loss="5.5", valid_num_updates="20")
     path = tmp_path / "training.json"
     for name in ("one", "two"):
         result = gpu_check.read_training(log, name, path)
@@ -147,6 +176,7 @@ def test_training_logs_become_losses_and_speed(tmp_path):
             "last_loss": 6,
             "valid_loss": 5.5,
             "tokens_a_second": 350,
+            "least_gb_free": 76,
             "updates": 20,
         }
     trainings = json.loads(path.read_text())
@@ -154,84 +184,165 @@ def test_training_logs_become_losses_and_speed(tmp_path):
     assert trainings["one"]["loss_by_update"][0] == [5, 9]
 
 
-def test_trainings_use_flags_that_fairseq_knows(tmp_path):
-    from .resolved_configs import command_line_config
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_tiny_data(tmp_path_factory.mktemp("data"), lines=30)
 
-    steps = gpu_check.training_steps(tmp_path, tmp_path)
-    configurations = []
+
+def steps_of(stage, out, data, tiny):
+    options = argparse.Namespace(data=data, updates=7, tiny=tiny)
+    steps = gpu_check.check_steps(stage, out, out / "scratch", options)
     for step in steps:
-        assert step.command[1:3] == ["-m", "fairseq_cli.train"]
-        cfg = command_line_config(step.command[3:])
-        assert cfg.optimization.max_update == gpu_check.UPDATES and cfg.common.bf16
-        configurations.append(cfg)
-    # our kernels beside our torch ops and beside fairseq's own model
-    backends = {
-        (cfg.model._name, step.environment.get("FAIRSEQ_TRANSNORMER_BACKEND"))
-        for cfg, step in zip(configurations, steps, strict=True)
-    }
-    ours = "transnormer_t2"
-    assert {(ours, "triton"), (ours, "torch"), ("transformer_lm", None)} <= backends
+        step.command = ["99" if word == "SECONDS" else word for word in step.command]
+    return steps
 
 
-def test_no_step_writes_over_anothers_file(tmp_path):
-    steps = gpu_check.check_steps(tmp_path, tmp_path / "work")
-    written = [
-        Path(part.rpartition("=")[2])
-        for step in steps
-        for part in step.command
-        if str(tmp_path) in part and Path(part).suffix in (".json", ".xml")
+class ParsedError(Exception):
+    """Raised in the place of what a command does with its options."""
+
+
+@pytest.mark.parametrize("stage", gpu_check.STAGES)
+def test_every_command_has_options_that_are_known(stage, tmp_path, monkeypatch):
+    """The commands for a GPU, by the parsers that read them there."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(*arguments):
+        raise ParsedError(parse(*arguments))
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    packages = {"benchmarks": benchmarks, "fairseq_transnormer": package}
+    models = set()
+    for step in steps_of(stage, tmp_path, "DATA", tiny=False):
+        _, _, module, *words = step.command
+        if module == "fairseq_cli.train":
+            cfg = command_line_config(words)
+            updates = 7 if stage == "evidence" else 100
+            assert cfg.optimization.max_update == updates and cfg.common.bf16
+            models.add((cfg.model._name, cfg.common.seed))
+        elif module != "pytest":
+            command = packages[module].COMMANDS[words[0]]
+            main = importlib.import_module(command.module).main
+            with monkeypatch.context() as patched:
+                patched.setattr(argparse.ArgumentParser, "parse_args", parsed)
+                with pytest.raises(ParsedError):
+                    main(words[1:])
+    if stage == "evidence":
+        names = {"transnormer_t2", "transnormer_t1", "vanilla_transformer"}
+        names |= {"linear_transformer"}
+        assert models == {(name, seed) for name in names for seed in (1, 2)}
+
+
+@pytest.mark.parametrize("stage", gpu_check.STAGES)
+def test_every_step_that_a_cpu_can_do_leaves_its_file(
+    stage, data, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr("benchmarks.harness.cold_cache.SMALLEST", {"cpu": 1000})
+    monkeypatch.setitem(
+        importlib.import_module("benchmarks.harness.roofline").BUFFER_BYTES, "cpu", 1000
+    )
+    # processes that need not import fairseq
+    monkeypatch.setattr("benchmarks.training.gates.get_context", lambda _: CONTEXT)
+    trainings, threads = [], torch.get_num_threads()
+    for step in steps_of(stage, tmp_path, data, tiny=True):
+        if step.name.endswith("seed2"):
+            continue  # but for the number as the others
+        _, _, module, *words = step.command
+        if module == "benchmarks":
+            once = ["--least-repeats", "1", "--most-repeats", "1", "--threads", "1"]
+            assert benchmarks.main([*words, *once]) == 0
+            written = json.loads((tmp_path / f"{step.name}.json").read_text())
+            rows = written["measurements"]
+            assert any("seconds" in row or "errors" in row for row in rows), rows
+        elif module == "fairseq_cli.train":
+            words.remove("--user-dir")
+            words.remove(str(ROOT / "fairseq_transnormer"))
+            log = tmp_path / f"{step.name}.log"
+            trainings.append((step, log, start_command("train", words, log)))
+    torch.set_num_threads(threads)
+    wait_for([process for _, _, process in trainings])
+    for step, log, process in trainings:
+        assert process.exitcode == 0, log.read_text()
+        assert step.read(log.read_text())["updates"] == 2
+    if trainings:
+        known = json.loads((tmp_path / "training.json").read_text())
+        assert set(known) == {step.name for step, _, _ in trainings}
+
+
+def test_a_stage_is_packed_after_each_step(tmp_path, data, monkeypatch, capsys):
+    packed = tmp_path / "out" / "second.tgz"
+    seen = []
+
+    def steps(stage, out, scratch, options):
+        assert (stage, options.data) == ("second", data)
+        mark = "import pathlib; pathlib.Path({!r}).write_text('7')"
+        last = "import tarfile, sys; print(tarfile.open({!r}).getnames())"
+        return [
+            Step("one", 1, python(mark.format(str(out / "one.json")))),
+            Step("two", 1, python(last.format(str(packed))), read=seen.append),
+        ]
+
+    monkeypatch.setattr(gpu_check, "check_steps", steps)
+    words = ["--stage", "second", "--tiny", "--out", str(packed.parent)]
+    words += ["--data", str(data), "--seconds", "60"]
+    assert gpu_check.main(words) == 0
+    assert "second/one.json" in seen[0] and "two.log" not in seen[0]
+    with tarfile.open(packed) as archive:
+        assert archive.extractfile("second/one.json").read() == b"7"
+        summary = json.load(archive.extractfile("second/summary.json"))
+    assert summary["environment"]["torch"] == torch.__version__
+    lines = packed.with_suffix(".txt").read_text().splitlines()
+    assert [line.split(": ")[1:3] for line in lines] == [
+        ["one", "passed"],
+        ["two", "passed"],
     ]
-    assert len(written) > 3 and all(path.parent == tmp_path for path in written)
-    # those that the runner and the trainings write besides
-    names = [path.name for path in written]
-    names += ["summary.json", "log.txt", "training.json"]
-    assert sorted(set(names)) == sorted(names)
-
-
-def test_a_step_comes_after_what_it_needs(tmp_path):
-    steps = gpu_check.check_steps(tmp_path, tmp_path / "work")
-    names = [step.name for step in steps]
-    assert all(step.needs in (None, *names[:i]) for i, step in enumerate(steps))
-    needed = {step.needs for step in steps if step.command[2] == "fairseq_cli.train"}
-    assert needed == {"data"}
+    assert sorted(path.name for path in packed.parent.iterdir()) == [
+        "second.tgz", "second.txt",
+    ]  # fmt: skip
+    # what is there is not written over
+    command_refuses(gpu_check.main, words, capsys, "--out", packed.name)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_nothing_is_measured(tmp_path):
-    out = tmp_path / "results"
-    done = subprocess.run(
-        ["bash", ROOT / "scripts" / "gpu_check.sh", "--out", out],
-        env=os.environ | {"PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-    )
+    done = gpu_check_process(tmp_path, PYTHON=sys.executable)
     assert done.returncode == 3
     assert lines_naming(done.stderr, "measured", "torch", "CUDA device")
-    assert [path.name for path in out.iterdir()] == ["summary.json"]
-    summary = json.loads((out / "summary.json").read_text())
-    assert summary["measured"] is False and "no CUDA device" in summary["reason"]
+    assert not list((tmp_path / "results").iterdir())
 
 
-def test_a_python_that_does_not_run(tmp_path):
-    python = tmp_path / "none"
-    done = subprocess.run(
-        ["bash", ROOT / "scripts" / "gpu_check.sh", "--out", tmp_path / "results"],
-        env=os.environ | {"PYTHON": str(python)},
+def gpu_check_process(tmp_path, **environment):
+    command = ["bash", ROOT / "scripts" / "gpu_check.sh", "--stage", "first"]
+    return subprocess.run(
+        [*command, "--out", tmp_path / "results"],
+        env=os.environ | environment,
         capture_output=True,
         text=True,
     )
+
+
+def test_the_first_python_that_imports_torch(tmp_path):
+    """A python without torch comes before python3, which has it."""
+    for name, code in (("python", 1), ("python3", 0)):
+        (tmp_path / name).write_text(
+            f'#!/bin/sh\n[ "$1" != -m ] && exit {code}\necho {name} "$@"'
+        )
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = gpu_check_process(tmp_path, PATH=path, PYTHON="")
+    assert done.stdout.startswith("python3 -m benchmarks gpu_check --stage first --out")
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1")
+    done = gpu_check_process(tmp_path, PATH=path, PYTHON=str(tmp_path / "none"))
     assert done.returncode == 2
-    assert lines_naming(done.stderr, "PYTHON", "does not run", python)
+    assert lines_naming(done.stderr, "PYTHON", tmp_path / "none", "python3", "torch")
 
 
 def test_wrong_usage(tmp_path, capsys):
-    (tmp_path / "old.json").touch()
+    out = ["--out", tmp_path / "new"]
     for arguments, parts in (
-        (["--out", tmp_path], ["--out", tmp_path, "empty", "new"]),
-        (
-            ["--out", tmp_path / "new", "--seconds", "0"],
-            ["--seconds", "'0'", "above 0"],
-        ),
-        ([], ["--out", "required"]),
+        (["--stage", "third", *out], ["--stage", "'third'", "first", "evidence"]),
+        (["--stage", "first", *out, "--seconds", "0"], ["--seconds", "'0'", "above 0"]),
+        (["--stage", "evidence", *out], ["--data", "dict.txt"]),
+        (["--stage", "second", *out, "--data", tmp_path], ["--data", tmp_path]),
+        (["--stage", "first"], ["--out", "required"]),
     ):
         command_refuses(gpu_check.main, arguments, capsys, *parts)

@@ -1,6 +1,7 @@
 """scripts/wheelhouse.sh: what it asks pip for."""
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -41,7 +42,9 @@ def test_versions_are_those_of_the_constraints(wheelhouse):
     assert done.returncode == 0, done.stderr
     assert "1 wheels" in done.stdout
     names = pinned(download)
-    assert {"ve-fairseq==0.12.3", "pytest==9.2.0"} < set(names) <= set(CONSTRAINTS)
+    assert (
+        {"ve-fairseq==0.12.3", "pytest-xdist==3.8.0"} < set(names) <= set(CONSTRAINTS)
+    )
     assert not any(name.startswith(("torch", "numpy", "triton")) for name in names)
     assert "--python-version 3.11" in download and "--no-deps" in download
     assert "--platform manylinux2014_x86_64" in download
@@ -57,6 +60,15 @@ def test_what_is_present_is_left_out_and_peers_come_on_request(wheelhouse):
     assert {name.partition("==")[0] for name in gone} == {"scipy"}
     more = set(pinned(less)) - set(pinned(everything))
     assert {"fla-core", "einops"} < {name.partition("==")[0] for name in more}
+
+
+def test_the_rented_machine_of_the_docs_has_all_but_fairseq(wheelhouse):
+    page = (ROOT / "docs" / "air-gapped.md").read_text()
+    ((words,),) = [re.findall(r'--present "([^"]*)"', page)]
+    _, lines = wheelhouse("--out", wheelhouse.out, "--present", words.replace("\\", ""))
+    left = {name.partition("==")[0] for line in lines for name in pinned(line)}
+    loaded = {"ve-fairseq", "bitarray", "hydra-core", "omegaconf"}
+    assert left == loaded | {"antlr4-python3-runtime"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
@@ -73,6 +74,13 @@ class Deadline:
 
     def __init__(self, seconds: float):
         self._seconds, self._end = seconds, time.monotonic() + seconds
+
+    def part_of(self, count: int) -> Deadline:
+        """An equal part of what is left, from now on, for one of ``count``."""
+        part = copy.copy(self)
+        now = time.monotonic()
+        part._end = min(self._end, now + (self._end - now) / count)
+        return part
 
     def over(self) -> str | None:
         """Why no further case is begun, if that is so."""

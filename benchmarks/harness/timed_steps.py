@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +16,11 @@ from fairseq_transnormer.data.whole_files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG_TAIL = 2000  # characters of a failed step's output for the summary
-INTERRUPT_S = 10  # for a step to end by itself when its time is over
+INTERRUPT_S = 15  # for a step to end by itself when its time is over
+# In a command: the seconds that it may measure, so that it ends in time by itself ...
+SECONDS = "SECONDS"
+# ... beside those that it takes to start and to end
+START_S = 12
 
 
 @dataclass
@@ -28,56 +31,55 @@ class Step:
     share: float
     command: list[str]
     read: Callable[[str], object] = lambda output: None
-    needs: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def run_steps(steps: list[Step], out: Path, seconds: float, summary: dict) -> bool:
+def run_steps(
+    steps: list[Step],
+    out: Path,
+    seconds: float,
+    summary: dict,
+    after: Callable[[dict], None] = lambda record: None,
+) -> bool:
     """Run the steps one after the other; whether all of them passed.
 
     ``summary["steps"]`` gets a record of each one, and summary.json is written anew
     after each, so that a run that is cut off has reported what it knew.
 
     Args:
-        steps: in this order; one whose ``needs`` did not pass is skipped.
-        out: folder of summary.json and log.txt.
+        steps: in this order.
+        out: folder of summary.json and of each step's log.
         seconds: for all steps together.
         summary: what else summary.json holds.
+        after: called with the record of a step, when the files are written.
     """
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds - INTERRUPT_S
     records = summary["steps"] = []
-    write_summary(out, summary)
     for step in steps:
         limit = min(step.share * seconds, end - time.monotonic())
         record = {"step": step.name, "command": step.command, "limit_s": round(limit)}
-        passed = {r["step"] for r in records if r["status"] == "passed"}
-        if step.needs is not None and step.needs not in passed:
-            record |= {"status": "skipped", "reason": f"{step.needs} did not pass"}
-        elif limit < 1:
+        if limit < 1:
             record |= {"status": "skipped", "reason": "no time is left"}
         else:
-            print(f"gpu_check: {step.name} (up to {limit:.0f} s)", flush=True)
-            record |= _run(step, limit, out / "log.txt")
-        print(f"gpu_check: {step.name}: {record['status']}", flush=True)
+            record |= _run(step, limit, out / f"{step.name}.log")
         records.append(record)
-        write_summary(out, summary)
+        write_json(out / "summary.json", summary)
+        after(record)
     return all(record["status"] == "passed" for record in records)
-
-
-def write_summary(out: Path, summary: dict) -> None:
-    write_json(out / "summary.json", summary)
 
 
 def _run(step: Step, limit: float, log: Path) -> dict:
     begin = time.monotonic()
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
-    with tempfile.TemporaryFile() as printed:
+    measured = f"{max(1.0, limit - START_S):.0f}"
+    with log.open("wb") as file:
         # a session of its own, so that its children end with it
         process = subprocess.Popen(
-            step.command,
+            [measured if word == SECONDS else word for word in step.command],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": path} | step.environment,
-            stdout=printed,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=_take_interrupts,
@@ -86,15 +88,12 @@ def _run(step: Step, limit: float, log: Path) -> dict:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
-            _interrupt(process)
+            interrupt(process)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        printed.seek(0)
-        output = printed.read().decode(errors="replace")
-    with log.open("a", encoding="utf-8") as file:
-        file.write(f"===== {step.name}\n{output}\n")
+    output = log.read_text(encoding="utf-8", errors="replace")
     record = {"seconds": round(time.monotonic() - begin, 1)}
     try:
         record["result"] = step.read(output)
@@ -120,8 +119,9 @@ def _take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _interrupt(process: subprocess.Popen) -> None:
-    """As Ctrl-C does: pytest then still writes the results that it has."""
+def interrupt(process: subprocess.Popen) -> None:
+    """As Ctrl-C does: pytest then still writes the results that it has. To all its
+    processes: it waits for those that go on with a test."""
     os.killpg(process.pid, signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(INTERRUPT_S)

@@ -5,8 +5,9 @@
 The number of tokens is the same at every length. Each contestant is checked against
 float64 before it is timed (``accuracy``), caches are cold (``cold_cache``), and on a
 GPU each call is timed as Python launches it and as a CUDA graph. What cannot run is a
-row with its reason. Those whose first call compiles or tunes for long come last; the
-JSON is written anew after each group and when the run is interrupted.
+row with its reason. Those whose first call compiles or tunes for long come last, one
+after the other, each with an equal part of the time that is left; the JSON is written
+anew after each group, each of these, and when the run is interrupted.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ DEFAULTS = {
 }
 
 
-def parse(arguments: list[str] | None):
-    """The command line; options that depend on others are filled in."""
-    parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
+def parse(arguments: list[str] | None, name: str = NAME):
+    """The command line of ``name``; options that depend on others are filled in."""
+    parser = command_line.benchmark_parser(name, __doc__.splitlines()[0])
     parser.set_defaults(quadratic_limit_gib=None)
     add = parser.add_argument
     add("--groups", nargs="+", choices=contestants.NAMES, default=contestants.NAMES)
@@ -47,9 +48,15 @@ def parse(arguments: list[str] | None):
     add(
         "--compiled-lengths",
         type=positive_integer,
-        nargs="+",
+        nargs="*",
         default=[512, 8192],
-        help="lengths for contestants in torch.compile, which take long to compile",
+        help="lengths for contestants in torch.compile, which take long to compile; "
+        "none leaves these out",
+    )
+    add(
+        "--quick",
+        action="store_true",
+        help="without those whose first call compiles or tunes for long",
     )
     add("--check-length", type=positive_integer, default=512, help="see accuracy")
     add("--tokens", type=positive_integer, help="B n (65,536 on a GPU)")
@@ -65,9 +72,9 @@ def parse(arguments: list[str] | None):
     add("--dtype", choices=["float32", "bfloat16", "float16"], help="of inputs")
     add_time_limit(parser, 3600)
     options = parser.parse_args(arguments)
-    for name, value in DEFAULTS[options.device.type].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+    for option, value in DEFAULTS[options.device.type].items():
+        if getattr(options, option) is None:
+            setattr(options, option, value)
     if options.lengths is None:
         options.lengths = [n for n in LENGTHS if n <= options.tokens]
     for length in options.lengths:
@@ -113,24 +120,34 @@ def run(options, deadline: Deadline, record: results.Record) -> None:
         options.quadratic_limit_gib,
         deadline,
     )
-    groups = groups_of(options)
-    for slow_start in (False, True):
-        for group in groups:
-            entered = [c for c in group.contestants if c.slow_start == slow_start]
-            if not entered:
-                continue
-            begin, rows = time.monotonic(), []
-            try:
-                for row in measure(group, entered, setup, rules):
-                    rows.append(row)
-            finally:  # an interrupt too
-                record.add(rows)
-            if setup.device.type == "cuda":
-                torch.cuda.empty_cache()
-            names = ", ".join(filter(None, (group.name, group.variant)))
-            part = "compiled and autotuned" if slow_start else "eager and ours"
-            seconds = time.monotonic() - begin
-            print(f"{NAME}: {names}, {part}: {seconds:.0f} s", flush=True)
+    turns = turns_of(groups_of(options))
+    if options.quick:
+        turns = [turn for turn in turns if not turn[-1]]
+    for i, (group, entered, alone) in enumerate(turns):
+        # of those alone, none takes the time of the ones after it
+        part = deadline.part_of(len(turns) - i) if alone else deadline
+        begin, rows = time.monotonic(), []
+        try:
+            for row in measure(group, entered, setup, rules._replace(deadline=part)):
+                rows.append(row)
+        finally:  # an interrupt too
+            record.add(rows)
+        if setup.device.type == "cuda":
+            torch.cuda.empty_cache()
+        who = entered[0].name if alone else "eager and ours"
+        names = ", ".join(filter(None, (group.name, group.variant, who)))
+        print(f"{NAME}: {names}: {time.monotonic() - begin:.0f} s", flush=True)
+
+
+def turns_of(groups: list[contestants.Group]) -> list[tuple]:
+    """Groups, who of each measure together, and whether these are one, alone."""
+    together, alone = [], []
+    for group in groups:
+        quick = [each for each in group.contestants if not each.slow_start]
+        if quick:
+            together.append((group, quick, False))
+        alone += [(group, [c], True) for c in group.contestants if c.slow_start]
+    return together + alone
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,12 +11,14 @@ them into ops/triton_ops/linear_attention/options.py, where they are read.
 
 from __future__ import annotations
 
+import argparse
+import gc
 import itertools
 import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from math import exp, inf, log
 from pathlib import Path
@@ -38,22 +40,20 @@ from .contestants.contestant import normal
 
 NAME = "launch_sweep"
 DIRECTIONS = ("forward", "backward")
-SHORT, ONE_SEGMENT = "short", "one segment"
+ONE_SEGMENT = "one segment"
 SEQUENCES = (8, 32, 64, 128, 256, 512, 1024)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 # B * H * N, where memory and time end, and where nothing but launches is measured
 FEWEST, MOST = 2**14, 2**19
-LONGEST_SHORT = 2048
 SEGMENTS = (256, 512, 1024, 2048, 4096)
-KERNELS = [f"{kind} {name}" for kind in (SHORT, "segments") for name in DIRECTIONS]
+KERNELS = [f"segments {direction}" for direction in DIRECTIONS]
 STAGES = (2, 3, 4)
 # what a rule is chosen from
 GRID = {
-    "short_length": (0, 256, 512, 1024, 2048),
     "one_segment": (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0),
-    "enough": (1.0, 1.75, 2.0, 3.0, 4.0),
+    "enough": (0.25, 0.5, 1.0, 1.75, 2.0, 3.0, 4.0),
     "smallest_segment": (256, 512, 1024),
-    "balance": (32, 128, 512),
+    "balance": (32, 64, 128, 512),
 }
 # Frobenius norm of the difference from torch's result: wrong above
 WRONG = 0.03
@@ -79,11 +79,17 @@ def sizes() -> list[Size]:
     return [x for x in pairs if FEWEST <= x.sequences * x.length <= MOST]
 
 
+def size(text: str) -> Size:
+    """An argparse type: BHxN."""
+    numbers = text.split("x")
+    if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: BHxN, such as 64x512")
+    return Size(*map(int, numbers))
+
+
 def launches(size: Size) -> list[Launch]:
     """All ways to launch a size."""
     forms: list[str | int] = [ONE_SEGMENT]
-    if size.length <= LONGEST_SHORT:
-        forms.append(SHORT)
     forms += [segment for segment in SEGMENTS if segment < size.length]
     return [Launch(*pair) for pair in itertools.product(forms, STAGES)]
 
@@ -93,16 +99,10 @@ def launched_as(launch: Launch) -> Iterator[None]:
     """Inside, causal linear attention is launched like this, whatever its size."""
     from fairseq_transnormer.ops.triton_ops.linear_attention import options
 
-    forced = {
-        SHORT: {"short_length": inf, "one_segment": inf},
-        ONE_SEGMENT: {"one_segment": 0},
-    }.get(launch.form) or {
-        "short_length": 0,
-        "one_segment": inf,
-        "enough": 0,
-        "smallest_segment": launch.form,
-        "balance": 0,
-    }
+    forced = {"one_segment": 0}
+    if launch.form != ONE_SEGMENT:
+        forced = {"one_segment": inf, "enough": 0, "balance": 0}
+        forced["smallest_segment"] = launch.form
     table_entry = options.table_entry
 
     def entry(*arguments, **keywords):
@@ -145,12 +145,13 @@ class Calls:
 
 def measure(size: Size, options, deadline: Deadline) -> list[dict[str, object]]:
     """A row for each direction and launch: seconds, or why there are none."""
-    device, dtype = options.device, getattr(torch, options.dtype)
-    calls = Calls(size, options.width, device, dtype)
+    calls = Calls(size, options.width, options.device, getattr(torch, options.dtype))
+    expected = {direction: calls.run(direction, "torch")() for direction in DIRECTIONS}
+    # before any capture: what a first backward pass sets up breaks one
+    with launched_as(launches(size)[0]), suppress(Exception):
+        calls.run("backward")()
     rows = []
     for direction in DIRECTIONS:
-        expected = calls.run(direction, "torch")()
-        timed = {}
         for launch in launches(size):
             row = {**size._asdict(), "direction": direction, **launch._asdict()}
             rows.append(row)
@@ -159,32 +160,33 @@ def measure(size: Size, options, deadline: Deadline) -> list[dict[str, object]]:
                 row["skipped"] = reason
                 continue
             try:
+                make_call = partial(calls.run, direction)
                 with launched_as(launch):
-                    call = calls.run(direction)
-                    row["error"] = largest_difference(call(), expected)
-                    timed[launch] = partial(_again, launch, call)
-                    if device.type == "cuda":
-                        timed[launch] = captured(partial(calls.run, direction))
+                    found = make_call()()
+                    row["error"] = largest_difference(found, expected[direction])
+                    if row["error"] > WRONG:
+                        row["skipped"] = "its results are wrong"
+                    else:
+                        row["seconds"] = _seconds(
+                            partial(calls.run, direction), options
+                        )
             except Exception as error:  # whatever does not compile is the answer
                 row["skipped"] = why_not_measured(error)
-                continue
-            if row["error"] > WRONG:
-                del timed[launch]
-                row["skipped"] = "its results are wrong"
-        named = {str(launch): call for launch, call in timed.items()}
-        seconds = interleave(
-            named, device, command_line.repeats(options), clock=options.clock
-        )
-        for row in rows:
-            launch = str(Launch(row["form"], row["stages"]))
-            if row["direction"] == direction and "skipped" not in row:
-                row["seconds"] = seconds[launch]
     return rows
 
 
-def _again(launch: Launch, call: Callable[[], object]) -> object:
-    with launched_as(launch):
-        return call()
+def _seconds(make_call: Callable[[], Callable], options) -> list[float]:
+    """Samples of a call, on a GPU as a CUDA graph, whose memory is free afterwards."""
+    on_gpu = options.device.type == "cuda"
+    call = captured(make_call) if on_gpu else make_call()
+    repeats = command_line.repeats(options)
+    try:
+        return interleave({"": call}, options.device, repeats, clock=options.clock)[""]
+    finally:
+        if on_gpu:
+            del call
+            gc.collect()
+            torch.cuda.empty_cache()
 
 
 def largest_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
@@ -206,7 +208,7 @@ def chosen_rule(
         width: of the heads that were measured.
 
     Returns:
-        Fields of ``options.Rule``; kernel ("short forward" ...) to stages; the
+        Fields of ``options.Rule``; kernel (of KERNELS) to stages; the
         geometric mean of the times that these take, over the best of each size.
 
     Raises:
@@ -225,7 +227,7 @@ def chosen_rule(
     def lost(forms: list[str | int], stages: dict[str, int]) -> float:
         parts = []
         for form, (place, found) in zip(forms, times.items(), strict=True):
-            launch = Launch(form, stages[_kernel(form, place[1])])
+            launch = Launch(form, stages[f"segments {place[1]}"])
             # what could not be measured there is as bad as the worst
             seconds = found.get(launch, max(found.values()))
             parts.append(log(seconds / best[place]))
@@ -263,14 +265,8 @@ def form_of(
         mock.patch.object(options, "RULE", options.Rule(**rule)),
         mock.patch.object(options, "multiprocessors", lambda device: processors),
     ):
-        plan = options.causal_plan(direction, query, query, normalize=False)
-    if plan.short:
-        return SHORT
+        plan = options.causal_plan(direction, query, query)
     return plan.segment if plan.several else ONE_SEGMENT
-
-
-def _kernel(form: str | int, direction: str) -> str:
-    return f"{SHORT if form == SHORT else 'segments'} {direction}"
 
 
 def write_table(path: Path, rule: dict[str, float], stages: dict[str, int]) -> None:
@@ -298,6 +294,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=command_line.DTYPES, default="bfloat16")
     parser.add_argument("--width", type=int, choices=(32, 64, 128), default=64)
     parser.add_argument("--write", action="store_true", help="put the rule in place")
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=size,
+        # what is nearest to the middle first: the time limit may cut the others off
+        default=sorted(sizes(), key=lambda x: abs(x.sequences * x.length - 2**18)),
+        metavar="BHxN",
+        help="sequences and their length, such as 64x512",
+    )
     add_time_limit(parser, 300)
     options = parser.parse_args(arguments)
     if options.device.type != "cuda":
@@ -314,12 +319,10 @@ def main(arguments: list[str] | None = None) -> None:
     }
     record = command_line.record(NAME, options, arguments, settings)
     rows: list[dict[str, object]] = []
-    # what the paper's models have first: the time limit may cut the others off
-    for size in sorted(sizes(), key=lambda x: abs(x.sequences * x.length - 2**18)):
-        found = measure(size, options, deadline)
+    for each in options.sizes:
+        found = measure(each, options, deadline)
         rows += found
         record.add(found)
-        torch.cuda.empty_cache()
     record.finish()
     try:
         rule, stages, ratio = chosen_rule(
@@ -327,8 +330,8 @@ def main(arguments: list[str] | None = None) -> None:
         )
     except ValueError as error:
         parser.exit(1, f"{parser.prog}: error: {error}\n")
-    for field in fields(shipped.Rule):
-        print(f"{field.name}: {rule[field.name]} (shipped: {field.default})")
+    for name, value in rule.items():
+        print(f"{name}: {value} (shipped: {getattr(shipped.RULE, name)})")
     for kernel, count in stages.items():
         print(f"stages of {kernel}: {count}")
     print(f"{ratio:.3f} times the best of each size, in the geometric mean")

@@ -20,9 +20,9 @@ FOLDER = results.FOLDER.parent / "gpu"
 PAGE = ROOT / "docs/benchmarks.md"
 BEGIN, END = "<!-- measured on GPUs: begin -->", "<!-- measured on GPUs: end -->"
 NOTHING = (
-    "**Nothing has been measured on a GPU yet.** `scripts/gpu_check.sh --out "
-    "results/gpu/DEVICE`\ndoes that in one command, and `python -m benchmarks report` "
-    "then puts its figures here."
+    "**Nothing has been measured on a GPU yet.** `scripts/gpu_check.sh` does that; "
+    "unpacked to\n`results/gpu/DEVICE`, `python -m benchmarks report` puts its figures "
+    "here."
 )
 # group and variant, and what the page says of them
 SHOWN = {

@@ -3,6 +3,7 @@
 import json
 import shlex
 import statistics
+import time
 
 import pytest
 import torch
@@ -100,6 +101,28 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path, small_buffers, monkeypat
         kernels.main(f"{KERNELS} --groups linear_attention --output {path}".split())
     rows = json.loads(path.read_text())["measurements"]
     assert {row["variant"] for row in rows} == {"causal"}
+
+
+def test_a_slow_contestant_leaves_the_others_their_time(
+    tmp_path, small_buffers, monkeypatch
+):
+    """Each that compiles or tunes has a part of the time, at any length."""
+    names = [f"torch.compile of {name}" for name in ("naive", "ours (torch)")]
+    ours, slow = [], []
+
+    def measured(group, entered, setup, rules):
+        if len(entered) == 1 and entered[0].name in names:
+            slow.append(entered[0].name)
+            time.sleep(0.6)
+            assert rules.deadline.over()
+        elif not entered[0].slow_start:
+            ours.append(rules.deadline.over())
+        return iter(())
+
+    monkeypatch.setattr(kernels, "measure", measured)
+    arguments = f"{KERNELS} --groups linear_attention --time-limit 3"
+    kernels.main([*arguments.split(), "--output", str(tmp_path / "a.json")])
+    assert slow == names and ours == [None, None]
 
 
 def test_kernels_default_to_what_a_cpu_can_do():

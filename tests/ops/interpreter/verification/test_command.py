@@ -1,11 +1,14 @@
 """``python -m fairseq_transnormer verify`` tries what a model launches."""
 
 import json
+import os
 
 import pytest
 import torch
 
 from fairseq_transnormer import verify
+from fairseq_transnormer.ops.verification import verdicts
+from fairseq_transnormer.ops.verification.records import Record
 
 from .launches import one_percent, verdict_files
 
@@ -21,6 +24,13 @@ def test_what_a_model_launches_is_found(launches, device):
     assert {"rms_norm", "residual", "gated_linear_unit"} < tried
     assert {"encoded_projections", "block_attention", "linear_attention"} < tried
     assert len(needed) == len(set(needed))
+
+
+def die_or_pass(configuration, again):
+    """Instead of ``verdict``, in a worker."""
+    if configuration.op == "deadly":
+        os._exit(1)
+    return Record(None, 1.0, 0.0)
 
 
 def run_verify(*arguments):
@@ -49,8 +59,37 @@ def test_the_command(launches, capsys, tmp_path):
     assert "torch: result 0 is wrong" in capsys.readouterr().out
 
 
+def test_an_interrupt_keeps_the_rows(row_wise_alone, monkeypatch, tmp_path):
+    def interrupted(configuration, again, tried=[]):  # noqa: B006 (counts)
+        if tried:
+            raise KeyboardInterrupt
+        tried.append(configuration)
+        return Record(None, 0.5, 0.1)
+
+    monkeypatch.setattr(verify.verdicts, "verdict", interrupted)
+    path = tmp_path / "table.json"
+    assert run_verify("--output", str(path)) == 130
+    report = json.loads(path.read_text())
+    assert len(report["rows"]) == 1 < report["wanted"]
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("row_wise_alone")
-def test_the_command_with_a_process_for_each_trial(capsys):
-    assert run_verify("--isolated") == 0
-    assert len(verdict_files()) == len(capsys.readouterr().out.splitlines()) - 1
+def test_workers_find_and_try_the_same(device, tmp_path):
+    alone = needed_by_a_classifier(device)
+    models = ["lra_transnormer_t1"], [torch.float32, torch.float16], [40], device
+    found = verify.needed(*models, workers=2)
+    assert found == verify.needed(*models) and set(alone) < set(found)
+    few = [each for each in alone if each.op in ("rms_norm", "lrpe")]
+    rows = dict(verify._in_workers(few, again=True, workers=2))
+    assert set(rows) == set(few) and len(verdict_files()) == len(few)
+    assert all(record.reason is None for record in rows.values())
+
+
+@pytest.mark.slow
+def test_a_dead_worker_costs_one_trial(device, monkeypatch):
+    few = [c for c in needed_by_a_classifier(device) if c.op == "rms_norm"]
+    deadly = few[0]._replace(op="deadly")
+    monkeypatch.setattr(verify.verdicts, "verdict", die_or_pass)
+    rows = dict(verify._in_workers([deadly, *few, deadly], again=True, workers=1))
+    assert rows[deadly].reason == verdicts.LOST
+    assert all(rows[each].reason is None for each in few)
