@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need (scripts/install.sh), lints, checks type hints, runs the
 # tests, and trains the rows of the tables for a few updates. Says at the end how long
-# each part took.
+# each part took, in minutes and in CPU seconds of this machine, and how many CPU seconds
+# a fixed computation takes here, so that machines can be compared.
 #
 # usage: scripts/test.sh [--all] [PYTEST_ARGUMENT...]
 #   --all          the tests that are marked as slow, too (pyproject.toml says which those
@@ -37,13 +38,20 @@ cores=$(env -u OMP_NUM_THREADS nproc)
 many=${NUMPROCESSES:-$((cores + 1))}
 durations=()
 part() { # NAME COMMAND...: run the command and note its duration
-    local name=$1 start=$SECONDS
+    local name=$1 start=$SECONDS begin=$(cpu_seconds)
     shift
     "$@"
-    note "$name" $((SECONDS - start))
+    note "$name" $((SECONDS - start)) "$begin"
 }
-note() { # NAME SECONDS
-    durations+=("$(printf '%-26s %3d:%02d' "$1" $(($2 / 60)) $(($2 % 60)))")
+note() { # NAME SECONDS [CPU_SECONDS_AT_THE_START]
+    local line
+    line=$(printf '%-26s %3d:%02d' "$1" $(($2 / 60)) $(($2 % 60)))
+    [ $# -lt 3 ] || line+=$(printf ' %6d CPU s' $(($(cpu_seconds) - $3)))
+    durations+=("$line")
+}
+# of the whole machine: fork servers' children have no parent that could count theirs
+cpu_seconds() {
+    awk '/^cpu / { print int(($2 + $3 + $4) / 100) }' /proc/stat
 }
 
 install_and_lint() {
@@ -82,7 +90,7 @@ interpreter_and_rows() {
     set -m # a process group of its own, to be ended whole
     (
         part "interpreter" interpreter
-        echo "${durations[-1]}" >"$scratch/duration"
+        echo "${durations[-1]% *CPU s}" >"$scratch/duration"
     ) >"$scratch/log" 2>&1 &
     interpreted=$!
     set +m
@@ -96,6 +104,7 @@ interpreter_and_rows() {
     durations+=("$(cat "$scratch/duration"), beside the rows")
 }
 
+began=$(cpu_seconds)
 part "installation and lint" install_and_lint
 part "tests" tests "$@"
 if [ $# -eq 0 ] && [ ${#which[@]} -eq 0 ]; then
@@ -104,5 +113,6 @@ fi
 if [ $# -eq 0 ]; then
     interpreter_and_rows
 fi
-note "all" $SECONDS
+note "all" $SECONDS "$began"
 printf '%s\n' "${durations[@]}"
+.venv/bin/python -m tests.reference_computation

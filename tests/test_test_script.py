@@ -28,6 +28,7 @@ def run(tmp_path):
         command.write_text(STAND_IN)
         command.chmod(0o755)
     shutil.copy(SCRIPTS / "test.sh", tmp_path / "scripts")
+    shutil.copy(SCRIPTS.parent / "setup.py", tmp_path)
     notes = tmp_path / "notes"
 
     def start(*arguments: str, fails: str = "") -> tuple[int, list[str], str]:
@@ -49,6 +50,9 @@ def parts(calls: list[str]) -> dict[str, str]:
     """The calls of Python by what they are."""
     kinds = {
         "interpreted=1": "interpreter",
+        "tests.reference_computation": "reference",
+        " pip install ": "oldest Triton",
+        "tests/ops/compilation": "compilation",
         " reproduce run ": "rows",
         "pytest": "tests",
     }
@@ -71,9 +75,9 @@ def test_help_runs_nothing(run):
 def test_everything_but_what_is_slow(run):
     code, calls, said = run()
     found = parts(calls)
-    assert code == 0 and set(found) == {"tests", "interpreter", "rows"}
+    assert code == 0 and set(found) == {"tests", "interpreter", "rows", "reference"}
     assert [call.split()[0] for call in calls] == [
-        "install.sh", "mypy", "python", "python", "python", "ruff", "ruff",
+        "install.sh", "mypy", *["python"] * 4, "ruff", "ruff",
     ]  # fmt: skip
     for name in ("tests", "interpreter"):
         assert "--numprocesses 3 -m not slow" in found[name]
@@ -86,19 +90,23 @@ def test_everything_but_what_is_slow(run):
     assert {*tables} | others == {path.stem for path in CONFIGS.glob("tables/*.yaml")}
     *durations, total = re.findall(r"^(\w.*?) +\d+:\d\d", said, flags=re.M)
     assert len(durations) == 4 and total == "all"
+    # of those that nothing runs beside, and of the whole
+    assert len(re.findall(r"\d+ CPU s$", said, flags=re.M)) == 4
 
 
 def test_all_of_it(run):
     code, calls, _ = run("--all")
     found = parts(calls)
-    assert code == 0 and set(found) == {"tests", "interpreter", "rows"}
+    parts_of_all = {"tests", "interpreter", "rows", "reference"}
+    assert code == 0 and set(found) == parts_of_all | {"oldest Triton", "compilation"}
+    assert "triton==3.6.*" in found["oldest Triton"]
     assert not any("-m not slow" in call for call in found.values())
     assert " run all " in found["rows"]
 
 
 def test_arguments_are_pytests(run):
     code, calls, _ = run("-k", "causal", "tests/ops")
-    assert code == 0 and set(parts(calls)) == {"tests"}
+    assert code == 0 and set(parts(calls)) == {"tests", "reference"}
     assert "-m not slow -k causal tests/ops " in parts(calls)["tests"]
     _, calls, _ = run("--all", "-k", "causal")
     assert "--numprocesses 3 -k causal " in parts(calls)["tests"]
