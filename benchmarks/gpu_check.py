@@ -133,6 +133,13 @@ STAGES = {
             "512 1024 2048 4096 8192 16384 65536",
             "--tokens 64 --lengths 64 --check-length 64",
         ),
+        (
+            "kernels_blocks",
+            0.1,
+            f"{MEASURE.format('kernels')} --seconds 0.01 --quick --groups "
+            "block_attention --tokens 65536 --lengths 512 4096 16384",
+            "--tokens 64 --lengths 64 --check-length 64",
+        ),
         ("large_tests", 0.2, f"{TESTS} -k more_elements", ONE_TEST),
         (
             "generation_cost",
