@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.harness import results
 from benchmarks.report import gpu_runs
+from fairseq_transnormer.analysis import summary
 from tests.forked_trainings import start_command, wait_for
 from tests.messages import process_refuses
 from tests.paths import ROOT
@@ -126,6 +127,34 @@ def test_the_plain_pytorch_example_runs():
 )
 def test_every_script_is_valid_shell(script):
     subprocess.run(["bash", "-n", ROOT / "scripts" / script], check=True)
+
+
+LOG = """2026-01-01 00:00:00 | INFO | fairseq.trainer | Loaded checkpoint runs/x.pt \
+(epoch 1 @ 40 updates)
+2026-01-01 00:00:00 | INFO | train_inner | epoch 001:     50 / 220 loss=9.275, \
+ppl=619.35, wps=750.6, ups=0.4, wpb=2048, num_updates=50, lr=0.001, gnorm=0.6
+2026-01-01 00:00:00 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 7.5 | \
+ppl 181.02 | wps 2000 | num_updates 100 | best_loss 7.5
+"""
+
+
+def test_the_quickstart_shows_one_unit(tmp_path, capsys):
+    """Perplexity: in the training's lines and in the table at the end."""
+    script = (ROOT / "scripts/quickstart.sh").read_text()
+    (progress,) = re.findall(r"^progress='(.*?)'$", script, re.S | re.M)
+    shown = subprocess.run(
+        ["sed", "-n", "-E", progress],
+        **{"input": LOG, "capture_output": True, "text": True, "check": True},
+    )
+    assert shown.stdout.splitlines() == [
+        "resumed at update 40",
+        "update 50: training perplexity 619.35, 750.6 tokens a second",
+        "update 100: validation perplexity 181.02",
+    ]
+    (tmp_path / "log").write_text(LOG)
+    assert summary.main(["--log", str(tmp_path / "log")]) == 0
+    table = capsys.readouterr().out
+    assert "619.35" in table and "9.275" not in table and "bits" not in table
 
 
 def test_quickstart_refuses_what_it_cannot_do():
