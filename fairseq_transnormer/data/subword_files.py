@@ -21,6 +21,8 @@ GPT2_SIZE = 50257
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 # masked_lm and sentence_prediction append it to the dictionary of their data
 MASK = "<mask>"
+# words of no text: as tokens they would begin, end, pad or mask it
+RESERVED = ("<s>", "<pad>", "</s>", MASK)
 
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
@@ -165,6 +167,12 @@ def unknown_symbols(symbols: Iterable[str], dictionary: Any) -> list[str]:
         for symbol in symbols
         if dictionary.index(symbol) == unk and symbol != dictionary[unk]
     ]
+
+
+def control_ids(dictionary: Any) -> tuple[int, ...]:
+    """The tokens of a fairseq dictionary that no text gives: those of RESERVED."""
+    ids = {dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.index(MASK)}
+    return tuple(sorted(ids - {dictionary.unk()}))
 
 
 def decode_byte_pieces(text: str) -> str:

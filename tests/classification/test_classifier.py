@@ -309,6 +309,13 @@ def test_texts_that_are_none(single, text):
         classifier.classify(["w1", text])
 
 
+@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>"])
+def test_a_control_token_is_no_word(single, word):
+    classifier = TextClassifier.from_checkpoint(single, device="cpu")
+    with refuses(ClassificationError, f"w1 {word}", repr(word)):
+        classifier.classify(["w1", f"w1 {word}"])
+
+
 def copy_of(single, folder):
     shutil.copytree(single.parent, folder)
     return folder / single.name, folder / "data"

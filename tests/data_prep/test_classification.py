@@ -2,11 +2,13 @@
 
 import json
 import random
+import shutil
 from collections import Counter
 
 import pytest
 
 from data_prep.folders import verify
+from data_prep.folders.sentencepiece_model import model_dictionary
 from data_prep.labelled_texts import classification
 from tests.messages import lines_naming
 
@@ -138,6 +140,17 @@ def test_wrong_values_name_file_line_field_and_what_is_allowed(
     (tmp_path / "valid.tsv").unlink()
     missing = ("--valid", tmp_path / "valid.tsv", "no such")
     fails(classification.main, arguments, *missing, dest=dest)
+
+
+def test_a_word_that_is_a_control_token(command, tmp_path, fails, model_with_symbols):
+    data = tmp_path / "units"
+    data.mkdir()
+    shutil.copy(model_with_symbols, data / "sentencepiece.bpe.model")
+    model_dictionary(model_with_symbols).save(str(data / "dict.txt"))
+    wrong = [ROWS[0], {**ROWS[1], "title": "a <pad> more"}]
+    parts = "train.tsv", "line 3", "'<pad>'"
+    arguments = [*command(train=wrong), "--data", data]
+    fails(classification.main, arguments, *parts, dest=tmp_path / "data.tsv")
 
 
 def test_malformed_lines_can_be_left_out_and_are_counted(command, tmp_path, capsys):
