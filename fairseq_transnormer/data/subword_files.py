@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .fingerprints import file_fingerprint
+
 DICTIONARY = "dict.txt"
 # fairseq's from_pretrained looks for this name beside a checkpoint
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
@@ -143,6 +145,29 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
                 "one folder"
             )
     return ()
+
+
+def subword_sha256(folder: Path) -> dict[str, str]:
+    """SHA-256 of each subword file of a folder, by name."""
+    names = (SENTENCEPIECE_MODEL, *GPT2_UNITS)
+    files = {name: folder / name for name in names if (folder / name).is_file()}
+    return {name: file_fingerprint(file) for name, file in files.items()}
+
+
+def pieces_of(model: Path) -> set[str]:
+    """The pieces of a sentencepiece model, without its own special ones.
+
+    Raises:
+        RuntimeError, OSError: it is none.
+    """
+    from sentencepiece import SentencePieceProcessor
+
+    units = SentencePieceProcessor(model_file=str(model))
+    return {
+        units.id_to_piece(i)
+        for i in range(units.get_piece_size())
+        if not (units.is_control(i) or units.is_unknown(i))
+    }
 
 
 def missing_units(symbols: Sequence[str]) -> str | None:
