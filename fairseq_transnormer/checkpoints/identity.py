@@ -32,6 +32,7 @@ from .safe_loading import CheckpointError, read_checkpoint
 # their places in a checkpoint: state["extra_state"][KEY]
 KEY = "dictionary_sha256"
 DATA_KEY = "train_data_sha256"
+VALID_KEY = "valid_data_sha256"  # of the split by which the best is chosen
 NAME_KEY = "data_name"
 UNITS_KEY = "subword_files_sha256"  # by name
 LABELS_KEY = "labels"  # of the classes, in their order

@@ -25,6 +25,7 @@ from ..checkpoints.identity import (
     NAME_KEY,
     SCALE_KEY,
     UNITS_KEY,
+    VALID_KEY,
     check_data_name,
     check_dictionary,
     check_labels,
@@ -78,7 +79,7 @@ def save_identity(state_dict, trainer) -> dict[str, Any]:
 
 
 def training_data(trainer) -> dict[str, Any]:
-    """``split_fingerprint`` of the training data, subword files and labels.
+    """``split_fingerprint`` of training and first valid split, subword files, labels.
 
     As they were when this was first asked for, before training opened them: files that
     take their place meanwhile are not those that it reads.
@@ -91,6 +92,9 @@ def training_data(trainer) -> dict[str, Any]:
             split = trainer.cfg.dataset.train_subset
             found[DATA_KEY] = split_fingerprint(folders, split)
             found[UNITS_KEY] = subword_sha256(folders[0]) or None
+            own = getattr(trainer.task, "training_folders", None)
+            split = trainer.cfg.dataset.valid_subset.partition(",")[0]
+            found[VALID_KEY] = split_fingerprint(own or folders[:1], split)
         trainer.training_data = {k: v for k, v in found.items() if v is not None}
     return trainer.training_data
 
