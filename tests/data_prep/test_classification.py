@@ -181,6 +181,22 @@ def test_csv_and_jsonl_mistakes(command, tmp_path, fails):
     fails(classification.main, arguments, "a.txt", "*.tsv", "*.jsonl")
 
 
+@pytest.mark.parametrize("kinds", [(0, 1, 0.0), (1, 0, True), ("1", "0", 1)])
+def test_labels_of_several_json_types(command, tmp_path, fails, kinds):
+    rows = [{**row, "kind": kind} for row, kind in zip(ROWS, kinds, strict=True)]
+    arguments = command(".jsonl", train=rows, valid=rows[:2])
+    parts = "train.jsonl", "line 3", "'kind'", json.dumps(kinds[2]), "type"
+    fails(classification.main, arguments, *parts, dest=tmp_path / "data.jsonl")
+
+
+def test_numbers_of_several_json_types(command, tmp_path):
+    rows = [{**row, "kind": n} for row, n in zip(ROWS, (1, 0.5, 2), strict=True)]
+    arguments = command(".jsonl", train=rows, valid=rows[:2])
+    assert classification.main([*arguments, "--regression"]) == 0
+    labels = (tmp_path / "data.jsonl/label/train.label").read_text().split()
+    assert list(map(float, labels)) == [1, 0.5, 2]
+
+
 def test_wrong_options(command, refuses):
     main = classification.main
     refuses(main, [*command(), "--labels", "a"], "--labels", "two or more")
