@@ -103,6 +103,8 @@ def load_checkpoint(load, cfg, trainer, **arguments):
     extra_state, epochs = load(cfg, trainer, **arguments)
     if start.validated_by and not (cfg.reset_optimizer or cfg.reset_meters):
         training_state.forget_validations(trainer, extra_state)
+        if not cfg.no_save:
+            call_on_first_rank(trainer, _put_best_aside, Path(cfg.save_dir))
         logger.warning(
             "validations were of %s before: which of them was the best, and for how "
             "long none was better, counts anew",
@@ -208,6 +210,12 @@ def choose_start(cfg, trainer) -> Start:
     # is no shard have just been compared
     state = read_checkpoint(last, mmap=True, compare_sums=is_shard)
     return _resume(cfg, trainer, last, state, request)
+
+
+def _put_best_aside(folder: Path) -> None:
+    """Keep those of --keep-best-checkpoints under names that fairseq does not count."""
+    for path in folder.glob("checkpoint.best_*.pt"):
+        os.replace(path, path.with_name(f"{path.name}.before"))
 
 
 def _begin(trainer, request: dict) -> Start:

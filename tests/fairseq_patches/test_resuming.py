@@ -350,12 +350,15 @@ def test_the_best_of_other_validation_data_is_not_the_best(
 ):
     """They are of unknown words, so that none would ever be better."""
     whole, run = undisturbed(), training(max_update=32, patience=3)
+    run.options["keep_best_checkpoints"] = 1
     run.data = tmp_path / "other"
     shutil.copytree(data, run.data)
     words = Dictionary.load(str(data / "dict.txt"))
     write_binary_data(run.data, words, {"valid": ["<unk> <unk> <unk>"] * 9})
     if way == "resume":
         shutil.copytree(whole.save_dir, run.save_dir)
+        best = run.save_dir / "checkpoint.best_loss_0.0010.pt"
+        shutil.copy(run.save_dir / "checkpoint_best.pt", best)
     else:
         run.options["restore_file"] = whole.save_dir / "checkpoint_last.pt"
     assert run.run() == [0], run.text()
@@ -364,6 +367,8 @@ def test_the_best_of_other_validation_data_is_not_the_best(
     assert extra["best"] == extra["val_loss"] > whole.state()["extra_state"]["best"]
     assert run.updates_of("checkpoint_best.pt") == 32
     assert extra["early_stopping"] == {"best": extra["best"], "num_runs": 0}
+    (best,) = run.save_dir.glob("checkpoint.best_loss_*.pt")
+    assert run.updates_of(best.name) == 32
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
