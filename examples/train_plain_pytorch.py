@@ -23,11 +23,15 @@ import torch.distributed as dist
 
 from fairseq_transnormer import argument_types as types
 from fairseq_transnormer import modules
-from fairseq_transnormer.checkpoints.identity import DATA_KEY
+from fairseq_transnormer.checkpoints.identity import DATA_KEY, UNITS_KEY
 from fairseq_transnormer.checkpoints.identity import KEY as IDENTITY
 from fairseq_transnormer.checkpoints.safe_loading import read_checkpoint
 from fairseq_transnormer.data.fingerprints import split_fingerprint
-from fairseq_transnormer.data.subword_files import dictionary_sha256, dictionary_symbols
+from fairseq_transnormer.data.subword_files import (
+    dictionary_sha256,
+    dictionary_symbols,
+    subword_sha256,
+)
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import append_record, put_earlier_aside
 from fairseq_transnormer.data.whole_files import make_folder, write_whole
@@ -109,6 +113,7 @@ class Trainer:
         self.settings = {k: (vars(args) | self.config)[k] for k in sorted(kept)}
         self.settings["update_freq"] *= self.workers  # any number of processes resumes
         self.settings[IDENTITY] = dictionary_sha256(symbols)
+        self.settings[UNITS_KEY] = subword_sha256(args.data)
         self.settings[DATA_KEY] = split_fingerprint([args.data], "train")
         make_folder(args.save_dir, "--save-dir")
         self.checkpoint = args.save_dir / "checkpoint_last.pt"

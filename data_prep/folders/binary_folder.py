@@ -1,6 +1,6 @@
 """The course that every preparation of binary data takes, from text to DEST."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from data_prep.folders.fairseq_format import (
 )
 from data_prep.folders.report import make_report, print_report
 from data_prep.folders.staging import Staging
+from data_prep.folders.text_files import TextFile
 from data_prep.folders.verify import verify_folder
 from fairseq_transnormer.data import REPORT
 
@@ -37,7 +38,8 @@ class Recipe:
 
     ``prepare_tokenizer`` writes dict.txt and ``tokenizer_files`` into a folder,
     ``encoder`` makes the encoder of that folder and its dictionary, and ``check``
-    raises InputError if a split's counts are not what they should be.
+    raises InputError if a split's counts are not what they should be. ``files`` are
+    the user's that the lines stand in, if any.
     """
 
     settings: dict[str, Any]
@@ -46,6 +48,7 @@ class Recipe:
     prepare_tokenizer: Callable[[Path], None]
     encoder: Callable[[Path, Any], Encoder]
     check: Callable[[str, Counts], None] = lambda split, counts: None
+    files: Sequence[TextFile] = ()
 
 
 def symbol_recipe(
@@ -84,11 +87,12 @@ def prepare_folder(dest: Path, recipe: Recipe, workers: int, overwrite: bool) ->
                 lambda split=split: write_split(
                     folder,
                     split.name,
-                    split.lines(),
+                    split.lines,
                     encoder,
-                    len(dictionary),
+                    dictionary,
                     workers,
                     split.line_count,
+                    recipe.files,
                 ),
             )
             recipe.check(split.name, counts[split.name])

@@ -6,7 +6,8 @@ nor a wrong option nor a worker process should have to pay.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 from data_prep.folders.encoders import UNKNOWN_ID
 from data_prep.folders.errors import InputError
 from data_prep.folders.parallel import map_batches
-from fairseq_transnormer.data.subword_files import GPT2_SIZE
+from data_prep.folders.text_files import TextFile, place_of
+from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, control_ids
 
 # A multiple of 8 suits matrix units; it is fairseq-preprocess's default.
 PADDING_FACTOR = 8
@@ -70,26 +72,53 @@ def load_dictionary(path: Path) -> Any:
         raise InputError(f"{path}: not a fairseq dictionary: {reason}") from error
 
 
+def reserved_words(
+    batch: list[np.ndarray], dictionary: Any
+) -> Iterator[tuple[int, str]]:
+    """The lines of a batch with a word of RESERVED, and a sentence on each."""
+    control = control_ids(dictionary)
+    texts = [ids[:-1] for ids in batch]
+    # one call for all lines: it takes as long for a line alone
+    if not np.isin(np.concatenate(texts), control).any():
+        return
+    for place, ids in enumerate(texts):
+        for token in ids[np.isin(ids, control)][:1]:
+            yield (
+                place,
+                f"{dictionary[token]!r} would become a control token; allowed: text "
+                f"without {', '.join(RESERVED)}",
+            )
+
+
 def write_split(
     folder: Path,
     split: str,
-    lines: Iterable[str],
+    lines: Callable[[], Iterable[str]],
     encoder: Callable[[list[str]], list[np.ndarray]],
-    dictionary_size: int,
+    dictionary: Any,
     workers: int,
     total: int | None = None,
+    files: Iterable[TextFile] = (),
 ) -> dict[str, int]:
-    """Writes ``split``.bin and .idx; returns the counts of lines, tokens, unknown."""
+    """Writes ``split``.bin and .idx; returns the counts of lines, tokens, unknown.
+
+    Raises InputError, with the line's place in ``files``, for a word of RESERVED.
+    """
     import torch
     from tqdm import tqdm
 
     builder = fairseq_data().indexed_dataset.make_builder(
-        str(folder / f"{split}.bin"), impl="mmap", vocab_size=dictionary_size
+        str(folder / f"{split}.bin"), impl="mmap", vocab_size=len(dictionary)
     )
     counts = {"lines": 0, "tokens": 0, "unknown": 0}
     bar = tqdm(total=total, unit=" lines", desc=f"encode {split}", disable=None)
     with bar:
-        for batch in map_batches(encoder, lines, workers):
+        for batch in map_batches(encoder, lines(), workers):
+            for place, sentence in reserved_words(batch, dictionary):
+                number = counts["lines"] + place
+                line = next(islice(lines(), number, None))
+                where = place_of(line, files) or f"{split}, line {number + 1}"
+                raise InputError(f"{where}: {sentence}")
             for ids in batch:
                 builder.add_item(torch.from_numpy(ids))
             counts["lines"] += len(batch)

@@ -84,6 +84,16 @@ def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
                 yield line
 
 
+def place_of(line: str, files: Iterable[TextFile]) -> str | None:
+    """The first file and line, from 1, that has this text."""
+    for file in files:
+        with open(file.path, encoding="utf-8-sig") as lines:
+            for number, found in enumerate(lines, 1):
+                if found.strip() == line.strip():
+                    return f"{file.path}, line {number}"
+    return None
+
+
 def _decode(content: bytes, final: bool, path: Path, offset: int) -> tuple[str, int]:
     try:
         return codecs.utf_8_decode(content, "strict", final)

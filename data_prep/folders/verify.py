@@ -3,16 +3,17 @@
 Of labelled sequences (a manifest.json of ``data_prep lra``) every file's size and
 SHA-256, labels, offsets and tokens are checked. Of fairseq's binary data:
 dict.txt can be read; each split has an .idx of the right format and a
-.bin of exactly the size that the .idx says; every token id lies in the dictionary; no
-split is empty; and, if the folder has a report.json, every file has the recorded
-SHA-256. Of a folder of labelled texts (input0, input1, label) each column is checked,
-and that they have equally many lines. Of texts, and of tables of them, with a
-manifest.json: every file's size and SHA-256. The first fault ends the check: one line
-on stderr and exit code 1.
+.bin of exactly the size that the .idx says; every token id lies in the dictionary, and
+none begins, ends, pads or masks a text within a line; no split is empty; and, if the
+folder has a report.json, every file has the recorded SHA-256. Of a folder of labelled
+texts (input0, input1, label) each column is checked, and that they have equally many
+lines. Of texts, and of tables of them, with a manifest.json: every file's size and
+SHA-256. The first fault ends the check: one line on stderr and exit code 1.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from data_prep.folders.arguments import command_parser
 from data_prep.folders.encoders import EOS_ID
@@ -21,11 +22,8 @@ from data_prep.folders.fairseq_format import load_dictionary
 from data_prep.folders.report import check_files, read_report
 from data_prep.folders.sequence_folder import verify_sequences
 from fairseq_transnormer.data import MANIFEST, REPORT
-from fairseq_transnormer.data.binary_data import (
-    first_beyond,
-    in_parts,
-    read_binary_data,
-)
+from fairseq_transnormer.data.binary_data import in_parts, read_binary_data
+from fairseq_transnormer.data.subword_files import control_ids
 
 # of the folders that sentence_prediction reads
 FIRST_COLUMN = "input0"
@@ -63,7 +61,7 @@ def _verify_columns(folder: Path) -> dict[str, dict[str, int]]:
 
 
 def _verify_splits(folder: Path) -> dict[str, dict[str, int]]:
-    size = len(load_dictionary(folder / "dict.txt"))
+    dictionary = load_dictionary(folder / "dict.txt")
     stems = {path.stem for path in folder.iterdir() if path.suffix in (".bin", ".idx")}
     if not stems:
         raise InputError(f"{folder}: holds no split (train.bin with train.idx, ...)")
@@ -71,10 +69,10 @@ def _verify_splits(folder: Path) -> dict[str, dict[str, int]]:
         for suffix in (".bin", ".idx"):
             if not (folder / f"{split}{suffix}").is_file():
                 raise InputError(f"{folder / split}{suffix}: no such file")
-    return {split: _verify_split(folder, split, size) for split in sorted(stems)}
+    return {split: _verify_split(folder, split, dictionary) for split in sorted(stems)}
 
 
-def _verify_split(folder: Path, split: str, dictionary_size: int) -> dict[str, int]:
+def _verify_split(folder: Path, split: str, dictionary: Any) -> dict[str, int]:
     from tqdm import tqdm
 
     try:
@@ -90,12 +88,9 @@ def _verify_split(folder: Path, split: str, dictionary_size: int) -> dict[str, i
     )
     with bar:
         for start, part in in_parts(data.ids()):
-            wrong = first_beyond(part, dictionary_size)
-            if wrong is not None:
-                raise InputError(
-                    f"{path}: id {part[wrong]} at token {start + wrong}, "
-                    f"but dict.txt has {dictionary_size} entries"
-                )
+            fault = data.fault(start, part, len(dictionary), control_ids(dictionary))
+            if fault is not None:
+                raise InputError(f"{fault}; dict.txt has {len(dictionary)} entries")
             only_ends &= bool((part == EOS_ID).all())
             bar.update(len(part))
     if only_ends:

@@ -30,7 +30,13 @@ from fairseq_transnormer.data.fingerprints import file_sha256
 def _read(files: dict[str, Path], options: argparse.Namespace) -> Problem:
     columns = Columns(options.text_column, options.pair_column, options.label_column)
     splits = {
-        split: read_table(path, columns, split != "test", options.skip_malformed)
+        split: read_table(
+            path,
+            columns,
+            split != "test",
+            options.skip_malformed,
+            one_type=not options.regression,
+        )
         for split, path in files.items()
     }
     if options.regression:

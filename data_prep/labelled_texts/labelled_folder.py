@@ -16,7 +16,7 @@ import numpy as np
 
 from data_prep.folders.encoders import EOS_ID, SPECIAL_COUNT, UNKNOWN_ID
 from data_prep.folders.errors import InputError
-from data_prep.folders.fairseq_format import fairseq_data
+from data_prep.folders.fairseq_format import fairseq_data, reserved_words
 from data_prep.folders.parallel import map_batches
 from data_prep.folders.report import file_records, software
 from data_prep.folders.staging import Staging
@@ -25,9 +25,9 @@ from data_prep.labelled_texts.labelled_examples import Example, LabelledSplit
 from data_prep.labelled_texts.subword import Subword
 from data_prep.labelled_texts.truncation import RULE, PairEncoder, fitting
 from fairseq_transnormer.data import REPORT
+from fairseq_transnormer.data.subword_files import MASK, SPECIAL
 
 COLUMNS = ("index", "text", "pair", "label")
-RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,12 @@ def _require_examples(task: str, problem: Problem) -> None:
                 f"{split.malformed.where}, line {unlabelled[0]}: no label, but other "
                 "lines have one; allowed are all or none"
             )
+    reserved = {*SPECIAL, MASK}
     for label in problem.labels or []:
-        if label in RESERVED:
+        if label in reserved:
             raise InputError(
                 f"{task}: label {label!r}: a symbol of fairseq's; allowed is any text "
-                f"but {', '.join(RESERVED)}"
+                f"but {', '.join(sorted(reserved))}"
             )
 
 
@@ -192,6 +193,10 @@ def _write_inputs(
             batch, truncated = fitting(encoded, subword.max_positions)
             columns = [batch.texts, batch.pairs] if batch.pairs else [batch.texts]
             for builder, column in zip(builders, columns, strict=True):
+                for place, sentence in reserved_words(column, subword.dictionary):
+                    line = examples[counts["examples"] + place].line
+                    where = problem.splits[name].malformed.where
+                    raise InputError(f"{where}, line {line}: {sentence}")
                 for ids in column:
                     _add(builder, ids)
                 counts["tokens"] += sum(map(len, column))

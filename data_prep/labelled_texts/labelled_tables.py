@@ -36,21 +36,27 @@ class Columns:
 
 
 def read_table(
-    path: Path, columns: Columns, labelled: bool, skip_malformed: bool
+    path: Path,
+    columns: Columns,
+    labelled: bool,
+    skip_malformed: bool,
+    one_type: bool = False,
 ) -> LabelledSplit:
     """The file's examples, their labels as they are written.
 
     Args:
         labelled: False lets the column of labels be absent.
         skip_malformed: whether bad lines are left out and counted.
+        one_type: labels of JSON are of the type of the first: 1, 1.0, "1" and true
+            would be several classes, or one.
 
     Raises:
         InputError: a missing file or column; or, unless they are skipped, a line with
             another number of columns, an empty text or label.
     """
     malformed = Malformed(str(path), allowed=skip_malformed)
-    examples = []
-    line = 0
+    examples: list[Example] = []
+    line, first = 0, None
     for place, (line, row) in enumerate(_rows(path, malformed)):
         if place == 0 or path.suffix not in (".tsv", ".csv"):
             missing = [name for name in columns.texts() if name not in row]
@@ -65,6 +71,14 @@ def read_table(
         if labelled or columns.label in row:
             wanted = [*wanted, columns.label]
         fault = next(filter(None, (_fault(name, row[name]) for name in wanted)), None)
+        if one_type and columns.label in wanted and not fault:
+            label = row[columns.label]
+            first = label if first is None else first
+            if type(label) not in (type(first), type(None)):
+                fault = (
+                    f"{_shown(label)} as {columns.label!r}, allowed is the type of the "
+                    f"first label, {_shown(first)}"
+                )
         if fault:
             malformed.skip(line, fault)
             continue
@@ -145,6 +159,11 @@ def _fault(name: str, value: Any) -> str | None:
     if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
         return f"half a surrogate pair in {name!r}, allowed is Unicode text"
     return None
+
+
+def _shown(value: Any) -> str:
+    """A value as JSON has it, shortened."""
+    return json.dumps(value)[:80]
 
 
 def _text(value: Any) -> str:

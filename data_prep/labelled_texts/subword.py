@@ -99,9 +99,9 @@ def find_subword(options: argparse.Namespace) -> Subword:
     if options.checkpoint is None and options.data is None:
         raise InputError("give --checkpoint FILE or --data DIR: text must be encoded")
     if options.checkpoint is None:
-        folder, rows, longest, identity = options.data, None, None, None
+        folder, rows, longest, identity, saved = options.data, None, None, None, {}
     else:
-        folder, rows, longest, identity = _of_checkpoint(
+        folder, rows, longest, identity, saved = _of_checkpoint(
             options.checkpoint, options.data
         )
     path = folder / DICTIONARY
@@ -128,11 +128,16 @@ def find_subword(options: argparse.Namespace) -> Subword:
             f"--max-positions {positions}: allowed are integers from {MIN_POSITIONS}"
         )
     kind, files, encoder = _units(path, dictionary, places)
+    if options.checkpoint is not None:
+        _check_units(saved, files, dictionary, options.checkpoint, folder)
     return Subword(kind, path, files, dictionary, encoder, positions)
 
 
-def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int, str | None]:
-    """The folder of dict.txt, the embedding's rows, the longest input, its identity."""
+def _of_checkpoint(
+    path: Path, data: Path | None
+) -> tuple[Path, int, int, str | None, Any]:
+    """The folder of dict.txt; of the checkpoint the embedding's rows, the longest
+    input, the dictionary's identity and the hashes of its subword files."""
     # torch: seconds that only this option should cost
     from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 
@@ -152,7 +157,8 @@ def _of_checkpoint(path: Path, data: Path | None) -> tuple[Path, int, int, str |
         folder = dictionary_folder(path, checkpoint.data, data)
     except ValueError as error:
         raise InputError(str(error)) from error
-    return folder, checkpoint.vocabulary, longest, checkpoint.dictionary
+    identity, units = checkpoint.dictionary, checkpoint.units
+    return folder, checkpoint.vocabulary, longest, identity, units
 
 
 def _check_identity(
@@ -164,6 +170,17 @@ def _check_identity(
         check_identity(identity, dictionary, checkpoint)
     except ValueError as error:
         raise InputError(f"{path}: {error} (--data)") from error
+
+
+def _check_units(
+    saved: Any, files: list[Path], dictionary: Any, checkpoint: Path, folder: Path
+) -> None:
+    from fairseq_transnormer.checkpoints.identity import check_units
+
+    try:
+        check_units(saved, files, dictionary, folder, checkpoint)
+    except ValueError as error:
+        raise InputError(f"{error} (--bpe-dir)") from error
 
 
 def _units(

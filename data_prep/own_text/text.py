@@ -25,6 +25,7 @@ import argparse
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         settings |= division.settings
     else:
         given = _given_splits(options)
+        files = [file for paths in given.values() for file in paths]
         splits = [
             Split(
                 name,
@@ -84,9 +86,11 @@ def _recipe(options: argparse.Namespace) -> Recipe:
             for name in given
         ]
         settings["documents"] = fingerprints(given)
-    if options.tokenizer == "word":
-        return _word_recipe(options, settings, splits)
-    return _sentencepiece_recipe(options, settings, splits)
+    word = options.tokenizer == "word"
+    recipe = (_word_recipe if word else _sentencepiece_recipe)(
+        options, settings, splits
+    )
+    return replace(recipe, files=files)
 
 
 def _given_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:

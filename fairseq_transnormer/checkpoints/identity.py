@@ -1,8 +1,10 @@
-"""What a checkpoint is: the SHA-256 of its weights, and of its training's dictionary.
+"""What a checkpoint is: the SHA-256 of its weights, and what belongs to them.
 
 Embeddings mean nothing beside another dictionary, and one of equal size passes every
-look at shapes. Checkpoints hold the hash of their symbols; those without it, of other
-programs, pass, unless their data's ``report.json`` disagrees.
+look at shapes; so do other subword units, and labels in another order. Checkpoints hold
+the hash of their symbols, hashes of their subword files and the names of their labels;
+those without them, of other programs, pass, unless their data's ``report.json``
+disagrees.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,24 @@ from torch import Tensor
 
 from ..data import REPORT
 from ..data.fingerprints import file_sha256, remembered
-from ..data.subword_files import SPECIAL, dictionary_sha256
+from ..data.subword_files import (
+    SENTENCEPIECE_MODEL,
+    SPECIAL,
+    dictionary_sha256,
+    pieces_of,
+)
 from .safe_loading import CheckpointError, read_checkpoint
 
 # their places in a checkpoint: state["extra_state"][KEY]
 KEY = "dictionary_sha256"
 DATA_KEY = "train_data_sha256"
+VALID_KEY = "valid_data_sha256"  # of the split by which the best is chosen
 NAME_KEY = "data_name"
+UNITS_KEY = "subword_files_sha256"  # by name
+LABELS_KEY = "labels"  # of the classes, in their order
+SCALE_KEY = "target_scale"  # what the scores of a regression were divided by
+# with fewer of its pieces in a dictionary, a sentencepiece model belongs to another
+KNOWN_PIECES = 0.5
 
 
 def identity_of(dictionary: Any) -> str:
@@ -45,26 +58,104 @@ def _saved(state: Mapping[str, Any], key: str) -> str | None:
 
 
 def check_training_data(
-    state: Mapping[str, Any], found: str | None, path: Any, data: str
+    state: Mapping[str, Any], found: Mapping[str, Any], path: Any, data: str
 ) -> None:
     """Refuse to resume on other data than those that a checkpoint was trained on.
 
     Args:
-        state: the checkpoint; without the fingerprint, of earlier versions, it passes.
-        found: ``split_fingerprint`` of the data here, if there is one.
+        state: the checkpoint; without a field, of earlier versions, it passes.
+        found: what of DATA_KEY, UNITS_KEY, LABELS_KEY and SCALE_KEY the data here have.
         path: of the checkpoint, for the message.
         data: where the data are, likewise.
 
     Raises:
         CheckpointError: they are others.
     """
-    before = _saved(state, DATA_KEY)
-    if None not in (before, found) and before != found:
+    for key in (DATA_KEY, UNITS_KEY, LABELS_KEY, SCALE_KEY):
+        before, now = _saved(state, key), found.get(key)
+        if None not in (before, now) and before != now:
+            raise CheckpointError(
+                f"{path}: its run began on other training data than {data} has now: "
+                f"its {key} is {before}, that of the files here is {now}; allowed: the "
+                "same files, anywhere; on purpose: another --save-dir, with "
+                f"--restore-file {path}"
+            )
+
+
+def check_labels(
+    state: Mapping[str, Any], labels: list[str] | None, scale: float | None, path: Any
+) -> None:
+    """Refuse labels, or a scale of scores, that are not those of a fine-tuning.
+
+    Args:
+        state: the checkpoint; without them, of earlier versions, it passes.
+        labels, scale: of the data here; None where they have none.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: they are others, or in another order.
+    """
+    for key, here in ((LABELS_KEY, labels), (SCALE_KEY, scale)):
+        before = _saved(state, key)
+        if None not in (before, here) and before != here:
+            raise CheckpointError(
+                f"{path}: fine-tuned with {key}={str(before)[:200]}, the data here "
+                f"have {str(here)[:200]}; allowed: the same, in the same order"
+            )
+
+
+def saved_units(state: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 of the subword files that a checkpoint names, by name; {} if none."""
+    found = _saved(state, UNITS_KEY)
+    return found if isinstance(found, dict) else {}
+
+
+def check_units(
+    saved: Mapping[str, str],
+    files: Sequence[Path],
+    dictionary: Any,
+    data: Path,
+    path: Any,
+) -> None:
+    """Refuse subword files that the text of a training was not cut by.
+
+    Args:
+        saved: ``saved_units`` of the checkpoint. Without them, ``data`` has a report,
+            or most pieces of a sentencepiece model are in the dictionary.
+        files: as ``find_subword_files`` gives them.
+        dictionary: has ``symbols``.
+        data: folder of the dictionary.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: they are others, or damaged.
+    """
+    for file in files:
+        name = SENTENCEPIECE_MODEL if len(files) == 1 else file.name
+        found = file_sha256(file)
+        if not saved:
+            check_reported_file(data, name, file)
+        elif saved.get(name) != found:
+            raise CheckpointError(
+                f"{file}: not what {path} was trained with, or damaged: its SHA-256 is "
+                f"{found}; allowed: {saved}"
+            )
+    if saved or len(files) != 1:
+        return
+    try:
+        pieces = pieces_of(files[0])
+    except ImportError:  # whoever cuts a text needs the package, and says so
+        return
+    except (RuntimeError, OSError) as error:
         raise CheckpointError(
-            f"{path}: its run began on other training data than {data} has now: its "
-            f"{DATA_KEY} is {before}, that of the files here is {found}; allowed: the "
-            "same files, anywhere; on purpose: another --save-dir, with "
-            f"--restore-file {path}"
+            f"{files[0]}: no sentencepiece model ({error})"
+        ) from error
+    missing = len(pieces - set(dictionary.symbols))
+    if missing > (1 - KNOWN_PIECES) * len(pieces):
+        raise CheckpointError(
+            f"{files[0]}: {missing:,} of its {len(pieces):,} pieces are not in the "
+            f"dict.txt of {data}; allowed: the sentencepiece model that the text of "
+            f"{path} was cut up by"
         )
 
 

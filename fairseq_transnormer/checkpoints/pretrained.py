@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..data.labelled_texts import DICTIONARY, SentenceData
-from ..data.subword_files import read_dictionary
+from ..data.subword_files import find_subword_files, read_dictionary
 from .files import architecture, embedding_rows
-from .identity import saved_identity
+from .identity import check_units, saved_identity, saved_units
 from .safe_loading import read_checkpoint
 
 # what a fine-tuning may change: no weight's shape or meaning depends on it
@@ -44,6 +44,7 @@ class PretrainedCheckpoint:
         vocabulary: rows of its embedding.
         data: the folder that it was trained on, as it was called there.
         dictionary: SHA-256 of that folder's dictionary, if the checkpoint has it.
+        units: SHA-256 of its subword files, by name, likewise.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class PretrainedCheckpoint:
     vocabulary: int
     data: str
     dictionary: str | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path | str) -> PretrainedCheckpoint:
@@ -86,7 +88,8 @@ class PretrainedCheckpoint:
             raise ValueError(f"{path}: no embed_tokens.weight in it")
         identity = saved_identity(state)
         data = str(task.get("data") or "")
-        return cls(path, model, task_name, rows, data, identity)
+        units = saved_units(state)
+        return cls(path, model, task_name, rows, data, identity, units)
 
     def check_data(self, data: SentenceData) -> None:
         """Raise ValueError unless the model can read the data."""
@@ -107,6 +110,8 @@ class PretrainedCheckpoint:
                 f"{data.dictionary_sha256}; allowed for {self.path}: "
                 f"{self.dictionary}, the dictionary that it was trained with"
             )
+        files = find_subword_files([data.folder])
+        check_units(self.units, files, data, data.folder, self.path)
         longest = self.model.get("max_positions")
         if longest and data.max_positions > longest:
             raise ValueError(

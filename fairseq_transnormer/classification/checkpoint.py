@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils, tasks
 
+from ..checkpoints.identity import check_labels, check_units
 from ..checkpoints.pretrained import PretrainedCheckpoint
 from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data.labelled_texts import SentenceData
+from ..data.subword_files import find_subword_files
 from .errors import ClassificationError
 
 TASK = "sentence_prediction"
@@ -49,6 +51,13 @@ def load_fine_tuned(
     )
     cfg = state["cfg"]
     _check_head(path, cfg, state["model"], found)
+    try:
+        check_labels(state, found.labels or None, found.target_scale, path)
+        folders = [found.folder, found.folder / "input0", path.parent]
+        units = find_subword_files(folders)
+        check_units(checkpoint.units, units, found, found.folder, path)
+    except ValueError as error:
+        raise ClassificationError(f"{error} (--data; here: {found.folder})") from error
     try:
         task = tasks.setup_task(cfg.task)
     # fairseq raises what a file happens to lead to

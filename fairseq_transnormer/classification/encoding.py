@@ -19,7 +19,12 @@ from fairseq.data.encoders.sentencepiece_bpe import (
 from fairseq.tokenizer import tokenize_line
 
 from ..data.labelled_texts import kept_lengths
-from ..data.subword_files import find_subword_files, missing_units, unknown_symbols
+from ..data.subword_files import (
+    RESERVED,
+    find_subword_files,
+    missing_units,
+    unknown_symbols,
+)
 from ..data.texts import one_line_text
 from .errors import ClassificationError
 
@@ -63,7 +68,13 @@ class TextEncoder:
         return unknown_symbols(self._split(text), self.dictionary)
 
     def _ids(self, text: str) -> list[int]:
-        return [self.dictionary.index(unit) for unit in self._split(text)]
+        units = self._split(text)
+        for unit in units:
+            if unit in RESERVED and unit in self.dictionary:
+                raise ClassificationError(
+                    f"{text[:80]!r} contains {unit!r}, which stands for no text"
+                )
+        return [self.dictionary.index(unit) for unit in units]
 
     def _split(self, text: str) -> list[str]:
         # as the texts of the fine-tuning were read

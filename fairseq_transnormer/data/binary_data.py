@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from .subword_files import SPECIAL
+
+EOS = SPECIAL.index("</s>")
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 # magic, version, number of the type of the ids, lines
@@ -70,6 +73,34 @@ class BinaryData:
         at = token * self.dtype.itemsize
         return int(np.searchsorted(self.starts, at, side="right")) - 1
 
+    def fault(
+        self, first: int, part: np.ndarray, size: int, control: Sequence[int]
+    ) -> str | None:
+        """A sentence on the first id that no line of text has, if there is one.
+
+        Args:
+            first, part: as ``in_parts`` gives them.
+            size: entries of the dictionary.
+            control: ids that no text gives; EOS may end a line.
+        """
+        wrong = (part < 0) | (part >= size) | np.isin(part, control)
+        places = np.flatnonzero(wrong) + first
+        ends = (places + 1) * self.dtype.itemsize
+        starts = self.starts
+        next_lines = np.searchsorted(starts, ends).clip(max=len(starts) - 1)
+        is_end = (starts[next_lines] == ends) | (places + 1 == self.tokens)
+        places = places[(part[places - first] != EOS) | ~is_end]
+        if not len(places):
+            return None
+        where, token = int(places[0]), part[places[0] - first]
+        allowed = f"0 to {size - 1}"
+        if token in control:
+            allowed = f"ids of text, {EOS} at the end of a line alone"
+        return (
+            f"{bin_file(self.prefix)}: token {where} (line {self.line_of(where) + 1}) "
+            f"has the id {token}; allowed: {allowed}"
+        )
+
 
 def idx_file(prefix: str | Path) -> Path:
     """PREFIX.idx."""
@@ -104,12 +135,6 @@ def in_parts(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """(first, ids[first : first + IDS_AT_ONCE]) of all ids in their order."""
     for first in range(0, len(ids), IDS_AT_ONCE):
         yield first, ids[first : first + IDS_AT_ONCE]
-
-
-def first_beyond(ids: np.ndarray, size: int) -> int | None:
-    """Where the first of ``ids`` is that a dictionary of ``size`` lacks, if any."""
-    beyond = np.flatnonzero((ids < 0) | (ids >= size))
-    return int(beyond[0]) if len(beyond) else None
 
 
 def _read_header(path: Path) -> tuple[np.dtype, int]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .fingerprints import file_fingerprint
+
 DICTIONARY = "dict.txt"
 # fairseq's from_pretrained looks for this name beside a checkpoint
 SENTENCEPIECE_MODEL = "sentencepiece.bpe.model"
@@ -21,6 +23,8 @@ GPT2_SIZE = 50257
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 # masked_lm and sentence_prediction append it to the dictionary of their data
 MASK = "<mask>"
+# words of no text: as tokens they would begin, end, pad or mask it
+RESERVED = ("<s>", "<pad>", "</s>", MASK)
 
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
@@ -143,6 +147,29 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
     return ()
 
 
+def subword_sha256(folder: Path) -> dict[str, str]:
+    """SHA-256 of each subword file of a folder, by name."""
+    names = (SENTENCEPIECE_MODEL, *GPT2_UNITS)
+    files = {name: folder / name for name in names if (folder / name).is_file()}
+    return {name: file_fingerprint(file) for name, file in files.items()}
+
+
+def pieces_of(model: Path) -> set[str]:
+    """The pieces of a sentencepiece model, without its own special ones.
+
+    Raises:
+        RuntimeError, OSError: it is none.
+    """
+    from sentencepiece import SentencePieceProcessor
+
+    units = SentencePieceProcessor(model_file=str(model))
+    return {
+        units.id_to_piece(i)
+        for i in range(units.get_piece_size())
+        if not (units.is_control(i) or units.is_unknown(i))
+    }
+
+
 def missing_units(symbols: Sequence[str]) -> str | None:
     """The subword files without which no text becomes these symbols of a dictionary.
 
@@ -165,6 +192,12 @@ def unknown_symbols(symbols: Iterable[str], dictionary: Any) -> list[str]:
         for symbol in symbols
         if dictionary.index(symbol) == unk and symbol != dictionary[unk]
     ]
+
+
+def control_ids(dictionary: Any) -> tuple[int, ...]:
+    """The tokens of a fairseq dictionary that no text gives: those of RESERVED."""
+    ids = {dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.index(MASK)}
+    return tuple(sorted(ids - {dictionary.unk()}))
 
 
 def decode_byte_pieces(text: str) -> str:

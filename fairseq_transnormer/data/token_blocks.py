@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .binary_data import first_beyond, in_parts, read_binary_data
+from .binary_data import EOS, in_parts, read_binary_data
 from .subword_files import SPECIAL
 
-PAD, EOS = SPECIAL.index("<pad>"), SPECIAL.index("</s>")
+BOS, PAD = SPECIAL.index("<s>"), SPECIAL.index("<pad>")
 
 
 class TokenBlocks:
@@ -25,21 +25,19 @@ class TokenBlocks:
         vocabulary: entries of the dictionary, which the tokens are numbers of.
 
     Raises:
-        ValueError: the files are damaged, have no tokens, or one beyond the dictionary.
+        ValueError: the files are damaged, have no tokens, or one that no text has.
         OSError: they cannot be read.
     """
 
     def __init__(self, prefix: str | Path, length: int, vocabulary: int) -> None:
-        self.ids, self.length = read_binary_data(prefix).ids(), length
+        data = read_binary_data(prefix)
+        self.ids, self.length = data.ids(), length
         if not len(self.ids):
             raise ValueError(f"{prefix}.bin: 0 tokens; allowed: 1, 2, ...")
         for first, part in in_parts(self.ids):
-            beyond = first_beyond(part, vocabulary)
-            if beyond is not None:
-                raise ValueError(
-                    f"{prefix}.bin: token {first + beyond} is number {part[beyond]}; "
-                    f"allowed with this dictionary: 0 to {vocabulary - 1}"
-                )
+            fault = data.fault(first, part, vocabulary, (BOS, PAD, EOS))
+            if fault is not None:
+                raise ValueError(fault)
 
     def __len__(self) -> int:
         return -(-len(self.ids) // self.length)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.subword_files import (
+    RESERVED,
     SPACE,
     SPECIAL,
     decode_byte_pieces,
@@ -103,9 +104,13 @@ class Vocabulary:
         """The tokens of a line; unknown symbols are <unk>.
 
         Raises:
-            ExportError: as ``split``.
+            ExportError: as ``split``; the line holds a symbol that stands for no text.
         """
-        return [self.numbers.get(symbol, UNK) for symbol in self.split(text)]
+        symbols = self.split(text)
+        for symbol in symbols:
+            if symbol in RESERVED and symbol in self.numbers:
+                raise ExportError(f"text contains {symbol!r}, which stands for no text")
+        return [self.numbers.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones but for <unk>."""

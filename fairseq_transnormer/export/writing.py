@@ -13,7 +13,15 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
 from ..checkpoints.files import architecture as architecture_of
-from ..checkpoints.identity import check_dictionary, check_dictionary_file
+from ..checkpoints.identity import (
+    LABELS_KEY,
+    SCALE_KEY,
+    check_dictionary,
+    check_dictionary_file,
+    check_labels,
+    check_units,
+    saved_units,
+)
 from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
 from ..data.fingerprints import file_sha256
 from ..data.labelled_texts import SentenceData
@@ -98,7 +106,7 @@ def export_checkpoint(
     notes += missing
     manifest = _manifest(kind, cfg, rows, units.get(DICTIONARY))
     if kind == CLASSIFIER:
-        manifest, missing = _with_head(manifest, checkpoint, cfg, tensors, data)
+        manifest, missing = _with_head(manifest, checkpoint, state, tensors, data)
         notes += missing
     try:
         _write(dest, checkpoint, manifest, tensors, units)
@@ -180,6 +188,8 @@ def _unit_files(
     folders = [*of_problem, folder, checkpoint.parent]
     try:
         units = find_subword_files(folders)
+        belongs = [*of_problem, folder][0]
+        check_units(saved_units(state), units, dictionary, belongs, checkpoint)
     except ValueError as error:
         raise ExportError(str(error)) from error
     notes = []
@@ -232,11 +242,12 @@ def _manifest(
 def _with_head(
     manifest: Manifest,
     checkpoint: Path,
-    cfg: dict[str, Any],
+    state: dict[str, Any],
     tensors: dict[str, Tensor],
     data: str | Path | None,
 ) -> tuple[Manifest, list[str]]:
     """The manifest of a classifier with its head; notes on what is not known."""
+    cfg = state["cfg"]
     name = cfg["task"].get("classification_head_name")
     needed = {f"classifier.{part}.weight" for part in ("dense", "out_proj")}
     if not needed <= tensors.keys():
@@ -254,11 +265,17 @@ def _with_head(
                 f"{folder}: {found.num_classes} labels; allowed for {checkpoint}: "
                 f"{outputs}, the outputs of its head {name!r}"
             )
+        check_labels(state, found.labels or None, found.target_scale, checkpoint)
         labels, scale = found.labels, found.target_scale
+    except CheckpointError as error:
+        raise ExportError(f"{error} (--data; here: {folder})") from error
     except ValueError as error:
         if data is not None:
             raise ExportError(str(error)) from error
-        notes.append(f"the labels are not known: {error}")
+        extra = state.get("extra_state") or {}
+        labels, scale = extra.get(LABELS_KEY, []), extra.get(SCALE_KEY, scale)
+        if not {LABELS_KEY, SCALE_KEY} & extra.keys():
+            notes.append(f"the labels are not known: {error}")
     model = cfg["model"]
     try:
         head = HeadConfig(

@@ -219,6 +219,10 @@ AT_IMPORT = (
         "training begins here: checks, resuming, and the table below",
     ),
     Patch(
+        CHECKPOINTS, "save_checkpoint", saving.save_all_asked_for,
+        "a checkpoint at an epoch's end, or of the N best, is left out",
+    ),
+    Patch(
         CHECKPOINTS, "save_checkpoint", stopping.note_saving,
         "a signal while a checkpoint is written",
     ),

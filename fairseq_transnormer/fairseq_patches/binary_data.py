@@ -11,13 +11,12 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from ..checkpoints.identity import check_dictionary_file, task_dictionary
 from ..data.binary_data import (
     AnotherFormatError,
-    BinaryData,
     bin_file,
-    first_beyond,
     idx_file,
     in_parts,
     read_binary_data,
 )
+from ..data.subword_files import RESERVED, control_ids
 from .loading import training_folders
 from .workers import call_on_first_rank
 
@@ -92,7 +91,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def check_token_ids(prefix: str, dictionary: Dictionary) -> None:
-    """Check that all ids of PREFIX.bin are in a dictionary; reads all of the file.
+    """Check that all ids of PREFIX.bin are those of text; reads all of the file.
 
     fairseq does the same when it opens a file, so that it comes from the disk once.
 
@@ -101,19 +100,18 @@ def check_token_ids(prefix: str, dictionary: Dictionary) -> None:
         dictionary: what the ids are numbers of.
 
     Raises:
-        ValueError: an id is beyond it; the file, the id and the dictionary are named.
+        ValueError: an id is beyond it, or would begin, end, pad or mask a line; the
+            file, the id and the dictionary are named.
     """
     size = len(dictionary)
-    if _largest_id(prefix, *_versions(prefix)) < size:
+    fault = _fault(prefix, size, control_ids(dictionary), *_versions(prefix))
+    if fault is None:
         return
-    data = read_binary_data(prefix)
-    where = _first_beyond(data, size)
     file = getattr(dictionary, "file", None) or "the dictionary"
     raise ValueError(
-        f"{bin_file(prefix)}: token {where} (line {data.line_of(where) + 1}) has the "
-        f"id {data.ids()[where]}; allowed: 0 to {size - 1}, since {file} has {size} "
-        f"symbols with {dictionary.nspecial} special ones. Prepare the data again, or "
-        "put the dictionary there that they were made with"
+        f"{fault}, since {file} has {size} symbols with {dictionary.nspecial} special "
+        f"ones. Prepare the data again, of text without {', '.join(RESERVED)}, or put "
+        "the dictionary there that they were made with"
     )
 
 
@@ -132,23 +130,15 @@ def _check_prefix(prefix: str, *versions: tuple[int, int]) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _largest_id(prefix: str, *versions: tuple[int, int]) -> int:
-    """-1 if there are no ids. A negative one counts as very large."""
+def _fault(
+    prefix: str, size: int, control: tuple[int, ...], *versions: tuple[int, int]
+) -> str | None:
     try:
-        ids = read_binary_data(prefix).ids()
+        data = read_binary_data(prefix)
     except AnotherFormatError:
-        return -1
-    ids = ids.view(f"u{ids.dtype.itemsize}")
-    return max((int(part.max()) for _, part in in_parts(ids)), default=-1)
-
-
-def _first_beyond(data: BinaryData, size: int) -> int:
-    """The place of the first id that is no entry of a dictionary of ``size``."""
-    for first, part in in_parts(data.ids()):
-        beyond = first_beyond(part, size)
-        if beyond is not None:
-            return first + beyond
-    raise ValueError(f"{data.prefix}: changed while it was read")
+        return None
+    faults = (data.fault(*part, size, control) for part in in_parts(data.ids()))
+    return next(filter(None, faults), None)
 
 
 def check_index_and_open(open_data, dataset, path):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from fairseq.file_io import PathManager
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf, open_dict
 
@@ -20,14 +21,22 @@ from ..checkpoints.added_fields import fill_in
 from ..checkpoints.identity import (
     DATA_KEY,
     KEY,
+    LABELS_KEY,
     NAME_KEY,
+    SCALE_KEY,
+    UNITS_KEY,
+    VALID_KEY,
     check_data_name,
     check_dictionary,
+    check_labels,
     identity_of,
     task_dictionary,
 )
 from ..checkpoints.safe_loading import check_settings, read_checkpoint
+from ..data import REPORT
 from ..data.fingerprints import split_fingerprint
+from ..data.labelled_texts import SentenceData
+from ..data.subword_files import subword_sha256
 
 # of classification heads, which upgrade_state_dict_named fits to the model
 HEADS = "classification_heads."
@@ -57,34 +66,49 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
 
 
 def save_identity(state_dict, trainer) -> dict[str, Any]:
-    """Around ``Trainer.state_dict``: the checkpoint names its dictionary and data."""
+    """Around ``Trainer.state_dict``: the checkpoint names what belongs to it."""
     state = state_dict(trainer)
     dictionary = task_dictionary(trainer.task)
     if dictionary is not None:
         state["extra_state"][KEY] = identity_of(dictionary)
-    data = training_data(trainer)
-    if data is not None:
-        state["extra_state"][DATA_KEY] = data
+    state["extra_state"] |= training_data(trainer)
     name = getattr(trainer.task, "data_name", None)
     if name is not None:
         state["extra_state"][NAME_KEY] = name
     return state
 
 
-def training_data(trainer) -> str | None:
-    """``split_fingerprint`` of the training data; None without prepared files.
+def training_data(trainer) -> dict[str, Any]:
+    """``split_fingerprint`` of training and first valid split, subword files, labels.
 
     As they were when this was first asked for, before training opened them: files that
     take their place meanwhile are not those that it reads.
     """
-    if not hasattr(trainer, "training_data_sha256"):
+    if not hasattr(trainer, "training_data"):
         data = getattr(trainer.cfg.task, "data", None)
         folders = training_folders(trainer.task, data)
-        found = None
+        found = _labels_of(trainer.task)
         if folders:
-            found = split_fingerprint(folders, trainer.cfg.dataset.train_subset)
-        trainer.training_data_sha256 = found
-    return trainer.training_data_sha256
+            split = trainer.cfg.dataset.train_subset
+            found[DATA_KEY] = split_fingerprint(folders, split)
+            found[UNITS_KEY] = subword_sha256(folders[0]) or None
+            own = getattr(trainer.task, "training_folders", None)
+            split = trainer.cfg.dataset.valid_subset.partition(",")[0]
+            found[VALID_KEY] = split_fingerprint(own or folders[:1], split)
+        trainer.training_data = {k: v for k, v in found.items() if v is not None}
+    return trainer.training_data
+
+
+def _labels_of(task) -> dict[str, Any]:
+    """The names of a fine-tuning's labels, or the scale of its scores."""
+    if not isinstance(task, SentencePredictionTask):
+        return {}
+    labels, cfg = task.label_dictionary, task.cfg
+    if not cfg.regression_target:
+        return {LABELS_KEY: labels.symbols[labels.nspecial :][: cfg.num_classes]}
+    if (Path(cfg.data) / REPORT).is_file():
+        return {SCALE_KEY: SentenceData.read(cfg.data).target_scale}
+    return {}
 
 
 def training_folders(task, data: str | None) -> list[Path]:
@@ -228,6 +252,8 @@ def _compare(loading: _Loading) -> None:
         if dictionary is not None:
             check_dictionary(state, dictionary, path)
         check_data_name(state, getattr(loading.task, "data_name", None), path)
+        found = _labels_of(loading.task)
+        check_labels(state, found.get(LABELS_KEY), found.get(SCALE_KEY), path)
 
 
 def head_of(name: str) -> str:

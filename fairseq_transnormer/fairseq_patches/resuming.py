@@ -10,6 +10,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
@@ -24,9 +25,11 @@ from ..checkpoints.files import (
     remove_parts,
     repair_last_checkpoint,
 )
+from ..checkpoints.identity import VALID_KEY
 from ..checkpoints.safe_loading import read_checkpoint
 from ..data.whole_files import copy_whole
 from . import run_lock, training_state
+from .setting_changes import plain
 from .training_state import EARLY_STOPPING
 from .workers import call_on_first_rank
 
@@ -36,12 +39,14 @@ logger = logging.getLogger(__name__)
 STARTED_FROM = "started_from"
 RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
 SOURCES = ("restore_file", "finetune_from_model")
-# group and name of what decides which figure of a validation is the best
-VALIDATION = (
-    ("checkpoint", "best_checkpoint_metric"),
-    ("checkpoint", "maximize_best_checkpoint_metric"),
-    ("dataset", "valid_subset"),
-)
+# by group, what decides which figure of a validation is the best, and what changes it:
+# of criterion and task all but where the data are and what fairseq copies there
+VALIDATION: dict[str, tuple[str, ...] | None] = {
+    "checkpoint": ("best_checkpoint_metric", "maximize_best_checkpoint_metric"),
+    "dataset": ("valid_subset", "max_valid_steps"),
+    "criterion": None,
+    "task": None,
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ class Start:
         started_from: for the checkpoints of this run; see ``requested``.
         updates: of the checkpoint that is resumed, or None at a fresh start.
         finished: why nothing is left to do, or None.
-        validated_by: settings by which its validations were another figure than this
-            command's are, as texts.
+        validated_by: settings and data by which the checkpoint's validations were
+            another figure than this command's are, as texts.
     """
 
     started_from: dict
@@ -96,8 +101,10 @@ def load_checkpoint(load, cfg, trainer, **arguments):
         for name in RESETS:
             cfg[name] = False
     extra_state, epochs = load(cfg, trainer, **arguments)
-    if start.validated_by:
+    if start.validated_by and not (cfg.reset_optimizer or cfg.reset_meters):
         training_state.forget_validations(trainer, extra_state)
+        if not cfg.no_save:
+            call_on_first_rank(trainer, _put_best_aside, Path(cfg.save_dir))
         logger.warning(
             "validations were of %s before: which of them was the best, and for how "
             "long none was better, counts anew",
@@ -178,9 +185,9 @@ def choose_start(cfg, trainer) -> Start:
     last = _last(cfg, trainer)
     request = requested(cfg, last, trainer.checkpoint_suffix)
     if cfg.no_save and _asks_for_more(request):
-        return Start(request)  # as fairseq does: nothing is overwritten
+        return _begin(trainer, request)  # as fairseq does: nothing is overwritten
     state = _read(last)
-    if state is not None and _is_finished(state, trainer.cfg) and is_whole(last):
+    if state is not None and _is_finished(state, trainer) and is_whole(last):
         return _resume(cfg, trainer, last, state, request)
     if cfg.no_save:
         return Start(request)
@@ -198,11 +205,24 @@ def choose_start(cfg, trainer) -> Start:
     if not is_shard and (cfg.no_last_checkpoints or not last.exists()):
         _make_up_for(last, request)
     if not last.exists():
-        return Start(request)
+        return _begin(trainer, request)
     # again: another run may have written it until the lock was ours; the sums of what
     # is no shard have just been compared
     state = read_checkpoint(last, mmap=True, compare_sums=is_shard)
     return _resume(cfg, trainer, last, state, request)
+
+
+def _put_best_aside(folder: Path) -> None:
+    """Keep those of --keep-best-checkpoints under names that fairseq does not count."""
+    for path in folder.glob("checkpoint.best_*.pt"):
+        os.replace(path, path.with_name(f"{path.name}.before"))
+
+
+def _begin(trainer, request: dict) -> Start:
+    """A start from nothing, or from a checkpoint of another run."""
+    file = request["restore_file"] or trainer.cfg.checkpoint.get("continue_once")
+    state = _read(Path(file)) if file else None
+    return Start(request, validated_by=_validated_by(state, trainer) if state else ())
 
 
 def _make_up_for(last: Path, request: dict) -> None:
@@ -288,8 +308,8 @@ def _resume(cfg, trainer, last: Path, state: dict, request: dict) -> Start:
             request["restore_file"] or request["finetune_from_model"],
             last,
         )
-    finished = _is_finished(state, trainer.cfg)
-    validated_by = () if finished else _validated_by(state, trainer.cfg)
+    finished = _is_finished(state, trainer)
+    validated_by = () if finished else _validated_by(state, trainer)
     if not finished and updates and "last_optimizer_state" not in state:
         raise ValueError(
             f"{last} has no optimizer state (--no-save-optimizer-state): at update "
@@ -299,23 +319,33 @@ def _resume(cfg, trainer, last: Path, state: dict, request: dict) -> Start:
     return Start(before, updates, finished, validated_by)
 
 
-def _validated_by(state: dict, cfg) -> tuple[str, ...]:
-    """What a checkpoint's validations were of, where it differs from ``cfg``.
+def _validated_by(state: dict, trainer) -> tuple[str, ...]:
+    """What a checkpoint's validations were of, where it differs from the trainer's.
 
     fairseq takes the figure of the first of several splits.
     """
-    saved = state.get("cfg") or {}
-    found = []
-    for group, name in VALIDATION:
-        before = (saved.get(group) or {}).get(name)
-        if before is None:
-            continue
-        now = getattr(cfg, group)[name]
-        if name == "valid_subset":
-            before, now = (each.partition(",")[0] for each in (before, now))
-        if before != now:
-            found.append(f"{group}.{name}={before}")
+    saved, found = plain(state.get("cfg")), []
+    copied = {*plain(saved.get("dataset")), *plain(saved.get("common"))}
+    for group, names in VALIDATION.items():
+        old, new = plain(saved.get(group)), plain(getattr(trainer.cfg, group, None))
+        if names is None:
+            masks = {"seed"} if "mask_prob" in old else set()
+            names = tuple(old.keys() - copied - {"data"} | masks)
+        for name in sorted(old.keys() & new.keys() & set(names)):
+            if _of_figure(name, old[name]) != _of_figure(name, new[name]):
+                found.append(f"{group}.{name}={_of_figure(name, old[name])}")
+    before = (state.get("extra_state") or {}).get(VALID_KEY)
+    now = getattr(trainer, "training_data", {}).get(VALID_KEY)
+    if None not in (before, now) and before != now:
+        found.append(f"{VALID_KEY}={before}")
     return tuple(found)
+
+
+def _of_figure(name: str, value: Any) -> Any:
+    """Of a setting, what bears on the figure of a validation."""
+    if name == "valid_subset":
+        return value.partition(",")[0]
+    return value.removeprefix("chunked_") if name == "_name" else value
 
 
 def _started_from(state: dict, last: Path) -> dict:
@@ -360,12 +390,12 @@ def _options(request: dict) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def _is_finished(state: dict, cfg) -> str | None:
+def _is_finished(state: dict, trainer) -> str | None:
     """Why fairseq has ended this run, in a few words; None if it has not.
 
     fairseq itself looks after an update only, and at an epoch's start.
     """
-    extra = state.get("extra_state", {})
+    extra, cfg = state.get("extra_state", {}), trainer.cfg
     updates = number_of_updates(state)
     optimization, patience = cfg.optimization, cfg.checkpoint.patience
     if 0 < (optimization.max_update or 0) <= updates:
@@ -374,7 +404,7 @@ def _is_finished(state: dict, cfg) -> str | None:
     if 0 < (optimization.max_epoch or 0) < epoch:
         return f"all epochs of max_epoch={optimization.max_epoch}"
     runs = extra.get(EARLY_STOPPING, {}).get("num_runs", 0)
-    if 0 < patience <= runs and not _validated_by(state, cfg):
+    if 0 < patience <= runs and not _validated_by(state, trainer):
         return f"no better for {runs} validations, patience={patience}"
     hours = extra.get("previous_training_time", 0) / 3600
     if 0 < (optimization.stop_time_hours or 0) < hours:

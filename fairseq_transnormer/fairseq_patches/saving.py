@@ -1,11 +1,13 @@
 """Saving: one clear error where there is no room, and nothing that is not a number."""
 
+import copy
 import errno
 import logging
 import math
 import os
 import shutil
 import time
+from types import SimpleNamespace
 
 import torch
 from fairseq.file_io import IOPathManager, PathManager
@@ -17,6 +19,8 @@ logger = logging.getLogger(__name__)
 # trainer.py, train_step: what a run that ends by an error leaves for those who look
 # for its cause
 CRASH = "crash.pt"
+# how the pattern of --keep-best-checkpoints begins
+BEST = r"checkpoint\.best"
 ATTEMPTS = 3
 SECONDS_BETWEEN_ATTEMPTS = 2.5
 # another attempt would end in the same way
@@ -43,7 +47,8 @@ def check_finite_weights(save, trainer, filename, extra_state):
 
 
 def find_negative_scores(checkpoint_paths, path, pattern=None, **keywords):
-    """Around checkpoint_utils.py, ``checkpoint_paths``: a correlation may be negative.
+    """Around checkpoint_utils.py, ``checkpoint_paths``: a correlation may be negative,
+    and fewer than --keep-best-checkpoints have none that is the worst.
 
     fairseq looks for scores without a sign, so that ``keep_best_checkpoints`` neither
     counts nor removes ``checkpoint.best_mcc_-7.1230.pt``.
@@ -51,7 +56,30 @@ def find_negative_scores(checkpoint_paths, path, pattern=None, **keywords):
     if pattern is None:
         return checkpoint_paths(path, **keywords)
     with_sign = pattern.replace(r"_(\d+\.?\d*)", r"_(-?\d+\.?\d*)")
-    return checkpoint_paths(path, with_sign, **keywords)
+    found = checkpoint_paths(path, with_sign, **keywords)
+    if pattern.startswith(BEST) and len(found) < getattr(save_all_asked_for, "best", 0):
+        # names of the worst there can be, by either direction: the next one is better
+        end = pattern.rpartition(")")[2].replace("\\", "")
+        return [f"_inf{end}", *found, f"_-inf{end}"]
+    return found
+
+
+def save_all_asked_for(save, cfg, trainer, epoch_itr, val_loss):
+    """checkpoint_utils.py, save_checkpoint: one of --save-interval-updates that falls
+    on an epoch's end is left out, and one of fewer than --keep-best-checkpoints that is
+    not the best."""
+    save_all_asked_for.best = cfg.keep_best_checkpoints
+    interval, end = cfg.save_interval_updates, epoch_itr.end_of_epoch()
+    if end and interval > 0 and trainer.get_num_updates() % interval == 0:
+        alone = copy.deepcopy(cfg)
+        alone.no_last_checkpoints, alone.keep_best_checkpoints = True, 0
+        within = SimpleNamespace(
+            epoch=epoch_itr.epoch,
+            end_of_epoch=lambda: False,
+            state_dict=epoch_itr.state_dict,
+        )
+        save(alone, trainer, within, val_loss)
+    return save(cfg, trainer, epoch_itr, val_loss)
 
 
 def check_finite_loss(save, cfg, trainer, epoch_itr, val_loss):

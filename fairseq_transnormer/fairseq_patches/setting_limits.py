@@ -6,6 +6,7 @@ bounds in its dataclasses (modules/options.py); the numbers of fairseq have them
 """
 
 import ast
+import math
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -164,6 +165,8 @@ def check_settings(cfg: DictConfig) -> None:
         _check_saving(cfg.checkpoint)
         if "dataset" in cfg and not cfg.dataset.disable_validation:
             _check_which_is_best(cfg.checkpoint)
+        if "optimization" in cfg and "dataset" in cfg:
+            _check_something_is_saved(cfg)
     if "eval_lm" in cfg and cfg.get("task") is not None:
         _check_context(cfg)
 
@@ -204,6 +207,25 @@ def _check_saving(checkpoint: DictConfig) -> None:
             "checkpoint.write_checkpoints_asynchronously=true: iopath is not "
             "installed, and fairseq would end without training, with exit code 0; "
             "allowed: false, or pip install iopath"
+        )
+
+
+def _check_something_is_saved(cfg: DictConfig) -> None:
+    saving, dataset = cfg.checkpoint, cfg.dataset
+    updates = cfg.optimization.max_update or math.inf
+    epochs = cfg.optimization.max_epoch or math.inf
+    is_validated = not dataset.disable_validation
+    if not (
+        saving.no_save
+        or not saving.no_last_checkpoints
+        or (not saving.no_epoch_checkpoints and saving.save_interval <= epochs)
+        or 0 < saving.save_interval_updates <= updates
+        or (is_validated and dataset.validate_after_updates <= updates)
+    ):
+        raise ValueError(
+            "checkpoint.no_last_checkpoints=true: no checkpoint would be left; allowed "
+            "with it: epoch checkpoints, a save_interval_updates up to max_update, or "
+            "validation"
         )
 
 

@@ -28,7 +28,7 @@ def begin(load_checkpoint, cfg, trainer, **arguments):
     workers.limit_waiting(trainer)
     stopping.stop_before_training(cfg, trainer)
     if not cfg.no_save:
-        trainer.training_data_sha256 = workers.call_on_first_rank(
+        trainer.training_data = workers.call_on_first_rank(
             trainer, loading.training_data, trainer
         )
 

@@ -15,7 +15,12 @@ from omegaconf import OmegaConf, open_dict
 
 from .. import models
 from ..checkpoints.files import embedding_rows
-from ..checkpoints.identity import check_dictionary, check_dictionary_file
+from ..checkpoints.identity import (
+    check_dictionary,
+    check_dictionary_file,
+    check_units,
+    saved_units,
+)
 from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data.subword_files import (
     DICTIONARY,
@@ -115,6 +120,7 @@ def load_with_units(
     try:
         check_dictionary(state, task.dictionary, path)
         check_dictionary_file(data / DICTIONARY)
+        check_units(saved_units(state), units, task.dictionary, data, path)
     except CheckpointError as error:
         raise GenerationError(f"{error} (--data; here: {data})") from error
     loaded, cfg, task = checkpoint_utils.load_model_ensemble_and_task(

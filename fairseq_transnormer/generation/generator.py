@@ -13,7 +13,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
-from ..data.subword_files import unknown_symbols
+from ..data.subword_files import control_ids, unknown_symbols
 from ..data.texts import check_text, joined_lines
 from ..devices import usable_device
 from ..modules.cpu_decoding import lay_out_for_decoding
@@ -228,7 +228,7 @@ class TextGenerator:
         check_text(prompt, GenerationError, f"prompt {number + 1}")
         dictionary = self.dictionary
         tokens = [dictionary.index(symbol) for symbol in self._symbols(prompt)]
-        for special in (dictionary.eos(), dictionary.pad()):
+        for special in control_ids(dictionary):
             if special in tokens:
                 raise GenerationError(
                     f"prompt {number + 1} contains {dictionary[special]!r}, which "

@@ -273,6 +273,13 @@ def _launcher(arguments: argparse.Namespace, slots: list[Slot]) -> Launch:
             "--fork is for runs on the CPU of this machine; allowed: with --gpus none, "
             "without --slurm"
         )
+    threads = {slot.environment()["OMP_NUM_THREADS"] for slot in slots}
+    if threads != {"1"}:
+        # OpenMP's threads are not in a fork, which would wait for them for ever
+        raise ReproduceError(
+            f"--fork with {', '.join(threads)} threads a run; allowed: 1, by "
+            "OMP_NUM_THREADS=1 or as many --jobs as there are cores"
+        )
     return Forks()
 
 

@@ -12,7 +12,7 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.tokenizer import tokenize_line
 
-from ..data.subword_files import MASK
+from ..data.subword_files import control_ids
 from ..data.texts import check_text, read_lines
 from ..devices import usable_device
 from .causal import CausalScorer
@@ -185,9 +185,7 @@ class TextScorer:
         line = line.strip() if self._strips else line
         symbols = tokenize_line(self.hub.apply_bpe(self.hub.tokenize(line)))
         tokens = [dictionary.index(symbol) for symbol in symbols]
-        special = {dictionary.bos(), dictionary.pad(), dictionary.eos()}
-        special |= {dictionary.index(MASK)} - {dictionary.unk()}
-        wrong = special.intersection(tokens)
+        wrong = set(control_ids(dictionary)).intersection(tokens)
         if wrong:
             raise ScoringError(
                 f"{name} contains {dictionary[min(wrong)]!r}, which stands for no text"

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +25,11 @@ from fairseq_transnormer.classification.command_line import main
 from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.classification.evaluation import evaluate
 from fairseq_transnormer.classification.submission import FILES
+from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
+from fairseq_transnormer.export import ExportError, load_exported
+from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.fairseq_patches.loading import save_identity
 from tests.binary_data import dictionary_of
 from tests.messages import assert_names, command_refuses, refuses
 
@@ -33,8 +38,13 @@ from .problems import dictionary, write_problem
 TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
 
 
-def saved(folder, data, classes=2, task="sentence_prediction", pooling="first"):
-    """A checkpoint of a tiny model with random weights, as fairseq-train writes it."""
+def saved(
+    folder, data, classes=2, task="sentence_prediction", pooling="first", before=True
+):
+    """A checkpoint of a tiny model with random weights, as fairseq-train writes it.
+
+    before: it does not name what belongs to it, as earlier versions left it.
+    """
     arguments = [
         str(data), "--user-dir", "fairseq_transnormer", "--task", task,
         "--arch", "roberta_transnormer_t2_tiny", "--optimizer", "adam",
@@ -51,7 +61,8 @@ def saved(folder, data, classes=2, task="sentence_prediction", pooling="first"):
         parse_args_and_arch(get_training_parser(), arguments)
     )
     torch.manual_seed(0)
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    built = tasks.setup_task(cfg.task)
+    model = built.build_model(cfg.model)
     state = {
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
         "args": None,
@@ -61,6 +72,8 @@ def saved(folder, data, classes=2, task="sentence_prediction", pooling="first"):
         ],
         "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": None},
     }
+    if not before:
+        state = save_identity(lambda _: state, SimpleNamespace(task=built, cfg=cfg))
     path = folder / "checkpoint_best.pt"
     checkpoint_utils.torch_persistent_save(state, str(path))
     return path
@@ -153,6 +166,56 @@ def test_regression_is_on_the_scale_of_its_labels(tmp_path):
     evaluate(classifier, "valid", table)
     rows = [line.split("\t") for line in table.read_text().splitlines()[1:]]
     assert {label for _, label, _ in rows} == {"2.632"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "others"),
+    [(("neg", "pos"), ("pos", "neg")), (("neg", "pos"), ("ham", "spam")), ((), ())],
+)
+def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others):
+    data = write_problem(tmp_path / "data", labels)
+    other = write_problem(tmp_path / "other", others)
+    if not labels:
+        report = json.loads((other / "report.json").read_text())
+        report["target_scale"] = 1.0
+        (other / "report.json").write_text(json.dumps(report))
+    path = saved(tmp_path, data, len(labels) or 1, before=False)
+    named = ["'neg', 'pos'", str(list(others))] if labels else ["5.0", "1.0"]
+    with refuses(ClassificationError, path, other, *named, alone=True):
+        TextClassifier.from_checkpoint(path, other, device="cpu")
+    with refuses(ExportError, path, other, *named, alone=True):
+        export_checkpoint(path, tmp_path / "exported", other)
+    with refuses(ValueError, path, *named):  # fairseq's own commands
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(other)})
+    TextClassifier.from_checkpoint(path, data, device="cpu")
+    moved = data.rename(tmp_path / "moved")
+    TextClassifier.from_checkpoint(path, moved, device="cpu")
+    export_checkpoint(path, tmp_path / "exported")
+    manifest = load_exported(tmp_path / "exported").manifest
+    assert manifest.labels == list(labels)
+    assert manifest.head.target_scale == (1.0 if labels else 5.0)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_units_that_are_not_those_of_the_fine_tuning(tmp_path, gpt2_dir, before):
+    """GPT-2's merges, of which one is lost."""
+    numbers = dictionary_of(map(str, range(50_257)))
+    data = write_problem(tmp_path / "data", words=numbers)
+    files = {name: gpt2_dir / name for name in ("encoder.json", "vocab.bpe")}
+    for path in files.values():
+        shutil.copy(path, data)
+    report = json.loads((data / "report.json").read_text())
+    report["files"] = {n: {"sha256": file_sha256(f)} for n, f in files.items()}
+    if before:
+        (data / "report.json").write_text(json.dumps(report))
+    path = saved(tmp_path, data, before=before)
+    TextClassifier.from_checkpoint(path, device="cpu")
+    merges = (data / "vocab.bpe").read_text().splitlines(keepends=True)
+    (data / "vocab.bpe").write_text("".join(merges[:9] + merges[10:]))
+    with refuses(ClassificationError, data / "vocab.bpe", alone=True):
+        TextClassifier.from_checkpoint(path, device="cpu")
+    with refuses(ExportError, data / "vocab.bpe", alone=True):
+        export_checkpoint(path, tmp_path / "exported")
 
 
 def test_command_line(single, capsys, monkeypatch):
@@ -307,6 +370,13 @@ def test_texts_that_are_none(single, text):
     classifier = TextClassifier.from_checkpoint(single, device="cpu")
     with refuses(ClassificationError, "text 2"):
         classifier.classify(["w1", text])
+
+
+@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>"])
+def test_a_control_token_is_no_word(single, word):
+    classifier = TextClassifier.from_checkpoint(single, device="cpu")
+    with refuses(ClassificationError, f"w1 {word}", repr(word)):
+        classifier.classify(["w1", f"w1 {word}"])
 
 
 def copy_of(single, folder):

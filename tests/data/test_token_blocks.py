@@ -75,5 +75,5 @@ def test_a_split_without_tokens_is_refused(folder):
 
 
 def test_a_token_beyond_the_dictionary_is_refused(folder):
-    with refuses(ValueError, "train.bin", "token 86", "number 43", "0 to 42"):
+    with refuses(ValueError, "train.bin", "token 86", "id 43", "0 to 42"):
         TokenBlocks(folder / "train", 8, WORDS - 1)

@@ -81,6 +81,24 @@ def pretraining_data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def model_with_symbols(tmp_path_factory) -> Path:
+    """A sentencepiece model with symbols of its user, some of them fairseq's."""
+    folder = tmp_path_factory.mktemp("model")
+    from sentencepiece import SentencePieceTrainer
+
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(article_lines(0, 400)),
+        model_prefix=str(folder / "own"),
+        vocab_size=320,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        user_defined_symbols=["<pad>", "<mask>", "[SEP]"],
+        minloglevel=2,
+    )
+    return folder / "own.model"
+
+
+@pytest.fixture(scope="session")
 def gpt2_data(tmp_path_factory, gpt2_dir) -> Path:
     """dict.txt beside GPT-2's files, as ``data_prep wikitext103 blm`` leaves them."""
     from data_prep.folders.fairseq_format import gpt2_dictionary

@@ -99,8 +99,9 @@ def _stsb(folder: Path) -> None:
 
 def write_msr(folder: Path) -> None:
     """MRPC as Microsoft has it, with the ids of the dev examples apart."""
-    rows = [[1, 100, 101, "One text.", "A text."], [0, 200, 201, "Two.", "Other."]]
-    rows += [[1, 300, 301, '"Three" it was.', "It was three."]]
+    # each example of train has one of the ids of that of dev
+    rows = [[1, 100, 201, "One text.", "A text."], [0, 200, 201, "Two.", "Other."]]
+    rows += [[1, 200, 301, '"Three" it was.', "It was three."]]
     write_tsv(folder / "msr_paraphrase_train.txt", MSR_HEADER, *rows)
     write_tsv(folder / "msr_paraphrase_test.txt", MSR_HEADER, [1, 1, 2, "Old.", "New."])
     for path in folder.glob("msr_*.txt"):

@@ -2,11 +2,13 @@
 
 import json
 import random
+import shutil
 from collections import Counter
 
 import pytest
 
 from data_prep.folders import verify
+from data_prep.folders.sentencepiece_model import model_dictionary
 from data_prep.labelled_texts import classification
 from tests.messages import lines_naming
 
@@ -140,6 +142,17 @@ def test_wrong_values_name_file_line_field_and_what_is_allowed(
     fails(classification.main, arguments, *missing, dest=dest)
 
 
+def test_a_word_that_is_a_control_token(command, tmp_path, fails, model_with_symbols):
+    data = tmp_path / "units"
+    data.mkdir()
+    shutil.copy(model_with_symbols, data / "sentencepiece.bpe.model")
+    model_dictionary(model_with_symbols).save(str(data / "dict.txt"))
+    wrong = [ROWS[0], {**ROWS[1], "title": "a <pad> more"}]
+    parts = "train.tsv", "line 3", "'<pad>'"
+    arguments = [*command(train=wrong), "--data", data]
+    fails(classification.main, arguments, *parts, dest=tmp_path / "data.tsv")
+
+
 def test_malformed_lines_can_be_left_out_and_are_counted(command, tmp_path, capsys):
     rows = [*ROWS, {**ROWS[0], "title": ""}, {**ROWS[1], "body": "a\ttab"}]
     assert classification.main([*command(train=rows), "--skip-malformed"]) == 0
@@ -166,6 +179,22 @@ def test_csv_and_jsonl_mistakes(command, tmp_path, fails):
     arguments[arguments.index("--train") + 1] = str(tmp_path / "a.txt")
     (tmp_path / "a.txt").touch()
     fails(classification.main, arguments, "a.txt", "*.tsv", "*.jsonl")
+
+
+@pytest.mark.parametrize("kinds", [(0, 1, 0.0), (1, 0, True), ("1", "0", 1)])
+def test_labels_of_several_json_types(command, tmp_path, fails, kinds):
+    rows = [{**row, "kind": kind} for row, kind in zip(ROWS, kinds, strict=True)]
+    arguments = command(".jsonl", train=rows, valid=rows[:2])
+    parts = "train.jsonl", "line 3", "'kind'", json.dumps(kinds[2]), "type"
+    fails(classification.main, arguments, *parts, dest=tmp_path / "data.jsonl")
+
+
+def test_numbers_of_several_json_types(command, tmp_path):
+    rows = [{**row, "kind": n} for row, n in zip(ROWS, (1, 0.5, 2), strict=True)]
+    arguments = command(".jsonl", train=rows, valid=rows[:2])
+    assert classification.main([*arguments, "--regression"]) == 0
+    labels = (tmp_path / "data.jsonl/label/train.label").read_text().split()
+    assert list(map(float, labels)) == [1, 0.5, 2]
 
 
 def test_wrong_options(command, refuses):

@@ -9,6 +9,7 @@ from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import load_dictionary
 from data_prep.labelled_texts.subword import find_subword
 from fairseq_transnormer.checkpoints.identity import dictionary_sha256
+from fairseq_transnormer.data.fingerprints import file_sha256
 from tests.messages import refuses
 
 
@@ -56,6 +57,27 @@ def test_mistakes(pretraining_data, gpt2_data, word_folder, tmp_path):
     refused(none, "no such", checkpoint=none)
     broken.write_bytes(b"PK\x03\x04")
     refused(broken, "fairseq checkpoint", checkpoint=broken)
+
+
+def test_units_that_are_not_those_of_the_pretraining(pretraining_data, tmp_path):
+    rows = len(load_dictionary(pretraining_data / "dict.txt")) + 1
+    name = "sentencepiece.bpe.model"
+    state = {
+        "cfg": {
+            "model": {"_name": "x", "max_positions": 64},
+            "task": {"_name": "masked_lm", "data": str(pretraining_data)},
+        },
+        "model": {"encoder.embed_tokens.weight": torch.zeros(rows, 2)},
+        "extra_state": {"subword_files_sha256": {name: "0" * 64}},
+    }
+    checkpoint = tmp_path / "model.pt"
+    torch.save(state, checkpoint)
+    with refuses(InputError, pretraining_data / name, checkpoint, "0" * 64, alone=True):
+        found(checkpoint=checkpoint)
+    known = file_sha256(pretraining_data / name)
+    state["extra_state"]["subword_files_sha256"][name] = known
+    torch.save(state, checkpoint)
+    assert found(checkpoint=checkpoint).max_positions == 64
 
 
 def test_a_dictionary_of_equal_size(pretraining_data, tmp_path):

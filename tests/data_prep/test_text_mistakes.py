@@ -1,8 +1,11 @@
 """Mistakes in the user's own text and in the options: one message, nothing made."""
 
+import numpy as np
 import pytest
 
 from data_prep.own_text import text
+
+from .binary_reading import read_ids
 
 PIECES = ["--tokenizer", "sentencepiece"]
 WORDS = ["--tokenizer", "word"]
@@ -49,6 +52,28 @@ def test_characters_at_the_edge_of_reading_are_good(tmp_path, text_files):
     text_files["valid"].write_bytes(b"x" * ((1 << 20) - 1) + "é y\n".encode())
     arguments = ["--dest", str(tmp_path / "bin"), *WORDS, *map(str, of(text_files))]
     assert text.main(arguments) == 0
+
+
+@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>", "<mask>"])
+@pytest.mark.parametrize("tokenizer", ["word", "plain", "own"])
+def test_a_word_that_is_a_control_token_of_fairseqs(
+    tmp_path, text_files, fails, model_with_symbols, tokenizer, word
+):
+    options = {
+        "word": WORDS,
+        "plain": [*PIECES, "--vocab-size", "320"],
+        "own": [*PIECES, "--sentencepiece-model", model_with_symbols],
+    }[tokenizer]
+    dest, more = tmp_path / "bin", tmp_path / "more.txt"
+    more.write_text(f"one <unk>\n[SEP] two\nthree {word} four\n")
+    arguments = ["--dest", dest, *options, *of(text_files), "--train", more]
+    refused = word if tokenizer == "word" else {"own": "<pad> <mask>"}.get(tokenizer)
+    if word in (refused or "").split():
+        fails(text.main, arguments, f"{more}, line 3", repr(word), dest=dest)
+        return
+    assert text.main(list(map(str, arguments))) == 0
+    ids = np.concatenate([each[:-1] for each in read_ids(dest, "train")])
+    assert ids.min() >= 3
 
 
 def test_bad_input_folder(tmp_path, fails):

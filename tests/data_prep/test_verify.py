@@ -10,6 +10,8 @@ from data_prep.documentation.corpus import prepare_corpus
 from data_prep.folders import verify
 from fairseq_transnormer.data import SPLITS
 
+from .binary_reading import read_ids
+
 
 def without_report(folder):
     (folder / "report.json").unlink()
@@ -83,6 +85,14 @@ def test_id_beyond_the_dictionary(word_folder, fails, beyond):
     parts = [path, f"id {entries + beyond}", "token 5", "dict.txt"]
     parts.append(f"{entries} entries")
     fails(verify.main, [word_folder], *parts, code=1)
+
+
+@pytest.mark.parametrize("token", [0, 1, 2])
+def test_a_control_token_within_a_line(word_folder, fails, token):
+    path = without_report(word_folder) / "valid.bin"
+    assert read_ids(word_folder, "valid")[0][1] > 3
+    change(path, 2 * 1, np.uint16(token).tobytes())
+    fails(verify.main, [word_folder], path, "token 1", "line 1", token, code=1)
 
 
 def test_shorter_dictionary(word_folder, fails):

@@ -51,6 +51,13 @@ def test_no_text_is_cut_into_units_whose_files_are_missing(symbols, name):
     assert numbers.encode("1 2") == [5, 6]
 
 
+@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>"])
+def test_a_control_token_is_no_word(word):
+    with refuses(ExportError, repr(word)):
+        Vocabulary([*SPECIAL, "a"]).encode(f"a {word}")
+    assert Vocabulary([*SPECIAL, "a"]).encode("a <unk> <mask>") == [4, 3, 3]
+
+
 def test_line_breaks_are_white_space(gpt2_dir):
     units = gpt2_dir / "encoder.json", gpt2_dir / "vocab.bpe"
     vocabulary = Vocabulary([*SPECIAL, *map(str, range(50_257))], None, units)

@@ -21,7 +21,7 @@ from fairseq_transnormer.fairseq_patches.binary_data import (
     check_shards,
     check_token_ids,
 )
-from tests.binary_data import numbered_words, write_labelled_data
+from tests.binary_data import numbered_words, write_binary_data, write_labelled_data
 from tests.messages import assert_names, refuses
 
 WORDS = 8
@@ -37,7 +37,7 @@ def write(folder: Path, lines=(3, 1, 4, 1, 5), dtype=np.int32, split="train") ->
     prefix = str(folder / split)
     builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype)
     for i, count in enumerate(lines):
-        builder.add_item(torch.arange(i, i + count) % (4 + WORDS))
+        builder.add_item(4 + torch.arange(i, i + count) % WORDS)
     builder.finalize(f"{prefix}.idx")
     return prefix
 
@@ -64,6 +64,25 @@ def test_an_id_beyond_the_dictionary_is_named(tmp_path, dtype, place, line):
     with refuses(ValueError, Path(f"{prefix}.bin"), tmp_path / "dict.txt") as caught:
         check_token_ids(prefix, dictionary)
     assert_names(caught, f"token {place}", f"line {line}", "id 12", "0 to 11")
+
+
+@pytest.mark.parametrize("symbol", ["<s>", "<pad>", "</s>", "<mask>"])
+@pytest.mark.parametrize("place", [0, 1, 2, 3, 4])
+def test_a_control_token_within_a_line_is_named(tmp_path, place, symbol):
+    """Lines "w0 w1 </s>" and "w2 </s>", one token of which is another."""
+    dictionary = words()
+    lines = {"train": ["w0 w1", "w2"]}
+    prefix = str(write_binary_data(tmp_path, dictionary, lines) / "train")
+    check_token_ids(prefix, dictionary)
+    dictionary.add_symbol("<mask>")  # as masked_lm does
+    check_token_ids(prefix, dictionary)
+    token = dictionary.index(symbol)
+    change(Path(f"{prefix}.bin"), np.uint16, place, token)
+    if symbol == "</s>" and place in (2, 4):
+        return check_token_ids(prefix, dictionary)
+    line = 1 if place < 3 else 2
+    with refuses(ValueError, f"{prefix}.bin", f"token {place}", f"line {line}", token):
+        check_token_ids(prefix, dictionary)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

@@ -8,11 +8,13 @@ import types
 
 import pytest
 import torch
-from fairseq.dataclass.configs import CheckpointConfig, OptimizationConfig
+from fairseq.data import Dictionary
+from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.checkpoints.files import fingerprint
 from fairseq_transnormer.fairseq_patches import resuming, run_lock
+from tests.binary_data import write_binary_data
 from tests.messages import assert_names, refuses
 
 from .test_signals import stop_at
@@ -91,24 +93,35 @@ def folder(tmp_path):
 
 @pytest.fixture
 def start(folder):
-    """start(**checkpoint's settings): where a run in ``folder`` would start."""
+    """start(**checkpoint's settings): where a run in ``folder`` would start.
+
+    groups: settings of other groups, by their names with a point.
+    """
 
     def choose(
-        max_update=100, max_epoch=0, stop_time_hours=0, valid_subset="valid", **settings
+        max_update=100,
+        max_epoch=0,
+        stop_time_hours=0,
+        valid_subset="valid",
+        valid_data="a hash",
+        groups=None,
+        **settings,
     ):
-        checkpoint = OmegaConf.structured(CheckpointConfig)
+        cfg = OmegaConf.structured(FairseqConfig)
+        checkpoint, optimization = cfg.checkpoint, cfg.optimization
         checkpoint.save_dir = str(folder)
         for name, value in settings.items():
             checkpoint[name] = (
                 str(value) if "model" in name or "file" in name else value
             )
-        optimization = OmegaConf.structured(OptimizationConfig)
         optimization.max_update = max_update
         optimization.max_epoch = max_epoch
         optimization.stop_time_hours = stop_time_hours
-        cfg = types.SimpleNamespace(checkpoint=checkpoint, optimization=optimization)
-        cfg.dataset = {"valid_subset": valid_subset}
+        cfg.dataset.valid_subset = valid_subset
+        for name, value in (groups or {}).items():
+            OmegaConf.update(cfg, name, value)
         trainer = types.SimpleNamespace(checkpoint_suffix="", cfg=cfg)
+        trainer.training_data = {"valid_data_sha256": valid_data}
         return resuming.choose_start(checkpoint, trainer)
 
     return choose
@@ -290,6 +303,72 @@ def test_validations_of_another_split(start, folder, before, now, is_other):
     torch.save(state, last)
     expected = (f"dataset.valid_subset={before.partition(',')[0]}",) * is_other
     assert start(valid_subset=now).validated_by == expected
+
+
+SMOOTHED = {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1}
+MASKED = {
+    "_name": "masked_lm", "data": "a", "mask_prob": 0.15, "tokens_per_sample": 64,
+    "sample_break_mode": "none", "seed": 1, "batch_size": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("restores", [False, True])
+@pytest.mark.parametrize(
+    ("group", "before", "changed", "is_other"),
+    [
+        ("criterion", SMOOTHED, {"label_smoothing": 0.2}, True),
+        ("criterion", {"_name": "cross_entropy"}, {"_name": "adaptive_loss"}, True),
+        ("criterion", {"_name": "masked_lm"}, {"_name": "chunked_masked_lm"}, False),
+        ("dataset", {"max_valid_steps": None}, {"max_valid_steps": 3}, True),
+        *(
+            ("task", MASKED, {name: value}, name not in ("data", "batch_size"))
+            for name, value in (
+                *(("mask_prob", 0.3), ("tokens_per_sample", 32), ("seed", 2)),
+                *(("sample_break_mode", "eos"), ("data", "b"), ("batch_size", 16)),
+            )
+        ),
+    ],
+)
+def test_validations_by_other_settings(
+    start, folder, tmp_path, group, before, changed, is_other, restores
+):
+    path = tmp_path / "other.pt" if restores else folder / "checkpoint_last.pt"
+    save(path, 5)
+    state = torch.load(path)
+    common = {"common": {"seed": 1}, "dataset": {"batch_size": 8}}
+    state["cfg"] |= common | {group: {**common.get(group, {}), **before}}
+    torch.save(state, path)
+    groups = {f"{group}.{k}": v for k, v in (before | changed).items()}
+    found = start(groups=groups, **{"restore_file": path} if restores else {})
+    ((name, _),) = changed.items()
+    assert found.validated_by == (f"{group}.{name}={before[name]}",) * is_other
+
+
+@pytest.mark.parametrize("way", ["resume", "restore_file"])
+def test_the_best_of_other_validation_data_is_not_the_best(
+    training, undisturbed, data, tmp_path, way
+):
+    """They are of unknown words, so that none would ever be better."""
+    whole, run = undisturbed(), training(max_update=32, patience=3)
+    run.options["keep_best_checkpoints"] = 1
+    run.data = tmp_path / "other"
+    shutil.copytree(data, run.data)
+    words = Dictionary.load(str(data / "dict.txt"))
+    write_binary_data(run.data, words, {"valid": ["<unk> <unk> <unk>"] * 9})
+    if way == "resume":
+        shutil.copytree(whole.save_dir, run.save_dir)
+        best = run.save_dir / "checkpoint.best_loss_0.0010.pt"
+        shutil.copy(run.save_dir / "checkpoint_best.pt", best)
+    else:
+        run.options["restore_file"] = whole.save_dir / "checkpoint_last.pt"
+    assert run.run() == [0], run.text()
+    assert_names(line_with(run.text(), "counts anew"), "valid_data_sha256")
+    extra = run.state()["extra_state"]
+    assert extra["best"] == extra["val_loss"] > whole.state()["extra_state"]["best"]
+    assert run.updates_of("checkpoint_best.pt") == 32
+    assert extra["early_stopping"] == {"best": extra["best"], "num_runs": 0}
+    (best,) = run.save_dir.glob("checkpoint.best_loss_*.pt")
+    assert run.updates_of(best.name) == 32
 
 
 @pytest.mark.parametrize("request_", REQUESTS)

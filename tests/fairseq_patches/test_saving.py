@@ -70,28 +70,63 @@ def test_a_validation_that_is_nan_is_not_the_best(tmp_path, monkeypatch, metric)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def saves(tmp_path, monkeypatch):
+    """saves(settings) gives save(updates, score, is_end), which saves a checkpoint."""
+    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
+
+    def begin(**settings):
+        cfg = CheckpointConfig(save_dir=str(tmp_path), **settings)
+        trainer = types.SimpleNamespace(
+            data_parallel_rank=0, checkpoint_suffix="", task=None, is_saved=False,
+            should_save_checkpoint_on_current_rank=True, consolidate_optimizer=int,
+            save_checkpoint=lambda path, state: Path(path).write_text(path),
+        )  # fmt: skip
+
+        def save(updates, score, is_end=True):
+            trainer.get_num_updates = lambda: updates
+            epoch = types.SimpleNamespace(
+                epoch=1, end_of_epoch=lambda: is_end, state_dict=dict
+            )
+            checkpoint_utils.save_checkpoint(cfg, trainer, epoch, score)
+
+        return save
+
+    return begin
+
+
 @pytest.mark.parametrize("maximize", [True, False])
-def test_the_best_are_kept_whatever_the_sign_of_their_score(
-    tmp_path, monkeypatch, maximize
+@pytest.mark.parametrize(
+    "scores",
+    [
+        (-38.3, -33.8, -10.4, 6.6, 22.2),
+        (22.2, 6.6, -10.4, -33.8, -38.3),
+        (6.6, -10.4, 22.2, -38.3, -33.8),
+    ],
+)
+def test_the_best_are_kept_whatever_their_order_and_sign(
+    tmp_path, saves, maximize, scores
 ):
     """--keep-best-checkpoints by a correlation, which is negative at first."""
-    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
-    cfg = CheckpointConfig(
-        save_dir=str(tmp_path), best_checkpoint_metric="mcc", keep_best_checkpoints=2,
+    save = saves(
+        best_checkpoint_metric="mcc", keep_best_checkpoints=2,
         maximize_best_checkpoint_metric=maximize, no_epoch_checkpoints=True,
     )  # fmt: skip
-    trainer = types.SimpleNamespace(
-        data_parallel_rank=0, checkpoint_suffix="", task=None,
-        should_save_checkpoint_on_current_rank=True, consolidate_optimizer=int,
-        get_num_updates=lambda: 1, is_saved=False,
-        save_checkpoint=lambda path, state: Path(path).write_text(path),
+    for i, score in enumerate(scores, 1):
+        save(i, score)
+        found = tmp_path.glob("checkpoint.best_*")
+        values = sorted(float(each.stem.rpartition("_")[2][:-1]) for each in found)
+        assert values == sorted(sorted(scores[:i], reverse=maximize)[:2])
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_checkpoint_at_an_epochs_end_is_written(tmp_path, saves, last):
+    save = saves(
+        no_epoch_checkpoints=True, no_last_checkpoints=not last,
+        save_interval_updates=7, keep_interval_updates=3,
     )  # fmt: skip
-    epoch = types.SimpleNamespace(epoch=1, end_of_epoch=lambda: True, state_dict=dict)
-    scores = (-38.3, -33.8, -10.4, 6.6, 22.2)
-    for score in scores:
-        better = score if maximize else -score
-        checkpoint_utils.save_checkpoint(cfg, trainer, epoch, better)
-        found = sorted(tmp_path.glob("checkpoint.best_*"))
-        assert len(found) <= 2
-    values = {float(each.stem.rpartition("_")[2][:-1]) for each in found}
-    assert values == ({6.6, 22.2} if maximize else {-6.6, -22.2})
+    for updates in range(7, 43, 7):
+        save(updates, None, is_end=updates % 14 == 0)
+    names = {path.name for path in tmp_path.iterdir()}
+    kept = {f"checkpoint_1_{updates}.pt" for updates in (28, 35, 42)}
+    assert names == kept | ({"checkpoint_last.pt"} if last else set())

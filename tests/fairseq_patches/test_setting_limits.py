@@ -386,3 +386,33 @@ def test_settings_that_are_left_out_have_their_defaults():
         check_group(
             "task", OmegaConf.create({"_name": "masked_lm", "random_token_prob": 0.95})
         )
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_left"),
+    [
+        ({}, False),
+        ({"checkpoint.no_last_checkpoints": False}, True),
+        ({"checkpoint.no_epoch_checkpoints": False}, True),
+        ({"checkpoint.no_save": True}, True),
+        ({"checkpoint.save_interval_updates": 14}, True),
+        (
+            {
+                "checkpoint.save_interval_updates": 14,
+                "optimization.max_update": 10,
+            },
+            False,
+        ),
+        ({"dataset.disable_validation": False}, True),
+    ],
+)
+def test_settings_that_leave_no_checkpoint(settings, is_left):
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.checkpoint.no_last_checkpoints = cfg.checkpoint.no_epoch_checkpoints = True
+    cfg.dataset.disable_validation = True
+    for name, value in settings.items():
+        OmegaConf.update(cfg, name, value)
+    if is_left:
+        return check_settings(cfg)
+    with refuses(ValueError, "no_last_checkpoints", "allowed"):
+        check_settings(cfg)

@@ -127,6 +127,7 @@ def test_unknown_words_are_reported(run):
         (["--prompt", "it", "--beam", "0"], ["beam=0", "1 to"]),
         (["--prompt", "it", "--beam", "2", "--stream"], ["beam=2", "stream", 1]),
         (["--prompt", "</s>"], ["prompt 1", "'</s>'"]),
+        (["--prompt", "<s>"], ["prompt 1", "'<s>'"]),
         (["--prompt", "it", "--data", "/nowhere"], ["dict.txt", "/nowhere"]),
         (["--prompt", "it", "--path", "/nowhere.pt"], ["/nowhere.pt", "no such"]),
         (["--prompt", "it", "--device", "abacus"], ["device=abacus"]),

@@ -121,6 +121,19 @@ def test_a_signal_while_forking_is_not_lost(tmp_path):
     assert sent and folder.status()["state"] == "interrupted"
 
 
+@pytest.mark.parametrize("variable", ["2", None])
+def test_runs_of_several_threads_are_not_forked(variable, monkeypatch, capsys):
+    """With OpenMP's threads in the runner such a fork waits for ever."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda of: range(2))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    place = ["--gpus", "none", "--fork"]
+    if variable:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+        place += ["--jobs", "2"]
+    assert main(["run", "table11", "--preset", "smoke", *place]) == 2
+    assert_names(capsys.readouterr().err, "--fork", "2 threads", "OMP_NUM_THREADS=1")
+
+
 @pytest.mark.parametrize("place", [["--gpus", "0"], ["--slurm"]])
 def test_forks_are_for_this_machines_cpu(place, monkeypatch, capsys):
     from fairseq_transnormer.reproduce import command_line

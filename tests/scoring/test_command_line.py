@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from sentencepiece import sentencepiece_model_pb2
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.export import ExportError
+from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.generation import GenerationError, TextGenerator
 from fairseq_transnormer.scoring import (
     Context,
     ScoringError,
@@ -275,6 +279,31 @@ def test_tokenizers_that_do_not_fit(checkpoint_of, piece_folder, word_folder, tm
         TextScorer.from_checkpoint(
             path, prepared, device="cpu", sentencepiece_model=same
         )
+
+
+def test_units_that_are_not_those_of_the_training(
+    checkpoint_of, piece_folder, tmp_path
+):
+    """The same pieces in the same order, with other scores: other cuts of words."""
+    path = checkpoint_of("transnormer_t2_tiny", piece_folder)
+    data = tmp_path / "data"
+    shutil.copytree(piece_folder, data)
+    model = data / "sentencepiece.bpe.model"
+    content = sentencepiece_model_pb2.ModelProto.FromString(model.read_bytes())
+    for piece in content.pieces[3:]:
+        piece.score = -piece.score
+    for changed in (content.SerializeToString(), model.read_bytes()[:-5], b""):
+        model.write_bytes(changed)
+        with refuses(ScoringError, model, path, "SHA-256", alone=True):
+            TextScorer.from_checkpoint(path, data, device="cpu")
+        with refuses(ScoringError, model, path, "SHA-256", alone=True):
+            TextScorer.from_checkpoint(path, device="cpu", sentencepiece_model=model)
+        with refuses(GenerationError, model, path, "SHA-256", alone=True):
+            TextGenerator.from_checkpoint(path, data, device="cpu")
+        with refuses(ExportError, model, path, "SHA-256", alone=True):
+            export_checkpoint(path, tmp_path / "exported", data)
+    shutil.copy(piece_folder / model.name, model)
+    export_checkpoint(path, tmp_path / "exported", data)
 
 
 def write_other_model(path: Path) -> None:
