@@ -36,7 +36,7 @@ from ..checkpoints.safe_loading import check_settings, read_checkpoint
 from ..data import REPORT
 from ..data.fingerprints import split_fingerprint
 from ..data.labelled_texts import SentenceData
-from ..data.subword_files import subword_sha256
+from ..data.subword_files import MASK, subword_sha256
 
 # of classification heads, which upgrade_state_dict_named fits to the model
 HEADS = "classification_heads."
@@ -105,7 +105,8 @@ def _labels_of(task) -> dict[str, Any]:
         return {}
     labels, cfg = task.label_dictionary, task.cfg
     if not cfg.regression_target:
-        return {LABELS_KEY: labels.symbols[labels.nspecial :][: cfg.num_classes]}
+        names = [name for name in labels.symbols[labels.nspecial :] if name != MASK]
+        return {LABELS_KEY: names[: cfg.num_classes]}
     if (Path(cfg.data) / REPORT).is_file():
         return {SCALE_KEY: SentenceData.read(cfg.data).target_scale}
     return {}
