@@ -318,7 +318,7 @@ def _call_with_copy(
     state: State | None,
     return_states: bool,
 ) -> Any:
-    """``call`` with its own state: a step in place would be recomputed on its result."""
+    """``call`` with its own state: the recomputed step starts where the first did."""
     if state is not None:
         rows = torch.arange(len(state.length), device=state.length.device)
         state = reorder_state(state, rows)
