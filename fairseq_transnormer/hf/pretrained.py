@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -207,18 +208,40 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         return self.model.stack.checkpoint_activations
 
     def _tokens(
-        self, input_ids: Tensor, attention_mask: Tensor | None, past: int = 0
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        inputs_embeds: Tensor | None,
+        others: dict[str, Any],
+        past: int = 0,
     ) -> Tensor:
-        """``input_ids`` (B, N) with pads where the mask is 0.
+        """``input_ids`` (B, N), or some token for each embedding, with pads where the
+        mask is 0.
 
         attention_mask: (B, N) or (B, P + N), of which the last N columns count.
+        others: inputs that the models do not have.
 
         Raises:
             ValueError: it has another shape; on a CPU, in a model that is not being
-                compiled, a token is none of the vocabulary.
+                compiled, a token is none of the vocabulary; another input has a value.
         """
-        if input_ids is None:
-            raise ValueError("input_ids=None; allowed: int64 (B, N)")
+        for name, value in others.items():
+            if value is not None and value is not False:
+                shown = " ".join(repr(value).split())[:80]
+                raise ValueError(f"{name}={shown}; allowed: None, no such input")
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "input_ids=None" if input_ids is None else "input_ids"
+            raise ValueError(f"{given} and inputs_embeds; allowed: one of them")
+        if inputs_embeds is not None:
+            shape = tuple(inputs_embeds.shape)
+            if len(shape) != 3 or shape[2] != self.config.hidden_size:
+                raise ValueError(
+                    f"inputs_embeds has the shape {shape}; allowed: (batch, length, "
+                    f"{self.config.hidden_size})"
+                )
+            input_ids = torch.full(
+                shape[:2], self.config.bos_token_id, device=inputs_embeds.device
+            )
         is_seen = input_ids.device.type == "cpu" and not torch.compiler.is_compiling()
         if is_seen and input_ids.numel():
             low, high = input_ids.aminmax()
@@ -244,17 +267,19 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        output_attentions: bool | None,
+        inputs_embeds: Tensor | None,
         output_hidden_states: bool | None,
+        others: dict[str, Any],
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
         """Tokens (B, N), their features (B, N, C), and each layer's output."""
-        refuse_attentions(output_attentions)
-        tokens = self._tokens(input_ids, attention_mask)
+        tokens = self._tokens(input_ids, attention_mask, inputs_embeds, others)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         hidden_states = [] if output_hidden_states else None
-        x = self.model.features(tokens, hidden_states=hidden_states)
-        return tokens, x, None if hidden_states is None else tuple(hidden_states)
+        x = self.model.features(
+            tokens, hidden_states=hidden_states, embedded=inputs_embeds
+        )
+        return tokens, x, hidden_states and (*hidden_states[:-1], x)
 
     def _returned(self, found: ModelOutput, return_dict: bool | None):
         """A result as an object or a tuple, by default as the configuration says."""
@@ -266,15 +291,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
 def _is_path(name: str | os.PathLike) -> bool:
     """Whether this can be no name of a repository."""
     return os.path.isabs(name) or os.fspath(name).startswith(".")
-
-
-def refuse_attentions(output_attentions: bool | None) -> None:
-    """Raise ValueError where attention matrices are asked for."""
-    if output_attentions:
-        raise ValueError(
-            f"output_attentions={output_attentions}; allowed: False, since no matrix "
-            "of attention weights is computed"
-        )
 
 
 def _weights_in(folder: Path) -> set[Path]:
