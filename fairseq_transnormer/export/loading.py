@@ -31,6 +31,7 @@ from .manifest import (
     WEIGHTS,
     WEIGHTS_INDEX,
     Manifest,
+    belongs,
 )
 from .vocabulary import Vocabulary
 
@@ -134,6 +135,7 @@ def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest
     if not folder.is_dir():
         raise ExportError(f"{folder}: no such folder")
     manifest = Manifest.read(folder)
+    settle(folder, manifest.files)
     for name, expected in manifest.files.items():
         if only is not None and name not in only:
             continue
@@ -145,6 +147,29 @@ def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest
                 "the export"
             )
     return manifest
+
+
+def settle(folder: Path, files: Collection[str]) -> None:
+    """Give the files of a save their names, if it ended before it did.
+
+    files: names of those that belong to the folder's config.json.
+
+    Raises:
+        ExportError: the folder cannot be written to.
+    """
+    digits = file_sha256(folder / MANIFEST)[:16]
+    new = sorted(folder.glob(f"*.{digits}.new"))
+    try:
+        if new:
+            for path in folder.iterdir():
+                if belongs(path.name) and path.name not in files:
+                    path.unlink()
+        for path in new:
+            path.replace(path.with_name(path.name.removesuffix(f".{digits}.new")))
+    except OSError as error:
+        raise ExportError(
+            f"{folder}: a save did not end, nor can be ({error})"
+        ) from error
 
 
 def read_vocabulary(folder: Path, files: Collection[str]) -> Vocabulary:

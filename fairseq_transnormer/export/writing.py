@@ -78,6 +78,9 @@ def export_checkpoint(
     if dest.exists() or dest.is_symlink():
         raise ExportError(f"{dest} exists; give a folder that does not")
     safetensors()
+    # on a full disk; no OSError
+    from safetensors import SafetensorError
+
     try:
         state = read_checkpoint(checkpoint, mmap=True)
     except CheckpointError as error:
@@ -102,7 +105,7 @@ def export_checkpoint(
         notes += missing
     try:
         _write(dest, checkpoint, manifest, tensors, units)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ExportError(f"{dest}: cannot be written ({error})") from error
     return Done(manifest.architecture, [MANIFEST, *manifest.files], notes)
 
@@ -283,7 +286,9 @@ def _write(
     units: dict[str, Path],
 ) -> None:
     """Fill a folder beside ``dest``, load it, and give it its name."""
-    folder = dest.with_name(f".{dest.name}.{os.getpid()}.partial")
+    folder = dest.with_name(f".{dest.name}.partial")
+    # of an export that was killed
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         model = manifest.build()

@@ -6,7 +6,6 @@ Letters: B batch, N length, P columns that a cache has read.
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,21 +16,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..data.fingerprints import file_sha256
-from ..data.whole_files import write_text
 from ..export.errors import ExportError
 from ..export.loading import read_manifest
 from ..export.manifest import (
     CAUSAL,
-    FILES,
-    FORMAT,
     MANIFEST,
-    SHARD,
     VERSION,
     WEIGHTS,
     WEIGHTS_INDEX,
 )
 from .configuration import TransNormerConfig
+from .saving import save_whole
 
 HEAD = "classifier."
 
@@ -116,10 +111,10 @@ class TransNormerPreTrainedModel(PreTrainedModel):
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
         """transformers' own; ``load_exported`` reads the folder, too.
 
-        Weights of an earlier save are removed: transformers leaves one file beside new
-        shards, or the other way round, and would load the older one.
+        A folder of before stays as it is until the new one is whole.
 
         Raises:
+            ExportError: it cannot be written.
             ValueError: a ``variant``, whose files no export has.
         """
         if kwargs.get("variant"):
@@ -127,27 +122,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"variant={kwargs['variant']!r}; allowed: None; the dtype is that of "
                 "the weights, as after model.half()"
             )
-        folder = Path(save_directory)
         is_main_process = kwargs.get("is_main_process", args[0] if args else True)
-        if not self.should_save_on_this_rank(is_main_process):
-            super().save_pretrained(save_directory, *args, **kwargs)
-            return
-        earlier = _weights_in(folder)
-        times = {path: path.stat() for path in earlier}
-        for path in earlier:
-            os.utime(path, (0, 0))
-        try:
-            super().save_pretrained(save_directory, *args, **kwargs)
-        finally:
-            stale = {path for path in earlier if _is_of_1970(path)}
-            for path in stale:
-                stat = times[path]
-                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        # an adapter's save writes none
-        if {WEIGHTS, WEIGHTS_INDEX} & {p.name for p in _weights_in(folder) - stale}:
-            for path in stale:
-                path.unlink()
-        finish(folder)
+        save = super().save_pretrained
+        if self.should_save_on_this_rank(is_main_process):
+            save_whole(Path(save_directory), lambda path: save(path, *args, **kwargs))
+        else:
+            save(save_directory, *args, **kwargs)
 
     def resize_token_embeddings(
         self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True
@@ -291,35 +271,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
 def _is_path(name: str | os.PathLike) -> bool:
     """Whether this can be no name of a repository."""
     return os.path.isabs(name) or os.fspath(name).startswith(".")
-
-
-def _weights_in(folder: Path) -> set[Path]:
-    """Files of weights, and the index of shards."""
-    names = (WEIGHTS, WEIGHTS_INDEX)
-    found = folder.iterdir() if folder.is_dir() else ()
-    return {p for p in found if p.name in names or SHARD.fullmatch(p.name)}
-
-
-def _is_of_1970(path: Path) -> bool:
-    """Whether nothing has written it since its time was set to 0."""
-    return path.exists() and path.stat().st_mtime_ns == 0
-
-
-def finish(folder: Path) -> None:
-    """Put the SHA-256 of a folder's files into its config.json, as its last step."""
-    path = folder / MANIFEST
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    names = {each.name for each in folder.iterdir()}
-    weights = {WEIGHTS, WEIGHTS_INDEX} & names
-    if FORMAT not in content or not weights:
-        return
-    if WEIGHTS_INDEX in weights:
-        weights = {WEIGHTS_INDEX, *filter(SHARD.fullmatch, names)}
-    found = weights | (names & set(FILES[1:]))
-    content[FORMAT]["files"] = {
-        name: file_sha256(folder / name) for name in sorted(found)
-    }
-    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def _but_head(names: Iterable[str]) -> str:
