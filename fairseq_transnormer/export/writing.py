@@ -215,10 +215,10 @@ def _manifest(
     special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
     if kind != CAUSAL:
         # appended to what dict.txt has, if that does not have it
-        symbols = Vocabulary.read(dictionary).symbols if dictionary else []
-        if MASK in symbols:
-            special["mask"] = symbols.index(MASK)
-        elif len(symbols) < rows:
+        known = Vocabulary.read(dictionary) if dictionary else Vocabulary([])
+        if MASK in known.numbers:
+            special["mask"] = known.numbers[MASK]
+        elif len(known.symbols) < rows:
             special["mask"] = rows - 1
     begins = kind != CAUSAL or cfg["task"].get("add_bos_token", False)
     return Manifest(

@@ -202,7 +202,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         return self.vocabulary.numbers.get(token, UNK)
 
     def _convert_id_to_token(self, index: int) -> str:
-        return self.vocabulary.symbols[index]
+        return self.vocabulary.symbol(index)
 
     def _add_tokens(
         self, new_tokens: Iterable[Any], special_tokens: bool = False
@@ -227,8 +227,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         first = next((token for token in tokens if token != pad), start)
         # unknown and masked places are seen, as in fairseq's texts
         hidden = set(range(UNK)) if skip_special_tokens else set()
-        symbols = self.vocabulary.symbols
         return self.vocabulary.join(
-            [symbols[token] for token in tokens if token not in hidden],
+            [self.vocabulary.symbol(token) for token in tokens if token not in hidden],
             continues=first != start,
         )
