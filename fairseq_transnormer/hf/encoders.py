@@ -88,6 +88,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
     """
 
     kinds = (CLASSIFIER, BIDIRECTIONAL)
+    has_output = False
     accepts_loss_kwargs = False
 
     def __init__(self, config: TransNormerConfig):

@@ -24,6 +24,7 @@ class TransNormerModel(TransNormerPreTrainedModel):
     """
 
     kinds = (BIDIRECTIONAL, CAUSAL, CLASSIFIER)
+    has_output = False
 
     def __init__(self, config: TransNormerConfig):
         super().__init__(config.without_head())

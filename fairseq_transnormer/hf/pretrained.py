@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..export.errors import ExportError
 from ..export.loading import read_manifest
 from ..export.manifest import (
-    CAUSAL,
     MANIFEST,
     VERSION,
     WEIGHTS,
@@ -51,6 +50,8 @@ class TransNormerPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["TransNormerLayer"]
     # of manifests, the class's own first
     kinds: tuple[str, ...] = ()
+    # whether it uses the output layer
+    has_output = True
 
     def __init__(self, config: TransNormerConfig):
         super().__init__(config)
@@ -62,11 +63,24 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"{', '.join(self.kinds)}"
             )
         self.model = manifest.build_language_model()
-        if manifest.kind != CAUSAL:
-            # of a causal model's tied matrix there is one parameter
-            self._tied_weights_keys = {
-                "model.lm_head.weight": "model.embed_tokens.weight"
-            }
+        first: dict[nn.Parameter, str] = {}
+        self._tied_weights_keys = {
+            name: first[parameter]
+            for name, parameter in self.named_parameters(remove_duplicate=False)
+            if first.setdefault(parameter, name) != name
+        }
+        # parameters that get no gradient; workers wait for those of all others
+        used = "model." if self.has_output else ("model.embed_", "model.stack.")
+        self._frozen = [
+            name
+            for name, parameter in self.named_parameters()
+            if not (parameter.requires_grad and name.startswith(used))
+        ]
+        self._freeze()
+
+    def _freeze(self) -> None:
+        for name in self._frozen:
+            self.get_parameter(name).requires_grad_(False)
 
     def _init_weights(self, module) -> None:
         """The modules have made their weights themselves."""
@@ -97,6 +111,8 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         model, report = super().from_pretrained(
             name, *args, output_loading_info=True, **kwargs
         )
+        # transformers puts others in the places of parameters
+        model._freeze()
         # a head may be new, or left out
         missing = _but_head(report["missing_keys"])
         unexpected = _but_head(report["unexpected_keys"])
@@ -145,6 +161,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 "that the model was trained with"
             )
         return self.get_input_embeddings()
+
+    def get_expanded_tied_weights_keys(
+        self, all_submodels: bool = False
+    ) -> dict[str, str]:
+        """The first name of each parameter by its other ones, tied matrix or not."""
+        return dict(self._tied_weights_keys)
 
     def get_output_embeddings(self) -> None:
         """None: the output layer is part of the plain model."""
