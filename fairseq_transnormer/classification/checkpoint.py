@@ -44,11 +44,17 @@ def load_fine_tuned(
             checkpoint.check_data(found)
     except ValueError as error:
         raise ClassificationError(str(error)) from error
-    state = checkpoint_utils.load_checkpoint_to_cpu(
-        str(path), {"data": str(found.folder)}
-    )
-    cfg = state["cfg"]
-    _check_head(path, cfg, state["model"], found)
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(
+            str(path), {"data": str(found.folder)}
+        )
+        cfg = state["cfg"]
+        _check_head(path, cfg, state["model"], found)
+    except ClassificationError:
+        raise
+    # fairseq raises what a setting happens to lead to
+    except Exception as error:
+        raise ClassificationError(f"{path}: {error_line(error)}") from error
     try:
         task = tasks.setup_task(cfg.task)
     # fairseq raises what a file happens to lead to

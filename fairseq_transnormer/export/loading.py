@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -109,12 +109,7 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
             f"{folder / WEIGHTS_INDEX}: the weights are split; allowed: {WEIGHTS} "
             "alone, which save_pretrained(max_shard_size=...) writes up to that size"
         )
-    stored = _read_header(folder / WEIGHTS)
-    _check_sizes(manifest, stored, folder)
-    # no memory on this device
-    with torch.device("meta"):
-        own = manifest.tensors(manifest.build())
-    check_tensors(own, stored, folder / WEIGHTS)
+    check_weights(manifest, folder)
     vocabulary = None
     if DICTIONARY in manifest.files:
         vocabulary = read_vocabulary(folder, manifest.files)
@@ -238,6 +233,26 @@ def _read_header(path: Path) -> dict[str, Stored]:
         raise ExportError(f"{path}: damaged ({str(error)[:200]})") from error
 
 
+def check_weights(manifest: Manifest, folder: Path) -> None:
+    """Raise ExportError unless the files of weights have those of the manifest."""
+    stored: dict[str, Stored] = {}
+    for name in manifest.files:
+        if name.endswith(".safetensors"):
+            stored |= _read_header(folder / name)
+    _check_sizes(manifest, stored, folder)
+    # no memory on this device
+    with torch.device("meta"):
+        own = manifest.tensors(manifest.build())
+    check_tensors(own, stored, folder / WEIGHTS)
+
+
+def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise ExportError where a tensor has numbers that are NaN or infinite."""
+    for name, tensor in tensors:
+        if not tensor.is_meta and not tensor.isfinite().all():
+            raise ExportError(f"{path}: {name} has numbers that are NaN or infinite")
+
+
 def _check_sizes(manifest: Manifest, stored: dict[str, Stored], folder: Path) -> None:
     """What even a model without memory takes time for: its width and its layers."""
     path, embedding = folder / WEIGHTS, manifest.embedding
@@ -284,9 +299,8 @@ def _check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) ->
 @torch.no_grad()
 def _fill(model: nn.Module, manifest: Manifest, path: Path) -> None:
     stored = safetensors().load_file(path)
+    check_finite(path, stored.items())
     for name, tensor in manifest.tensors(model).items():
-        if not stored[name].isfinite().all():
-            raise ExportError(f"{path}: {name} has numbers that are NaN or infinite")
         tensor.copy_(stored[name])
 
 

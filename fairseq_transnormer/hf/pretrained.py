@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..export.errors import ExportError
-from ..export.loading import read_manifest
+from ..export.loading import check_finite, check_weights, read_manifest
 from ..export.manifest import (
     MANIFEST,
     VERSION,
@@ -96,7 +96,8 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         name = pretrained_model_name_or_path
         if name is not None and (os.path.isdir(name) or _is_path(name)):
             folder = Path(name, kwargs.get("subfolder") or "")
-            version = read_manifest(folder).format_version
+            manifest = read_manifest(folder)
+            version = manifest.format_version
             if (folder / WEIGHTS).is_file() and (folder / WEIGHTS_INDEX).is_file():
                 raise ExportError(
                     f"{folder}: {WEIGHTS} beside {WEIGHTS_INDEX}; allowed: one of "
@@ -107,12 +108,14 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                     f"{folder / MANIFEST}: format_version={version}; allowed in "
                     f"transformers: {VERSION}; export the checkpoint again"
                 )
+            check_weights(manifest, folder)
         wants_report = kwargs.pop("output_loading_info", False)
         model, report = super().from_pretrained(
             name, *args, output_loading_info=True, **kwargs
         )
         # transformers puts others in the places of parameters
         model._freeze()
+        check_finite(name, model.named_parameters())
         # a head may be new, or left out
         missing = _but_head(report["missing_keys"])
         unexpected = _but_head(report["unexpected_keys"])
