@@ -31,9 +31,9 @@ def number_of_updates(state: dict) -> int:
 
 
 def embedding_rows(weights: Mapping[str, Any]) -> int | None:
-    """Rows of a model's embedding of tokens; None where it has no such weight."""
-    name = next((n for n in weights if str(n).endswith("embed_tokens.weight")), None)
-    return None if name is None else len(weights[name])
+    """Rows of a model's embedding of tokens; None where it has no such matrix."""
+    name = next((n for n in weights if n.endswith("embed_tokens.weight")), None)
+    return len(weights[name]) if name and weights[name].dim() == 2 else None
 
 
 def fingerprint(path: Path) -> str:

@@ -108,6 +108,15 @@ def _read(path: Path, mmap: bool) -> dict[str, Any]:
             f"{path}: not a fairseq checkpoint (no 'model' in it, only {found}); "
             "allowed: one that fairseq-train has saved"
         )
+    weights = state["model"]
+    if not isinstance(weights, Mapping):
+        raise CheckpointError(f"{path}: 'model' is no mapping of names to tensors")
+    for name, tensor in weights.items():
+        is_dense = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided
+        if not (isinstance(name, str) and is_dense) or tensor.is_complex():
+            raise CheckpointError(
+                f"{path}: model[{name!r}] is no dense tensor of real numbers"
+            )
     return state
 
 

@@ -46,11 +46,17 @@ def load_fine_tuned(
             checkpoint.check_data(found)
     except ValueError as error:
         raise ClassificationError(str(error)) from error
-    state = checkpoint_utils.load_checkpoint_to_cpu(
-        str(path), {"data": str(found.folder)}
-    )
-    cfg = state["cfg"]
-    _check_head(path, cfg, state["model"], found)
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(
+            str(path), {"data": str(found.folder)}
+        )
+        cfg = state["cfg"]
+        _check_head(path, cfg, state["model"], found)
+    except ClassificationError:
+        raise
+    # fairseq raises what a setting happens to lead to
+    except Exception as error:
+        raise ClassificationError(f"{path}: {error_line(error)}") from error
     try:
         check_labels(state, found.labels or None, found.target_scale, path)
         folders = [found.folder, found.folder / "input0", path.parent]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +31,7 @@ from .manifest import (
     WEIGHTS,
     WEIGHTS_INDEX,
     Manifest,
+    belongs,
 )
 from .vocabulary import Vocabulary
 
@@ -108,12 +109,7 @@ def load_exported(folder: str | Path, device: str | torch.device = "cpu") -> Exp
             f"{folder / WEIGHTS_INDEX}: the weights are split; allowed: {WEIGHTS} "
             "alone, which save_pretrained(max_shard_size=...) writes up to that size"
         )
-    stored = _read_header(folder / WEIGHTS)
-    _check_sizes(manifest, stored, folder)
-    # no memory on this device
-    with torch.device("meta"):
-        own = manifest.tensors(manifest.build())
-    check_tensors(own, stored, folder / WEIGHTS)
+    check_weights(manifest, folder)
     vocabulary = None
     if DICTIONARY in manifest.files:
         vocabulary = read_vocabulary(folder, manifest.files)
@@ -134,6 +130,7 @@ def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest
     if not folder.is_dir():
         raise ExportError(f"{folder}: no such folder")
     manifest = Manifest.read(folder)
+    settle(folder, manifest.files)
     for name, expected in manifest.files.items():
         if only is not None and name not in only:
             continue
@@ -145,6 +142,29 @@ def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest
                 "the export"
             )
     return manifest
+
+
+def settle(folder: Path, files: Collection[str]) -> None:
+    """Give the files of a save their names, if it ended before it did.
+
+    files: names of those that belong to the folder's config.json.
+
+    Raises:
+        ExportError: the folder cannot be written to.
+    """
+    digits = file_sha256(folder / MANIFEST)[:16]
+    new = sorted(folder.glob(f"*.{digits}.new"))
+    try:
+        if new:
+            for path in folder.iterdir():
+                if belongs(path.name) and path.name not in files:
+                    path.unlink()
+        for path in new:
+            path.replace(path.with_name(path.name.removesuffix(f".{digits}.new")))
+    except OSError as error:
+        raise ExportError(
+            f"{folder}: a save did not end, nor can be ({error})"
+        ) from error
 
 
 def read_vocabulary(folder: Path, files: Collection[str]) -> Vocabulary:
@@ -213,6 +233,26 @@ def _read_header(path: Path) -> dict[str, Stored]:
         raise ExportError(f"{path}: damaged ({str(error)[:200]})") from error
 
 
+def check_weights(manifest: Manifest, folder: Path) -> None:
+    """Raise ExportError unless the files of weights have those of the manifest."""
+    stored: dict[str, Stored] = {}
+    for name in manifest.files:
+        if name.endswith(".safetensors"):
+            stored |= _read_header(folder / name)
+    _check_sizes(manifest, stored, folder)
+    # no memory on this device
+    with torch.device("meta"):
+        own = manifest.tensors(manifest.build())
+    check_tensors(own, stored, folder / WEIGHTS)
+
+
+def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise ExportError where a tensor has numbers that are NaN or infinite."""
+    for name, tensor in tensors:
+        if not tensor.is_meta and not tensor.isfinite().all():
+            raise ExportError(f"{path}: {name} has numbers that are NaN or infinite")
+
+
 def _check_sizes(manifest: Manifest, stored: dict[str, Stored], folder: Path) -> None:
     """What even a model without memory takes time for: its width and its layers."""
     path, embedding = folder / WEIGHTS, manifest.embedding
@@ -259,9 +299,8 @@ def _check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) ->
 @torch.no_grad()
 def _fill(model: nn.Module, manifest: Manifest, path: Path) -> None:
     stored = safetensors().load_file(path)
+    check_finite(path, stored.items())
     for name, tensor in manifest.tensors(model).items():
-        if not stored[name].isfinite().all():
-            raise ExportError(f"{path}: {name} has numbers that are NaN or infinite")
         tensor.copy_(stored[name])
 
 

@@ -45,6 +45,8 @@ WEIGHTS_INDEX = f"{WEIGHTS}.index.json"
 # what transformers writes where it is told to split the weights
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 FILES = (WEIGHTS, DICTIONARY, SENTENCEPIECE_MODEL, *GPT2_UNITS)
+# a file on its way, with digits of the config.json that it belongs to
+NEW = re.compile(r".+\.[0-9a-f]{16}\.new")
 ConfigT = TypeVar("ConfigT", bound=LayerConfig | HeadConfig)
 # kind -> configuration, and the class that transformers loads it as
 CAUSAL, BIDIRECTIONAL, CLASSIFIER = "causal", "bidirectional", "classifier"
@@ -160,10 +162,7 @@ class Manifest:
             raise ExportError(f"{path}: lacks files, which is written last")
         files = content.pop("files")
         _check_types(path, "", {"files": files}, {"files": dict})
-        known = {name for name in files if name in FILES or SHARD.fullmatch(name)}
-        if not files.keys() & {WEIGHTS, WEIGHTS_INDEX} or files.keys() - known - {
-            WEIGHTS_INDEX
-        }:
+        if not files.keys() & {WEIGHTS, WEIGHTS_INDEX} or not all(map(belongs, files)):
             raise ExportError(
                 f"{path}: files={sorted(files)}; allowed: {WEIGHTS}, and "
                 f"{', '.join(FILES[1:])}"
@@ -221,6 +220,16 @@ class Manifest:
             read["head"] = _read_config(path, "head.", HeadConfig, content["head"])
             _check_labels(path, read["head"], content["labels"])
         return cls(**(content | read))
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file has weights, or is the index of such files."""
+    return name in (WEIGHTS, WEIGHTS_INDEX) or SHARD.fullmatch(name) is not None
+
+
+def belongs(name: str) -> bool:
+    """Whether a file of this name is one of an export, beside config.json."""
+    return name in FILES or is_weights(name)
 
 
 def read_section(folder: Path) -> dict[str, Any]:

@@ -40,7 +40,9 @@ class Vocabulary:
     gpt2_units: tuple[Path, Path] | None = None
 
     def __post_init__(self) -> None:
-        self.numbers = {symbol: i for i, symbol in enumerate(self.symbols)}
+        # special ones stay, whatever else has their names
+        ordered = [*enumerate(self.symbols), *enumerate(SPECIAL)]
+        self.numbers = {symbol: i for i, symbol in ordered}
         self._processor: Any = None
         self.missing_units = None if self.has_units else missing_units(self.symbols)
 
@@ -113,9 +115,25 @@ class Vocabulary:
         return [self.numbers.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens, without special ones but for <unk>."""
-        hidden = set(range(UNK))
-        return self.join([self.symbols[each] for each in tokens if each not in hidden])
+        """The text of tokens, without special ones but for <unk>.
+
+        Raises:
+            ExportError: a token is none of the dictionary.
+        """
+        return self.join(
+            [self.symbol(each) for each in tokens if each not in range(UNK)]
+        )
+
+    def symbol(self, token: int) -> str:
+        """The symbol of a token.
+
+        Raises:
+            ExportError: it is none of the dictionary.
+        """
+        if not 0 <= token < len(self.symbols):
+            most = len(self.symbols) - 1
+            raise ExportError(f"token {token}; allowed: 0 to {most}, the dictionary's")
+        return self.symbols[token]
 
     def _join_gpt2(self, symbols: Sequence[str]) -> str:
         """Numbers as text; what is no number (<unk>, <mask>) as it is."""

@@ -13,6 +13,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor
 
 from ..checkpoints.files import architecture as architecture_of
+from ..checkpoints.files import embedding_rows
 from ..checkpoints.identity import (
     LABELS_KEY,
     SCALE_KEY,
@@ -22,7 +23,7 @@ from ..checkpoints.identity import (
     check_units,
     saved_units,
 )
-from ..checkpoints.safe_loading import CheckpointError, read_checkpoint
+from ..checkpoints.safe_loading import CheckpointError, error_line, read_checkpoint
 from ..data.fingerprints import file_sha256
 from ..data.labelled_texts import SentenceData
 from ..data.subword_files import (
@@ -86,6 +87,8 @@ def export_checkpoint(
     if dest.exists() or dest.is_symlink():
         raise ExportError(f"{dest} exists; give a folder that does not")
     safetensors()
+    from safetensors import SafetensorError
+
     try:
         state = read_checkpoint(checkpoint, mmap=True)
     except CheckpointError as error:
@@ -96,22 +99,37 @@ def export_checkpoint(
     parts = cfg.get("model"), cfg.get("task"), state["model"]
     if not all(isinstance(each, dict) for each in parts):
         raise ExportError(f"{checkpoint}: not a checkpoint of fairseq-train")
+    try:
+        done = _exported(checkpoint, dest, data, state, cfg)
+    except ExportError:
+        raise
+    # on a full disk SafetensorError is no OSError
+    except (OSError, SafetensorError) as error:
+        raise ExportError(f"{dest}: cannot be made ({error})") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ExportError(f"{checkpoint}: settings: {error_line(error)}") from error
+    return done
+
+
+def _exported(
+    checkpoint: Path,
+    dest: Path,
+    data: str | Path | None,
+    state: dict[str, Any],
+    cfg: dict[str, Any],
+) -> Done:
     kind = _kind(checkpoint, cfg)
     tensors, notes = _plain_tensors(kind, cfg, state["model"])
-    embedding = f"{PREFIX}embed_tokens.weight"
-    if embedding not in tensors:
+    rows = embedding_rows(tensors)
+    if rows is None:
         raise ExportError(f"{checkpoint}: no {PREFIXES[kind]}embed_tokens.weight in it")
-    rows = len(tensors[embedding])
     units, missing = _unit_files(checkpoint, state, data, rows)
     notes += missing
     manifest = _manifest(kind, cfg, rows, units.get(DICTIONARY))
     if kind == CLASSIFIER:
         manifest, missing = _with_head(manifest, checkpoint, state, tensors, data)
         notes += missing
-    try:
-        _write(dest, checkpoint, manifest, tensors, units)
-    except OSError as error:
-        raise ExportError(f"{dest}: cannot be written ({error})") from error
+    _write(dest, checkpoint, manifest, tensors, units)
     return Done(manifest.architecture, [MANIFEST, *manifest.files], notes)
 
 
@@ -222,10 +240,10 @@ def _manifest(
     special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
     if kind != CAUSAL:
         # appended to what dict.txt has, if that does not have it
-        symbols = Vocabulary.read(dictionary).symbols if dictionary else []
-        if MASK in symbols:
-            special["mask"] = symbols.index(MASK)
-        elif len(symbols) < rows:
+        known = Vocabulary.read(dictionary) if dictionary else Vocabulary([])
+        if MASK in known.numbers:
+            special["mask"] = known.numbers[MASK]
+        elif len(known.symbols) < rows:
             special["mask"] = rows - 1
     begins = kind != CAUSAL or cfg["task"].get("add_bos_token", False)
     return Manifest(
@@ -300,7 +318,9 @@ def _write(
     units: dict[str, Path],
 ) -> None:
     """Fill a folder beside ``dest``, load it, and give it its name."""
-    folder = dest.with_name(f".{dest.name}.{os.getpid()}.partial")
+    folder = dest.with_name(f".{dest.name}.partial")
+    # of an export that was killed
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         model = manifest.build()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,7 +32,12 @@ from ..checkpoints.identity import (
     identity_of,
     task_dictionary,
 )
-from ..checkpoints.safe_loading import check_settings, read_checkpoint
+from ..checkpoints.safe_loading import (
+    CheckpointError,
+    check_settings,
+    error_line,
+    read_checkpoint,
+)
 from ..data import REPORT
 from ..data.fingerprints import split_fingerprint
 from ..data.labelled_texts import SentenceData
@@ -152,6 +157,14 @@ def check_loaded_models(load, *arguments, **keywords):
     _LOADING.append(loading)
     try:
         ensemble, cfg, task = load(*arguments, **keywords)
+    except CheckpointError:
+        raise
+    # fairseq raises what the misfit happens to lead to
+    except Exception as error:
+        raise CheckpointError(
+            f"{', '.join(names)}: cannot be loaded ({error_line(error)}); allowed: "
+            "weights and settings of one model"
+        ) from error
     finally:
         _LOADING.pop()
     loading.task = task
@@ -159,6 +172,7 @@ def check_loaded_models(load, *arguments, **keywords):
     for path, state in loading.states:
         for model in ensemble if path in loading.filenames else ():
             _check_heads(model, state["heads"], path)
+            _check_numbers(model, state["wrong"], path)
     return ensemble, cfg, task
 
 
@@ -216,11 +230,20 @@ def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:
         if name.endswith("out_proj.weight")
     }
     found = ", ".join(f"{name} of {n} outputs" for name, n in outputs.items())
-    raise ValueError(
+    raise CheckpointError(
         f"{path}: no classification head {head_of(fresh[0])} of "
         f"{own[fresh[0]][0]} outputs in it, but {found or 'none'}; allowed: its own "
         "task.classification_head_name and task.num_classes"
     )
+
+
+def _check_numbers(model, wrong: Container[str], path: str) -> None:
+    """Refuse weights that are NaN or infinite, or were saved as whole numbers."""
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            # of a tied matrix the file may have two
+            if name in wrong or not _are_finite_floats(tensor):
+                raise CheckpointError(f"{path}: {name}; allowed: finite floats")
 
 
 def note_loaded_checkpoint(path: str, state: Mapping[str, Any]) -> None:
@@ -242,7 +265,12 @@ def _noted(state: Mapping[str, Any]) -> dict[str, Any]:
     """Of a checkpoint what is compared, without its weights."""
     weights = state.get("model") or {}
     heads = {name: x.shape for name, x in weights.items() if HEADS in name}
-    return {"extra_state": state.get("extra_state"), "heads": heads}
+    wrong = {n for n, x in weights.items() if not _are_finite_floats(x)}
+    return {"extra_state": state.get("extra_state"), "heads": heads, "wrong": wrong}
+
+
+def _are_finite_floats(x: torch.Tensor) -> bool:
+    return x.is_floating_point() and bool(x.isfinite().all())
 
 
 def _compare(loading: _Loading) -> None:

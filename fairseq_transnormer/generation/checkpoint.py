@@ -123,9 +123,12 @@ def load_with_units(
         check_units(saved_units(state), units, task.dictionary, data, path)
     except CheckpointError as error:
         raise GenerationError(f"{error} (--data; here: {data})") from error
-    loaded, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(path)], task=task, state=state
-    )
+    try:
+        loaded, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], task=task, state=state
+        )
+    except CheckpointError as error:
+        raise GenerationError(str(error)) from error
     try:
         return GeneratorHubInterface(cfg, task, loaded)
     # sentencepiece and tokenizers raise what a file, or its absence, leads to

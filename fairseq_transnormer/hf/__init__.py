@@ -29,6 +29,9 @@ from transformers import (  # noqa: E402
     AutoModelForSequenceClassification,
     AutoTokenizer,
 )
+from transformers.models.auto.modeling_auto import (  # noqa: E402
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+)
 
 from ..export.manifest import FORMAT  # noqa: E402
 from .cache import TransNormerCache  # noqa: E402
@@ -44,6 +47,8 @@ from .tokenizer import TransNormerTokenizer  # noqa: E402
 AutoConfig.register(FORMAT, TransNormerConfig)
 AutoModel.register(TransNormerConfig, TransNormerModel)
 AutoModelForCausalLM.register(TransNormerConfig, TransNormerForCausalLM)
+# where Trainer looks whose labels to shift when it smooths them
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[FORMAT] = TransNormerForCausalLM.__name__
 AutoModelForMaskedLM.register(TransNormerConfig, TransNormerForMaskedLM)
 AutoModelForSequenceClassification.register(
     TransNormerConfig, TransNormerForSequenceClassification

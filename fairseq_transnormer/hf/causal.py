@@ -5,6 +5,7 @@ Letters: B batch, N length, P columns that the cache has read, V vocabulary.
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationConfig
@@ -16,7 +17,7 @@ from ..export.manifest import CAUSAL
 from ..export.transformers_files import generation_settings
 from .cache import TransNormerCache
 from .configuration import TransNormerConfig
-from .pretrained import TransNormerPreTrainedModel, refuse_attentions
+from .pretrained import TransNormerPreTrainedModel
 from .tokenizer import TransNormerTokenizer
 
 
@@ -92,27 +93,31 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         past_key_values: TransNormerCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
-        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
+        inputs_embeds: Tensor | None = None,
+        **others,
     ) -> CausalLMOutputWithPast | tuple:
         """Logits of the next token at each position.
 
         Args:
             input_ids: int64 (B, N).
-            attention_mask: (B, P + N) or (B, N), 0 at pads.
+            attention_mask: (B, P + N) or (B, N), 0 at pads, of the first P columns at
+                those that were pads when the cache read them.
             past_key_values: what an earlier call returned; it is changed.
             labels: int64 (B, N), the tokens themselves, -100 where none counts; the
                 loss is that of the next token.
             use_cache: return a cache; by default in evaluation, if the configuration
                 has it.
-            output_attentions: refused.
-            output_hidden_states: return the embedding and each layer's output.
+            output_hidden_states: return the embedding and each layer's output, the last
+                after the final norm.
             return_dict: an object (the default) or a tuple.
             logits_to_keep: only those of so many last positions, or of these; 0: all.
             num_items_in_batch: what the sum of the losses is divided by.
+            inputs_embeds: (B, N, C), in place of input_ids.
+            others: inputs of other models, each without a value.
 
         Returns:
             logits (B, N, V), or (B, logits_to_keep, V); loss, past_key_values and
@@ -121,7 +126,6 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         Raises:
             ValueError: an input is not as said here.
         """
-        refuse_attentions(output_attentions)
         if past_key_values is not None and not isinstance(
             past_key_values, TransNormerCache
         ):
@@ -132,20 +136,27 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
         use_cache = use_cache or past_key_values is not None
+        states = None if past_key_values is None else past_key_values.states
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        tokens = self._tokens(input_ids, attention_mask, past)
-        length = tokens.shape[1]
-        if past and length == 1 and attention_mask is not None:
+        tokens = self._tokens(input_ids, attention_mask, inputs_embeds, others, past)
+        length, pad = tokens.shape[1], self.config.pad_token_id
+        if states is not None and attention_mask is not None:
+            check_read(attention_mask[:, :-length], states[0].length)
+        may_end = torch.compiler.is_compiling() or tokens.eq(pad).any()
+        if states is not None and length == 1 and may_end:
             # a single column after states would be read as tokens, pads and all
-            tokens = F.pad(tokens, (0, 1), value=self.config.pad_token_id)
+            tokens = F.pad(tokens, (0, 1), value=pad)
+            if inputs_embeds is not None:
+                inputs_embeds = F.pad(inputs_embeds, (0, 0, 0, 1))
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         hidden_states = [] if output_hidden_states else None
         x = self.model.features(
             tokens,
-            None if past_key_values is None else past_key_values.states,
+            states,
             return_states=use_cache,
             hidden_states=hidden_states,
+            embedded=inputs_embeds,
         )
         if use_cache:
             x, states = x
@@ -153,7 +164,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
                 past_key_values = TransNormerCache(len(states))
             past_key_values.put(states, length)
         if hidden_states is not None:
-            hidden_states = tuple(each[:, :length] for each in hidden_states)
+            hidden_states = tuple(h[:, :length] for h in (*hidden_states[:-1], x))
         logits = self.model.output(slice_logits_to_keep(x[:, :length], logits_to_keep))
         loss = None
         if labels is not None:
@@ -181,6 +192,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         next_sequence_length: int | None = None,
         past_key_values: TransNormerCache | None = None,
         attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         is_first_iteration: bool = False,
         **kwargs,
     ) -> dict:
@@ -192,10 +204,11 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
             next_sequence_length=next_sequence_length,
             past_key_values=past_key_values,
             attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
             is_first_iteration=is_first_iteration,
             **kwargs,
         )
-        # what has just been generated is no pad: nothing to look at
+        # transformers' mask has ones after a row's end, where the tokens are pads
         if next_sequence_length == 1 and not is_first_iteration:
             inputs.pop("attention_mask", None)
         return inputs
@@ -215,3 +228,17 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         elif generation_config.use_cache is not False:
             layers = self.config.num_hidden_layers
             model_kwargs["past_key_values"] = TransNormerCache(layers)
+
+
+def check_read(attention_mask: Tensor, length: Tensor) -> None:
+    """Raise ValueError unless a mask has as many tokens as a cache has read.
+
+    attention_mask: (B, P), or (B, 0) if unknown. length: int64 (B,).
+    """
+    if attention_mask.shape[1] and not torch.compiler.is_compiling():
+        tokens = attention_mask.ne(0).sum(1).tolist()
+        if tokens != length.tolist():
+            raise ValueError(
+                f"attention_mask has {tokens} tokens in the columns that "
+                f"past_key_values have read; allowed: {length.tolist()}, those read"
+            )

@@ -38,7 +38,8 @@ class TransNormerConfig(PretrainedConfig):
     """
 
     model_type = FORMAT
-    keys_to_ignore_at_inference = ("past_key_values",)
+    # a list, to which Trainer adds another
+    keys_to_ignore_at_inference = ["past_key_values"]
 
     fairseq_transnormer: dict[str, Any] | None = None
     use_cache: bool = True

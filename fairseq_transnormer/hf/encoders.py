@@ -38,10 +38,11 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
-        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        inputs_embeds: Tensor | None = None,
+        **others,
     ) -> MaskedLMOutput | tuple:
         """Logits of the token at each position.
 
@@ -49,10 +50,12 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
             input_ids: int64 (B, N).
             attention_mask: (B, N), 0 at pads, which may stand anywhere.
             labels: int64 (B, N), -100 where none counts.
-            output_attentions: refused.
-            output_hidden_states: return the embedding and each layer's output.
+            output_hidden_states: return the embedding and each layer's output, the last
+                after the final norm.
             return_dict: an object (the default) or a tuple.
             num_items_in_batch: what the sum of the losses is divided by.
+            inputs_embeds: (B, N, C), in place of input_ids.
+            others: inputs of other models, each without a value.
 
         Returns:
             logits (B, N, V); loss and hidden_states where asked for.
@@ -61,7 +64,7 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
             ValueError: an input is not as said here, or longer than max_positions.
         """
         _, x, hidden_states = self._encode(
-            input_ids, attention_mask, output_attentions, output_hidden_states
+            input_ids, attention_mask, inputs_embeds, output_hidden_states, others
         )
         logits, loss = self.model.lm_head(x), None
         if labels is not None:
@@ -85,6 +88,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
     """
 
     kinds = (CLASSIFIER, BIDIRECTIONAL)
+    has_output = False
     accepts_loss_kwargs = False
 
     def __init__(self, config: TransNormerConfig):
@@ -119,9 +123,10 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
-        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        inputs_embeds: Tensor | None = None,
+        **others,
     ) -> SequenceClassifierOutput | tuple:
         """Logits of a text's labels.
 
@@ -130,9 +135,11 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
             attention_mask: (B, N), 0 at pads, which may stand anywhere.
             labels: of the texts: int64 (B,), or floats for ``problem_type``
                 "regression" and "multi_label_classification".
-            output_attentions: refused.
-            output_hidden_states: return the embedding and each layer's output.
+            output_hidden_states: return the embedding and each layer's output, the last
+                after the final norm.
             return_dict: an object (the default) or a tuple.
+            inputs_embeds: (B, N, C), in place of input_ids.
+            others: inputs of other models, each without a value.
 
         Returns:
             logits (B, L); loss and hidden_states where asked for.
@@ -141,7 +148,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
             ValueError: an input is not as said here, or longer than max_positions.
         """
         tokens, x, hidden_states = self._encode(
-            input_ids, attention_mask, output_attentions, output_hidden_states
+            input_ids, attention_mask, inputs_embeds, output_hidden_states, others
         )
         real = tokens.ne(self.config.pad_token_id)
         logits, loss = self.classifier(x, real), None

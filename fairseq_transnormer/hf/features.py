@@ -24,6 +24,7 @@ class TransNormerModel(TransNormerPreTrainedModel):
     """
 
     kinds = (BIDIRECTIONAL, CAUSAL, CLASSIFIER)
+    has_output = False
 
     def __init__(self, config: TransNormerConfig):
         super().__init__(config.without_head())
@@ -33,18 +34,21 @@ class TransNormerModel(TransNormerPreTrainedModel):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        inputs_embeds: Tensor | None = None,
+        **others,
     ) -> BaseModelOutput | tuple:
         """Features of the token at each position.
 
         Args:
             input_ids: int64 (B, N).
             attention_mask: (B, N), 0 at pads, which may stand anywhere.
-            output_attentions: refused.
-            output_hidden_states: return the embedding and each layer's output.
+            output_hidden_states: return the embedding and each layer's output, the last
+                after the final norm.
             return_dict: an object (the default) or a tuple.
+            inputs_embeds: (B, N, C), in place of input_ids.
+            others: inputs of other models, each without a value.
 
         Returns:
             last_hidden_state (B, N, C), whose values at pads carry no meaning;
@@ -54,7 +58,7 @@ class TransNormerModel(TransNormerPreTrainedModel):
             ValueError: an input is not as said here, or longer than max_positions.
         """
         _, x, hidden_states = self._encode(
-            input_ids, attention_mask, output_attentions, output_hidden_states
+            input_ids, attention_mask, inputs_embeds, output_hidden_states, others
         )
         found = BaseModelOutput(last_hidden_state=x, hidden_states=hidden_states)
         return self._returned(found, return_dict)

@@ -6,31 +6,26 @@ Letters: B batch, N length, P columns that a cache has read.
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..data.fingerprints import file_sha256
-from ..data.whole_files import write_text
 from ..export.errors import ExportError
-from ..export.loading import read_manifest
+from ..export.loading import check_finite, check_weights, read_manifest
 from ..export.manifest import (
-    CAUSAL,
-    FILES,
-    FORMAT,
     MANIFEST,
-    SHARD,
     VERSION,
     WEIGHTS,
     WEIGHTS_INDEX,
 )
 from .configuration import TransNormerConfig
+from .saving import save_whole
 
 HEAD = "classifier."
 
@@ -55,6 +50,8 @@ class TransNormerPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["TransNormerLayer"]
     # of manifests, the class's own first
     kinds: tuple[str, ...] = ()
+    # whether it uses the output layer
+    has_output = True
 
     def __init__(self, config: TransNormerConfig):
         super().__init__(config)
@@ -66,11 +63,24 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"{', '.join(self.kinds)}"
             )
         self.model = manifest.build_language_model()
-        if manifest.kind != CAUSAL:
-            # of a causal model's tied matrix there is one parameter
-            self._tied_weights_keys = {
-                "model.lm_head.weight": "model.embed_tokens.weight"
-            }
+        first: dict[nn.Parameter, str] = {}
+        self._tied_weights_keys = {
+            name: first[parameter]
+            for name, parameter in self.named_parameters(remove_duplicate=False)
+            if first.setdefault(parameter, name) != name
+        }
+        # parameters that get no gradient; workers wait for those of all others
+        used = "model." if self.has_output else ("model.embed_", "model.stack.")
+        self._frozen = [
+            name
+            for name, parameter in self.named_parameters()
+            if not (parameter.requires_grad and name.startswith(used))
+        ]
+        self._freeze()
+
+    def _freeze(self) -> None:
+        for name in self._frozen:
+            self.get_parameter(name).requires_grad_(False)
 
     def _init_weights(self, module) -> None:
         """The modules have made their weights themselves."""
@@ -86,7 +96,8 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         name = pretrained_model_name_or_path
         if name is not None and (os.path.isdir(name) or _is_path(name)):
             folder = Path(name, kwargs.get("subfolder") or "")
-            version = read_manifest(folder).format_version
+            manifest = read_manifest(folder)
+            version = manifest.format_version
             if (folder / WEIGHTS).is_file() and (folder / WEIGHTS_INDEX).is_file():
                 raise ExportError(
                     f"{folder}: {WEIGHTS} beside {WEIGHTS_INDEX}; allowed: one of "
@@ -97,10 +108,14 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                     f"{folder / MANIFEST}: format_version={version}; allowed in "
                     f"transformers: {VERSION}; export the checkpoint again"
                 )
+            check_weights(manifest, folder)
         wants_report = kwargs.pop("output_loading_info", False)
         model, report = super().from_pretrained(
             name, *args, output_loading_info=True, **kwargs
         )
+        # transformers puts others in the places of parameters
+        model._freeze()
+        check_finite(name, model.named_parameters())
         # a head may be new, or left out
         missing = _but_head(report["missing_keys"])
         unexpected = _but_head(report["unexpected_keys"])
@@ -115,10 +130,10 @@ class TransNormerPreTrainedModel(PreTrainedModel):
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
         """transformers' own; ``load_exported`` reads the folder, too.
 
-        Weights of an earlier save are removed: transformers leaves one file beside new
-        shards, or the other way round, and would load the older one.
+        A folder of before stays as it is until the new one is whole.
 
         Raises:
+            ExportError: it cannot be written.
             ValueError: a ``variant``, whose files no export has.
         """
         if kwargs.get("variant"):
@@ -126,27 +141,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"variant={kwargs['variant']!r}; allowed: None; the dtype is that of "
                 "the weights, as after model.half()"
             )
-        folder = Path(save_directory)
         is_main_process = kwargs.get("is_main_process", args[0] if args else True)
-        if not self.should_save_on_this_rank(is_main_process):
-            super().save_pretrained(save_directory, *args, **kwargs)
-            return
-        earlier = _weights_in(folder)
-        times = {path: path.stat() for path in earlier}
-        for path in earlier:
-            os.utime(path, (0, 0))
-        try:
-            super().save_pretrained(save_directory, *args, **kwargs)
-        finally:
-            stale = {path for path in earlier if _is_of_1970(path)}
-            for path in stale:
-                stat = times[path]
-                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        # an adapter's save writes none
-        if {WEIGHTS, WEIGHTS_INDEX} & {p.name for p in _weights_in(folder) - stale}:
-            for path in stale:
-                path.unlink()
-        finish(folder)
+        save = super().save_pretrained
+        if self.should_save_on_this_rank(is_main_process):
+            save_whole(Path(save_directory), lambda path: save(path, *args, **kwargs))
+        else:
+            save(save_directory, *args, **kwargs)
 
     def resize_token_embeddings(
         self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True
@@ -164,6 +164,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 "that the model was trained with"
             )
         return self.get_input_embeddings()
+
+    def get_expanded_tied_weights_keys(
+        self, all_submodels: bool = False
+    ) -> dict[str, str]:
+        """The first name of each parameter by its other ones, tied matrix or not."""
+        return dict(self._tied_weights_keys)
 
     def get_output_embeddings(self) -> None:
         """None: the output layer is part of the plain model."""
@@ -207,18 +213,40 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         return self.model.stack.checkpoint_activations
 
     def _tokens(
-        self, input_ids: Tensor, attention_mask: Tensor | None, past: int = 0
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        inputs_embeds: Tensor | None,
+        others: dict[str, Any],
+        past: int = 0,
     ) -> Tensor:
-        """``input_ids`` (B, N) with pads where the mask is 0.
+        """``input_ids`` (B, N), or some token for each embedding, with pads where the
+        mask is 0.
 
         attention_mask: (B, N) or (B, P + N), of which the last N columns count.
+        others: inputs that the models do not have.
 
         Raises:
             ValueError: it has another shape; on a CPU, in a model that is not being
-                compiled, a token is none of the vocabulary.
+                compiled, a token is none of the vocabulary; another input has a value.
         """
-        if input_ids is None:
-            raise ValueError("input_ids=None; allowed: int64 (B, N)")
+        for name, value in others.items():
+            if value is not None and value is not False:
+                shown = " ".join(repr(value).split())[:80]
+                raise ValueError(f"{name}={shown}; allowed: None, no such input")
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "input_ids=None" if input_ids is None else "input_ids"
+            raise ValueError(f"{given} and inputs_embeds; allowed: one of them")
+        if inputs_embeds is not None:
+            shape = tuple(inputs_embeds.shape)
+            if len(shape) != 3 or shape[2] != self.config.hidden_size:
+                raise ValueError(
+                    f"inputs_embeds has the shape {shape}; allowed: (batch, length, "
+                    f"{self.config.hidden_size})"
+                )
+            input_ids = torch.full(
+                shape[:2], self.config.bos_token_id, device=inputs_embeds.device
+            )
         is_seen = input_ids.device.type == "cpu" and not torch.compiler.is_compiling()
         if is_seen and input_ids.numel():
             low, high = input_ids.aminmax()
@@ -244,17 +272,19 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        output_attentions: bool | None,
+        inputs_embeds: Tensor | None,
         output_hidden_states: bool | None,
+        others: dict[str, Any],
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
         """Tokens (B, N), their features (B, N, C), and each layer's output."""
-        refuse_attentions(output_attentions)
-        tokens = self._tokens(input_ids, attention_mask)
+        tokens = self._tokens(input_ids, attention_mask, inputs_embeds, others)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         hidden_states = [] if output_hidden_states else None
-        x = self.model.features(tokens, hidden_states=hidden_states)
-        return tokens, x, None if hidden_states is None else tuple(hidden_states)
+        x = self.model.features(
+            tokens, hidden_states=hidden_states, embedded=inputs_embeds
+        )
+        return tokens, x, hidden_states and (*hidden_states[:-1], x)
 
     def _returned(self, found: ModelOutput, return_dict: bool | None):
         """A result as an object or a tuple, by default as the configuration says."""
@@ -266,44 +296,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
 def _is_path(name: str | os.PathLike) -> bool:
     """Whether this can be no name of a repository."""
     return os.path.isabs(name) or os.fspath(name).startswith(".")
-
-
-def refuse_attentions(output_attentions: bool | None) -> None:
-    """Raise ValueError where attention matrices are asked for."""
-    if output_attentions:
-        raise ValueError(
-            f"output_attentions={output_attentions}; allowed: False, since no matrix "
-            "of attention weights is computed"
-        )
-
-
-def _weights_in(folder: Path) -> set[Path]:
-    """Files of weights, and the index of shards."""
-    names = (WEIGHTS, WEIGHTS_INDEX)
-    found = folder.iterdir() if folder.is_dir() else ()
-    return {p for p in found if p.name in names or SHARD.fullmatch(p.name)}
-
-
-def _is_of_1970(path: Path) -> bool:
-    """Whether nothing has written it since its time was set to 0."""
-    return path.exists() and path.stat().st_mtime_ns == 0
-
-
-def finish(folder: Path) -> None:
-    """Put the SHA-256 of a folder's files into its config.json, as its last step."""
-    path = folder / MANIFEST
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    names = {each.name for each in folder.iterdir()}
-    weights = {WEIGHTS, WEIGHTS_INDEX} & names
-    if FORMAT not in content or not weights:
-        return
-    if WEIGHTS_INDEX in weights:
-        weights = {WEIGHTS_INDEX, *filter(SHARD.fullmatch, names)}
-    found = weights | (names & set(FILES[1:]))
-    content[FORMAT]["files"] = {
-        name: file_sha256(folder / name) for name in sorted(found)
-    }
-    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def _but_head(names: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from ..export.errors import ExportError
 from ..export.loading import read_manifest
 from ..export.manifest import MANIFEST
 from ..export.vocabulary import UNK, Vocabulary
-from .pretrained import finish
+from .saving import save_whole
 
 
 class TransNormerTokenizer(PreTrainedTokenizer):
@@ -109,10 +109,14 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:
-        """transformers' own; the files then belong to the export, if it is one."""
-        written = super().save_pretrained(save_directory, *args, **kwargs)
-        finish(Path(save_directory))
-        return written
+        """transformers' own; the files then belong to the export, if it is one.
+
+        Raises:
+            ExportError: they cannot be written.
+        """
+        folder, save = Path(save_directory), super().save_pretrained
+        written = save_whole(folder, lambda path: save(path, *args, **kwargs))
+        return tuple(str(folder / Path(each).name) for each in written)
 
     @property
     def vocab_size(self) -> int:
@@ -169,15 +173,14 @@ class TransNormerTokenizer(PreTrainedTokenizer):
     def save_vocabulary(
         self, save_directory: str, filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Copy the files, and remove those of other units that an earlier save left."""
+        """Copy the files."""
         written = []
         for source, name in zip(
             self.files, self.vocab_files_names.values(), strict=True
         ):
-            target = os.path.join(save_directory, name)
             if source is None:
-                Path(target).unlink(missing_ok=True)
                 continue
+            target = os.path.join(save_directory, name)
             if not (os.path.exists(target) and os.path.samefile(source, target)):
                 shutil.copyfile(source, target)
             written.append(target)
@@ -199,7 +202,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         return self.vocabulary.numbers.get(token, UNK)
 
     def _convert_id_to_token(self, index: int) -> str:
-        return self.vocabulary.symbols[index]
+        return self.vocabulary.symbol(index)
 
     def _add_tokens(
         self, new_tokens: Iterable[Any], special_tokens: bool = False
@@ -224,8 +227,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         first = next((token for token in tokens if token != pad), start)
         # unknown and masked places are seen, as in fairseq's texts
         hidden = set(range(UNK)) if skip_special_tokens else set()
-        symbols = self.vocabulary.symbols
         return self.vocabulary.join(
-            [symbols[token] for token in tokens if token not in hidden],
+            [self.vocabulary.symbol(token) for token in tokens if token not in hidden],
             continues=first != start,
         )

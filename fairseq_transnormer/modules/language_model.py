@@ -172,6 +172,7 @@ class CausalLanguageModel(nn.Module):
         return_states: Literal[False] = False,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
+        embedded: Tensor | None = None,
     ) -> Tensor: ...
 
     @overload
@@ -183,6 +184,7 @@ class CausalLanguageModel(nn.Module):
         return_states: Literal[True],
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
+        embedded: Tensor | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]: ...
 
     @overload
@@ -193,6 +195,7 @@ class CausalLanguageModel(nn.Module):
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
+        embedded: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
 
     def features(
@@ -202,11 +205,14 @@ class CausalLanguageModel(nn.Module):
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
+        embedded: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
         """``forward`` without the output layer: (B, N, embed_dim).
 
         hidden_states: a list to which the embedding and each layer's output are
             appended.
+        embedded: (B, N, embed_dim), in place of the embedding of the tokens (B, N),
+            which then say where pads are.
 
         Raises:
             ValueError: see ``forward``.
@@ -220,7 +226,8 @@ class CausalLanguageModel(nn.Module):
         if states is None or tokens.shape[1] > 1:
             first = tokens if tokens.dim() == 2 else tokens[..., 0]
             mask = mask_of_pads(first.eq(self.padding_idx), padding)
-        embedded = self.embed_tokens(tokens)
+        if embedded is None:
+            embedded = self.embed_tokens(tokens)
         if tokens.dim() == 3:
             # a tied output layer trains the pad's row, too
             pads = tokens.eq(self.padding_idx).unsqueeze(-1)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..ops import add_and_norm, add_dropped, norm_beside
+from ..ops import add_and_norm, add_dropped, norm_beside, reorder_state
 from ..ops.states import State
 from .config import LayerConfig
 from .feed_forward import FEED_FORWARDS, NO_FEED_FORWARD
@@ -261,6 +261,7 @@ class LayerStack(nn.Module):
             state = None if states is None else states[i]
             if self.checkpoint_activations and self.training:
                 x = checkpoint(
+                    _call_with_copy,
                     call,
                     layer,
                     x,
@@ -307,6 +308,21 @@ class LayerStack(nn.Module):
 
 def _call(layer: nn.Module, *arguments: Any) -> Any:
     return layer(*arguments)
+
+
+def _call_with_copy(
+    call: Callable[..., Any],
+    layer: nn.Module,
+    x: Tensor,
+    key_padding_mask: Tensor | None,
+    state: State | None,
+    return_states: bool,
+) -> Any:
+    """``call`` with its own state: the recomputed step starts where the first did."""
+    if state is not None:
+        rows = torch.arange(len(state.length), device=state.length.device)
+        state = reorder_state(state, rows)
+    return call(layer, x, key_padding_mask, state, return_states)
 
 
 @functools.cache

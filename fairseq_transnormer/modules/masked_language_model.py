@@ -128,6 +128,7 @@ class MaskedLanguageModel(nn.Module):
         tokens: Tensor,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
+        embedded: Tensor | None = None,
     ) -> Tensor:
         """Encode tokens.
 
@@ -137,6 +138,8 @@ class MaskedLanguageModel(nn.Module):
                 appended.
             padding: where pads stand, if it is known ("none", "right", "anywhere");
                 without, the tokens are looked at, and Python waits for their device.
+            embedded: (B, N, embed_dim), in place of the embedding of the tokens, which
+                then say where pads are.
 
         Returns:
             (B, N, embed_dim); values at pads carry no meaning.
@@ -147,7 +150,7 @@ class MaskedLanguageModel(nn.Module):
         """
         check_tokens(tokens, {2: "(batch, length)"})
         mask = mask_of_pads(tokens.eq(self.padding_idx), padding)
-        x = self.embed_tokens(tokens)
+        x = self.embed_tokens(tokens) if embedded is None else embedded
         if self.embed_positions is not None:
             x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
         x = F.dropout(self.embed_norm(x), self.dropout, self.training)

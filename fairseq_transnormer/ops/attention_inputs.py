@@ -18,9 +18,10 @@ from .backend import accumulation_dtype
 def one_plus_elu(x: Tensor) -> Tensor:
     """1 + elu(x), which is positive (Katharopoulos et al., 2020, equation 7).
 
-    Below 0 it is exp(x), of which in half precision the sum with -1 would leave little.
+    Below 0 it is exp(x), of which the sum of elu(x) and 1 would leave little.
     """
-    return (F.elu(x.to(accumulation_dtype(x.dtype))) + 1).to(x.dtype)
+    wide = x.to(accumulation_dtype(x.dtype))
+    return (wide.clamp(max=0).exp() + F.relu(wide)).to(x.dtype)
 
 
 def identity(x: Tensor) -> Tensor:

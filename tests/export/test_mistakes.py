@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.export import ExportError, load_exported
@@ -158,6 +159,25 @@ def test_a_failure_leaves_nothing_behind(exported, tmp_path, monkeypatch):
     with refused(tmp_path / "out", "No space left"):
         export_checkpoint(exported / "model.pt", tmp_path / "out")
     assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+
+    def full_disk(tensors, path, metadata):
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
+    with refused(tmp_path / "out", "No space left"):
+        export_checkpoint(exported / "model.pt", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_export_is_made_again(exported, tmp_path):
+    """... and what it left behind is gone."""
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "old.safetensors").write_bytes(b"")
+    export_checkpoint(exported / "model.pt", tmp_path / "out")
+    load_exported(tmp_path / "out")
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert not (tmp_path / "out" / "old.safetensors").exists()
 
 
 def test_malicious_and_damaged_checkpoints(exported, tmp_path):

@@ -24,6 +24,28 @@ def test_lines_are_those_of_fairseq(end, tmp_path):
         assert len(symbols) == 4 + len(lines)
 
 
+def test_special_symbols_that_dict_txt_repeats(tmp_path):
+    """fairseq takes them from its front, and words from where they stand last."""
+    flag = "#fairseq:overwrite"
+    lines = [f"{each} 0 {flag}" for each in ("<s>", "</s>", "<pad>", "<unk>")]
+    lines += ["a 3", "<mask> 1", f"a 2 {flag}", f"<mask> 1 {flag}"]
+    path = tmp_path / "dict.txt"
+    path.write_text("\n".join(lines))
+    found, expected = Vocabulary.read(path), Dictionary.load(str(path))
+    assert [found.numbers[each] for each in SPECIAL] == [0, 1, 2, 3]
+    assert found.encode("a <mask> b") == [10, 11, 3]
+    for word in ("a", "<mask>"):
+        assert found.numbers[word] == expected.index(word)
+
+
+def test_tokens_beyond_the_dictionary():
+    vocabulary = Vocabulary([*SPECIAL, "a"])
+    assert vocabulary.decode([2, 4, 3, 1]) == "a <unk>"
+    for token in (-100, -1, 5):
+        with refuses(ExportError, token, "0 to 4", alone=True):
+            vocabulary.decode([4, token])
+
+
 def test_an_empty_dictionary_and_lines_that_are_none(tmp_path):
     path = tmp_path / "dict.txt"
     path.write_bytes(b"")

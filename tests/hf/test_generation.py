@@ -158,8 +158,47 @@ def test_what_a_state_cannot_do(words):
         cache.crop(-1)
     with refuses(ValueError, "past_key_values=tuple", "TransNormerCache", alone=True):
         words.model(**inputs, past_key_values=())
-    with refuses(ValueError, "inputs_embeds"):
-        words.model.generate(inputs_embeds=torch.zeros(1, 2, 32))
+    with refuses(ValueError, "attention_mask", "past_key_values", [5]):
+        words.model(
+            torch.tensor([[7]]),
+            attention_mask=torch.tensor([[0, 0, 0, 1, 1, 1]]),
+            past_key_values=words.model(
+                torch.tensor([[2, 4, 5, 6, 7]])
+            ).past_key_values,
+        )
+
+
+def test_a_prompt_of_embeddings(words):
+    inputs = encoded(words)
+    expected = words.model.generate(**inputs, max_new_tokens=9)
+    inputs["inputs_embeds"] = words.model.get_input_embeddings()(inputs["input_ids"])
+    prompt = inputs.pop("input_ids")
+    found = words.model.generate(**inputs, max_new_tokens=9)
+    assert torch.equal(found, expected[:, prompt.shape[1] :])
+
+
+@torch.no_grad()
+def test_a_cache_is_continued_after_one_row_ended(texts):
+    """The pads that follow a row's end are none of its tokens."""
+    model, prompts = texts.model, encoded(texts, PROMPTS[:2])
+    free = model.generate(**prompts, max_new_tokens=9, min_new_tokens=9)
+    length = prompts["input_ids"].shape[1]
+    first, second = free[:, length:].tolist()
+    end = next(t for i, t in enumerate(first) if t not in second[: i + 3])
+    done = model.generate(
+        **prompts, max_new_tokens=9, eos_token_id=end, return_dict_in_generate=True
+    )
+    tokens = torch.cat((done.sequences, free[:, length : length + 3]), 1)
+    mask, cache = tokens.ne(1).long(), done.past_key_values
+    assert mask[0, length:-3].sum() < mask[1, length:-3].sum()
+    expected = model(tokens, mask).logits[:, -1]
+    seen = cache.get_seq_length()
+    for each in (mask, mask[:, seen:], None):
+        found = model(tokens[:, seen:], each, copy.deepcopy(cache)).logits[:, -1]
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    more = {"attention_mask": mask, "max_new_tokens": 5}
+    found = model.generate(tokens, past_key_values=cache, **more)
+    assert torch.equal(found, model.generate(tokens, **more))
 
 
 def test_without_generation_config(words, tmp_path):

@@ -123,8 +123,12 @@ def test_hidden_states(name, exports):
         found = model(row[None], output_hidden_states=True).hidden_states
         _, extra = exports[name].model(row[None], return_all_hiddens=True)
     assert len(found) == len(extra["inner_states"]) == 3
-    for ours, theirs in zip(found, extra["inner_states"], strict=True):
+    for ours, theirs in zip(found[:-1], extra["inner_states"][:-1], strict=True):
         torch.testing.assert_close(ours, theirs.transpose(0, 1), **CLOSE)
+    # the last as in Llama: after the final norm, what the output layer sees
+    with torch.no_grad():
+        expected = exports[name].model(row[None], features_only=True)[0]
+    torch.testing.assert_close(found[-1], expected, **CLOSE)
     (logits, *_) = model(row[None], return_dict=False)
     assert logits.shape == (1, 17, model.config.vocab_size)
 
@@ -156,6 +160,31 @@ def test_a_classifier_without_its_head(exports):
     with torch.no_grad():
         expected = exports["classifier"].model(row[None])[0]
         torch.testing.assert_close(model(row[None]).logits, expected, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*AUTO, "classifier"])
+def test_embeddings_in_place_of_tokens(name, exports):
+    """As PEFT gives them, beside the inputs of other models without a value."""
+    auto = AUTO.get(name, AutoModelForSequenceClassification)
+    for kind in (auto, AutoModel):
+        model = kind.from_pretrained(exports[name].folder)
+        others = dict.fromkeys(("inputs_embeds", "position_ids", "token_type_ids"))
+        for side in ("left", "right"):
+            tokens, mask = padded(rows(*LENGTHS), side)
+            expected = model(tokens, mask, **others)[0]
+            embedded = model.get_input_embeddings()(tokens)
+            embedded[mask == 0] = 7.0
+            found = model(inputs_embeds=embedded, attention_mask=mask)[0]
+            real = slice(None) if expected.dim() == 2 else mask.bool()
+            torch.testing.assert_close(found[real], expected[real], **CLOSE)
+        with refuses(ValueError, "input_ids and inputs_embeds", alone=True):
+            model(tokens, inputs_embeds=embedded)
+        with refuses(ValueError, "inputs_embeds", (4, 21), alone=True):
+            model(inputs_embeds=embedded[..., 0])
+        for other in ("position_ids", "token_type_ids"):
+            with refuses(ValueError, f"{other}=tensor", "None", alone=True):
+                model(tokens, mask, **{other: torch.zeros_like(tokens)})
 
 
 @pytest.mark.parametrize("name", AUTO)

@@ -12,6 +12,7 @@ pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]
 
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -26,8 +27,10 @@ from fairseq_transnormer.modules import (
     ClassifierT1Config,
     EncoderT1Config,
     LanguageModelT2Config,
+    token_mixers,
 )
 from tests.messages import refuses
+from tests.modules.building import SMALL
 
 from .checkpoints import CAUSAL, ENCODERS, padded, rows
 from .conftest import exported_texts
@@ -278,6 +281,30 @@ def test_a_model_from_scratch(tmp_path):
         assert model(torch.tensor([[5, 6]])).logits.isfinite().all()
     with refuses(ExportError, "ClassifierT1Config", "EncoderConfig", alone=True):
         TransNormerConfig.of(ClassifierT1Config(), 50)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_all_attentions(causal, tied, tmp_path):
+    """Also such as use a matrix twice; and what is trained gets a gradient."""
+    kind = LanguageModelT2Config if causal else EncoderT1Config
+    names = ",".join(token_mixers(causal=causal))
+    plain = kind(
+        **SMALL | {"attention_types": names, "untie_output_embedding": not tied}
+    )
+    whole = AutoModelForCausalLM if causal else AutoModelForMaskedLM
+    tokens = torch.randint(4, 40, (2, 24))
+    for auto in (whole, AutoModel, AutoModelForSequenceClassification)[: 3 - causal]:
+        model = auto.from_config(TransNormerConfig.of(plain, 40))
+        model.save_pretrained(tmp_path)
+        again = auto.from_pretrained(tmp_path)
+        same_weights(model, again)
+        model = again.train()
+        model(tokens)[0].square().sum().backward()
+        parameters = dict(model.named_parameters())
+        trained = {name for name, p in parameters.items() if p.requires_grad}
+        assert trained == {name for name, p in parameters.items() if p.grad is not None}
+        assert tied <= ("model.lm_head.weight" not in parameters)
 
 
 def test_configuration(exports):

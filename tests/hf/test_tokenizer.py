@@ -22,6 +22,7 @@ from fairseq_transnormer.data.subword_files import DICTIONARY, SENTENCEPIECE_MOD
 from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.hf import TransNormerTokenizer
+from tests.binary_data import write_binary_data
 from tests.classification.problems import write_problem
 from tests.messages import assert_names, refuses
 
@@ -187,6 +188,41 @@ def test_batches_are_padded(texts, exports):
     }
     mask = encoder.get_special_tokens_mask([5, 3], [6])
     assert mask == [1, 0, 0, 1, 1, 0, 1]
+
+
+def test_special_symbols_that_dict_txt_repeats(tmp_path):
+    """An export says 0 to 3 for them, as fairseq trained the model."""
+    data, flag = tmp_path / "data", "#fairseq:overwrite"
+    lines = [f"w{i} w{i + 1}" for i in range(9)]
+    words = Dictionary()
+    for i in range(10):
+        words.add_symbol(f"w{i}")
+    write_binary_data(data, words, {"train": lines})
+    specials = [f"{each} 0 {flag}" for each in ("<s>", "<pad>", "</s>", "<unk>")]
+    text = (data / "dict.txt").read_text()
+    (data / "dict.txt").write_text("\n".join([*specials, text]))
+    for task, arch, expected in (
+        ("language_modeling", "transnormer_t2_tiny", [2, 9, 3, 8]),
+        ("masked_lm", "roberta_transnormer_t2_tiny", [0, 9, 3, 8, 2]),
+    ):
+        checkpoint, _ = save(tmp_path / "x.pt", data, "--task", task, "--arch", arch)
+        export_checkpoint(checkpoint, tmp_path / task)
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / task)
+        assert tokenizer("w1 new w0")["input_ids"] == expected
+        found = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id
+        assert found == (2, 1, 3)
+
+
+def test_tokens_beyond_the_dictionary(words):
+    size = words.tokenizer.vocab_size
+    for token in (-100, -1, size):
+        for call in (
+            lambda token: words.tokenizer.decode([4, token]),
+            lambda token: words.tokenizer.batch_decode([[4, token]]),
+            words.tokenizer.convert_ids_to_tokens,
+        ):
+            with refuses(ExportError, token, f"0 to {size - 1}", alone=True):
+                call(token)
 
 
 def test_the_vocabulary_is_fixed(texts):

@@ -17,6 +17,7 @@ from transformers import (
     pipeline,
 )
 
+import fairseq_transnormer.hf  # noqa: F401 (registers the classes)
 from fairseq_transnormer.classification import TextClassifier
 from fairseq_transnormer.export import load_exported
 
@@ -103,6 +104,37 @@ def test_a_classifier(exports, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     found = pipeline("text-classification", model=str(tmp_path))(["w2 w3", "w29 w30"])
     assert [each["label"] for each in found] == ["low", "high"]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[0], "classifier"])
+def test_evaluation(name, smoothing, exports, tmp_path):
+    """The mean loss of the labels, smoothed or not, and the logits."""
+    auto = AutoModelForSequenceClassification
+    if name != "classifier":
+        auto = AutoModelForMaskedLM if name in ENCODERS else AutoModelForCausalLM
+    model = auto.from_pretrained(exports[name].folder)
+    tokens = torch.randint(4, 40, (8, 9))
+    labels = torch.arange(8) % 3 if name == "classifier" else tokens
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path),
+        **{"use_cpu": True, "report_to": [], "disable_tqdm": True},
+        label_smoothing_factor=smoothing,
+    )
+    rows = [{"input_ids": x, "labels": y} for x, y in zip(tokens, labels, strict=True)]
+    trainer = Trainer(model=model, args=arguments, eval_dataset=rows)
+    with torch.no_grad():
+        logits = model(tokens).logits.double()
+    seen, targets = logits, labels
+    if name in CAUSAL:
+        seen, targets = logits[:, :-1], labels[:, 1:]
+    expected = torch.nn.functional.cross_entropy(
+        seen.flatten(0, -2), targets.flatten(), label_smoothing=smoothing
+    ).item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-4)
+    found = trainer.predict(rows)
+    assert found.metrics["test_loss"] == pytest.approx(expected, rel=1e-4)
+    torch.testing.assert_close(torch.tensor(found.predictions).double(), logits)
 
 
 def test_pipeline_of_a_causal_model(words):

@@ -46,6 +46,28 @@ def test_states_pass_through():
     second.sum().backward()
 
 
+@pytest.mark.parametrize("types", ["norm", "diag", "linear", "flash"])
+def test_a_step_after_states_with_frozen_attentions(types):
+    """A step in place, done again in the backward pass, would add its token twice."""
+    tokens, found = draw_tokens(2, 6), []
+    torch.manual_seed(3)
+    model = language_model("t2", attention_types=types, flash_chunk_size=2).train()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("out_proj" in name or "feed_forward" in name)
+    for recompute in (False, True):
+        model.stack.checkpoint_activations = recompute
+        model.zero_grad()
+        with torch.no_grad():
+            _, states = model(tokens[:, :5], return_states=True)
+        logits, states = model(tokens[:, 5:], states, return_states=True)
+        before = [t.clone() for t in states[0] if t is not None]
+        logits.square().sum().backward()
+        torch.testing.assert_close([t for t in states[0] if t is not None], before)
+        trained = [p.grad for p in model.parameters() if p.requires_grad]
+        found.append((logits, *(each.clone() for each in trained)))
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_first_derivatives_with_a_graph(create_graph):
     """As a gradient penalty asks for them: what was saved is unpacked once."""

@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import chunks, linear_attention, torch_linear_attention
+from fairseq_transnormer.ops import (
+    FEATURE_MAPS,
+    chunks,
+    linear_attention,
+    torch_linear_attention,
+)
 from tests.messages import refuses
 
 from . import equations
@@ -169,6 +174,46 @@ def test_positive_features_near_zero(dtype, tolerance, causal, backend):
     output = linear_attention(*qkv, **options, backend=backend)
     exact = linear_attention(*(x.double() for x in qkv), **options, backend=backend)
     assert relative_error(output, exact) < tolerance
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_feature_maps_and_their_gradients(name):
+    x = torch.tensor([-40, -18, -16, -3, -0.1, 0.1, 3, 40], requires_grad=True)
+    wide = x.detach().double().requires_grad_()
+    found, expected = FEATURE_MAPS[name](x), equations.FEATURE_MAPS[name](wide)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    gradients = torch.autograd.grad(found.sum(), x) + torch.autograd.grad(
+        expected.sum(), wide
+    )
+    torch.testing.assert_close(gradients[0].double(), gradients[1], rtol=1e-6, atol=0)
+    # where two branches meet
+    x = torch.zeros(1, requires_grad=True)
+    FEATURE_MAPS[name](x).backward()
+    assert x.grad == (name != "relu")
+
+
+@backends
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shift", [10, 16, 18])
+def test_one_plus_elu_far_below_zero(shift, causal, backend):
+    """In float32, too: the sum of elu(x) and 1 is 5% off near -16 and 0 near -18."""
+    qkv = [x - shift * (i == 0) for i, x in enumerate(torch.randn(3, 2, 33, 1, 8))]
+    phi, weight = equations.FEATURE_MAPS["1+elu"], torch.randn(2, 33, 1, 8)
+
+    def op(*qkv):
+        options = {"causal": causal, "feature_map": "1+elu", "backend": backend}
+        return linear_attention(*qkv, **options)
+
+    def exact(q, k, v):
+        return equations.linear_attention(phi(q), phi(k), v, causal=causal)
+
+    wide = [x.double() for x in qkv]
+    found, expected = op(*qkv), exact(*wide)
+    assert relative_error(found, expected) < 1e-6
+    for gradient, wanted in zip(
+        gradients(op, qkv, weight), gradients(exact, wide, weight), strict=True
+    ):
+        assert relative_error(gradient, wanted) < 1e-6
 
 
 @forms

@@ -232,6 +232,18 @@ def test_query_and_key_after_a_feature_map(feature_map, backend):
         torch.testing.assert_close(gradient, wanted)
 
 
+@backends
+def test_one_plus_elu_far_below_zero(backend):
+    query, theta, v = draw(5, dtype=torch.float32)
+    for shift in (10, 16, 18):
+        x = query - shift
+        mapped = equations.FEATURE_MAPS["1+elu"](x.double())
+        expected = matrix_form(mapped, theta, v, torch.arange(5))
+        options = {"feature_map": "1+elu", "backend": backend}
+        found = lrpe(x, theta, v, torch.arange(5), **options)
+        assert relative_error(found, expected) < 1e-6
+
+
 def test_query_and_key_must_agree():
     query, theta, v = draw(5)
     short = query[:, :3]

@@ -1,0 +1,76 @@
+"""Weights and settings that make no model: one line, and no figure."""
+
+import copy
+
+import pytest
+import torch
+
+from fairseq_transnormer.classification.command_line import main as classify
+from fairseq_transnormer.export.command_line import main as export
+from fairseq_transnormer.generation.command_line import main as generate
+from fairseq_transnormer.scoring.command_line import main as score
+from tests.hf.checkpoints import write
+from tests.messages import command_refuses
+
+COMMANDS = {
+    "transnormer_t2_tiny": (
+        lambda path: (score, ["--path", path, "--text", "w1 w2"]),
+        lambda path: (generate, ["--path", path, "--prompt", "w1 w2"]),
+        lambda path: (export, [path, "--dest", path.parent / "out"]),
+    ),
+    "classifier": (
+        lambda path: (classify, ["--path", path, "--text", "w1 w2"]),
+        lambda path: (export, [path, "--dest", path.parent / "out"]),
+    ),
+}
+WEIGHTS = {
+    "NaN": lambda x: torch.full_like(x, torch.nan),
+    "infinite": lambda x: torch.full_like(x, torch.inf),
+    "int64": lambda x: (100 * x).long(),
+    "complex": lambda x: x.to(torch.complex64),
+    "sparse": lambda x: x.to_sparse(),
+    "another shape": lambda x: x[:-1].clone(),
+    "no tensor": lambda x: x.tolist(),
+}
+SETTINGS = [
+    *(("model", "num_heads", value) for value in ("abc", 3, [1], 10**12)),
+    *(("model", "norm_type", value) for value in (-1, None, "abc")),
+    *(("model", "dropout", value) for value in (-1.0, "abc")),
+]
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def good(request, tmp_path_factory):
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp(request.param) / "good"
+    path, _ = write(folder, request.param)
+    return path, torch.load(path, weights_only=False), COMMANDS[request.param]
+
+
+def refused(good, change, capsys, *parts):
+    path, state, commands = good
+    state, bad = copy.deepcopy(state), path.with_name("bad.pt")
+    change(state)
+    torch.save(state, bad)
+    for command in commands:
+        command_refuses(*command(bad), capsys, *parts)
+    assert not (path.parent / "out").exists()
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize(
+    "weight", ["embed_tokens.weight", "q_proj.weight", "q_proj.bias"]
+)
+def test_weights(weight, kind, good, capsys):
+    path, state, _ = good
+    name = next(each for each in state["model"] if each.endswith(weight))
+
+    def change(state):
+        state["model"][name] = WEIGHTS[kind](state["model"][name])
+
+    refused(good, change, capsys)
+
+
+@pytest.mark.parametrize(("section", "name", "value"), SETTINGS)
+def test_settings(section, name, value, good, capsys):
+    refused(good, lambda state: state["cfg"][section].update({name: value}), capsys)
