@@ -293,7 +293,7 @@ MODELS = (
     Mutant(
         "hf/a-column-of-pads-is-read",
         _HF + "causal.py",
-        "if past and length == 1 and attention_mask is not None:",
+        "if states is not None and length == 1 and may_end:",
         "if False:",
         "tests/hf/test_generation.py",
     ),
