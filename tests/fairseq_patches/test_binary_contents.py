@@ -1,5 +1,6 @@
 """Data that contradict themselves or their dictionary are refused at the start."""
 
+import contextlib
 import json
 import shutil
 from hashlib import sha256
@@ -78,10 +79,11 @@ def test_a_control_token_within_a_line_is_named(tmp_path, place, symbol):
     check_token_ids(prefix, dictionary)
     token = dictionary.index(symbol)
     change(Path(f"{prefix}.bin"), np.uint16, place, token)
-    if symbol == "</s>" and place in (2, 4):
-        return check_token_ids(prefix, dictionary)
     line = 1 if place < 3 else 2
-    with refuses(ValueError, f"{prefix}.bin", f"token {place}", f"line {line}", token):
+    says = f"{prefix}.bin", f"token {place}", f"line {line}", token
+    # it ends both lines
+    ends = symbol == "</s>" and place in (2, 4)
+    with contextlib.nullcontext() if ends else refuses(ValueError, *says):
         check_token_ids(prefix, dictionary)
 
 

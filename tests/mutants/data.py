@@ -198,8 +198,8 @@ DATA = (
     Mutant(
         "data_prep/ids-beyond-the-dictionary",
         "fairseq_transnormer/data/binary_data.py",
-        "(ids < 0) | (ids >= size)",
-        "(ids < 0) | (ids > size)",
+        "(part < 0) | (part >= size)",
+        "(part < 0) | (part > size)",
         "tests/data_prep/test_verify.py",
     ),
     Mutant(

@@ -165,8 +165,8 @@ TRAINING = (
     Mutant(
         "fairseq_patches/other-training-data-resume",
         "fairseq_transnormer/checkpoints/identity.py",
-        "if None not in (before, found) and before != found:",
-        "if None not in (before, found) and len(before) != len(found):",
+        "if None not in (before, now) and before != now:",
+        "if None not in (before, now) and len(before) != len(now):",
         "tests/fairseq_patches/test_setting_changes.py",
     ),
     Mutant(

@@ -266,7 +266,7 @@ def test_tokenizers_that_do_not_fit(checkpoint_of, piece_folder, word_folder, tm
     # made by another training: other pieces
     other = tmp_path / model
     write_other_model(other)
-    with refuses(ScoringError, other, "pieces", "dict.txt", "allowed", alone=True):
+    with refuses(ScoringError, other, path, "SHA-256", "allowed", alone=True):
         TextScorer.from_checkpoint(path, device="cpu", sentencepiece_model=other)
     # the same pieces, but not what the data's report has
     same = tmp_path / name
