@@ -12,7 +12,7 @@ import pytest
 import torch
 from sentencepiece import sentencepiece_model_pb2
 
-from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.checkpoints.identity import UNITS_KEY, weights_fingerprint
 from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import GenerationError, TextGenerator
@@ -268,7 +268,11 @@ def test_tokenizers_that_do_not_fit(checkpoint_of, piece_folder, word_folder, tm
     write_other_model(other)
     with refuses(ScoringError, other, path, "SHA-256", "allowed", alone=True):
         TextScorer.from_checkpoint(path, device="cpu", sentencepiece_model=other)
-    # the same pieces, but not what the data's report has
+    # the same pieces, of a checkpoint of before and not what the data's report has
+    state = torch.load(path, weights_only=False)
+    del state["extra_state"][UNITS_KEY]
+    path = tmp_path / "before.pt"
+    torch.save(state, path)
     same = tmp_path / name
     same.write_bytes((piece_folder / name).read_bytes())
     prepared = tmp_path / "prepared"
