@@ -18,15 +18,16 @@ nothing is measured).
 """
 
 import json
+import re
 import shlex
 import statistics
 import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
-from xml.etree import ElementTree
 
 from fairseq_transnormer.argument_types import positive_integer, positive_number
 from fairseq_transnormer.data.whole_files import write_json, write_whole
@@ -37,6 +38,7 @@ from .harness.timed_steps import ROOT, Step, run_steps
 MEASURE = "-m benchmarks {} --device DEVICE --time-limit SECONDS --least-repeats 5"
 VERIFY = "-m fairseq_transnormer verify --again --workers 12"
 TESTS = "-m pytest -v -p no:cacheprovider tests/gpu"
+STATUS = "PASSED|FAILED|SKIPPED|ERROR"
 ONE_TEST = "-n 2 tests/benchmarks/harness/test_timing.py -k clock"
 TRAIN = """-m fairseq_cli.train DATA --user-dir PLUGIN
     --task language_modeling --tokens-per-sample 512 --sample-break-mode none
@@ -197,18 +199,24 @@ STAGES = {
 TRAINS = ("second", "evidence")
 
 
-def read_tests(path: Path) -> dict:
-    """Counts and failed names of a JUnit file; an error if no test ran."""
-    suite = ElementTree.parse(path).getroot().find("testsuite")
-    counts = {k: int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")}
-    failed = {}
-    for case in suite.iter("testcase"):
-        for problem in (*case.findall("failure"), *case.findall("error")):
-            name = f"{case.get('classname')}::{case.get('name')}"
-            failed[name] = (problem.get("message") or "")[:300]
-    if counts["tests"] == counts["skipped"]:
-        raise ValueError(f"{path}: no test ran: {counts}")
-    return counts | {"failed": failed}
+def read_tests(output: str) -> dict:
+    """Counts and failed names in what ``pytest -v`` printed, be it cut off.
+
+    A JUnit file is no better: pytest-xdist, when interrupted, may leave none.
+
+    Raises:
+        ValueError: no test ran.
+    """
+    # with processes that share the tests, the status comes first
+    pairs = re.findall(rf"^(?:\[gw\d+\] \[.*\] )({STATUS}) (\S+)", output, re.M)
+    pairs += [
+        pair[::-1] for pair in re.findall(rf"^(\S+::\S.*?) ({STATUS})\b", output, re.M)
+    ]
+    counts = Counter(status.lower() for status, _ in pairs)
+    if counts.total() == counts["skipped"]:
+        raise ValueError(f"no test ran: {dict(counts)}")
+    failed = [name for status, name in pairs if status in ("FAILED", "ERROR")]
+    return {**counts, "names": sorted(failed)}
 
 
 def read_training(output: str, name: str, path: Path) -> dict:
@@ -263,8 +271,7 @@ def check_steps(stage: str, out: Path, scratch: Path, options) -> list[Step]:
         words = [sys.executable, *(values.get(word, word) for word in words)]
         step = Step(name, share, words, environment=environment)
         if words[2] == "pytest":
-            words.append(f"--junitxml={out / name}.xml")
-            step.read = partial(_tests_of, out / f"{name}.xml")
+            step.read = read_tests
         elif words[2] == "fairseq_cli.train":
             words += ["--save-dir", str(scratch / name)]
             step.read = partial(read_training, name=name, path=out / "training.json")
@@ -272,10 +279,6 @@ def check_steps(stage: str, out: Path, scratch: Path, options) -> list[Step]:
             words += ["--output", str(out / f"{name}.json")]
         steps.append(step)
     return steps
-
-
-def _tests_of(path: Path, output: str) -> dict:
-    return read_tests(path)
 
 
 def describe_device(tiny: bool) -> dict:

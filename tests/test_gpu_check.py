@@ -15,7 +15,7 @@ import torch
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import gpu_check
-from benchmarks.harness.timed_steps import START_S, Step, interrupt, run_steps
+from benchmarks.harness.timed_steps import START_S, Step, run_steps
 from fairseq_transnormer import __main__ as package
 from tests.messages import command_refuses, lines_naming, refuses
 from tests.paths import ROOT
@@ -95,67 +95,44 @@ def is_running(pid):
     return True
 
 
-def test_tests_out_of_time_leave_their_results(tmp_path):
-    """Those of pytest's processes that share them, too."""
-    (tmp_path / "test_it.py").write_text(
-        "import time, pathlib\n"
-        "here = pathlib.Path(__file__).parent\n"
-        "def test_good(): pass\n"
-        "def test_bad():\n"
-        "    (here / 'bad').touch()\n"
-        "    assert 1 == 2\n"
-        "def test_slow():\n"
-        "    while not (here / 'bad').exists(): time.sleep(0.1)\n"
-        "    time.sleep(1)\n"
-        "    (here / 'slow').touch()\n"
-        "    time.sleep(600)\n"
-    )
-    xml = tmp_path / "tests.xml"
-    words = [*("-m", "pytest", "-n", "2", "--dist", "worksteal"), f"--junitxml={xml}"]
-    words += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-    process = subprocess.Popen(
-        [sys.executable, *words, f"--rootdir={tmp_path}", tmp_path],
-        start_new_session=True,
-    )
-    try:
-        while not (tmp_path / "slow").exists():
-            assert process.poll() is None
-            time.sleep(0.1)
-        interrupt(process)
-        process.wait(60)
-    finally:
-        process.kill()
-    result = gpu_check.read_tests(xml)
-    (name,) = result["failed"]
-    assert name.endswith("::test_bad") and result["tests"] >= 2
-
-
 def test_nothing_begins_when_the_time_is_over(tmp_path):
     _, records = run([Step("late", 1, python("1"))], tmp_path, seconds=0.5)
     assert records["late"]["status"] == "skipped"
     assert records["late"]["reason"] == "no time is left"
 
 
-def test_results_of_tests(tmp_path):
+@pytest.mark.parametrize("shared", [["-n", "2"], []])
+def test_results_of_tests(tmp_path, shared):
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
-        "def test_good(): pass\n"
+        "@pytest.mark.parametrize('x', ['a b'])\n"
+        "def test_good(x): pass\n"
         "def test_bad(): assert 1 == 2\n"
         "@pytest.mark.skip\n"
         "def test_not(): pass\n"
     )
-    xml = tmp_path / "tests.xml"
-    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={xml}"]
-    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    subprocess.run([*command, "test_it.py"], cwd=tmp_path, env=environment)
-    result = gpu_check.read_tests(xml)
-    (name,) = result.pop("failed")
-    assert name == "test_it::test_bad"
-    assert result == {"tests": 3, "failures": 1, "errors": 0, "skipped": 1}
-    only = [*command, "test_it.py::test_not"]
-    subprocess.run(only, cwd=tmp_path, env=environment)
-    with refuses(ValueError, xml, "no test"):
-        gpu_check.read_tests(xml)
+    words = [
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+    ]
+
+    def output(*chosen):
+        command = [sys.executable, *words, *shared, f"--rootdir={tmp_path}", *chosen]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True
+        ).stdout
+
+    result = gpu_check.read_tests(output("test_it.py"))
+    assert result == {
+        "passed": 1, "failed": 1, "skipped": 1, "names": ["test_it.py::test_bad"]
+    }  # fmt: skip
+    with refuses(ValueError, "no test"):
+        gpu_check.read_tests(output("test_it.py::test_not"))
 
 
 def test_training_logs_become_losses_and_speed(tmp_path):

@@ -190,8 +190,9 @@ def test_a_signal_is_no_mistake_in_what_is_being_read(folder, run, tmp_path):
 
     def stop():
         with open(record, "w"):  # waits for the reader
-            signal.pthread_kill(main, signal.SIGTERM)
-            ended.wait()
+            # a signal may come before the reader waits, and interrupt nothing
+            while not ended.wait(0.05):
+                signal.pthread_kill(main, signal.SIGTERM)
 
     ended, main = threading.Event(), threading.main_thread().ident
     # what would end these tests
@@ -202,6 +203,7 @@ def test_a_signal_is_no_mistake_in_what_is_being_read(folder, run, tmp_path):
         code, _, err = run(folder)
     finally:
         ended.set()
+        thread.join()
         signal.signal(signal.SIGTERM, before)
     assert code == 75
     assert_names(err, "asked to stop", "same command resumes")
