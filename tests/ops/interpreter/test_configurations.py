@@ -20,15 +20,11 @@ from tests.paths import ROOT
 MACHINES = sorted(path.stem for path in (ROOT / "configs/machine").glob("*.yaml"))
 SMALL = {"embed_dim": 64, "num_heads": 2, "ffn_dim": 85, "block_size": 16}
 SMALL |= {"linformer_length": 64, "flash_key_dim": 32, "flash_chunk_size": 8}
-# Those that the kernels are for, on the machine that most will have. Those whose
-# layers' ops another one takes, too, are left out.
-SAME_OPS = {("blm", "performer"), ("lra", "linear"), ("lra", "cosformer")}
+# Those that the kernels are for, on the machine that most will have.
+KERNELS_FOR = ("t1", "t2", "linear_unscaled")
 # h100.yaml is a100.yaml under its name.
 QUICK = {("alm", "t2", machine) for machine in MACHINES if machine != "h100"} | {
-    (kind, name, "a100")
-    for kind in KINDS
-    for name in ("t1", "t2", "linear", "performer", "cosformer")
-    if (kind, name) not in SAME_OPS
+    (kind, name, "a100") for kind in KINDS for name in KERNELS_FOR
 }
 
 
@@ -107,5 +103,5 @@ def test_a_step(kind, name, machine, launched):
         model.bfloat16()
     gradients = step(model, kind)
     assert gradients and all(bool(grad.isfinite().all()) for grad in gradients)
-    if name in ("t1", "t2", "linear", "performer", "cosformer"):
+    if name in KERNELS_FOR:
         assert launched["linear_attention"] > 0
