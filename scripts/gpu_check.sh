@@ -12,5 +12,8 @@ for python in ${PYTHON:+"$PYTHON"} python python3; do
         exec "$python" -m benchmarks gpu_check "$@"
     fi
 done
+case ${1:-} in
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+esac
 echo "gpu_check.sh: none of ${PYTHON:+PYTHON=$PYTHON, }python, python3 imports torch" >&2
 exit 2
