@@ -9,7 +9,7 @@ COMMANDS = {
         "benchmarks.kernels.command", "the ops beside their peers, forward and backward"
     ),
     "smoke": Subcommand(
-        "benchmarks.kernels.smoke", "each kind of kernel once, beside float64"
+        "benchmarks.kernels.smoke", "each kind of kernel once, compared with float64"
     ),
     "launch_sweep": Subcommand(
         "benchmarks.kernels.launch_sweep",
@@ -42,7 +42,7 @@ COMMANDS = {
     ),
     "token_cost": Subcommand(
         "benchmarks.generation.token_cost",
-        "a token in transformers, beside Llama",
+        "a token in transformers, compared with Llama",
     ),
     "image_generation": Subcommand(
         "benchmarks.generation.image_generation", "images a second, pixel by pixel"

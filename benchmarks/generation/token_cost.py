@@ -2,7 +2,7 @@
 
     python -m benchmarks token_cost --threads 1 --clock process
 
-A TransNormer T2 beside a Llama of the same width, heads, layers and vocabulary: batch
+A TransNormer T2 next to a Llama of the same width, heads, layers and vocabulary: batch
 1, random weights in float32, greedy search. Llama runs twice: with transformers'
 default cache, which is copied for each token, and with one of a size fixed ahead.
 """
@@ -30,7 +30,7 @@ OURS, DEFAULT, STATIC = "TransNormer T2", "Llama, default cache", "Llama, static
 
 
 class Text:
-    """A text that a model goes on with, a call at a time.
+    """A text that a model continues, one call at a time.
 
     tokens: int64 (1, N), of which the cache holds all but the last.
     """
@@ -108,7 +108,7 @@ def kept_bytes(cache: Cache) -> int:
 
 
 def measure(models, context: int, options) -> list[dict[str, object]]:
-    """A row for each contestant; its first call, which warms up, is not timed."""
+    """A row for each contestant; the first call is a warm-up and is not timed."""
     prompt = torch.randint(4, options.vocabulary, (1, context), device=options.device)
     rows, calls = {}, {}
     for name, text in texts(models, prompt, options).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -20,6 +20,24 @@ from .timing import CLOCKS, Repeats
 
 GIB = 2**30
 DTYPES = ("float32", "bfloat16", "float16")
+
+
+def two_numbers(form: str, example: str) -> Callable[[str], tuple[int, int]]:
+    """An argparse type: two positive integers with an x between them.
+
+    form, example: how the message writes what is allowed.
+    """
+
+    def read(text: str) -> tuple[int, int]:
+        numbers = text.split("x")
+        if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
+            raise argparse.ArgumentTypeError(
+                f"{text!r}; allowed: {form}, such as {example}"
+            )
+        first, second = map(int, numbers)
+        return first, second
+
+    return read
 
 
 def benchmark_parser(benchmark: str, description: str) -> argparse.ArgumentParser:

@@ -11,7 +11,6 @@ them into ops/triton_ops/linear_attention/options.py, where they are read.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import re
@@ -77,14 +76,6 @@ def sizes() -> list[Size]:
     """What is measured: every pair that is neither nothing nor too much."""
     pairs = (Size(*pair) for pair in itertools.product(SEQUENCES, LENGTHS))
     return [x for x in pairs if FEWEST <= x.sequences * x.length <= MOST]
-
-
-def size(text: str) -> Size:
-    """An argparse type: BHxN."""
-    numbers = text.split("x")
-    if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: BHxN, such as 64x512")
-    return Size(*map(int, numbers))
 
 
 def launches(size: Size) -> list[Launch]:
@@ -167,9 +158,7 @@ def measure(size: Size, options, deadline: Deadline) -> list[dict[str, object]]:
                     if row["error"] > WRONG:
                         row["skipped"] = "its results are wrong"
                     else:
-                        row["seconds"] = _seconds(
-                            partial(calls.run, direction), options
-                        )
+                        row["seconds"] = _seconds(make_call, options)
             except Exception as error:  # whatever does not compile is the answer
                 row["skipped"] = why_not_measured(error)
     return rows
@@ -297,7 +286,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--sizes",
         nargs="+",
-        type=size,
+        type=command_line.two_numbers("BHxN", "64x512"),
         # what is nearest to the middle first: the time limit may cut the others off
         default=sorted(sizes(), key=lambda x: abs(x.sequences * x.length - 2**18)),
         metavar="BHxN",
@@ -319,7 +308,7 @@ def main(arguments: list[str] | None = None) -> None:
     }
     record = command_line.record(NAME, options, arguments, settings)
     rows: list[dict[str, object]] = []
-    for each in options.sizes:
+    for each in itertools.starmap(Size, options.sizes):
         found = measure(each, options, deadline)
         rows += found
         record.add(found)

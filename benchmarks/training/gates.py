@@ -14,6 +14,7 @@ import argparse
 import importlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -22,20 +23,19 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_transnormer.argument_types import positive_integer
-from fairseq_transnormer.modules import LanguageModelT2Config
 from fairseq_transnormer.modules.layers import LayerStack
 
 from ..harness import cold_cache, command_line
 from ..harness.cases import add_time_limit
 from ..harness.cuda_graphs import captured
-from ..harness.language_models import DROPOUT, build_transformer
+from ..harness.language_models import DROPOUT, build_transformer, transnormer_config
 from ..harness.memory import why_not_measured
 from ..harness.phases import GRAPH, LAUNCHED
 from ..harness.timing import interleave
 from .training_calls import layer_step
 
 NAME = "gates"
-SHAPES = {"cuda": ["8x512", "1x8192"], "cpu": ["2x64"]}
+SHAPES = {"cuda": [(8, 512), (1, 8192)], "cpu": [(2, 64)]}
 # of the time limit, for what compiles
 PREPARATION = 0.65
 # what torch computes where its compiler is to fuse it
@@ -96,16 +96,10 @@ class FairseqLayers(nn.Module):
 
 def our_layers(options: argparse.Namespace, dropout: float, way: Way) -> LayerStack:
     """T2's, half of each kind."""
-    half = options.layers // 2
-    config = LanguageModelT2Config(
-        attention_types=f"diag*{half},norm*{options.layers - half}",
-        embed_dim=options.width,
-        num_heads=options.heads,
-        ffn_dim=8 * options.width // 3,
-        dropout=dropout,
-        backend="triton" if options.device.type == "cuda" else "torch",
-        compile_layers=way.compiled,
-    )
+    backend = "triton" if options.device.type == "cuda" else "torch"
+    size = options.width, options.heads, options.layers
+    config = transnormer_config(*size, backend=backend)
+    config = replace(config, dropout=dropout, compile_layers=way.compiled)
     return LayerStack(config, causal=True)
 
 
@@ -249,14 +243,6 @@ def run(options: argparse.Namespace, record) -> None:
             process.kill()
 
 
-def shape(text: str) -> tuple[int, ...]:
-    """An argparse type: BxN."""
-    numbers = text.split("x")
-    if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: BxN, such as 8x512")
-    return tuple(map(int, numbers))
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The options; those that depend on the device are filled in."""
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
@@ -264,6 +250,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--dtype", choices=command_line.DTYPES, default="bfloat16", help="of weights")
     add("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="to measure")
+    shape = command_line.two_numbers("BxN", "8x512")
     add("--shapes", nargs="+", type=shape, metavar="BxN", help="batch and length")
     command_line.add_width_and_heads(parser, 512)
     add("--layers", type=positive_integer, default=6, help="of the stack")
@@ -271,7 +258,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     command_line.check_width_and_heads(parser, options)
     if options.shapes is None:
-        options.shapes = list(map(shape, SHAPES[options.device.type]))
+        options.shapes = SHAPES[options.device.type]
     return options
 
 

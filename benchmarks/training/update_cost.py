@@ -217,22 +217,20 @@ def parse(arguments: list[str] | None):
     add(
         "--batches",
         nargs="+",
-        default=["1024x512", "2048x512", "4096x512", "4096x2048"],
+        type=command_line.two_numbers("TOKENSxLENGTH", "4096x512"),
+        default=[(1024, 512), (2048, 512), (4096, 512), (4096, 2048)],
         metavar="TOKENSxLENGTH",
         help="tokens of a batch and of a sequence",
     )
     add("--vocabulary", type=positive_integer, default=267744, help="words")
     add_time_limit(parser, 7200)
     options = parser.parse_args(arguments)
-    options.cases = []
-    for batch in options.batches:
-        numbers = batch.split("x")
-        if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
-            parser.error(f"--batches {batch}; allowed: TOKENSxLENGTH, such as 4096x512")
-        case = Case(*map(int, numbers))
-        if case.tokens % case.length:
-            parser.error(f"--batches {batch}; allowed: multiples of the length")
-        options.cases.append(case)
+    options.cases = [Case(*batch) for batch in options.batches]
+    for tokens, length in options.batches:
+        if tokens % length:
+            parser.error(
+                f"--batches {tokens}x{length}; allowed: multiples of the length"
+            )
     return options
 
 

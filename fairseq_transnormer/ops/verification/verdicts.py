@@ -102,19 +102,21 @@ def why_kernels_are_avoided(
         return reason
     with _lock:
         if configuration not in _reasons:
-            _announce(configuration)
-            record = verdict(configuration)
+            record = verdict(configuration, announces=True)
             _reasons[configuration] = record.reason
             if record.reason is not None:
                 _warn(configuration, record.reason)
         return _reasons[configuration]
 
 
-def verdict(configuration: Configuration, again: bool = False) -> Record:
+def verdict(
+    configuration: Configuration, again: bool = False, announces: bool = False
+) -> Record:
     """What a file knows, else what a trial finds.
 
     Args:
         again: try, whatever is known.
+        announces: say, once for a device, that a trial makes the caller wait.
 
     Raises:
         RuntimeError: see ``why_kernels_are_avoided``.
@@ -128,6 +130,8 @@ def verdict(configuration: Configuration, again: bool = False) -> Record:
         known = records.read(path)
         if known is not None:
             return known
+    if announces:
+        _announce(device)
     begin = time.monotonic()
     with records.marked(path):
         reason, error, lasting = _in_a_new_thread(lambda: _try(configuration), device)
@@ -227,7 +231,8 @@ def _why_now_is_no_time(configuration: Configuration) -> str | None:
 
 
 @functools.cache
-def _announce_once(device: torch.device) -> None:
+def _announce(device: torch.device) -> None:
+    """Say once why the first call takes long."""
     # at a level that is shown where nobody has set up logging
     logger.warning(
         "%s: trying the Triton kernels on %s, once for this machine; the first update "
@@ -236,13 +241,6 @@ def _announce_once(device: torch.device) -> None:
         PREFIX,
         device,
     )
-
-
-def _announce(configuration: Configuration) -> None:
-    """Say why the first call takes long, unless a file knows the verdict."""
-    path = records.path_of(configuration.in_words(), configuration.device)
-    if records.read(path) is None:
-        _announce_once(configuration.device)
 
 
 def _check_context(configuration: Configuration, reason: str) -> None:

@@ -5,7 +5,6 @@ those that the kernels have.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from fairseq_transnormer.modules.systems import KINDS, SYSTEMS
 from fairseq_transnormer.ops import backend
 from tests.binary_data import numbered_words
 from tests.paths import ROOT
+from tests.proofs.models import build
 
 MACHINES = sorted(path.stem for path in (ROOT / "configs/machine").glob("*.yaml"))
 SMALL = {"embed_dim": 64, "num_heads": 2, "ffn_dim": 85, "block_size": 16}
@@ -58,19 +58,6 @@ def launched(monkeypatch):
     torch.set_float32_matmul_precision(before)
 
 
-def build(values):
-    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
-
-    words = numbered_words(26)
-    task = SimpleNamespace(
-        source_dictionary=words, target_dictionary=words, dictionary=words,
-        vocabulary_size=len(words), num_classes=2, num_sequences=1,
-    )  # fmt: skip
-    name = values.pop("_name")
-    config = MODEL_DATACLASS_REGISTRY[name](**values)
-    return MODEL_REGISTRY[name].build_model(config, task)
-
-
 def step(model, kind):
     """The loss's gradients after a forward and a backward pass over padded rows."""
     tokens = torch.randint(4, 26, (2, 40), generator=torch.Generator().manual_seed(1))
@@ -96,7 +83,8 @@ def test_a_step(kind, name, machine, launched):
     model_values, common = values["model"], values["common"]
     assert model_values["backend"] == "auto"
     small = SMALL | {"attention_types": SYSTEMS[name].attention_types(2)}
-    model = build(model_values | small)
+    model_values |= small
+    model = build(model_values.pop("_name"), numbered_words(26), **model_values)
     if common.get("fp16"):
         model.half()
     if common.get("bf16"):

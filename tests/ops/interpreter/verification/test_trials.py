@@ -205,10 +205,10 @@ def test_what_tensor_cores_cut_off_is_allowed_and_one_percent_is_not():
 
 
 def test_the_first_trial_of_a_machine_is_announced(launches, caplog):
-    verdicts._announce_once.cache_clear()
+    verdicts._announce.cache_clear()
     norm()
     assert "verify" in caplog.text
-    verdicts._announce_once.cache_clear()
+    verdicts._announce.cache_clear()
     caplog.clear()
     next_process()
     norm()
