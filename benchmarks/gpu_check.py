@@ -48,7 +48,8 @@ TRAIN = """-m fairseq_cli.train DATA --user-dir PLUGIN
     --seed 1 --validate-interval 1000 --no-save --log-format json --log-interval 5
     --num-workers 0 """
 FEW = "--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2 --log-interval 1"
-EVIDENCE = "--batch-size 64 --log-interval 10 --max-update UPDATES "
+EVIDENCE = """--batch-size 32 --log-interval 10 --max-update UPDATES
+    --criterion chunked_cross_entropy"""
 ROWS = {
     "t2": "--arch transnormer_t2",
     "t1": "--arch transnormer_t1",
@@ -64,6 +65,12 @@ NARROW = "--embed-dim 32 --ffn-dim 32 --num-heads 2"
 # than 1: most steps end by themselves.
 STAGES = {
     "first": [
+        (
+            "graph_tests",
+            0.2,
+            f"{TESTS} -n 4 -k 'graph or packed_product'",
+            ONE_TEST,
+        ),
         (
             "smoke",
             0.2,
@@ -106,6 +113,12 @@ STAGES = {
     "second": [
         ("t2_auto", 0.2, f"{TRAIN} {ROWS['t2']}", f"{FEW} {NARROW}"),
         (
+            "t2_graphs",
+            0.15,
+            f"{TRAIN} {ROWS['t2']} --cuda-graphs --criterion chunked_cross_entropy",
+            f"{FEW} {NARROW}",
+        ),
+        (
             "t2_torch",
             0.15,
             f"{TRAIN} {ROWS['t2']} --backend torch",
@@ -124,7 +137,8 @@ STAGES = {
             "update_cost",
             0.17,
             f"{MEASURE.format('update_cost')} --seconds 0.3 --dtype bfloat16 --models "
-            "'TransNormer T2' 'fairseq transformer_lm, SDPA' --batches 8192x512",
+            "'TransNormer T2' 'fairseq transformer_lm, SDPA' --batches 8192x512 --ways "
+            "\"fairseq's\" ours 'ours, layers as CUDA graphs'",
             "--vocabulary 50 --batches 8x8 --models 'TransNormer T2'",
         ),
         (
@@ -265,7 +279,7 @@ def check_steps(stage: str, out: Path, scratch: Path, options) -> list[Step]:
     }
     steps = []
     for name, share, command, tiny in STAGES[stage]:
-        if options.tiny and tiny is None:
+        if (options.tiny and tiny is None) or name not in (options.steps or [name]):
             continue
         words = shlex.split(f"{command} {tiny if options.tiny else ''}")
         words = [sys.executable, *(values.get(word, word) for word in words)]
@@ -343,6 +357,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--out", type=output_folder, required=True, metavar="DIR")
     add("--seconds", type=positive_number, default=570, help="for the stage (570)")
     add("--data", type=Path, help="binary data of language_modeling, to train on")
+    add("--steps", nargs="+", metavar="STEP", help="of the stage (all)")
     add("--updates", type=positive_integer, default=300, help="of evidence (300)")
     add(
         "--tiny",
@@ -351,6 +366,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     options.out = options.out.resolve()
+    names = [name for name, *_ in STAGES[options.stage]]
+    if unknown := set(options.steps or ()) - set(names):
+        parser.error(f"--steps {' '.join(unknown)}; allowed: {', '.join(names)}")
     packed = options.out / f"{options.stage}.tgz"
     if packed.exists():
         parser.error(

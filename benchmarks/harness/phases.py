@@ -15,3 +15,4 @@ AS_SHIPPED, WITH_SDPA = "fairseq transformer_lm", "fairseq transformer_lm, SDPA"
 ALL_LOGITS = "fairseq's cross_entropy"
 # update_cost: how a language model is trained
 FAIRSEQS, OURS, COMPILED = "fairseq's", "ours", "ours, compiled layers"
+GRAPHED = "ours, layers as CUDA graphs"

@@ -51,15 +51,18 @@ class Way(NamedTuple):
     compiled: by torch.compile.
     graphs: with what its mode reduce-overhead adds, CUDA graphs.
     row_wise: whether our kernels do the row-wise ops, beside the attentions.
+    replayed: with the layers' own graphs, ``cuda_graphs``.
     """
 
     compiled: bool
     graphs: bool = False
     row_wise: bool = True
+    replayed: bool = False
 
 
 WAYS = {
     "our kernels": Way(False),
+    "our kernels, cuda_graphs": Way(False, replayed=True),
     "our kernels, compiled": Way(True),
     "our kernels, compiled with CUDA graphs": Way(True, graphs=True),
     "our attentions, rest compiled": Way(True, row_wise=False),
@@ -99,7 +102,12 @@ def our_layers(options: argparse.Namespace, dropout: float, way: Way) -> LayerSt
     backend = "triton" if options.device.type == "cuda" else "torch"
     size = options.width, options.heads, options.layers
     config = transnormer_config(*size, backend=backend)
-    config = replace(config, dropout=dropout, compile_layers=way.compiled)
+    config = replace(
+        config,
+        dropout=dropout,
+        compile_layers=way.compiled,
+        cuda_graphs=way.replayed,
+    )
     return LayerStack(config, causal=True)
 
 
@@ -162,7 +170,8 @@ def contestant(name: str, options: argparse.Namespace, pipe: Connection) -> None
     rows = []
     for row, call in calls:
         timings = [LAUNCHED]
-        if options.device.type == "cuda" and not (replays or row["dropout"]):
+        own = way is not None and way.replayed
+        if options.device.type == "cuda" and not (replays or own or row["dropout"]):
             timings.append(GRAPH)
         for timing in timings:
             rows.append(found := row | {"timing": timing})

@@ -4,8 +4,8 @@
 
 The paper's sizes and vocabulary; random tokens. fairseq's way: criterion cross_entropy,
 optimizer adam. Ours, the configurations': chunked_cross_entropy and fused_adam, on
-request with compile_layers. All by fairseq's own classes: forward, loss, backward,
-gradients divided by the tokens, Adam.
+request with compile_layers or cuda_graphs. All by fairseq's own classes: forward, loss,
+backward, gradients divided by the tokens, Adam.
 The models are TransNormer T1 and T2, linear attention with 1+elu, and fairseq's
 transformer as shipped and with its attention through torch's fused kernels.
 """
@@ -30,7 +30,7 @@ from ..harness.memory import (
     peak_bytes,
     why_not_measured,
 )
-from ..harness.phases import AS_SHIPPED, COMPILED, FAIRSEQS, OURS, WITH_SDPA
+from ..harness.phases import AS_SHIPPED, COMPILED, FAIRSEQS, GRAPHED, OURS, WITH_SDPA
 
 NAME = "update_cost"
 MODELS = {
@@ -45,7 +45,10 @@ WAYS = {
     FAIRSEQS: ("cross_entropy", "adam"),
     OURS: ("chunked_cross_entropy", "fused_adam"),
     COMPILED: ("chunked_cross_entropy", "fused_adam"),
+    GRAPHED: ("chunked_cross_entropy", "fused_adam"),
 }
+# way -> what it changes of our models
+LAYERS = {COMPILED: {"compile_layers": True}, GRAPHED: {"cuda_graphs": True}}
 # logits in the dtype of the weights and in float32, log-softmax and its gradient
 LOGITS_HELD = 3.5
 
@@ -74,8 +77,7 @@ def build(name: str, way: str, task, options) -> nn.Module:
     from .sdpa_transformer import with_sdpa
 
     torch.manual_seed(0)
-    changes = {"compile_layers": True} if way == COMPILED else {}
-    cfg = MODEL_DATACLASS_REGISTRY[MODELS[name]](**changes)
+    cfg = MODEL_DATACLASS_REGISTRY[MODELS[name]](**LAYERS.get(way, {}))
     model = MODEL_REGISTRY[MODELS[name]].build_model(cfg, task)
     if name == WITH_SDPA:
         model = with_sdpa(model)
@@ -197,8 +199,10 @@ def _rows(name: str, case: Case, sample: dict, task, options, deadline) -> list[
 def _skipped(name: str, way: str, case: Case, options) -> str | None:
     """Why a case is left out: fairseq's layers are not compiled, and the logits of its
     criterion may not fit this host."""
-    if way == COMPILED and name in (AS_SHIPPED, WITH_SDPA):
-        return "compile_layers is of this package's layers"
+    if way in LAYERS and name in (AS_SHIPPED, WITH_SDPA):
+        return f"{', '.join(LAYERS[way])} is of this package's layers"
+    if way == GRAPHED and options.device.type != "cuda":
+        return "CUDA graphs need a CUDA device"
     if options.device.type != "cpu" or way != FAIRSEQS:
         return None
     needed = LOGITS_HELD * case.tokens * options.vocabulary * 4

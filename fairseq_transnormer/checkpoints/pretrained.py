@@ -26,6 +26,7 @@ FREE_FIELDS = {
     "load_checkpoint_heads",
     "checkpoint_activations",
     "compile_layers",
+    "cuda_graphs",
     "backend",
     "gradient_statistics",
     "lrpe_base",

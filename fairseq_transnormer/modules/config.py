@@ -105,6 +105,12 @@ class LayerConfig(AttentionOptions):
         "or more of compilation",
         training_only=True,
     )
+    cuda_graphs: bool = described(
+        False,
+        "train with the layers' steps as CUDA graphs, which cost Python nothing: "
+        "batches without pads, no autocast, one forward pass before each backward pass",
+        training_only=True,
+    )
     backend: Backend = described(
         Backend("auto"), "implementation of the ops", training_only=True
     )

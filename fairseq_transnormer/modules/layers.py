@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from ..ops import add_and_norm, add_dropped, norm_beside, reorder_state
 from ..ops.states import State
 from .config import LayerConfig
+from .cuda_graphs import GraphedLayers
 from .feed_forward import FEED_FORWARDS, NO_FEED_FORWARD
 from .norms import SimpleRMSNorm, build_norm
 from .options import check_fields
@@ -171,6 +172,11 @@ class LayerStack(nn.Module):
             )
         self.checkpoint_activations = config.checkpoint_activations
         self.compile_layers = config.compile_layers
+        self.graphed = GraphedLayers(self) if config.cuda_graphs else None
+        if config.cuda_graphs and config.checkpoint_activations:
+            raise ValueError(
+                "cuda_graphs with checkpoint_activations; allowed: one of them"
+            )
 
     @property
     def longest_input(self) -> int | None:
@@ -243,6 +249,24 @@ class LayerStack(nn.Module):
         """
         if states is not None:
             self.check_states(states, len(x))
+        whole = key_padding_mask is None and states is None and hidden_states is None
+        if self.graphed is not None and self.training and whole and not return_states:
+            if self.graphed.can_take(x):
+                return self.graphed(x)
+        return self.run(
+            x, key_padding_mask, states, return_states, hidden_states, padding
+        )
+
+    def run(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        states: tuple[State, ...] | None = None,
+        return_states: bool = False,
+        hidden_states: list[Tensor] | None = None,
+        padding: str | None = None,
+    ) -> Any:
+        """``forward`` without a CUDA graph."""
         order = tokens_first(key_padding_mask, padding)
         if order is not None and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.gather(1, order)

@@ -11,8 +11,9 @@ import functools
 import importlib.util
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -34,6 +35,7 @@ TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 # whether "auto" treats the interpreter as a GPU, for tests
 INTERPRETER_IS_A_DEVICE = False
+_LIKE_CAPTURED: ContextVar[bool] = ContextVar("like_captured", default=False)
 
 # of an op; it has the op's signature
 Implementation = TypeVar("Implementation")
@@ -188,7 +190,19 @@ def is_for_triton(tensor: Tensor) -> bool:
 
 def is_captured(tensor: Tensor) -> bool:
     """Whether what is launched for it becomes a CUDA graph, with the host's numbers."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return tensor.is_cuda and (
+        _LIKE_CAPTURED.get() or torch.cuda.is_current_stream_capturing()
+    )
+
+
+@contextmanager
+def like_captured() -> Iterator[None]:
+    """Context in which ops compute, and draw numbers, as in a CUDA graph."""
+    token = _LIKE_CAPTURED.set(True)
+    try:
+        yield
+    finally:
+        _LIKE_CAPTURED.reset(token)
 
 
 def why_triton_cannot_run(tensors: Sequence[Tensor], kernels: Kernels) -> str | None:

@@ -1,0 +1,132 @@
+"""Training steps of layers as CUDA graphs: what the device does, without Python.
+
+The six layers of the paper's T2 launch hundreds of kernels a step, for which Python
+needs ten times as long as an H100. A graph launches them all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.backend import autocast_enabled, like_captured
+
+if TYPE_CHECKING:
+    from .layers import LayerStack
+
+# each shape's graph holds the gradients and the output of its batch
+MOST_SHAPES = 8
+
+
+class GraphedLayers:
+    """``stack.run``, forward and backward, as a graph for each shape that comes again.
+
+    The second batch of a shape is captured, and it and those after it are replayed;
+    shapes after the first eight are not. Graphs of weights that moved or were frozen
+    are thrown away. Dropout draws the same numbers with a graph and without.
+
+    Args:
+        stack: a module whose ``run`` takes x (B, N, C) to the same shape, without
+            waiting for the device.
+    """
+
+    def __init__(self, stack: LayerStack):
+        self.stack = stack
+        self.hooks: list[Any] = []
+        self.forget(())
+
+    def forget(self, weights: tuple[Any, ...]) -> None:
+        """Drop all graphs; the next ones are of these weights."""
+        self.weights = weights
+        self.graphs: dict[Any, Callable[[Tensor], Tensor] | None] = {}
+        self.passes = 0
+        self.pool: Any = None
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy captures its own: graphs hold the addresses of these weights
+        return {"stack": self.stack}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def can_take(self, x: Tensor) -> bool:
+        """Whether a graph may stand for this call: a training step with no hooks."""
+        if not (x.is_cuda and torch.is_grad_enabled() and x.requires_grad):
+            return False
+        return not (
+            torch.compiler.is_compiling()
+            or autocast_enabled(x)
+            or any(
+                part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+                for part in self.stack.modules()
+            )
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (B, N, C), which needs a gradient -> the same shape.
+
+        Raises:
+            RuntimeError: in the backward pass, after another forward pass.
+        """
+        weights = tuple(
+            (p.data_ptr(), p.requires_grad) for p in self.stack.parameters()
+        )
+        if weights != self.weights:
+            self.forget(weights)
+        shape = x.shape, x.dtype
+        if shape not in self.graphs:
+            if len(self.graphs) < MOST_SHAPES:
+                self.graphs[shape] = None
+            with like_captured():
+                return self.stack.run(x)
+        graph = self.graphs[shape]
+        if graph is None:
+            graph = self.graphs[shape] = self._capture(x)
+        self.passes += 1
+        x = x.view_as(x)
+        x.register_hook(Tensor.clone)
+        y = graph(x)
+        y.register_hook(partial(self._check_order, self.passes))
+        return y.clone()
+
+    def _capture(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        if self.pool is None:
+            self.pool = torch.cuda.graph_pool_handle()
+        sample = x.detach().clone().requires_grad_()
+        with like_captured(), torch.random.fork_rng([x.device]):
+            graph: Any = torch.cuda.make_graphed_callables(
+                _Layers(self.stack),
+                (sample,),
+                allow_unused_input=True,
+                pool=self.pool,
+            )
+        if not self.hooks:
+            # autograd keeps a gradient as it is, and the next step writes over it
+            weights = [p for p in self.stack.parameters() if p.requires_grad]
+            self.hooks = [p.register_hook(Tensor.clone) for p in weights]
+        return graph
+
+    def _check_order(self, number: int, grad: Tensor) -> None:
+        if number != self.passes:
+            raise RuntimeError(
+                f"cuda_graphs: the backward pass of forward pass {number} came after "
+                f"forward pass {self.passes}; allowed: each before the next one"
+            )
+
+
+class _Layers(nn.Module):
+    """What ``make_graphed_callables`` takes; it replaces ``forward``."""
+
+    def __init__(self, stack: LayerStack):
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stack.run(x)

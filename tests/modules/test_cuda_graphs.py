@@ -1,0 +1,146 @@
+"""What ``cuda_graphs`` does around the graphs; tests/gpu has the graphs themselves."""
+
+import contextlib
+import copy
+import pickle
+
+import pytest
+import torch
+
+from fairseq_transnormer.modules import LanguageModelT2Config, cuda_graphs
+from fairseq_transnormer.modules.layers import LayerStack
+
+SMALL = {"embed_dim": 8, "num_heads": 1, "ffn_dim": 8, "attention_types": "norm"}
+
+
+def build(**changes):
+    torch.manual_seed(0)
+    config = LanguageModelT2Config(**SMALL | {"dropout": 0.0} | changes)
+    return LayerStack(config, causal=True).train()
+
+
+class Static(torch.autograd.Function):
+    """One step in memory that the next step writes over, as a graph's."""
+
+    memory = None
+
+    @staticmethod
+    def forward(ctx, module, x, *weights):
+        ctx.module, ctx.x = module, x.detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.y = module.forward(ctx.x)
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        weights = list(ctx.module.parameters())
+        inputs = [x for x in (ctx.x, *weights) if x.requires_grad]
+        found = torch.autograd.grad(ctx.y, inputs, grad)
+        if Static.memory is None or Static.memory[0].shape != ctx.x.shape:
+            Static.memory = found
+        for place, each in zip(Static.memory, found, strict=True):
+            place.copy_(each)
+        places = iter(Static.memory)
+        own = (next(places).detach() if x.requires_grad else None for x in weights)
+        return None, next(places).detach(), *own
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Modules that were "captured"."""
+    found = []
+
+    def capture(module, samples, pool, allow_unused_input):
+        found.append(module)
+        return lambda x: Static.apply(module, x, *module.parameters())
+
+    monkeypatch.setattr(Static, "memory", None)
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(
+        cuda_graphs.GraphedLayers, "can_take", lambda _, x: x.requires_grad
+    )
+    return found
+
+
+def draw(length=5):
+    return torch.randn(2, length, 8)
+
+
+def step(stack, x):
+    x = x.clone().requires_grad_()
+    stack(x).pow(3).sum().backward()
+    return x.grad
+
+
+def test_no_device_no_graph():
+    """On a CPU the option changes nothing."""
+    stack, plain = build(cuda_graphs=True), build()
+    for _ in range(3):
+        assert step(stack, x := draw()).equal(step(plain, x))
+    assert not stack.graphed.graphs
+
+
+def test_gradients_are_nobody_elses_memory(captured):
+    stack, plain = build(cuda_graphs=True), build()
+    batches = [draw() for _ in range(5)]
+    for x in batches[:2]:
+        step(stack, x)
+    stack.zero_grad()
+    own, expected = ([step(each, x) for x in batches] for each in (stack, plain))
+    assert len(captured) == 1
+    torch.testing.assert_close(own, expected)
+    for one, other in zip(stack.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_a_shape_is_captured_when_it_comes_again(captured):
+    stack = build(cuda_graphs=True)
+    for length in (5, 3, 5, 5, 4):
+        step(stack, draw(length))
+    assert len(captured) == 1
+    for length in range(10, 20):
+        for _ in range(2):
+            step(stack, draw(length))
+    assert len(captured) == 1 + cuda_graphs.MOST_SHAPES - 3
+
+
+@pytest.mark.parametrize("change", ["moved", "frozen"])
+def test_other_weights_have_other_graphs(captured, change):
+    stack = build(cuda_graphs=True)
+    for _ in range(3):
+        step(stack, draw())
+    if change == "moved":
+        stack.double().float()
+    else:
+        next(stack.parameters()).requires_grad_(False)
+    step(stack, draw())
+    assert len(captured) == 1
+    if change == "moved":
+        step(stack, draw())
+        assert len(captured) == 2
+
+
+def test_passes_out_of_order_are_refused(captured):
+    stack = build(cuda_graphs=True)
+    for _ in range(2):
+        step(stack, draw())
+    first, second = (stack(draw().requires_grad_()).sum() for _ in range(2))
+    second.backward()
+    with pytest.raises(RuntimeError, match="cuda_graphs"):
+        first.backward()
+
+
+def test_copies_capture_their_own(captured):
+    stack = build(cuda_graphs=True)
+    for _ in range(2):
+        step(stack, draw())
+    for twin in (copy.deepcopy(stack), pickle.loads(pickle.dumps(stack))):
+        assert twin.graphed.stack is twin
+        assert not twin.graphed.graphs
+
+
+def test_recomputed_activations_are_refused():
+    with pytest.raises(ValueError, match="checkpoint_activations"):
+        build(cuda_graphs=True, checkpoint_activations=True)
