@@ -166,8 +166,8 @@ def data(tmp_path_factory):
     return write_tiny_data(tmp_path_factory.mktemp("data"), lines=30)
 
 
-def steps_of(stage, out, data, tiny):
-    options = argparse.Namespace(data=data, updates=7, tiny=tiny)
+def steps_of(stage, out, data, tiny, names=None):
+    options = argparse.Namespace(data=data, updates=7, tiny=tiny, steps=names)
     steps = gpu_check.check_steps(stage, out, out / "scratch", options)
     for step in steps:
         step.command = ["99" if word == "SECONDS" else word for word in step.command]
@@ -313,6 +313,12 @@ def test_the_first_python_that_imports_torch(tmp_path):
     assert lines_naming(done.stderr, "PYTHON", tmp_path / "none", "python3", "torch")
 
 
+def test_some_steps_of_a_stage(tmp_path):
+    names = ["gpu_tests", "verify"]
+    steps = steps_of("first", tmp_path, "DATA", tiny=False, names=names)
+    assert [step.name for step in steps] == ["verify", "gpu_tests"]
+
+
 def test_wrong_usage(tmp_path, capsys):
     out = ["--out", tmp_path / "new"]
     for arguments, parts in (
@@ -321,5 +327,6 @@ def test_wrong_usage(tmp_path, capsys):
         (["--stage", "evidence", *out], ["--data", "dict.txt"]),
         (["--stage", "second", *out, "--data", tmp_path], ["--data", tmp_path]),
         (["--stage", "first"], ["--out", "required"]),
+        (["--stage", "first", *out, "--steps", "gates"], ["gates", "gpu_tests"]),
     ):
         command_refuses(gpu_check.main, arguments, capsys, *parts)
