@@ -45,6 +45,7 @@ class GraphedLayers:
         self.graphs: dict[Any, Callable[[Tensor], Tensor] | None] = {}
         self.passes = 0
         self.pool: Any = None
+        self.sums: list[Any] = []
         for hook in self.hooks:
             hook.remove()
         self.hooks.clear()
@@ -99,6 +100,13 @@ class GraphedLayers:
     def _capture(self, x: Tensor) -> Callable[[Tensor], Tensor]:
         if self.pool is None:
             self.pool = torch.cuda.graph_pool_handle()
+        weights = [p for p in self.stack.parameters() if p.requires_grad]
+        if not self.hooks:
+            # autograd keeps a gradient as it is, and the next step writes over it
+            self.hooks = [p.register_hook(Tensor.clone) for p in weights]
+            # made here, these add up gradients on this stream, not on the capture's
+            views = [p.view_as(p) for p in weights]
+            self.sums = [x.grad_fn.next_functions[0][0] for x in views if x.grad_fn]
         sample = x.detach().clone().requires_grad_()
         with like_captured(), torch.random.fork_rng([x.device]):
             graph: Any = torch.cuda.make_graphed_callables(
@@ -107,10 +115,6 @@ class GraphedLayers:
                 allow_unused_input=True,
                 pool=self.pool,
             )
-        if not self.hooks:
-            # autograd keeps a gradient as it is, and the next step writes over it
-            weights = [p for p in self.stack.parameters() if p.requires_grad]
-            self.hooks = [p.register_hook(Tensor.clone) for p in weights]
         return graph
 
     def _check_order(self, number: int, grad: Tensor) -> None:
