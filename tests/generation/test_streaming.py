@@ -8,32 +8,28 @@ from fairseq_transnormer.generation import GenerationError
 from fairseq_transnormer.generation.text import TextPieces
 from tests.messages import refuses
 
-OPTIONS = [
-    {},
-    {"lines": 3},
-    {"top_p": 0.9, "seed": 2},
-    {"top_k": 6, "seed": 2, "lines": 2, "temperature": 1.3},
+# options, and a prompt in words and in pieces
+CASES = [
+    ({}, "  an old xyzzy king ", "an old £ king €"),
+    ({}, "", "the river"),
+    ({"lines": 3}, "the river", ""),
+    ({"top_p": 0.9, "seed": 2}, "", "an old £ king €"),
+    ({"top_k": 6, "seed": 2, "lines": 2, "temperature": 1.3}, "the river", "the river"),
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("prompt", ["the river", "", "  an old xyzzy king "])
-def test_words(t2, prompt, options):
+@pytest.mark.parametrize(("options", "prompt", "other"), CASES)
+def test_the_same_text(t2, pieces, options, prompt, other):
     found = list(t2.generator.stream(prompt, max_new_tokens=12, **options))
     text = t2.generator.generate(prompt, max_new_tokens=12, **options).text
     assert "".join(found) == text
     # a piece a word, the prompt being one
     new_words = len(text.split()) - len(prompt.split())
     assert len([each for each in found if each != "\n"]) == new_words + bool(prompt)
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("prompt", ["the river", "", "an old £ king €"])
-def test_sentencepieces(pieces, prompt, options):
-    found = list(pieces.generator.stream(prompt, max_new_tokens=30, **options))
-    text = pieces.generator.generate(prompt, max_new_tokens=30, **options).text
+    found = list(pieces.generator.stream(other, max_new_tokens=20, **options))
+    text = pieces.generator.generate(other, max_new_tokens=20, **options).text
     assert "".join(found) == text
-    assert text.startswith(prompt)
+    assert text.startswith(other)
     assert "<0x" not in text
 
 

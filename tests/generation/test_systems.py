@@ -4,11 +4,8 @@ import pytest
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 
 import fairseq_transnormer
-from fairseq_transnormer.generation import TextGenerator
 from tests.messages import refuses
 
-from . import models
-from .conftest import Trained
 from .fairseq_results import fairseq_generates
 from .test_equality import PROMPTS, same_as_fairseq
 
@@ -33,23 +30,16 @@ USUAL = ("vanilla_transformer", "linear_transformer", "transformer_ls")
         for name in SYSTEMS
     ],
 )
-def system(request, word_folder, tmp_path_factory) -> Trained:
-    folder = tmp_path_factory.mktemp(request.param)
-    arch = f"{request.param}_tiny"
-    path = models.train(word_folder, folder, arch, "--max-update", 25)
-    hub = MODEL_REGISTRY[arch].from_pretrained(
-        str(path.parent), path.name, str(word_folder)
-    )
-    generator = TextGenerator.from_checkpoint(path, device="cpu")
-    return Trained(str(path), str(word_folder), hub, generator)
+def system(request, zoo):
+    return zoo.trained[f"{request.param}_tiny"]
 
 
 def test_texts_are_those_of_fairseqs_token_by_token_generation(system):
     results = system.generator.generate(
-        PROMPTS[:6], beam=3, max_new_tokens=10, batch_size=2
+        PROMPTS[:6], beam=3, max_new_tokens=7, batch_size=2
     )
     for prompt, result in zip(PROMPTS, results, strict=False):
-        expected = fairseq_generates(system.hub, prompt, 10, beam=3)
+        expected = fairseq_generates(system.hub, prompt, 7, beam=3)
         same_as_fairseq(result, expected)
 
 

@@ -8,9 +8,6 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 
 from fairseq_transnormer.generation.text import Detokenizer
-from tests.data_prep.conftest import gpt2_dir
-
-__all__ = ["gpt2_dir"]
 
 
 def test_entries_that_fill_up_a_dictionary(gpt2_dir):
