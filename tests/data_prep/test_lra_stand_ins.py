@@ -34,7 +34,8 @@ def test_labels_follow_the_rules(tmp_path):
 
 def test_the_seed_is_all_that_the_data_depend_on(tmp_path):
     for folder, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        assert main(["--dest", str(tmp_path / folder), "--seed", seed]) == 0
+        counts = ["--counts", "9", "2", "2", "--longest", "99"]
+        assert main(["--dest", str(tmp_path / folder), "--seed", seed, *counts]) == 0
     name = "text/train.tokens.0.bin"
     a, b, c = ((tmp_path / folder / name).read_bytes() for folder in "abc")
     assert a == b != c

@@ -6,7 +6,6 @@ import hashlib
 import json
 import struct
 
-import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -29,12 +28,16 @@ LABELS = {"train": [0, 1, 0, 1, 1], "test": [1, 0]}
 
 
 def texts(labels):
+    import datasets
+
     rows = {"text": [f"text {i}" for i in range(len(labels))], "label": labels}
     return datasets.Dataset.from_dict(rows)
 
 
 def imdb(**labels):
     """A data set in small, with these labels instead of ``LABELS``."""
+    import datasets
+
     return datasets.DatasetDict(
         {name: texts(each) for name, each in (LABELS | labels).items()}
     )
@@ -136,6 +139,8 @@ def test_a_copy_without_labels(form, tmp_path, published, fails):
 
 @pytest.mark.parametrize(("data", "number"), [("text", 25_000), ("image", 50_000)])
 def test_small_copies_are_not_taken_for_the_benchmarks(data, number, tmp_path, fails):
+    import datasets
+
     pictures = [Image.fromarray(np.zeros((32, 32, 3), np.uint8))] * 2
     columns = {"text": ["a", "b"], "img": pictures, "label": [0, 1]}
     features = {"text": datasets.Value("string"), "img": datasets.Image()}
@@ -159,7 +164,7 @@ def hub(monkeypatch, answers):
             raise answer
         return answer
 
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     return asked
 
 
@@ -236,7 +241,7 @@ def test_what_does_not_pass_ends_in_a_line(
 
 def test_nothing_is_waited_for_offline(tmp_path, published, monkeypatch, waits, fails):
     published({})
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     asked = hub(monkeypatch, [ConnectionError("offline")])
     fails(lra.main, text(tmp_path / "d"), "offline", dest=tmp_path / "d")
     assert len(asked) == 1
@@ -286,6 +291,8 @@ def test_mnists_own_files(compressed, mnist, tmp_path, fails):
 
 
 def test_a_saved_copy_of_mnist(mnist, tmp_path, fails):
+    import datasets
+
     pictures = [Image.fromarray(np.zeros((28, 28), np.uint8))] * 30
     features = {"image": datasets.Image(), "label": datasets.Value("int64")}
     columns = {"image": pictures, "label": [*range(10)] * 3}

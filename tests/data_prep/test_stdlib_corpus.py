@@ -1,6 +1,7 @@
 """The built-in corpus: English, divided by document, the same in every run."""
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -20,12 +21,35 @@ from fairseq_transnormer.data.fingerprints import file_sha256
 SPLITS = ("train", "valid", "test")
 
 
+# the whole library, and a small one
+SCRIPT = """
+import sys
+from data_prep.documentation import stdlib_corpus
+whole, library, small = sys.argv[1:]
+assert not stdlib_corpus.main(["--dest", whole])
+stdlib_corpus.sysconfig.get_paths = lambda: {"stdlib": library}
+assert not stdlib_corpus.main(["--dest", small])
+assert not {'antigravity', 'this', 'turtle', 'asyncio'} & set(sys.modules)
+"""
+
+
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
+def corpora(tmp_path_factory):
+    """What a process made that imported none of what it read: whole, and small."""
+    folder = tmp_path_factory.mktemp("corpora")
+    for name in ("email", "json", "pydoc_data"):
+        stdlib = Path(sysconfig.get_paths()["stdlib"])
+        shutil.copytree(stdlib / name, folder / "library" / name)
+    names = [str(folder / name) for name in ("whole", "library", "small")]
+    command = [sys.executable, "-c", SCRIPT, *names]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def corpus(corpora):
     """The corpus of the running Python."""
-    dest = tmp_path_factory.mktemp("corpus") / "text"
-    assert stdlib_corpus.main(["--dest", str(dest)]) == 0
-    return dest
+    return corpora / "whole"
 
 
 def manifest_of(folder):
@@ -81,16 +105,11 @@ def test_text_is_english(corpus):
         assert not any(">>>" in line for line in lines)
 
 
-def test_same_again_and_without_importing(corpus, tmp_path):
-    script = (
-        "import sys; from data_prep.documentation import stdlib_corpus; "
-        "code = stdlib_corpus.main(sys.argv[1:]); "
-        "assert not {'antigravity', 'this', 'turtle', 'asyncio'} & set(sys.modules); "
-        "sys.exit(code)"
-    )
-    command = [sys.executable, "-c", script, "--dest", str(tmp_path / "again")]
-    subprocess.run(command, check=True, capture_output=True)
-    for path in corpus.iterdir():
+def test_the_same_in_another_process(corpora, tmp_path, monkeypatch):
+    paths = {"stdlib": str(corpora / "library")}
+    monkeypatch.setattr(stdlib_corpus.sysconfig, "get_paths", lambda: paths)
+    assert stdlib_corpus.main(["--dest", str(tmp_path / "again")]) == 0
+    for path in (corpora / "small").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
