@@ -197,12 +197,6 @@ def test_numbers_of_several_json_types(command, tmp_path):
     assert list(map(float, labels)) == [1, 0.5, 2]
 
 
-def test_wrong_options(command, refuses):
-    main = classification.main
-    refuses(main, [*command(), "--labels", "a"], "--labels", "two or more")
-    refuses(main, [*command(), "--labels", "a", "b", "--regression"], "--regression")
-
-
 def test_verify_finds_columns_that_do_not_agree(command, tmp_path, fails):
     assert classification.main(command()) == 0
     dest = tmp_path / "data.tsv"

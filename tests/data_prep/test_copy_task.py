@@ -66,11 +66,3 @@ def test_a_seed_gives_the_same_data_and_splits_that_differ(folder, tmp_path):
     assert (again / "train.bin").read_bytes() == train
     assert (other / "train.bin").read_bytes() != train
     assert read_text(folder, "valid")[:20] != read_text(folder, "test")
-
-
-def test_lengths_that_are_none(tmp_path, fails, refuses):
-    arguments = ["--dest", tmp_path / "d", "--shortest", "5", "--longest", "4"]
-    parts = ("--shortest 5", "up to", "--longest 4")
-    fails(copy_task.main, arguments, *parts, dest=tmp_path / "d")
-    wrong = ["--dest", tmp_path, "--symbols", "0"]
-    refuses(copy_task.main, wrong, "--symbols", "'0'", "from 1")

@@ -117,9 +117,3 @@ def test_what_is_missing_is_named(tmp_path, fails):
     fails(digits.main, arguments, "--from-dir", tmp_path, "no copy")
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pictures(2)))
     fails(digits.main, arguments, "t10k-images-idx3-ubyte[.gz]", tmp_path)
-
-
-def test_mnist_has_no_seed(tmp_path, fails):
-    arguments = ["--dest", tmp_path / "d", "--source", "mnist", "--seed", "1"]
-    parts = ("--seed 1", "--source sklearn")
-    fails(digits.main, [*arguments, "--from-dir", tmp_path], *parts)

@@ -278,16 +278,3 @@ def test_a_place_among_the_texts(tmp_path, fails, make, more):
     # what is hidden is not read
     hidden = ["--dest", folder / ".data", *more, "--input", folder]
     assert make([str(word) for word in hidden]) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--count", "--suffixes", "txt"], ["--suffixes", "'txt'", ".txt"]),
-        (["--count", "--split-by", "word"], ["--split-by", "document", "paragraph"]),
-        (["--count", "--fractions", ".5", ".1", ".1"], ["sum 1", "0.5"]),
-        ([], ["--dest", "--count"]),
-    ],
-)
-def test_wrong_options(tmp_path, refuses, arguments, parts):
-    refuses(split_text.main, ["--input", tmp_path, *arguments], *parts)

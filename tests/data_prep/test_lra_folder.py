@@ -134,10 +134,3 @@ def test_pathfinder_with_a_sheet_of_pictures(tmp_path):
     assert np.asarray(Image.open(sheet)).shape == (3 * 104, 8 * 104)
     data = LabelledSequences(dest, "train")
     assert (data.lengths == 1024).all() and (data.vocabulary, data.classes) == (256, 2)
-
-
-def test_wrong_options(refuses, fails, tmp_path):
-    refuses(lra.main, ["retrieval", "--dest", tmp_path / "d"], "--from-dir")
-    refuses(lra.main, ["listops", "--dest", "d", "--counts", "1", "0", "1"], "from 1")
-    arguments = ["listops", "--dest", tmp_path / "d", "--longest", "400"]
-    fails(lra.main, arguments, "--longest 400", "from 502")

@@ -303,8 +303,3 @@ def test_a_saved_copy_of_mnist(mnist, tmp_path, fails):
     arguments = ["--source", "mnist", "--from-dir", folder, "--dest", dest]
     parts = ["test", "3 examples", "expected 4", "ylecun/mnist"]
     fails(digits.main, arguments, *parts, dest=dest)
-
-
-def test_the_option_is_mnists(tmp_path, fails):
-    arguments = ["--dest", tmp_path / "d", "--allow-other-sizes"]
-    fails(digits.main, arguments, "--allow-other-sizes", "--source mnist")

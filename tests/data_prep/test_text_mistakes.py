@@ -9,8 +9,6 @@ from .binary_reading import read_ids
 
 PIECES = ["--tokenizer", "sentencepiece"]
 WORDS = ["--tokenizer", "word"]
-A = ["--input", "a"]
-TRAIN = ["--train", "a", "--valid", "b"]
 
 
 def of(paths):
@@ -22,8 +20,8 @@ def of(paths):
     ("content", "parts"),
     [
         (None, ["--valid", "no such file"]),
-        (b"", ["valid: empty split"]),
-        (b"\n \n", ["valid: empty split"]),
+        (b"", ["valid", "empty"]),
+        (b"\n \n", ["valid", "empty"]),
         (b"caf\xe9\n", ["0xe9 at offset 3", "line 1"]),
         (b"x\n" * 600_000 + b"\xe2\x82", ["0xe2 at offset 1200000", "line 600001"]),
     ],
@@ -112,53 +110,3 @@ def test_bad_model(tmp_path, text_files, fails):
     fails(text.main, arguments, model, "no such file", dest=dest)
     model.write_bytes(b"no model")
     fails(text.main, arguments, model, "not a sentencepiece model", dest=dest)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--tokenizer", "characters"], ["--tokenizer", "word", "sentencepiece"]),
-        ([*WORDS], ["--train", "--input"]),
-        ([*WORDS, "--train", "a"], ["--valid", "needed"]),
-        ([*WORDS, "--train", "a", "--input", "a"], ["either"]),
-        ([*WORDS, *A, "--test", "b"], ["--test", "--train"]),
-        (
-            [*WORDS, *TRAIN, "--seed", "2"],
-            ["--seed", "--input"],
-        ),
-        (
-            [*WORDS, *A, "--vocab-size", "x"],
-            ["--vocab-size", "'x'", "from 5"],
-        ),
-        ([*WORDS, *A, "--fractions", "2", "0", "0"], ["'2'", "0 to 1"]),
-        ([*WORDS, *A, "--fractions", ".5", ".1", ".1"], ["sum 1", "0.5"]),
-        ([*WORDS, *A, "--fractions", "1", "0", "0"], ["last may be 0"]),
-        ([*PIECES, *A, "--min-count", "2"], ["--min-count", "word"]),
-        (
-            [*WORDS, *A, "--character-coverage", "1"],
-            ["--character-coverage", "only with --tokenizer sentencepiece"],
-        ),
-        (
-            [*PIECES, *A, "--character-coverage", "0.5"],
-            ["--character-coverage", "'0.5'", "0.98 to 1"],
-        ),
-        (
-            [
-                *PIECES,
-                "--input",
-                "a",
-                "--sentencepiece-model",
-                "m",
-                "--vocab-size",
-                "9",
-            ],
-            ["--vocab-size", "without --sentencepiece-model"],
-        ),
-        (
-            [*WORDS, *A, "--vocab_size", "8"],
-            ["unrecognized", "--vocab_size"],
-        ),
-    ],
-)
-def test_wrong_options(tmp_path, refuses, arguments, parts):
-    refuses(text.main, ["--dest", tmp_path / "bin", *arguments], *parts)

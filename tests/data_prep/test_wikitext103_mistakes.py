@@ -154,11 +154,3 @@ def test_unreachable_hub_names_the_way_out(tmp_path, fails, monkeypatch, waits):
     monkeypatch.setattr(datasets, "load_dataset", error)
     command, dest = ["alm", "--dest", tmp_path / "alm"], tmp_path / "alm"
     fails(wikitext103.main, command, "Salesforce/wikitext", "--from-dir", dest=dest)
-
-
-def test_wrong_options(tmp_path, refuses, gpt2_dir):
-    dest = ["--dest", tmp_path / "alm"]
-    refuses(wikitext103.main, ["both", *dest], "'both'", "alm", "blm")
-    refuses(wikitext103.main, ["alm", *dest, "--workers", "0"], "--workers", "from 1")
-    arguments = ["alm", *dest, "--gpt2-bpe-dir", gpt2_dir]
-    refuses(wikitext103.main, arguments, "--gpt2-bpe-dir", "only for blm")
