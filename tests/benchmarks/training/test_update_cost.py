@@ -7,7 +7,6 @@ import pytest
 from benchmarks.harness.phases import ALL_LOGITS, AS_SHIPPED, FAIRSEQS, OURS, WITH_SDPA
 from benchmarks.report import command as report
 from benchmarks.training import output_loss, update_cost
-from tests.messages import command_refuses
 
 QUICK = "--threads 1 --least-repeats 2 --most-repeats 2".split()
 
@@ -66,10 +65,3 @@ def test_losses_and_errors(tmp_path):
     assert "skipped" in rows["cut-cross-entropy"]
     assert report.main(["--folder", str(tmp_path)]) is None
     assert "**Errors**" in (tmp_path / "README.md").read_text()
-
-
-@pytest.mark.parametrize("batch", ["512", "0x16", "40x16", "axb"])
-def test_batches_that_are_none(batch, capsys):
-    command_refuses(
-        update_cost.main, ["--batches", batch], capsys, "--batches", batch, "allowed"
-    )
