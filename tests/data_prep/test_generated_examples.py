@@ -165,7 +165,7 @@ def test_a_law_without_expressions_is_an_error():
 
 @pytest.fixture(scope="module")
 def pathfinder():
-    return pathfinder_generator.generate(160, np.random.default_rng(3))
+    return pathfinder_generator.generate(240, np.random.default_rng(3))
 
 
 def components(dashes: np.ndarray) -> np.ndarray:

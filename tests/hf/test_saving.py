@@ -1,4 +1,4 @@
-"""What save_pretrained writes is loaded again, here and by load_exported."""
+"""What save_pretrained writes is loaded again, also from the disk, call by call."""
 
 import copy
 import json
@@ -13,6 +13,7 @@ from fairseq_transnormer.modules import (
     CausalLanguageModel,
     ClassifierT1Config,
     EncoderT1Config,
+    EncoderT2Config,
     LanguageModelT2Config,
     token_mixers,
 )
@@ -370,3 +371,60 @@ def test_activation_checkpointing(name, exports):
         model.activation_checkpointing_enable({"use_reentrant": True})
     model.activation_checkpointing_disable()
     assert not model.model.stack.checkpoint_activations
+
+
+SIZES = {
+    "attention_types": "diag,norm",
+    "embed_dim": 16,
+    "num_heads": 2,
+    "ffn_dim": 8,
+    "block_size": 4,
+}
+TOKENS = torch.tensor([[5, 9, 4, 17, 6, 8]])
+
+
+@pytest.fixture
+def saved(hf, tmp_path):
+    """Save a model; the model, and one whose weights lie where a map says."""
+    pytest.importorskip("accelerate", reason="pip install 'fairseq-transnormer[hf]'")
+
+    def make(kind, config, device_map):
+        torch.manual_seed(1)
+        model = getattr(hf, kind)(hf.TransNormerConfig.of(config, 20)).eval()
+        model.save_pretrained(tmp_path)
+        places = {"device_map": device_map, "offload_folder": str(tmp_path / "weights")}
+        return model, type(model).from_pretrained(tmp_path, **places).eval()
+
+    return make
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("kind", "config", "device_map"),
+    [
+        ("TransNormerForMaskedLM", EncoderT2Config(**SIZES), {"": "disk"}),
+        (
+            "TransNormerForCausalLM",
+            LanguageModelT2Config(**SIZES, untie_output_embedding=True),
+            {"": "disk"},
+        ),
+        (
+            "TransNormerForCausalLM",
+            LanguageModelT2Config(**SIZES),
+            {"model.embed_tokens": "cpu", "model.embed_positions": "cpu"}
+            | {"model.stack": "disk"},
+        ),
+    ],
+)
+def test_weights_on_the_disk(kind, config, device_map, saved):
+    model, other = saved(kind, config, device_map)
+    torch.testing.assert_close(other(TOKENS).logits, model(TOKENS).logits)
+
+
+@torch.no_grad()
+def test_a_tied_embedding_on_the_disk_is_refused(saved):
+    """torch would multiply by it all the same, and return what memory holds."""
+    config = LanguageModelT2Config(**SIZES)
+    _, model = saved("TransNormerForCausalLM", config, {"": "disk"})
+    with refuses(ValueError, "embed_tokens.weight", "untie_output_embedding"):
+        model(TOKENS)
