@@ -40,19 +40,6 @@ def of(paths):
     return [part for split, path in paths.items() for part in (f"--{split}", path)]
 
 
-@pytest.fixture
-def documents(tmp_path):
-    """Twenty documents in folders, of which two are copies of one another."""
-    folder = tmp_path / "documents"
-    for number in range(20):
-        path = folder / f"part{number % 3}" / f"{number:02}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        seed = 100 + max(number, 1)
-        path.write_text(f"document {seed}\n" + "\n".join(article_lines(seed, 12)))
-    (folder / "notes.md").write_text("not a text file")
-    return folder
-
-
 @pytest.mark.parametrize("limits", [(), (3, 30)], ids=["unlimited", "limited"])
 def test_words_equal_fairseq_preprocess(tmp_path, text_files, limits):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
@@ -200,42 +187,6 @@ def test_given_model_is_used(tmp_path, text_files, piece_folder):
         assert (dest / name).read_bytes() == (piece_folder / name).read_bytes()
 
 
-def test_splits_share_no_document(tmp_path, documents):
-    dest = tmp_path / "bin"
-    more = ["--fractions", 0.7, 0.2, 0.1, "--split-by", "document"]
-    assert prepare(dest, *WORDS, "--input", documents, *more) == 0
-    recorded = json.loads((dest / "report.json").read_text())["settings"]["documents"]
-    contents = {
-        split: {line.split(":")[1] for line in lines}
-        for split, lines in recorded.items()
-    }
-    assert len(set.union(*contents.values())) == sum(map(len, contents.values())) == 19
-    # of the copies the first alone is read
-    assert len(sum(recorded.values(), [])) == 19
-    assert {split: len(names) for split, names in contents.items()} == {
-        "train": 13,
-        "valid": 4,
-        "test": 2,
-    }
-
-
-def test_split_depends_on_content_and_seed_alone(tmp_path, documents):
-    def train_of(name, folder, *more):
-        options = ["--input", folder, "--split-by", "document", *more]
-        assert prepare(tmp_path / name, *WORDS, *options) == 0
-        recorded = json.loads((tmp_path / name / "report.json").read_text())
-        files = recorded["settings"]["documents"]["train"]
-        return {line.split(":")[1] for line in files}
-
-    first = train_of("first", documents)
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    for number, path in enumerate(sorted(documents.rglob("*.txt"), reverse=True)):
-        (moved / f"{number}.txt").write_bytes(path.read_bytes())
-    assert train_of("second", moved) == first
-    assert train_of("third", documents, "--seed", 2) != first
-
-
 def test_blank_line_between_files_and_none_elsewhere(tmp_path):
     for name, content in {"a": "one\n\ntwo\n", "b": "three\n\n", "c": "four"}.items():
         (tmp_path / f"{name}.txt").write_text(content)
@@ -245,8 +196,10 @@ def test_blank_line_between_files_and_none_elsewhere(tmp_path):
     assert read_text(dest, "train") == ["one", "", "two", "", "three", "", "four"]
 
 
-def test_no_test_split_if_none_is_wanted(tmp_path, documents):
-    dest = tmp_path / "bin"
+def test_no_test_split_if_none_is_wanted(tmp_path):
+    dest, documents = tmp_path / "bin", tmp_path / "documents"
+    documents.mkdir()
+    (documents / "a.txt").write_text("\n\n".join(article_lines(1, 90)))
     fractions = ["--fractions", 0.5, 0.5, 0]
     assert prepare(dest, *WORDS, "--input", documents, *fractions) == 0
     assert not (dest / "test.bin").exists()

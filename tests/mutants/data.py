@@ -123,7 +123,7 @@ DATA = (
         "data_prep/own_text/documents.py",
         'f"{seed}:{file.sha256}"',
         'f"{file.sha256}"',
-        "tests/data_prep/test_text.py",
+        "tests/data_prep/test_division.py",
     ),
     Mutant(
         "data_prep/texts-cut-without-an-end",
