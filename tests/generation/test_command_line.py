@@ -26,13 +26,23 @@ def run(t2, capsys):
     return run
 
 
-def test_prompts(run, t2):
-    status, out, err = run(
-        "--prompt", "the river", "--prompt", "it", "--beam", 3, "--max-new-tokens", 9
-    )
-    results = t2.generator.generate(["the river", "it"], beam=3, max_new_tokens=9)
-    assert (status, err) == (0, "")
-    assert out.splitlines() == [each.text for each in results]
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ("--beam 3", {"beam": 3}),
+        ("--top-p 0.7 --seed 3", {"top_p": 0.7, "seed": 3}),
+        ("--sampling --seed 8", {"sampling": True, "seed": 8}),
+    ],
+)
+def test_prompts_and_standard_input(run, t2, monkeypatch, arguments, settings):
+    prompts = ["the river", "it"]
+    results = t2.generator.generate(prompts, max_new_tokens=9, **settings)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\nit\n"))
+    named = [word for prompt in prompts for word in ("--prompt", prompt)]
+    for given in (named, ["--input", "-"]):
+        status, out, err = run(*given, *arguments.split(), "--max-new-tokens", 9)
+        assert (status, err) == (0, "")
+        assert out.splitlines() == [each.text for each in results]
 
 
 def test_a_byte_order_mark_is_no_part_of_a_prompt(run, t2, tmp_path):
@@ -66,19 +76,6 @@ def test_input_file_with_every_setting(run, t2, tmp_path, stream):
     results = t2.generator.generate(["the river", "", "an old king"], **options)
     assert (status, err) == (0, "")
     assert out == "".join(each.text + "\n" for each in results)
-
-
-def test_standard_input_and_top_p(run, t2, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the town\nit\n"))
-    status, out, _ = run("--input", "-", "--top-p", 0.7, "--seed", 3)
-    results = t2.generator.generate(["the town", "it"], top_p=0.7, seed=3)
-    assert status == 0
-    assert out.splitlines() == [each.text for each in results]
-
-
-def test_sampling_from_all(run, t2):
-    _, out, _ = run("--prompt", "the", "--sampling", "--seed", 8)
-    assert out == t2.generator.generate("the", sampling=True, seed=8).text + "\n"
 
 
 def test_json(run, t2):
