@@ -299,7 +299,7 @@ def test_sampling_layer(tmp_path):
         assert kept[sampling_layer.WRITTEN_CACHE, context] == 2 * 2 * context * 8 * 4
 
 
-def test_report(tmp_path, small_buffers):
+def test_report(tmp_path, small_buffers, drawn):
     run(kernels, f"{KERNELS} --groups block_attention", tmp_path / "a.json")
     written = run(
         generation_cost, f"{GENERATION} --token-by-token-limit 5", tmp_path / "g.json"
