@@ -191,78 +191,50 @@ def test_text_that_no_encoding_has(tmp_path, labelled, pretraining_data, fails):
     fails(classification.main, given, dest=tmp_path / "d")
 
 
-def commands(tmp_path, text_files, labelled, pretraining_data, gpt2_data, sources):
-    """By name: a command that needs most of what can be missing."""
-    splits = [part for s, path in text_files.items() for part in (f"--{s}", str(path))]
-    words, pieces = ["--tokenizer", "word"], ["--tokenizer", "sentencepiece"]
-    raw = ["--from-dir", str(sources), "--gpt2-bpe-dir", str(gpt2_data)]
-    blm = ["blm", *raw, "--allow-other-sizes", "--workers", "1"]
-    return {
-        "words": (text, [*words, *splits]),
-        "pieces": (text, [*pieces, "--vocab-size", "320", *splits]),
-        "blm": (wikitext103, blm),
-        "download": (wikitext103, blm[:3] + blm[5:]),
-        "wikitext": (wikitext103, ["alm"]),
-        "glue": (glue, ["--data", str(pretraining_data)]),
-        "classification": (
-            classification,
-            ["--data", str(pretraining_data), *labelled],
-        ),
-        "gpt2": (classification, ["--data", str(gpt2_data), *labelled]),
-        "sklearn": (digits, []),
-        "mnist": (digits, ["--source", "mnist"]),
-        "image": (lra, ["image"]),
-        "stand-ins": (lra_stand_ins, []),
-        "corpus": (stdlib_corpus, []),
-    }
+PIECES = "--tokenizer sentencepiece --vocab-size 320"
+BLM = "blm --from-dir {raw} --allow-other-sizes --workers 1"
+# a command that needs most of what can be missing, and the packages that it names
+MISSING = [
+    (text, "--tokenizer word {splits}", "fairseq tqdm"),
+    (
+        text,
+        "--tokenizer sentencepiece --vocab-size 320 {splits}",
+        "sentencepiece fairseq",
+    ),
+    (wikitext103, f"{BLM} --gpt2-bpe-dir {{gpt2}}", "tiktoken fairseq"),
+    (wikitext103, BLM, "pooch"),
+    (wikitext103, "alm", "datasets"),
+    (glue, "--data {units}", "datasets sentencepiece"),
+    (classification, "--data {units} {labelled}", "sentencepiece fairseq"),
+    (classification, "--data {gpt2} {labelled}", "tiktoken"),
+    (digits, "", "sklearn fairseq"),
+    (digits, "--source mnist", "datasets"),
+    (lra, "image", "datasets"),
+    (lra_stand_ins, "", "tqdm"),
+    (stdlib_corpus, "", "tqdm"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "missing"),
-    [
-        ("words", "fairseq"),
-        ("words", "tqdm"),
-        ("pieces", "sentencepiece"),
-        ("pieces", "fairseq"),
-        ("blm", "tiktoken"),
-        ("blm", "fairseq"),
-        ("download", "pooch"),
-        ("wikitext", "datasets"),
-        ("glue", "datasets"),
-        ("glue", "sentencepiece"),
-        ("classification", "sentencepiece"),
-        ("classification", "fairseq"),
-        ("gpt2", "tiktoken"),
-        ("sklearn", "sklearn"),
-        ("sklearn", "fairseq"),
-        ("mnist", "datasets"),
-        ("image", "datasets"),
-        ("stand-ins", "tqdm"),
-        ("corpus", "tqdm"),
-    ],
-)
+@pytest.fixture
+def given(text_files, labelled, pretraining_data, gpt2_data, raw_files):
+    splits = " ".join(f"--{split} {path}" for split, path in text_files.items())
+    folders = {"units": pretraining_data, "gpt2": gpt2_data, "raw": raw_files}
+    return folders | {"splits": splits, "labelled": " ".join(labelled)}
+
+
+@pytest.mark.parametrize(("command", "arguments", "packages"), MISSING)
 def test_missing_packages(
-    tmp_path,
-    text_files,
-    labelled,
-    pretraining_data,
-    gpt2_data,
-    raw_files,
-    monkeypatch,
-    fails,
-    name,
-    missing,
+    tmp_path, given, monkeypatch, fails, command, arguments, packages
 ):
-    command, arguments = commands(
-        tmp_path, text_files, labelled, pretraining_data, gpt2_data, raw_files
-    )[name]
-    for module in [*sys.modules]:
-        if module.startswith(f"{missing}."):
-            monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, missing, None)
-    message = fails(command.main, [*arguments, "--dest", tmp_path / "d"])
-    assert_names(message, missing, "pip install")
-    assert not any(path.is_file() for path in tmp_path.glob("d/**/*"))
+    words = [*arguments.format(**given).split(), "--dest", tmp_path / "d"]
+    for missing in packages.split():
+        with monkeypatch.context() as patch:
+            for module in [*sys.modules]:
+                if module.startswith(f"{missing}."):
+                    patch.delitem(sys.modules, module)
+            patch.setitem(sys.modules, missing, None)
+            assert_names(fails(command.main, words), missing, "pip install")
+        assert not any(path.is_file() for path in tmp_path.glob("d/**/*"))
 
 
 def test_missing_packages_of_verify(word_folder, monkeypatch, fails):
