@@ -45,7 +45,7 @@ for folder, logits in expected.items():
     with torch.no_grad():
         assert torch.equal(exported.model(tokens), logits), folder
     if exported.manifest.kind == 'causal':
-        written = exported.continue_tokens(tokens, max_new_tokens=12)
+        written = exported.continue_tokens(tokens, max_new_tokens=8)
         with torch.no_grad():
             whole = exported.model(written)
         whole[:, :, 1] = -torch.inf
@@ -55,7 +55,7 @@ for folder, logits in expected.items():
         if all(getattr(m, 'constant_state', True) for m in exported.model.modules()):
             sizes = set()
             _, states = exported.model(tokens, return_states=True)
-            for token in tokens.split(1, 1):
+            for token in tokens[:, :10].split(1, 1):
                 _, states = exported.model(token, states, return_states=True)
                 sizes.add(sum(map(state_bytes, states)))
             assert len(sizes) == 1, folder
