@@ -54,15 +54,21 @@ def refused(good, change, capsys, *parts):
     assert not (folder / "out").exists()
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
-def test_weights(kind, good, capsys):
-    for weight in ("embed_tokens.weight", "q_proj.weight", "q_proj.bias"):
-        name = next(each for each in good[1]["model"] if each.endswith(weight))
+@pytest.mark.parametrize(
+    ("weight", "kind"),
+    [
+        *(("embed_tokens.weight", kind) for kind in ("NaN", "another shape", "int64")),
+        *(("q_proj.weight", kind) for kind in ("complex", "another shape", "sparse")),
+        *(("q_proj.bias", kind) for kind in ("infinite", "no tensor")),
+    ],
+)
+def test_weights(weight, kind, good, capsys):
+    name = next(each for each in good[1]["model"] if each.endswith(weight))
 
-        def change(state, name=name):
-            state["model"][name] = WEIGHTS[kind](state["model"][name])
+    def change(state):
+        state["model"][name] = WEIGHTS[kind](state["model"][name])
 
-        refused(good, change, capsys)
+    refused(good, change, capsys)
 
 
 @pytest.mark.parametrize(("section", "name", "value"), SETTINGS)
