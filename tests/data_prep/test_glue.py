@@ -286,11 +286,7 @@ def test_truncated_parquet(mistake, tmp_path):
 
 
 def test_unreachable_hub_names_the_way_out(
-    tmp_path,
-    pretraining_data,
-    fails,
-    monkeypatch,
-    waits,
+    tmp_path, pretraining_data, fails, monkeypatch, waits
 ):
     import datasets
 

@@ -334,10 +334,7 @@ def random_tree(folder: Path, draw: random.Random) -> None:
 
 @pytest.mark.parametrize(
     "seed",
-    [
-        *range(6),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in range(6, 40)),
-    ],
+    [*range(6), *(pytest.param(each, marks=pytest.mark.slow) for each in range(6, 40))],
 )
 def test_random_trees(tmp_path, monkeypatch, made, seed):
     """Succeeding, failing or killed: every file and link of the user's is kept."""

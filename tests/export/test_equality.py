@@ -74,10 +74,7 @@ def exported(tmp_path_factory):
     for causal, arch in (False, "roberta_transnormer_t2_tiny"), (True, CAUSAL[0]):
         names = ",".join(token_mixers(causal=causal))
         cases[f"all mixers, {arch}"] = (arch, SMALL | {"attention_types": names})
-    cases["untied"] = (
-        CAUSAL[1],
-        {"untie_output_embedding": True, "output_bias": True},
-    )
+    cases["untied"] = (CAUSAL[1], {"untie_output_embedding": True, "output_bias": True})
     tokens, expected = draw_tokens(2, 21), {}
     for case, (architecture, changes) in cases.items():
         checkpoint = root / f"{case}.pt"

@@ -80,8 +80,7 @@ def test_generate(t1, capsys):
     lines = printed(output, "T")
     prompts = [" ".join(lines[i][0].split()[:3]) for i in range(6)]
     same_texts(
-        printed(output, "H"),
-        t1.generator.generate(prompts, beam=3, max_new_tokens=12),
+        printed(output, "H"), t1.generator.generate(prompts, beam=3, max_new_tokens=12)
     )
 
 

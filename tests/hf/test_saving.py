@@ -197,9 +197,7 @@ def test_a_new_head(exports, tmp_path):
     with refuses(ExportError, "id2label", "0 to 1", alone=True):
         classifier(tmp_path, id2label={1: "a", 2: "b"}, ignore_mismatched_sizes=True)
     more = classifier(
-        tmp_path,
-        id2label={i: str(i) for i in range(5)},
-        ignore_mismatched_sizes=True,
+        tmp_path, id2label={i: str(i) for i in range(5)}, ignore_mismatched_sizes=True
     )
     assert more.classifier.out_proj.out_features == 5
     assert torch.equal(more.classifier.dense.weight, model.classifier.dense.weight)

@@ -60,10 +60,7 @@ FASTEST = "NormAttention (causal"
 
 @pytest.mark.parametrize(
     ("peer", "expected"),
-    [
-        (2.6, "1.30x (causal, n = 512): met"),
-        (2.5, "1.25x (causal, n = 512): MISSED"),
-    ],
+    [(2.6, "1.30x (causal, n = 512): met"), (2.5, "1.25x (causal, n = 512): MISSED")],
 )
 def test_the_fastest_peer_at_the_worst_length(peer, expected):
     rows = [norm(512, KERNEL, 2.0), norm(512, "fla a", peer), norm(512, "fla b", 99.0)]

@@ -8,11 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.linear_transformers import five_forms, sampling_layer
-from benchmarks.linear_transformers.attention_lengths import (
-    FUSED,
-    MATRIX,
-    contestants,
-)
+from benchmarks.linear_transformers.attention_lengths import FUSED, MATRIX, contestants
 from benchmarks.linear_transformers.linear_attention_forms import (
     SOFTMAX,
     entered,
