@@ -1,10 +1,13 @@
-"""What all tests share: the same random numbers in each run."""
+"""What all tests share: the same random numbers in each run, and tiny checkpoints."""
+
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
 from tests import distribution
+from tests.paths import gpt2_files
 
 # tensors are small: more threads would only wait for each other
 torch.set_num_threads(1)
@@ -16,6 +19,37 @@ settings.load_profile("reproducible")
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def gpt2_dir() -> Path:
+    return gpt2_files()
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory):
+    """The checkpoints of ``tests/zoo.py``, which imports fairseq."""
+    from tests.zoo import Zoo
+
+    return Zoo(tmp_path_factory.mktemp("zoo"))
+
+
+@pytest.fixture(scope="session")
+def t1(zoo):
+    """A word-level T1."""
+    return zoo.trained["t1"]
+
+
+@pytest.fixture(scope="session")
+def t2(zoo):
+    """A word-level T2, where the variant does not matter."""
+    return zoo.trained["t2"]
+
+
+@pytest.fixture(scope="session")
+def pieces(zoo):
+    """A T2 with sentencepiece and byte fallback."""
+    return zoo.trained["pieces"]
 
 
 def pytest_collection_modifyitems(items):

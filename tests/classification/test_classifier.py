@@ -5,14 +5,10 @@ import json
 import os
 import shutil
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import checkpoint_utils, tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.options import get_training_parser, parse_args_and_arch
-from omegaconf import OmegaConf
+from fairseq import checkpoint_utils
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
@@ -29,53 +25,19 @@ from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
 from fairseq_transnormer.export import ExportError, load_exported
 from fairseq_transnormer.export.writing import export_checkpoint
-from fairseq_transnormer.fairseq_patches.loading import save_identity
 from tests.binary_data import dictionary_of
 from tests.messages import assert_names, command_refuses, refuses
+from tests.zoo import MASKED, fine_tuning, save
 
 from .problems import dictionary, write_problem
 
 TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
 
 
-def saved(
-    folder, data, classes=2, task="sentence_prediction", pooling="first", before=True
-):
-    """A checkpoint of a tiny model with random weights, as fairseq-train writes it.
-
-    before: it does not name what belongs to it, as earlier versions left it.
-    """
-    arguments = [
-        str(data), "--user-dir", "fairseq_transnormer", "--task", task,
-        "--arch", "roberta_transnormer_t2_tiny", "--optimizer", "adam",
-        "--pooling", pooling,
-    ]  # fmt: skip
-    if task == "sentence_prediction":
-        arguments += ["--num-classes", str(classes), "--init-token", "0"]
-        arguments += ["--separator-token", "2"]
-        arguments += ["--criterion", "sentence_prediction_metrics"]
-        arguments += ["--regression-target"] if classes == 1 else []
-    else:
-        arguments += ["--criterion", "masked_lm"]
-    cfg = convert_namespace_to_omegaconf(
-        parse_args_and_arch(get_training_parser(), arguments)
-    )
-    torch.manual_seed(0)
-    built = tasks.setup_task(cfg.task)
-    model = built.build_model(cfg.model)
-    state = {
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "args": None,
-        "model": model.state_dict(),
-        "optimizer_history": [
-            {"optimizer_name": "x", "lr_scheduler_state": {}, "num_updates": 1}
-        ],
-        "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": None},
-    }
-    if not before:
-        state = save_identity(lambda _: state, SimpleNamespace(task=built, cfg=cfg))
+def saved(folder, data, *arguments, classes=2, identity=False):
+    """A checkpoint of a tiny model with random weights, as fairseq-train writes it."""
     path = folder / "checkpoint_best.pt"
-    checkpoint_utils.torch_persistent_save(state, str(path))
+    save(path, data, *(arguments or fine_tuning(classes)), identity=identity)
     return path
 
 
@@ -87,7 +49,8 @@ def single(tmp_path_factory):
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_a_text_alone_and_among_others(tmp_path, pooling):
-    path = saved(tmp_path, write_problem(tmp_path / "data"), pooling=pooling)
+    arguments = fine_tuning(pooling=pooling)
+    path = saved(tmp_path, write_problem(tmp_path / "data"), *arguments)
     classifier = TextClassifier.from_checkpoint(path, device="cpu")
     rows = [torch.tensor(classifier.encode(text)) for text in TEXTS]
     logits = classifier.outputs(rows)
@@ -155,7 +118,8 @@ def test_subword_units_without_their_files(symbols, name, tmp_path):
 
 def test_regression_is_on_the_scale_of_its_labels(tmp_path):
     data = write_problem(tmp_path / "data", labels=(), pairs=True, task="STS-B")
-    classifier = TextClassifier.from_checkpoint(saved(tmp_path, data, 1), device="cpu")
+    path = saved(tmp_path, data, classes=1)
+    classifier = TextClassifier.from_checkpoint(path, device="cpu")
     (found,) = classifier.classify([("w1 w2", "w3")])
     output = classifier.outputs([torch.tensor(classifier.encode("w1 w2", "w3"))])
     assert found.label is None and found.score == pytest.approx(5 * output.item())
@@ -179,7 +143,7 @@ def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others):
         report = json.loads((other / "report.json").read_text())
         report["target_scale"] = 1.0
         (other / "report.json").write_text(json.dumps(report))
-    path = saved(tmp_path, data, len(labels) or 1, before=False)
+    path = saved(tmp_path, data, classes=len(labels) or 1, identity=True)
     named = ["'neg', 'pos'", str(list(others))] if labels else ["5.0", "1.0"]
     with refuses(ClassificationError, path, other, *named, alone=True):
         TextClassifier.from_checkpoint(path, other, device="cpu")
@@ -208,7 +172,7 @@ def test_units_that_are_not_those_of_the_fine_tuning(tmp_path, gpt2_dir, before)
     report["files"] = {n: {"sha256": file_sha256(f)} for n, f in files.items()}
     if before:
         (data / "report.json").write_text(json.dumps(report))
-    path = saved(tmp_path, data, before=before)
+    path = saved(tmp_path, data, identity=not before)
     TextClassifier.from_checkpoint(path, device="cpu")
     merges = (data / "vocab.bpe").read_text().splitlines(keepends=True)
     (data / "vocab.bpe").write_text("".join(merges[:9] + merges[10:]))
@@ -316,67 +280,46 @@ def test_a_submission_lacks_no_example(tmp_path, capsys):
 
 
 def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
-    path = str(single)
     three = write_problem(tmp_path / "three", ("a", "b", "c"))
-    pre_trained = saved(tmp_path, single.parent / "data/input0", task="masked_lm")
-    half = tmp_path / "half.pt"
+    pre_trained = saved(tmp_path, single.parent / "data/input0", *MASKED)
+    half, text = tmp_path / "half.pt", ["--text", "x"]
     half.write_bytes(single.read_bytes()[:4000])
+    evaluate = ["--evaluate", "valid"]
     cases = [
-        (["--path", "no.pt", "--text", "x"], ["no.pt", "checkpoint"]),
-        (["--path", half, "--text", "x"], [half, "damaged"]),
-        (["--path", path, "--text", "x", "--device", "abacus"], ["device=abacus"]),
+        (["--path", "no.pt", *text], ["no.pt", "checkpoint"]),
+        (["--path", half, *text], [half, "damaged"]),
+        ([*text, "--device", "abacus"], ["device=abacus"]),
+        (["--data", tmp_path, *text], [tmp_path / "report.json", "data_prep"]),
+        (["--data", three, *text], [single, "2 outputs", three, "3 labels"]),
+        (["--text", " "], ["text 1", "empty"]),
+        (["--text", "a", "b"], ["text 1", "2 parts", "own", 1]),
+        (["--evaluate", "dev"], ["'dev'", "train", "valid", "test"]),
+        (["--submission", tmp_path], ["'own'", "submission", *FILES]),
+        (["--input", "/no/such"], ["--input /no/such"]),
+        (["--input", os.devnull], [os.devnull, "no line"]),
+        ([*evaluate, "--positive-class", 2], ["positive_class=2", "0 to 1"]),
+        ([*evaluate, "--dump-predictions", tmp_path], [tmp_path, "folder"]),
+        ([*evaluate, "--dump-predictions", half / "x"], [half / "x"]),
         (
-            ["--path", path, "--data", tmp_path, "--text", "x"],
-            [tmp_path / "report.json", "data_prep classification"],
-        ),
-        (
-            ["--path", path, "--data", three, "--text", "x"],
-            [single, "2 outputs", three, "3 labels"],
-        ),
-        (["--path", path, "--text", " "], ["text 1", "empty"]),
-        (["--path", path, "--text", "a", "b"], ["text 1", "2 parts", "own", 1]),
-        (["--path", path, "--evaluate", "dev"], ["'dev'", "train", "valid", "test"]),
-        (["--path", path, "--submission", tmp_path], ["'own'", "submission", *FILES]),
-        (["--path", path, "--input", "/no/such"], ["--input /no/such"]),
-        (["--path", path, "--input", os.devnull], [os.devnull, "no line"]),
-        (
-            ["--path", path, "--evaluate", "valid", "--positive-class", 2],
-            ["positive_class=2", "0 to 1"],
-        ),
-        (
-            ["--path", path, "--evaluate", "valid", "--dump-predictions", tmp_path],
-            [tmp_path, "folder"],
-        ),
-        (
-            ["--path", path, "--evaluate", "valid", "--dump-predictions", half / "x"],
-            [half / "x"],
-        ),
-        (
-            ["--path", pre_trained, "--data", three, "--text", "x"],
+            ["--path", pre_trained, "--data", three, *text],
             [pre_trained, "masked_lm", "fine-tuned"],
         ),
         # its own data are texts without labels
-        (
-            ["--path", pre_trained, "--text", "x"],
-            [pre_trained, "masked_lm", "fine-tuned"],
-        ),
+        (["--path", pre_trained, *text], [pre_trained, "masked_lm", "fine-tuned"]),
     ]
     for arguments, parts in cases:
-        command_refuses(main, arguments, capsys, *parts, alone=True)
+        command = ["--path", single, *arguments]
+        command_refuses(main, command, capsys, *parts, alone=True)
 
 
-@pytest.mark.parametrize("text", ["w1 \udcff", None, 5, {"w1"}, ("w1", 5)])
-def test_texts_that_are_none(single, text):
+def test_texts_that_are_none(single):
     classifier = TextClassifier.from_checkpoint(single, device="cpu")
-    with refuses(ClassificationError, "text 2"):
-        classifier.classify(["w1", text])
-
-
-@pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>"])
-def test_a_control_token_is_no_word(single, word):
-    classifier = TextClassifier.from_checkpoint(single, device="cpu")
-    with refuses(ClassificationError, f"w1 {word}", repr(word)):
-        classifier.classify(["w1", f"w1 {word}"])
+    for text in ("w1 \udcff", None, 5, {"w1"}, ("w1", 5)):
+        with refuses(ClassificationError, "text 2"):
+            classifier.classify(["w1", text])
+    for word in ("<s>", "<pad>", "</s>"):
+        with refuses(ClassificationError, f"w1 {word}", repr(word)):
+            classifier.classify(["w1", f"w1 {word}"])
 
 
 def copy_of(single, folder):

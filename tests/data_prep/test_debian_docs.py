@@ -1,12 +1,18 @@
-"""The corpus of Debian's packages: what is in it, and what is left out."""
+"""The corpora of Debian's packages: what is in them, and what is left out."""
 
+import gzip
 import json
 
 import pytest
 
-from data_prep.documentation import debian_docs, markup
+from data_prep.documentation import debian_docs, documentation_topics, markup
 from data_prep.documentation.corpus import SPLITS
 from data_prep.documentation.debian_documents import PACKAGES
+from data_prep.documentation.documentation_topics import (
+    FILES,
+    SECTIONS,
+    without_giveaways,
+)
 
 from .debian_copies import write_documentation
 
@@ -67,3 +73,93 @@ def test_a_long_paragraph_becomes_lines_of_whole_sentences():
     assert " ".join(lines) == text
     assert all(len(line.split()) <= markup.MAX_WORDS for line in lines)
     assert all(line.endswith(".") for line in lines)
+
+
+PARAGRAPH = (
+    "The {section} of number {number} takes words, as drivers/{section}/core.c does, "
+    "and goes on with enough others that it is a paragraph, {place}, of its own page."
+)
+
+
+@pytest.fixture
+def sections(tmp_path):
+    """The package's documentation: 30 pages in each section, and other folders."""
+    top = tmp_path / "root/usr/share/doc/linux-doc-6.1/Documentation"
+    for section in (*SECTIONS, "powerpc"):
+        (top / section).mkdir(parents=True)
+        for number in range(30):
+            text = "\n\n".join(
+                PARAGRAPH.format(
+                    section=section, number=f"{section}{number}", place=place
+                )
+                for place in range(80 if number == 0 else 3)
+            )
+            path = top / section / f"page{number}.rst.gz"
+            path.write_bytes(gzip.compress(text.encode()))
+    return tmp_path / "root"
+
+
+def rows_of(dest):
+    return {
+        split: [line.split("\t") for line in (dest / name).read_text().splitlines()]
+        for split, name in FILES.items()
+    }
+
+
+def test_labels_documents_and_the_same_again(sections, tmp_path):
+    command = ["--from-dir", str(sections), "--allow-other-versions", "--dest"]
+    assert documentation_topics.main([*command, str(tmp_path / "one")]) == 0
+    rows = rows_of(tmp_path / "one")
+    manifest = json.loads((tmp_path / "one/manifest.json").read_text())
+    made = {path.name for path in (tmp_path / "one").iterdir()}
+    assert {*manifest["files"], "manifest.json"} == made
+    pages = {}
+    for split, (header, *examples) in rows.items():
+        assert header == ["index", "sentence", "label"]
+        assert [row[0] for row in examples] == [str(i) for i in range(len(examples))]
+        assert {row[2] for row in examples} == set(SECTIONS)
+        assert manifest["splits"][split]["examples"] == len(examples)
+        assert not any("/" in row[1] for row in examples)
+        pages[split] = {row[1].split("number ")[1].split()[0] for row in examples}
+        # of a page of 80 paragraphs, 60
+        largest = max(len(examples) for examples in by_page(examples).values())
+        assert largest <= 60
+    assert sum(map(len, pages.values())) == len(set.union(*pages.values()))
+    documents = [name for each in manifest["documents"].values() for name in each]
+    assert len(documents) == len(set(documents)) == 30 * len(SECTIONS)
+    assert documentation_topics.main([*command, str(tmp_path / "two")]) == 0
+    assert rows_of(tmp_path / "two") == rows
+    fewer = [*command, str(tmp_path / "fewer"), "--paragraphs-per-document", "2"]
+    assert documentation_topics.main(fewer) == 0
+    for _, *examples in rows_of(tmp_path / "fewer").values():
+        assert {len(each) for each in by_page(examples).values()} == {2}
+
+
+def by_page(examples):
+    pages = {}
+    for _, text, _ in examples:
+        pages.setdefault(text.split("number ")[1].split()[0], []).append(text)
+    return pages
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "kept"),
+    [
+        ("The SCSI layer of scsi hosts", "scsi", "The layer of hosts"),
+        ("see net/core for Networking here", "networking", "see for here"),
+        ("a filesystem and filesystems", "filesystems", "a and"),
+        ("the driver API, a driver-api, driver", "driver-api", "the , a , driver"),
+        ("retrace and trace.", "trace", "retrace and ."),
+    ],
+)
+def test_giveaways_are_taken_out(text, section, kept):
+    assert without_giveaways(text, section) == kept
+
+
+def test_a_section_without_text_is_an_error(sections, tmp_path, fails):
+    for path in sections.rglob("virt/*.gz"):
+        path.unlink()
+    arguments = ["--from-dir", sections, "--dest", tmp_path / "dest"]
+    arguments += ["--allow-other-versions"]
+    dest = tmp_path / "dest"
+    fails(documentation_topics.main, arguments, "section 'virt'", dest=dest)

@@ -111,6 +111,15 @@ def test_many_documents_stay_whole(tmp_path, capsys):
     assert lines_naming(err, "warning", "valid 5", "test 5")
     assert run(tmp_path / "more", write_documents(tmp_path / "all", 400, 1)) == 0
     assert capsys.readouterr().err == ""
+    # names and places do not matter, the seed does
+    moved = tmp_path / "moved/deeper"
+    moved.mkdir(parents=True)
+    for number, path in enumerate(sorted(folder.iterdir(), reverse=True)):
+        (moved / f"{number}.txt").write_bytes(path.read_bytes())
+    for name, more in (("same", []), ("other", ["--seed", "2"])):
+        assert run(tmp_path / name, moved.parent, *more) == 0
+        test = documents_of(split_of(tmp_path / name)["test"])
+        assert ({*test} == {x for x in homes if "test" in homes[x]}) == (name == "same")
 
 
 @pytest.mark.parametrize("way", ["document", "paragraph"])
@@ -278,16 +287,3 @@ def test_a_place_among_the_texts(tmp_path, fails, make, more):
     # what is hidden is not read
     hidden = ["--dest", folder / ".data", *more, "--input", folder]
     assert make([str(word) for word in hidden]) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--count", "--suffixes", "txt"], ["--suffixes", "'txt'", ".txt"]),
-        (["--count", "--split-by", "word"], ["--split-by", "document", "paragraph"]),
-        (["--count", "--fractions", ".5", ".1", ".1"], ["sum 1", "0.5"]),
-        ([], ["--dest", "--count"]),
-    ],
-)
-def test_wrong_options(tmp_path, refuses, arguments, parts):
-    refuses(split_text.main, ["--input", tmp_path, *arguments], *parts)

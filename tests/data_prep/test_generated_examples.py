@@ -150,7 +150,7 @@ def test_a_quarter_of_the_nodes_below_the_root_are_operators():
         free[0] = False
         ours += (operators[free].sum(), free.sum())
     chance = random.Random(12)
-    originals = [original_tree(chance, max_depth=4)[2] for _ in range(8000)]
+    originals = [original_tree(chance, max_depth=4)[2] for _ in range(4000)]
     theirs = sum(originals)
     for operators, nodes in (ours, theirs):
         deviation = (0.25 * 0.75 / nodes) ** 0.5
@@ -165,7 +165,7 @@ def test_a_law_without_expressions_is_an_error():
 
 @pytest.fixture(scope="module")
 def pathfinder():
-    return pathfinder_generator.generate(300, np.random.default_rng(3))
+    return pathfinder_generator.generate(240, np.random.default_rng(3))
 
 
 def components(dashes: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Folders of labelled sequences: the same from any number of workers, checked, read."""
+"""Folders of labelled sequences: the same from any number of workers, and checked."""
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from data_prep.folders import verify
+from data_prep.folders import parallel, verify
 from data_prep.long_range_arena import lra
+from data_prep.long_range_arena.lra_stand_ins import LETTERS, main
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_sequences import (
     LabelledSequences,
@@ -20,30 +22,41 @@ from fairseq_transnormer.data.labelled_sequences import (
 from tests.messages import refuses
 
 SMALL = ["--max-depth", "4", "--shortest", "10", "--longest", "60"]
-COUNTS = ["--counts", "2300", "20", "30"]
+COUNTS = ["--counts", "2100", "20", "30"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     dest = tmp_path_factory.mktemp("lra") / "listops"
-    arguments = ["listops", "--dest", str(dest), *SMALL, *COUNTS, "--workers", "2"]
+    arguments = ["listops", "--dest", str(dest), *SMALL, *COUNTS, "--workers", "1"]
     assert lra.main(arguments) == 0
     return dest
 
 
-def test_the_number_of_workers_does_not_matter_and_the_seed_does(folder, tmp_path):
-    arguments = ["listops", *SMALL, *COUNTS, "--workers", "1", "--dest"]
-    assert lra.main([*arguments, str(tmp_path / "one")]) == 0
+def test_the_number_of_workers_does_not_matter_and_the_seed_does(
+    folder, tmp_path, monkeypatch
+):
+    """Threads are enough: test_encoders has processes, which import for seconds."""
+
+    def threads(workers, mp_context, **options):
+        return ThreadPoolExecutor(workers, **options)
+
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", threads)
+    arguments = ["listops", *SMALL, *COUNTS, "--workers", "2", "--dest"]
+    assert lra.main([*arguments, str(tmp_path / "two")]) == 0
     for path in folder.iterdir():
-        assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
-    assert lra.main([*arguments, str(tmp_path / "other"), "--seed", "2"]) == 0
-    name = "valid.tokens.0.bin"
-    assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    made = []
+    for seed in ("1", "2"):
+        words = ["listops", *SMALL, "--counts", "2", "9", "2", "--seed", seed]
+        assert lra.main([*words, "--dest", str(tmp_path / f"seed {seed}")]) == 0
+        made.append((tmp_path / f"seed {seed}/valid.tokens.0.bin").read_bytes())
+    assert made[0] != made[1]
 
 
 def test_manifest_has_counts_and_checksums(folder):
     manifest = read_manifest(folder)
-    assert [manifest["splits"][s]["examples"] for s in lra.SPLITS] == [2300, 20, 30]
+    assert [manifest["splits"][s]["examples"] for s in lra.SPLITS] == [2100, 20, 30]
     for split in lra.SPLITS:
         data, counts = LabelledSequences(folder, split), manifest["splits"][split]
         assert counts["shortest"] == data.lengths.min() > 10
@@ -85,7 +98,7 @@ def test_a_loader_of_plain_pytorch_pads_by_length(folder):
 
 def test_verify_finds_faults(folder, tmp_path, fails, capsys):
     assert verify.main([str(folder)]) == 0
-    assert "train: 2,300 examples" in capsys.readouterr().out
+    assert "train: 2,100 examples" in capsys.readouterr().out
     copy = tmp_path / "copy"
 
     def copied():
@@ -133,8 +146,35 @@ def test_pathfinder_with_a_sheet_of_pictures(tmp_path):
     assert (data.lengths == 1024).all() and (data.vocabulary, data.classes) == (256, 2)
 
 
-def test_wrong_options(refuses, fails, tmp_path):
-    refuses(lra.main, ["retrieval", "--dest", tmp_path / "d"], "--from-dir")
-    refuses(lra.main, ["listops", "--dest", "d", "--counts", "1", "0", "1"], "from 1")
-    arguments = ["listops", "--dest", tmp_path / "d", "--longest", "400"]
-    fails(lra.main, arguments, "--longest 400", "from 502")
+def examples(folder, split="valid"):
+    found = LabelledSequences(folder, split)
+    return [found[i] for i in range(len(found))]
+
+
+def most_frequent(tokens):
+    return np.bincount(tokens.numpy(), minlength=256).argmax()
+
+
+def test_labels_follow_the_rules(tmp_path):
+    assert main(["--dest", str(tmp_path), "--counts", "4", "200", "4"]) == 0
+    for example in examples(tmp_path / "text"):
+        assert most_frequent(example.tokens[0]) == LETTERS[example.label]
+    for example in examples(tmp_path / "retrieval"):
+        first, second = map(most_frequent, example.tokens)
+        assert (first == second) == bool(example.label)
+    pictures = examples(tmp_path / "image")
+    right = [p.tokens[0].float().mean() // 25.6 == p.label for p in pictures]
+    assert np.mean(right) > 0.9
+    for name in ("text", "image", "retrieval"):
+        assert verify.main([str(tmp_path / name)]) == 0
+        labels = [each.label for each in examples(tmp_path / name)]
+        assert np.bincount(labels).min() > 5
+
+
+def test_the_seed_is_all_that_the_data_depend_on(tmp_path):
+    for folder, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        counts = ["--counts", "9", "2", "2", "--longest", "99"]
+        assert main(["--dest", str(tmp_path / folder), "--seed", seed, *counts]) == 0
+    name = "text/train.tokens.0.bin"
+    a, b, c = ((tmp_path / folder / name).read_bytes() for folder in "abc")
+    assert a == b != c

@@ -2,7 +2,6 @@
 
 import shutil
 
-import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -170,6 +169,8 @@ def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
 
 
 def test_text_of_a_saved_data_set(tmp_path):
+    import datasets
+
     rows = datasets.Dataset.from_dict({"text": ["é" * 3000, "b"], "label": [1, 0]})
     saved = datasets.DatasetDict(train=rows, test=rows, unsupervised=rows)
     saved.save_to_disk(str(tmp_path / "imdb"))
@@ -181,6 +182,8 @@ def test_text_of_a_saved_data_set(tmp_path):
 
 @pytest.mark.parametrize("text", [5, b"\xff"], ids=["integer", "bytes"])
 def test_texts_are_texts(text, tmp_path, fails):
+    import datasets
+
     rows = datasets.Dataset.from_dict({"text": [text], "label": [1]})
     for split in ("train", "test"):
         rows.to_parquet(str(tmp_path / f"{split}.parquet"))
@@ -191,6 +194,8 @@ def test_texts_are_texts(text, tmp_path, fails):
 
 @pytest.mark.parametrize("form", ["saved", "parquet"])
 def test_image_from_a_local_copy(form, tmp_path):
+    import datasets
+
     pictures = [np.full((32, 32, 3), (i, 2 * i, 3 * i), np.uint8) for i in range(20)]
     features = datasets.Features(
         img=datasets.Image(), label=datasets.ClassLabel(num_classes=10)

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -13,22 +11,7 @@ from data_prep.folders.errors import InputError
 from data_prep.folders.staging import Staging
 from data_prep.own_text import text
 
-KILLED_AT_TRAIN = """
-import os, signal, sys
-from data_prep.folders import binary_folder
-from data_prep.own_text import text
-
-write_split = binary_folder.write_split
-
-def killed(folder, split, *rest):
-    if split == "train":
-        (folder / "train.bin").write_bytes(b"half of it")
-        os.kill(os.getpid(), signal.SIGKILL)
-    return write_split(folder, split, *rest)
-
-binary_folder.write_split = killed
-text.main(sys.argv[1:])
-"""
+from .killed_runs import run_killed
 
 
 @pytest.fixture
@@ -63,9 +46,19 @@ def test_killed_run_resumes(tmp_path, arguments, encoded, monkeypatch, capsys):
     assert text.main(["--dest", str(undisturbed), *arguments]) == 0
     encoded.clear()
 
-    command = [sys.executable, "-c", KILLED_AT_TRAIN, "--dest", str(dest), *arguments]
-    killed = subprocess.run(command, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    def command():
+        write_split = binary_folder.write_split
+
+        def killed(folder, split, *rest):
+            if split == "train":
+                (folder / "train.bin").write_bytes(b"half of it")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return write_split(folder, split, *rest)
+
+        binary_folder.write_split = killed
+        return text.main(["--dest", str(dest), *arguments])
+
+    assert run_killed(command, 1000, before=True) == -signal.SIGKILL
     assert not dest.exists()
     state = json.loads((tmp_path / "dest.partial" / ".stages.json").read_text())
     assert list(state["stages"]) == ["tokenizer", "encode valid", "encode test"]

@@ -1,31 +1,61 @@
-"""The built-in corpus: English, divided by document, the same in every run."""
+"""The built-in corpus and problems: divided by document, the same in every run."""
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from data_prep.documentation import stdlib_corpus, stdlib_documents
+from data_prep.documentation import stdlib_corpus, stdlib_documents, stdlib_problems
 from data_prep.documentation.prose import (
     FUNCTION_WORDS,
     comparison_key,
     is_prose,
     paragraphs,
 )
+from data_prep.documentation.stdlib_documents import package_documents
+from data_prep.documentation.stdlib_problems import EXAMPLES, PACKAGES
+from data_prep.labelled_texts import classification, glue
 from fairseq_transnormer.data.fingerprints import file_sha256
+
+from .glue_copies import report_of, table_of
 
 SPLITS = ("train", "valid", "test")
 
 
+# the whole library, and a small one
+SCRIPT = """
+import sys
+from data_prep.documentation import stdlib_corpus
+whole, library, small = sys.argv[1:]
+assert not stdlib_corpus.main(["--dest", whole])
+stdlib_corpus.sysconfig.get_paths = lambda: {"stdlib": library}
+assert not stdlib_corpus.main(["--dest", small])
+assert not {'antigravity', 'this', 'turtle', 'asyncio'} & set(sys.modules)
+"""
+
+
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
+def corpora(tmp_path_factory):
+    """What a process made that imported none of what it read: whole, and small."""
+    folder = tmp_path_factory.mktemp("corpora")
+    for name in ("email", "json", "pydoc_data"):
+        stdlib = Path(sysconfig.get_paths()["stdlib"])
+        shutil.copytree(stdlib / name, folder / "library" / name)
+    names = [str(folder / name) for name in ("whole", "library", "small")]
+    command = [sys.executable, "-c", SCRIPT, *names]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def corpus(corpora):
     """The corpus of the running Python."""
-    dest = tmp_path_factory.mktemp("corpus") / "text"
-    assert stdlib_corpus.main(["--dest", str(dest)]) == 0
-    return dest
+    return corpora / "whole"
 
 
 def manifest_of(folder):
@@ -81,16 +111,11 @@ def test_text_is_english(corpus):
         assert not any(">>>" in line for line in lines)
 
 
-def test_same_again_and_without_importing(corpus, tmp_path):
-    script = (
-        "import sys; from data_prep.documentation import stdlib_corpus; "
-        "code = stdlib_corpus.main(sys.argv[1:]); "
-        "assert not {'antigravity', 'this', 'turtle', 'asyncio'} & set(sys.modules); "
-        "sys.exit(code)"
-    )
-    command = [sys.executable, "-c", script, "--dest", str(tmp_path / "again")]
-    subprocess.run(command, check=True, capture_output=True)
-    for path in corpus.iterdir():
+def test_the_same_in_another_process(corpora, tmp_path, monkeypatch):
+    paths = {"stdlib": str(corpora / "library")}
+    monkeypatch.setattr(stdlib_corpus.sysconfig, "get_paths", lambda: paths)
+    assert stdlib_corpus.main(["--dest", str(tmp_path / "again")]) == 0
+    for path in (corpora / "small").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
@@ -207,3 +232,76 @@ def test_prose(text, expected):
 
 def test_the_library_is_where_the_command_looks():
     assert Path(sysconfig.get_paths()["stdlib"], "os.py").is_file()
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("problems") / "text"
+    assert stdlib_problems.main(["--dest", str(folder)]) == 0
+    return folder
+
+
+def test_the_same_again_and_no_file_in_two_splits(problems, tmp_path):
+    assert stdlib_problems.main(["--dest", str(tmp_path / "again")]) == 0
+    for path in problems.rglob("*.tsv"):
+        other = tmp_path / "again" / path.relative_to(problems)
+        assert path.read_bytes() == other.read_bytes()
+    manifest = json.loads((problems / "manifest.json").read_text())
+    made = {
+        str(path.relative_to(problems))
+        for path in problems.rglob("*")
+        if path.is_file()
+    }
+    assert {*manifest["files"], "manifest.json"} == made
+    files = [name for each in manifest["documents"].values() for name in each]
+    assert len(files) == len(set(files))
+
+
+def test_labels_are_what_they_say(problems):
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    documents = package_documents(stdlib, PACKAGES)
+    homes = {}
+    for name, texts in documents.items():
+        for text in texts:
+            homes.setdefault(text, set()).add(name)
+
+    def rows(name):
+        lines = (problems / name).read_text().splitlines()
+        return [line.split("\t") for line in lines]
+
+    for _, text, package in rows("topics/dev.tsv")[1:]:
+        assert any(name.startswith(f"{package}/") for name in homes[text])
+    assert Counter(row[2] for row in rows("topics/dev.tsv")[1:]) == dict.fromkeys(
+        PACKAGES, EXAMPLES["valid"] // len(PACKAGES)
+    )
+    for _, label, _, text in rows("CoLA/train.tsv"):
+        assert (text in homes) == (label == "1") or len(text.split()) < 9
+    for _, one, other, label in rows("MNLI/dev_mismatched.tsv")[1:]:
+        files = [(a, b) for a in homes[one] for b in homes[other]]
+        same = any(a == b for a, b in files)
+        near = any(a.split("/")[0] == b.split("/")[0] for a, b in files)
+        # a text may stand in several files
+        fits = {"entailment": same, "neutral": near, "contradiction": True}
+        assert fits[label]
+
+
+def test_they_are_prepared_as_glue_and_own_texts_are(
+    problems, pretraining_data, tmp_path
+):
+    common = ["--data", str(pretraining_data), "--workers", "1"]
+    arguments = ["MNLI", "CoLA", "--dest", str(tmp_path / "glue"), *common]
+    arguments += ["--from-dir", str(problems), "--allow-other-sizes"]
+    assert glue.main(arguments) == 0
+    report = report_of(tmp_path / "glue/MNLI")
+    assert report["splits"] == {
+        "train": EXAMPLES["train"],
+        **dict.fromkeys(("valid", "valid1"), EXAMPLES["valid"]),
+        **dict.fromkeys(("test", "test1"), EXAMPLES["test"]),
+    }
+    labels = {row[3] for row in table_of(tmp_path / "glue/CoLA", "train")}
+    assert labels == {"0", "1"}
+    arguments = ["--dest", str(tmp_path / "topics"), *common, "--text-column"]
+    arguments += ["sentence", "--train", str(problems / "topics/train.tsv")]
+    arguments += ["--valid", str(problems / "topics/dev.tsv")]
+    assert classification.main(arguments) == 0
+    assert report_of(tmp_path / "topics")["labels"] == list(PACKAGES)

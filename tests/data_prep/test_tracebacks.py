@@ -75,64 +75,44 @@ def sequences(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sequences", "vocabulary", "classes", "splits"])
-@pytest.mark.parametrize("value", [None, "2", -1, 0.5, [], True])
-def test_malformed_manifest(sequences, fails, name, value):
+def test_malformed_manifest(sequences, fails, name):
     folder, manifest = sequences
-    manifest[name] = value
     path = folder / "manifest.json"
-    path.write_text(json.dumps(manifest))
-    assert_names(fails(verify.main, [folder], path, code=1), name, "allowed")
+    for value in (None, "2", -1, 0.5, [], True):
+        path.write_text(json.dumps(manifest | {name: value}))
+        assert_names(fails(verify.main, [folder], path, code=1), name, "allowed")
 
 
-@pytest.mark.parametrize("content", [DEEP, "[]", "{}", '{"format": []}', "\udcff"])
-def test_manifest_of_another_kind(sequences, fails, content):
+def test_manifest_of_another_kind(sequences, fails):
     path = sequences[0] / "manifest.json"
-    path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    fails(verify.main, [sequences[0]], path, code=1)
+    for content in (DEEP, "[]", "{}", '{"format": []}', "\udcff"):
+        path.write_bytes(content.encode("utf-8", "surrogateescape"))
+        fails(verify.main, [sequences[0]], path, code=1)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [np.zeros(()), np.zeros((2, 2), int), np.array(["a"]), np.zeros(2), b"", b"xyz"],
-    ids=str,
-)
 @pytest.mark.parametrize("name", ["valid.labels.npy", "valid.offsets.0.npy"])
-def test_arrays_of_another_kind(sequences, fails, array, name):
+def test_arrays_of_another_kind(sequences, fails, name):
     folder, manifest = sequences
-    path = folder / name
-    if isinstance(array, bytes):
-        path.write_bytes(array)
-    else:
-        np.save(path, array)
     manifest["files"].pop(name)
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    fails(verify.main, [folder], path, code=1)
+    arrays = [np.zeros(()), np.zeros((2, 2), int), np.array(["a"]), np.zeros(2)]
+    for array in (*arrays, b"", b"xyz"):
+        if isinstance(array, bytes):
+            (folder / name).write_bytes(array)
+        else:
+            np.save(folder / name, array)
+        fails(verify.main, [folder], folder / name, code=1)
 
 
-def test_id_beyond_the_dictionary_is_named_with_file_and_place(word_folder, fails):
-    (word_folder / "report.json").unlink()
-    path = word_folder / "train.bin"
-    ids = np.memmap(path, np.uint16, "r+")
-    ids[7] = 60000
-    ids.flush()
-    message = fails(verify.main, [word_folder], path, code=1)
-    assert_names(message, 60000, 7)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"a 3\na 2\n", b"a x\n", b"a\n", b"caf\xe9 1\n", b"a 1\n\n", b"\0", None],
-    ids=str,
-)
-def test_broken_dictionary_of_the_pretraining_data(tmp_path, labelled, fails, content):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    if content is None:
-        (folder / "dict.txt").mkdir()
-    else:
-        (folder / "dict.txt").write_bytes(content)
-    given = ["--dest", tmp_path / "d", "--data", folder, *labelled]
-    fails(classification.main, given, folder / "dict.txt", dest=tmp_path / "d")
+def test_broken_dictionary_of_the_pretraining_data(tmp_path, labelled, fails):
+    path = tmp_path / "data/dict.txt"
+    path.mkdir(parents=True)
+    given = ["--dest", tmp_path / "d", "--data", path.parent, *labelled]
+    fails(classification.main, given, path, dest=tmp_path / "d")
+    path.rmdir()
+    for content in (b"a 3\na 2\n", b"a x\n", b"a\n", b"caf\xe9 1\n", b"a 1\n\n", b"\0"):
+        path.write_bytes(content)
+        fails(classification.main, given, path, dest=tmp_path / "d")
 
 
 @pytest.fixture
@@ -211,78 +191,50 @@ def test_text_that_no_encoding_has(tmp_path, labelled, pretraining_data, fails):
     fails(classification.main, given, dest=tmp_path / "d")
 
 
-def commands(tmp_path, text_files, labelled, pretraining_data, gpt2_data, sources):
-    """By name: a command that needs most of what can be missing."""
-    splits = [part for s, path in text_files.items() for part in (f"--{s}", str(path))]
-    words, pieces = ["--tokenizer", "word"], ["--tokenizer", "sentencepiece"]
-    raw = ["--from-dir", str(sources), "--gpt2-bpe-dir", str(gpt2_data)]
-    blm = ["blm", *raw, "--allow-other-sizes", "--workers", "1"]
-    return {
-        "words": (text, [*words, *splits]),
-        "pieces": (text, [*pieces, "--vocab-size", "320", *splits]),
-        "blm": (wikitext103, blm),
-        "download": (wikitext103, blm[:3] + blm[5:]),
-        "wikitext": (wikitext103, ["alm"]),
-        "glue": (glue, ["--data", str(pretraining_data)]),
-        "classification": (
-            classification,
-            ["--data", str(pretraining_data), *labelled],
-        ),
-        "gpt2": (classification, ["--data", str(gpt2_data), *labelled]),
-        "sklearn": (digits, []),
-        "mnist": (digits, ["--source", "mnist"]),
-        "image": (lra, ["image"]),
-        "stand-ins": (lra_stand_ins, []),
-        "corpus": (stdlib_corpus, []),
-    }
+PIECES = "--tokenizer sentencepiece --vocab-size 320"
+BLM = "blm --from-dir {raw} --allow-other-sizes --workers 1"
+# a command that needs most of what can be missing, and the packages that it names
+MISSING = [
+    (text, "--tokenizer word {splits}", "fairseq tqdm"),
+    (
+        text,
+        "--tokenizer sentencepiece --vocab-size 320 {splits}",
+        "sentencepiece fairseq",
+    ),
+    (wikitext103, f"{BLM} --gpt2-bpe-dir {{gpt2}}", "tiktoken fairseq"),
+    (wikitext103, BLM, "pooch"),
+    (wikitext103, "alm", "datasets"),
+    (glue, "--data {units}", "datasets sentencepiece"),
+    (classification, "--data {units} {labelled}", "sentencepiece fairseq"),
+    (classification, "--data {gpt2} {labelled}", "tiktoken"),
+    (digits, "", "sklearn fairseq"),
+    (digits, "--source mnist", "datasets"),
+    (lra, "image", "datasets"),
+    (lra_stand_ins, "", "tqdm"),
+    (stdlib_corpus, "", "tqdm"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "missing"),
-    [
-        ("words", "fairseq"),
-        ("words", "tqdm"),
-        ("pieces", "sentencepiece"),
-        ("pieces", "fairseq"),
-        ("blm", "tiktoken"),
-        ("blm", "fairseq"),
-        ("download", "pooch"),
-        ("wikitext", "datasets"),
-        ("glue", "datasets"),
-        ("glue", "sentencepiece"),
-        ("classification", "sentencepiece"),
-        ("classification", "fairseq"),
-        ("gpt2", "tiktoken"),
-        ("sklearn", "sklearn"),
-        ("sklearn", "fairseq"),
-        ("mnist", "datasets"),
-        ("image", "datasets"),
-        ("stand-ins", "tqdm"),
-        ("corpus", "tqdm"),
-    ],
-)
+@pytest.fixture
+def given(text_files, labelled, pretraining_data, gpt2_data, raw_files):
+    splits = " ".join(f"--{split} {path}" for split, path in text_files.items())
+    folders = {"units": pretraining_data, "gpt2": gpt2_data, "raw": raw_files}
+    return folders | {"splits": splits, "labelled": " ".join(labelled)}
+
+
+@pytest.mark.parametrize(("command", "arguments", "packages"), MISSING)
 def test_missing_packages(
-    tmp_path,
-    text_files,
-    labelled,
-    pretraining_data,
-    gpt2_data,
-    raw_files,
-    monkeypatch,
-    fails,
-    name,
-    missing,
+    tmp_path, given, monkeypatch, fails, command, arguments, packages
 ):
-    command, arguments = commands(
-        tmp_path, text_files, labelled, pretraining_data, gpt2_data, raw_files
-    )[name]
-    for module in [*sys.modules]:
-        if module.startswith(f"{missing}."):
-            monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, missing, None)
-    message = fails(command.main, [*arguments, "--dest", tmp_path / "d"])
-    assert_names(message, missing, "pip install")
-    assert not any(path.is_file() for path in tmp_path.glob("d/**/*"))
+    words = [*arguments.format(**given).split(), "--dest", tmp_path / "d"]
+    for missing in packages.split():
+        with monkeypatch.context() as patch:
+            for module in [*sys.modules]:
+                if module.startswith(f"{missing}."):
+                    patch.delitem(sys.modules, module)
+            patch.setitem(sys.modules, missing, None)
+            assert_names(fails(command.main, words), missing, "pip install")
+        assert not any(path.is_file() for path in tmp_path.glob("d/**/*"))
 
 
 def test_missing_packages_of_verify(word_folder, monkeypatch, fails):

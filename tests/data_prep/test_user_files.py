@@ -281,7 +281,9 @@ def test_a_mount_point_is_refused_before_the_work(tmp_path, monkeypatch, capsys)
     assert os.listdir(tmp_path) == ["dest"]
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "overwrite", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_every_step_can_be_the_last(tmp_path, made, overwrite):
     """Killed before any of them, the same command makes the same folder."""
     step, code = -1, KILLED
@@ -332,10 +334,7 @@ def random_tree(folder: Path, draw: random.Random) -> None:
 
 @pytest.mark.parametrize(
     "seed",
-    [
-        *range(10),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in range(10, 40)),
-    ],
+    [*range(6), *(pytest.param(each, marks=pytest.mark.slow) for each in range(6, 40))],
 )
 def test_random_trees(tmp_path, monkeypatch, made, seed):
     """Succeeding, failing or killed: every file and link of the user's is kept."""

@@ -13,9 +13,11 @@ from fairseq_transnormer.data import SPLITS
 from .binary_reading import read_ids
 
 
-def without_report(folder):
-    (folder / "report.json").unlink()
-    return folder
+@pytest.fixture
+def bare(word_folder):
+    """A folder of another program, without a report."""
+    (word_folder / "report.json").unlink()
+    return word_folder
 
 
 def change(path, position, content):
@@ -36,123 +38,98 @@ def test_good_folder(word_folder, capsys):
     assert f"train: {counts['train']['lines']:,} lines" in capsys.readouterr().out
 
 
-def test_folder_of_other_origin_is_good_too(word_folder):
-    assert verify.main([str(without_report(word_folder))]) == 0
-
-
-def test_truncated_bin(word_folder, fails):
-    path = without_report(word_folder) / "train.bin"
-    size = path.stat().st_size
-    path.write_bytes(path.read_bytes()[:-6])
-    parts = [path, f"{size - 6} bytes", size]
-    fails(verify.main, [word_folder], *parts, code=1)
-
-
-def test_wrong_magic(word_folder, fails):
-    path = without_report(word_folder) / "valid.idx"
-    change(path, 0, b"TNTIDX\0\0\0")
-    fails(verify.main, [word_folder], path, "mmap", "TNTIDX", "MMIDIDX", code=1)
+def test_folder_of_other_origin_is_good_too(bare):
+    assert verify.main([str(bare)]) == 0
 
 
 @pytest.mark.parametrize(
-    ("position", "content", "parts"),
+    ("name", "position", "content", "parts"),
     [
-        (9, b"\x02", ["version 2", 1]),
-        (17, b"\x63", ["number type 99"]),
-        (17, b"\x06", ["float64"]),
-        (18, b"\xff", ["truncated", "damaged"]),
-        (26, b"\x63", ["line 2", "starts"]),
+        ("valid.idx", 0, b"TNTIDX\0\0\0", ["mmap", "TNTIDX", "MMIDIDX"]),
+        ("test.idx", 9, b"\x02", ["version 2", 1]),
+        ("test.idx", 17, b"\x63", ["number type 99"]),
+        ("test.idx", 17, b"\x06", ["float64"]),
+        ("test.idx", 18, b"\xff", ["truncated", "damaged"]),
+        ("test.idx", 26, b"\x63", ["line 2", "starts"]),
+        # within a line, where no control token belongs
+        *(
+            ("valid.bin", 2, bytes([token, 0]), ["token 1", "line 1", token])
+            for token in (0, 1, 2)
+        ),
     ],
 )
-def test_damaged_index(word_folder, fails, position, content, parts):
-    path = without_report(word_folder) / "test.idx"
-    change(path, position, content)
-    fails(verify.main, [word_folder], path, *parts, code=1)
+def test_changed_bytes(bare, fails, name, position, content, parts):
+    assert read_ids(bare, "valid")[0][1] > 3
+    change(bare / name, position, content)
+    fails(verify.main, [bare], bare / name, *parts, code=1)
 
 
-@pytest.mark.parametrize("size", [0, 20, 100])
-def test_truncated_index(word_folder, fails, size):
-    path = without_report(word_folder) / "test.idx"
-    path.write_bytes(path.read_bytes()[:size])
-    fails(verify.main, [word_folder], path, "truncated", f"{size} bytes", code=1)
+@pytest.mark.parametrize(
+    ("name", "size"), [("train.bin", -6), *(("test.idx", n) for n in (0, 20, 100))]
+)
+def test_truncated_files(bare, fails, name, size):
+    path = bare / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:size])
+    parts = [len(whole)] if name == "train.bin" else ["truncated"]
+    parts.append(f"{path.stat().st_size} bytes")
+    fails(verify.main, [bare], path, *parts, code=1)
 
 
 @pytest.mark.parametrize("beyond", [0, 900])
-def test_id_beyond_the_dictionary(word_folder, fails, beyond):
-    path = without_report(word_folder) / "valid.bin"
-    entries = len((word_folder / "dict.txt").read_text().splitlines()) + 4
-    change(path, 2 * 5, np.uint16(entries + beyond).tobytes())
-    parts = [path, f"id {entries + beyond}", "token 5", "dict.txt"]
-    parts.append(f"{entries} entries")
-    fails(verify.main, [word_folder], *parts, code=1)
-
-
-@pytest.mark.parametrize("token", [0, 1, 2])
-def test_a_control_token_within_a_line(word_folder, fails, token):
-    path = without_report(word_folder) / "valid.bin"
-    assert read_ids(word_folder, "valid")[0][1] > 3
-    change(path, 2 * 1, np.uint16(token).tobytes())
-    fails(verify.main, [word_folder], path, "token 1", "line 1", token, code=1)
-
-
-def test_shorter_dictionary(word_folder, fails):
-    path = without_report(word_folder) / "dict.txt"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:10]))
-    fails(verify.main, [word_folder], "dict.txt", "14 entries", code=1)
+def test_id_beyond_the_dictionary(bare, fails, beyond):
+    entries = len((bare / "dict.txt").read_text().splitlines()) + 4
+    change(bare / "valid.bin", 2 * 5, np.uint16(entries + beyond).tobytes())
+    parts = [f"id {entries + beyond}", "token 5", "dict.txt", f"{entries} entries"]
+    fails(verify.main, [bare], bare / "valid.bin", *parts, code=1)
 
 
 @pytest.mark.parametrize(
     ("content", "part"),
     [
+        (b"".join(b"w%d 1\n" % i for i in range(10)), "14 entries"),
         (b"a 3\na 2\n", "Duplicate"),
         (b"just words\n", "format"),
         (b"caf\xe9 1\n", "dictionary"),
         (None, "no such file"),
     ],
 )
-def test_broken_dictionary(word_folder, fails, content, part):
-    path = without_report(word_folder) / "dict.txt"
-    if content is None:
-        path.unlink()
-    else:
+def test_broken_dictionary(bare, fails, content, part):
+    path = bare / "dict.txt"
+    path.unlink()
+    if content:
         path.write_bytes(content)
-    fails(verify.main, [word_folder], path, part, code=1)
+    fails(verify.main, [bare], "dict.txt", part, code=1)
 
 
 @pytest.mark.parametrize("ends", [0, 3])
-def test_empty_split(word_folder, fails, ends):
-    index = without_report(word_folder) / "test.idx"
-    with MMapIndexedDataset.Index.writer(str(index), np.uint16) as writer:
+def test_empty_split(bare, fails, ends):
+    with MMapIndexedDataset.Index.writer(str(bare / "test.idx"), np.uint16) as writer:
         writer.write([1] * ends)
-    (word_folder / "test.bin").write_bytes(np.full(ends, 2, np.uint16).tobytes())
-    fails(verify.main, [word_folder], "test.bin", "empty split", code=1)
+    (bare / "test.bin").write_bytes(np.full(ends, 2, np.uint16).tobytes())
+    fails(verify.main, [bare], "test.bin", "empty split", code=1)
 
 
-def test_flipped_byte(word_folder, fails):
+def test_what_the_report_says(word_folder, fails):
+    """A byte of a file, files that it lists, and the report itself."""
+
+    def refused(name, *parts):
+        fails(verify.main, [word_folder], word_folder / name, *parts, code=1)
+
+    for name in ("train.bin", "valid.idx"):
+        (word_folder / name).rename(word_folder / "away")
+        refused(name, "no such file")
+        (word_folder / "away").rename(word_folder / name)
     path = word_folder / "train.bin"
-    content = bytearray(path.read_bytes())
-    content[1000] ^= 1
-    path.write_bytes(content)
-    fails(verify.main, [word_folder], path, "sha256", "report.json", code=1)
-
-
-@pytest.mark.parametrize("name", ["train.bin", "valid.idx"])
-def test_missing_file(word_folder, fails, name):
-    (word_folder / name).unlink()
-    fails(verify.main, [word_folder], word_folder / name, "no such file", code=1)
-
-
-def test_missing_split_that_the_report_lists(word_folder, fails):
+    whole = path.read_bytes()
+    change(path, 1000, bytes([whole[1000] ^ 1]))
+    refused("train.bin", "sha256", "report.json")
+    path.write_bytes(whole)
     for end in ("bin", "idx"):
         (word_folder / f"test.{end}").unlink()
-    missing = word_folder / "test.bin"
-    fails(verify.main, [word_folder], missing, "no such", "report.json", code=1)
-
-
-def test_unreadable_report(word_folder, fails):
+    refused("test.bin", "no such", "report.json")
     (word_folder / "report.json").write_text('{"files": [')
-    fails(verify.main, [word_folder], word_folder / "report.json", "report", code=1)
+    refused("report.json", "report")
 
 
 def test_texts_that_are_no_binary_data_yet(tmp_path, fails, capsys):

@@ -5,6 +5,7 @@ import json
 import shutil
 import struct
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,28 +15,18 @@ from fairseq_transnormer.export import ExportError, load_exported
 from fairseq_transnormer.export.writing import export_checkpoint
 from tests.fairseq_patches.test_damaged_files import flip
 from tests.messages import refuses
-from tests.models.building import dictionary
+from tests.zoo import CAUSAL, ENCODERS, WORDS
 
-from .checkpoints import changed_section, write_checkpoint
+from .checkpoints import changed_section
 
 WEIGHTS = "model.safetensors"
 # more than the interpreter and torch have taken by then
 MEMORY, SECONDS = 1 << 32, 5
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    root = tmp_path_factory.mktemp("good")
-    dictionary().save(str(root / "dict.txt"))
-    for arch in ("transnormer_t1_tiny", "roberta_transnormer_t1_tiny"):
-        write_checkpoint(root / f"{arch}.pt", arch)
-        export_checkpoint(root / f"{arch}.pt", root / arch)
-    return root
-
-
-@pytest.fixture(params=["transnormer_t1_tiny", "roberta_transnormer_t1_tiny"])
-def copy(request, exported, tmp_path):
-    return shutil.copytree(exported / request.param, tmp_path / "copy")
+@pytest.fixture
+def copy(zoo, tmp_path):
+    return shutil.copytree(zoo.untrained[CAUSAL[0]].folder, tmp_path / "copy")
 
 
 def change(folder, **values):
@@ -73,70 +64,61 @@ def bounded():
     assert time.process_time() - start < SECONDS
 
 
+ABSURD = [
+    ("attention_types", "diag*1000000000"),
+    ("attention_types", "diag*" + "9" * 5000),
+    ("attention_types", ",".join(["diag*999"] * 99)),
+    ("attention_types", "diag*900"),
+    *(
+        (name, value)
+        for name in ("embed_dim", "vocab_size", "ffn_dim")
+        for value in (10**9, 10**20, 2**31, 2**63)
+    ),
+    ("num_heads", 10**9),
+    ("block_size", 10**20),
+    ("norm_eps", float("inf")),
+    ("norm_eps", float("nan")),
+    ("dropout", -float("inf")),
+    ("kind", []),
+    ("special_tokens", 1),
+]
+
+
+@pytest.mark.parametrize("arch", [CAUSAL[0], ENCODERS[0]])
+def test_absurd_values(arch, zoo, tmp_path, bounded):
+    copy = shutil.copytree(zoo.untrained[arch].folder, tmp_path / "copy")
+    whole = (copy / "config.json").read_text()
+    positions = [("max_positions", 10**9)] if arch in ENCODERS else []
+    for name, value in [*ABSURD, *positions]:
+        (copy / "config.json").write_text(whole)
+        change(copy, **{name: value})
+        # the file of weights may be what is named, since it is of the other size
+        with refuses(ExportError, "allowed"):
+            load_exported(copy)
+
+
+def test_config_that_is_none(copy, bounded):
+    path = copy / "config.json"
+    texts = ["[" * 100_000, '{"a":' * 100_000, "", "[]", "1", "\xff", '"' + "a" * 10**7]
+    for text in texts:
+        path.write_text(text, encoding="latin-1")
+        with refuses(ExportError, path):
+            load_exported(copy)
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("attention_types", "diag*1000000000"),
-        ("attention_types", "diag*" + "9" * 5000),
-        ("attention_types", ",".join(["diag*999"] * 99)),
-        ("attention_types", "diag*900"),
-        *(
-            (name, value)
-            for name in ("embed_dim", "vocab_size", "ffn_dim")
-            for value in (10**9, 10**20, 2**31, 2**63)
-        ),
-        ("num_heads", 10**9),
-        ("block_size", 10**20),
-        ("norm_eps", float("inf")),
-        ("norm_eps", float("nan")),
-        ("dropout", -float("inf")),
-        ("kind", []),
-        ("special_tokens", 1),
-    ],
-    ids=lambda value: str(value)[:20],
+    "kind", [torch.int32, torch.bool, torch.uint8, torch.inf, torch.nan], ids=str
 )
-def test_absurd_values(name, value, copy, bounded):
-    change(copy, **{name: value})
-    # the file of weights may be what is named, since it is of the other size
-    with refuses(ExportError, "allowed"):
-        load_exported(copy)
-
-
-def test_absurd_positions(exported, tmp_path, bounded):
-    copy = shutil.copytree(exported / "roberta_transnormer_t1_tiny", tmp_path / "copy")
-    change(copy, max_positions=10**9)
-    with refuses(ExportError, WEIGHTS, "allowed"):
-        load_exported(copy)
-
-
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"a":' * 100_000, "", "[]", "1", "\xff", '"' + "a" * 10**7]
-)
-def test_config_that_is_none(text, copy, bounded):
-    (copy / "config.json").write_text(text, encoding="latin-1")
-    with refuses(ExportError, copy / "config.json"):
-        load_exported(copy)
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.uint8, torch.int64])
-def test_weights_that_are_no_floats(dtype, copy):
+def test_weights_that_are_no_numbers(kind, copy):
     weights = load_file(copy / WEIGHTS)
     name = "model.embed_tokens.weight"
-    weights[name] = weights[name].to(dtype)
+    if isinstance(kind, float):
+        weights[name][5, 5] = kind
+    else:
+        weights[name] = weights[name].to(kind)
     save_file(weights, copy / WEIGHTS)
     replace(copy, WEIGHTS, (copy / WEIGHTS).read_bytes())
-    with refuses(ExportError, name, dtype, "floats"):
-        load_exported(copy)
-
-
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers(number, copy):
-    weights = load_file(copy / WEIGHTS)
-    name = sorted(weights)[-1]
-    weights[name].view(-1)[-1] = number
-    save_file(weights, copy / WEIGHTS)
-    replace(copy, WEIGHTS, (copy / WEIGHTS).read_bytes())
-    with refuses(ExportError, copy / WEIGHTS, name, "NaN"):
+    with refuses(ExportError, name, *(["NaN"] if isinstance(kind, float) else [kind])):
         load_exported(copy)
 
 
@@ -167,57 +149,47 @@ def test_weights_that_are_no_safetensors(content, copy, bounded):
         load_exported(copy)
 
 
-@pytest.mark.parametrize("words", [0, 24, 27])
+@pytest.mark.parametrize("words", [0, WORDS - 5, WORDS - 3])
 def test_a_dictionary_of_another_size(words, copy):
     lines = "".join(f"word{i} 1\n" for i in range(words))
     replace(copy, "dict.txt", lines.encode())
-    with refuses(ExportError, copy / "dict.txt", words + 4, 30, "vocab_size"):
+    with refuses(ExportError, copy / "dict.txt", words + 4, WORDS, "vocab_size"):
         load_exported(copy)
 
 
-@pytest.mark.parametrize(
-    "line", [b"w0 1\n", b"<pad> 1\n", b"w one\n", b"w\n", b"\xe9 1\n", b"w \xc2\xb2\n"]
-)
-def test_a_dictionary_that_is_none(line, copy):
+def test_a_dictionary_that_is_none(copy):
     lines = (copy / "dict.txt").read_bytes().splitlines(keepends=True)
-    replace(copy, "dict.txt", b"".join([*lines[:-1], line]))
-    with refuses(ExportError, copy / "dict.txt", "allowed"):
-        load_exported(copy)
+    for line in (b"w0 1", b"<pad> 1", b"w one", b"w", b"\xe9 1", b"w \xc2\xb2"):
+        replace(copy, "dict.txt", b"".join([*lines[:-1], line + b"\n"]))
+        with refuses(ExportError, copy / "dict.txt", "allowed"):
+            load_exported(copy)
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("pad", "eos"), ("bos", "unk"), ("bos", "pad")]
+    ("name", "value", "parts"),
+    [
+        ("eos", "pad", ["pad", "eos"]),
+        ("unk", "bos", ["bos", "unk"]),
+        ("pad", 7, ["special_tokens.pad=7", "w3"]),
+    ],
 )
-def test_special_tokens_that_coincide(first, second, copy):
+def test_special_tokens_that_are_others(name, value, parts, copy):
     special = section(copy)["special_tokens"]
-    change(copy, special_tokens=special | {second: special[first]})
-    with refuses(ExportError, "special_tokens", first, second, special[first]):
+    change(copy, special_tokens=special | {name: special.get(value, value)})
+    with refuses(ExportError, "special_tokens", *parts):
         load_exported(copy)
 
 
-def test_special_tokens_that_are_others_in_the_dictionary(exported, tmp_path):
-    copy = shutil.copytree(exported / "transnormer_t1_tiny", tmp_path / "copy")
-    special = section(copy)["special_tokens"]
-    change(copy, special_tokens=special | {"pad": 7})
-    with refuses(ExportError, "special_tokens.pad=7", "w3", 1):
-        load_exported(copy)
-
-
-def test_a_flipped_bit_is_not_exported(exported, tmp_path):
-    path = tmp_path / "model.pt"
-    shutil.copy(exported / "transnormer_t1_tiny.pt", path)
+def test_damaged_weights_are_not_exported(zoo, tmp_path):
+    checkpoint = zoo.untrained[CAUSAL[0]].checkpoint
+    path = Path(shutil.copy(checkpoint, tmp_path / "model.pt"))
     flip(path)
     with refuses(ExportError, path, "damaged", "CRC-32"):
-        export_checkpoint(path, tmp_path / "out", exported)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_checkpoint_with_nan_is_not_exported(exported, tmp_path):
-    path = tmp_path / "model.pt"
-    state = torch.load(exported / "transnormer_t1_tiny.pt", weights_only=True)
+        export_checkpoint(path, tmp_path / "out")
+    state = torch.load(checkpoint, weights_only=True)
     name = next(n for n in state["model"] if n.endswith("embed_tokens.weight"))
     state["model"][name][5, 5] = torch.nan
     torch.save(state, path)
     with refuses(ExportError, "embed_tokens.weight", "NaN"):
-        export_checkpoint(path, tmp_path / "out", exported)
+        export_checkpoint(path, tmp_path / "out")
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]

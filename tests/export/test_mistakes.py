@@ -6,6 +6,7 @@ import shutil
 import sys
 from argparse import Namespace
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,37 +19,34 @@ from fairseq_transnormer.export.manifest import FORMAT
 from fairseq_transnormer.export.writing import export_checkpoint
 from tests.messages import assert_names, command_refuses, refuses
 from tests.models.building import dictionary
+from tests.zoo import CAUSAL
 
 from .checkpoints import changed_section, write_checkpoint
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A checkpoint, and its export with a dictionary."""
-    root = tmp_path_factory.mktemp("good")
-    dictionary().save(str(root / "dict.txt"))
-    write_checkpoint(root / "model.pt", "transnormer_t1_tiny")
-    export_checkpoint(root / "model.pt", root / "out")
-    return root
+@pytest.fixture
+def exported(zoo):
+    """A model, its checkpoint, and its export with a dictionary."""
+    return zoo.untrained[CAUSAL[0]]
 
 
 @pytest.fixture
 def copy(exported, tmp_path):
-    return shutil.copytree(exported / "out", tmp_path / "copy")
+    return shutil.copytree(exported.folder, tmp_path / "copy")
 
 
 refused = partial(refuses, ExportError, alone=True)
 
 
 def test_the_files(exported):
-    names = sorted(path.name for path in (exported / "out").iterdir())
+    names = sorted(path.name for path in exported.folder.iterdir())
     assert names == [
         *("config.json", "dict.txt", "generation_config.json", "model.safetensors"),
         "tokenizer_config.json",
     ]
-    modes = {path.stat().st_mode for path in (exported / "out").iterdir()}
+    modes = {path.stat().st_mode for path in exported.folder.iterdir()}
     assert len(modes) == 1
-    assert load_exported(exported / "out").vocabulary.symbols[4:6] == ["w0", "w1"]
+    assert load_exported(exported.folder).vocabulary.symbols[4:6] == ["w0", "w1"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "dict.txt"])
@@ -73,16 +71,16 @@ def test_missing_truncated_and_changed_files(name, copy):
         ({"format_version": 3}, ["config.json", "format_version=3", 1, 2]),
         ({"rotary": 1}, ["config.json", "rotary"]),
         ({"kind": "both"}, ["kind='both'", "causal", "bidirectional"]),
-        ({"vocab_size": "30"}, ["vocab_size='30'", "int"]),
-        ({"vocab_size": 31}, ["embed_tokens.weight", (30, 32), (31, 32)]),
+        ({"vocab_size": "44"}, ["vocab_size='44'", "int"]),
+        ({"vocab_size": 45}, ["embed_tokens.weight", (44, 32), (45, 32)]),
         ({"vocab_size": 0}, ["vocab_size=0", "at least 1"]),
         ({"vocab_size": -1}, ["vocab_size=-1", "at least 1"]),
         ({"vocab_size": True}, ["vocab_size=True", "int"]),
-        ({"start_token": 30}, ["start_token=30", "0 to 29"]),
+        ({"start_token": 44}, ["start_token=44", "0 to 43"]),
         ({"special_tokens": {"pad": 1}}, ["special_tokens", "bos", "eos", "unk"]),
         ({"files": {"../x": ""}}, ["files=['../x']", "model.safetensors"]),
         ({"config": {"rotary": 1}}, ["config.rotary"]),
-        ({"config": {"embed_dim": 33}}, ["embed_tokens.weight", (30, 32)]),
+        ({"config": {"embed_dim": 33}}, ["embed_tokens.weight", (44, 32)]),
         ({"config": {"num_heads": 3}}, ["num_heads=3", "divisors"]),
         ({"config": {"embed_dim": "32"}}, ["config.embed_dim='32'", "int"]),
         ({"config": {"block_size": 0}}, ["config.block_size=0", "at least 1"]),
@@ -106,26 +104,20 @@ def test_config_that_does_not_do(change, parts, copy):
         load_exported(copy)
 
 
-@pytest.mark.parametrize("token", ["1", None, 1.0, True, [1], -1, 30])
-@pytest.mark.parametrize("name", ["pad", "unk"])
-def test_special_tokens_that_are_none(name, token, copy):
+def test_special_tokens_that_are_none(copy):
+    for token in ("1", None, 1.0, True, [1], -1, 44):
+        with changed_section(copy) as content:
+            content["special_tokens"]["unk"] = token
+        with refused(f"special_tokens.unk={token!r}", "0 to 43"):
+            load_exported(copy)
+
+
+@pytest.mark.parametrize("name", ["kind", "files"])
+def test_fields_that_are_not_there(name, copy):
+    """... as in a folder that was not finished."""
     with changed_section(copy) as content:
-        content["special_tokens"][name] = token
-    with refused(f"special_tokens.{name}={token!r}", "0 to 29"):
-        load_exported(copy)
-
-
-def test_fields_that_are_not_there(copy):
-    with changed_section(copy) as content:
-        del content["kind"]
-    with refused(copy / "config.json", "lacks", "kind"):
-        load_exported(copy)
-
-
-def test_a_folder_that_was_not_finished(copy):
-    with changed_section(copy) as content:
-        del content["files"]
-    with refused(copy / "config.json", "lacks", "files"):
+        del content[name]
+    with refused(copy / "config.json", "lacks", name):
         load_exported(copy)
 
 
@@ -138,7 +130,7 @@ def test_a_folder_of_other_programs(copy):
 def test_an_existing_folder_is_kept(exported, tmp_path):
     (tmp_path / "mine").mkdir()
     with refused(tmp_path / "mine", "exists"):
-        export_checkpoint(exported / "model.pt", tmp_path / "mine")
+        export_checkpoint(exported.checkpoint, tmp_path / "mine")
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
@@ -151,22 +143,17 @@ def test_fairseqs_own_layers(name, tmp_path):
         export_checkpoint(tmp_path / "model.pt", tmp_path / "out")
 
 
-def test_a_failure_leaves_nothing_behind(exported, tmp_path, monkeypatch):
-    def full(source, target):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copyfile", full)
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("shutil.copyfile", OSError(28, "No space left on device")),
+        ("safetensors.torch.save_file", SafetensorError("No space left on device")),
+    ],
+)
+def test_a_failure_leaves_nothing_behind(place, error, exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(place, Mock(side_effect=error))
     with refused(tmp_path / "out", "No space left"):
-        export_checkpoint(exported / "model.pt", tmp_path / "out")
-    assert not list(tmp_path.iterdir())
-    monkeypatch.undo()
-
-    def full_disk(tensors, path, metadata):
-        raise SafetensorError("No space left on device")
-
-    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
-    with refused(tmp_path / "out", "No space left"):
-        export_checkpoint(exported / "model.pt", tmp_path / "out")
+        export_checkpoint(exported.checkpoint, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -174,7 +161,7 @@ def test_a_killed_export_is_made_again(exported, tmp_path):
     """... and what it left behind is gone."""
     (tmp_path / ".out.partial").mkdir()
     (tmp_path / ".out.partial" / "old.safetensors").write_bytes(b"")
-    export_checkpoint(exported / "model.pt", tmp_path / "out")
+    export_checkpoint(exported.checkpoint, tmp_path / "out")
     load_exported(tmp_path / "out")
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
     assert not (tmp_path / "out" / "old.safetensors").exists()
@@ -186,7 +173,7 @@ def test_malicious_and_damaged_checkpoints(exported, tmp_path):
             return os.mkdir, (str(tmp_path / "made"),)
 
     torch.save({"cfg": Payload(), "model": {}}, tmp_path / "malicious.pt")
-    (tmp_path / "cut.pt").write_bytes((exported / "model.pt").read_bytes()[:999])
+    (tmp_path / "cut.pt").write_bytes(exported.checkpoint.read_bytes()[:999])
     torch.save({"weight": torch.zeros(1)}, tmp_path / "weights.pt")
     for name, parts in (
         ("malicious", ["refused", "mkdir"]),
@@ -213,8 +200,8 @@ def test_fairseqs_own_encoder_is_named(tmp_path):
 
 def test_dictionary_of_other_data(exported, tmp_path):
     dictionary(5).save(str(tmp_path / "dict.txt"))
-    arguments = exported / "model.pt", tmp_path / "out"
-    with refused(tmp_path / "dict.txt", "9 entries", 30, "--data"):
+    arguments = exported.checkpoint, tmp_path / "out"
+    with refused(tmp_path / "dict.txt", "9 entries", 44, "--data"):
         export_checkpoint(*arguments, tmp_path)
     with refused(tmp_path / "none", "dict.txt"):
         export_checkpoint(*arguments, tmp_path / "none")
@@ -242,29 +229,26 @@ def test_a_folder_of_data_that_is_gone_is_a_note(tmp_path, capsys):
     ],
 )
 def test_settings(name, values, exported):
-    loaded = load_exported(exported / "out")
+    loaded = load_exported(exported.folder)
     for value in values:
         with refuses(ExportError, f"{name}={value!r}", "allowed"):
             loaded.continue_text("w1", **{name: value})
 
 
 def test_a_tiny_top_p_leaves_the_likeliest_token(exported):
-    loaded = load_exported(exported / "out")
+    loaded = load_exported(exported.folder)
     greedy = loaded.continue_text("w1", max_new_tokens=5)
     assert loaded.continue_text("w1", max_new_tokens=5, top_p=1e-300) == greedy
 
 
-@pytest.mark.parametrize("text", ["w1 \udcff", "\ud800", 5, None])
-def test_texts_that_are_none(text, exported):
-    with refuses(ExportError, "text", "allowed"):
-        load_exported(exported / "out").continue_text(text)
-
-
-@pytest.mark.parametrize("token", [-1, 30, 2**40])
-def test_tokens_beyond_the_vocabulary(token, exported):
-    loaded = load_exported(exported / "out")
-    with refuses(ExportError, token, "0 to 29"):
-        loaded.continue_tokens(torch.tensor([[2, token]]))
+def test_texts_and_tokens_that_are_none(exported):
+    loaded = load_exported(exported.folder)
+    for text in ("w1 \udcff", "\ud800", 5, None):
+        with refuses(ExportError, "text", "allowed"):
+            loaded.continue_text(text)
+    for token in (-1, 44, 2**40):
+        with refuses(ExportError, token, "0 to 43"):
+            loaded.continue_tokens(torch.tensor([[2, token]]))
 
 
 def test_without_safetensors(exported, tmp_path, monkeypatch):
@@ -272,6 +256,6 @@ def test_without_safetensors(exported, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     missing = ("safetensors", "not installed", "fairseq-transnormer[export]")
     with refused(*missing):
-        load_exported(exported / "out")
+        load_exported(exported.folder)
     with refused(*missing):
-        export_checkpoint(exported / "model.pt", tmp_path / "out")
+        export_checkpoint(exported.checkpoint, tmp_path / "out")

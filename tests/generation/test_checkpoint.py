@@ -24,6 +24,10 @@ from tests.messages import refuses
 
 from .models import run_fairseq
 
+refused = partial(refuses, GenerationError, alone=True)
+load = partial(TextGenerator.from_checkpoint, device="cpu")
+UNITS = "sentencepiece.bpe.model"
+
 
 @pytest.fixture
 def changed(t2, tmp_path):
@@ -41,76 +45,45 @@ def changed(t2, tmp_path):
     return change
 
 
-refused = partial(refuses, GenerationError, alone=True)
-
-
-def load(*args, **kwargs) -> None:
-    TextGenerator.from_checkpoint(*args, **{"device": "cpu"} | kwargs)
-
-
-def test_missing_checkpoint(tmp_path):
-    with refused(tmp_path / "none.pt", "no such"):
-        load(tmp_path / "none.pt")
-
-
-def test_folder_instead_of_checkpoint(t2):
+def test_files_that_are_no_checkpoint(t2, tmp_path):
     folder = Path(t2.path).parent
-    with refused(folder, "folder", "checkpoint_last.pt"):
-        load(folder)
+    (tmp_path / "text.pt").write_text("not weights")
+    (tmp_path / "short.pt").write_bytes(Path(t2.path).read_bytes()[:5000])
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "weights.pt")
+    for path, *parts in (
+        (tmp_path / "none.pt", "no such"),
+        (folder, "folder", "checkpoint_last.pt"),
+        *((tmp_path / name, "fairseq checkpoint") for name in ("text.pt", "short.pt")),
+        (tmp_path / "weights.pt", "fairseq checkpoint"),
+    ):
+        with refused(path, *parts):
+            load(path)
 
 
-def test_file_that_is_no_checkpoint(tmp_path):
-    path = tmp_path / "text.pt"
-    path.write_text("not weights")
-    with refused(path, "fairseq checkpoint"):
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"model___name": "transformer_lm"}, ["language models"]),
+        ({"model___name": "roberta_transnormer_t2_tiny"}, ["language models"]),
+        ({"task___name": "associative_recall"}, ["language_modeling"]),
+    ],
+)
+def test_checkpoints_of_another_architecture_or_task(changed, change, parts):
+    path, (name,) = changed(**change), change.values()
+    with refused(name, "allowed", *parts):
         load(path)
 
 
-def test_truncated_checkpoint(t2, tmp_path):
-    path = tmp_path / "short.pt"
-    path.write_bytes(Path(t2.path).read_bytes()[:5000])
-    with refused(path, "fairseq checkpoint"):
-        load(path)
-
-
-def test_file_of_weights_alone(tmp_path):
-    path = tmp_path / "weights.pt"
-    torch.save({"weight": torch.zeros(2)}, path)
-    with refused(path, "fairseq checkpoint"):
-        load(path)
-
-
-@pytest.mark.parametrize("name", ["transformer_lm", "roberta_transnormer_t2_tiny"])
-def test_checkpoint_of_another_architecture(changed, name):
-    path = changed(model___name=name)
-    with refused(path, f"'{name}'", "allowed", "language models"):
-        load(path)
-
-
-def test_checkpoint_of_another_task(changed):
-    path = changed(task___name="associative_recall")
-    with refused(path, "associative_recall", "allowed", "language_modeling"):
-        load(path)
-
-
-def test_missing_dictionary(t2, changed, tmp_path):
+def test_dictionary_that_is_missing_or_beside_the_checkpoint(t2, changed, tmp_path):
     gone = tmp_path / "gone"
     path = changed(task__data=str(gone))
     with refused("dict.txt", gone, tmp_path):
         load(path)
     with refused("dict.txt", gone):
         load(t2.path, data=gone)
-
-
-def test_dictionary_beside_the_checkpoint(t2, changed, tmp_path):
     shutil.copy(Path(t2.data) / "dict.txt", tmp_path)
-    path = changed(task__data=str(tmp_path / "gone"))
-    generator = TextGenerator.from_checkpoint(path, device="cpu")
     expected = t2.generator.generate("the river", max_new_tokens=3)
-    assert generator.generate("the river", max_new_tokens=3) == expected
-
-
-def test_dictionary_of_other_data(t2, tmp_path):
+    assert load(path).generate("the river", max_new_tokens=3) == expected
     dictionary = Dictionary()
     dictionary.add_symbol("word")
     dictionary.save(str(tmp_path / "dict.txt"))
@@ -118,95 +91,90 @@ def test_dictionary_of_other_data(t2, tmp_path):
         load(t2.path, data=tmp_path)
 
 
-def reversed_dictionary(data, folder) -> Path:
-    """A folder whose dictionary has the symbols of another one in another order."""
-    lines = (Path(data) / "dict.txt").read_text().splitlines()
-    shutil.copytree(data, folder)
+@pytest.fixture
+def other(t2, tmp_path) -> Path:
+    """A folder whose dictionary has the symbols in another order."""
+    lines = (Path(t2.data) / "dict.txt").read_text().splitlines()
+    folder = shutil.copytree(t2.data, tmp_path / "other")
     (folder / "dict.txt").write_text("\n".join(reversed(lines)) + "\n")
     return folder
 
 
-def test_dictionary_of_equal_size(t2, tmp_path):
-    other = reversed_dictionary(t2.data, tmp_path / "other")
-    with refuses(GenerationError, Path(t2.path), "dictionary_sha256", "--data", other):
-        TextGenerator.from_checkpoint(t2.path, other, device="cpu")
-    with refuses(ExportError, Path(t2.path), "dictionary_sha256", "--data", other):
+def test_dictionary_of_equal_size(t2, other, tmp_path):
+    parts = Path(t2.path), "dictionary_sha256"
+    with refuses(GenerationError, *parts, "--data", other):
+        load(t2.path, other)
+    with refuses(ExportError, *parts, "--data", other):
         export_checkpoint(t2.path, tmp_path / "out", other)
-    with refuses(CheckpointError, Path(t2.path), "dictionary_sha256"):
+    with refuses(CheckpointError, *parts):
         load_trained_model(Path(t2.path), other)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("command", ["eval_lm", "validate", "generate", "interactive"])
-def test_fairseqs_commands_and_a_dictionary_of_equal_size(
-    t2, command, tmp_path, monkeypatch
-):
-    other = reversed_dictionary(t2.data, tmp_path / "other")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\n"))
-    main = importlib.import_module(f"fairseq_cli.{command}").cli_main
-    arguments = [other, "--task", "language_modeling", "--path", t2.path]
-    with refuses(CheckpointError, Path(t2.path), "dictionary_sha256"):
-        run_fairseq(main, *arguments, "--batch-size", 1, "--num-workers", 0)
-
-
-@pytest.mark.parametrize("command", ["eval_lm", "validate", "generate", "interactive"])
-def test_fairseqs_commands_and_overrides_of_nothing(t2, command, monkeypatch):
+def test_fairseqs_commands(t2, other, command, monkeypatch):
+    """A dictionary of equal size, and overrides of what is not there."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     main = importlib.import_module(f"fairseq_cli.{command}").cli_main
-    arguments = [t2.data, "--task", "language_modeling", "--path", t2.path]
-    arguments += ["--batch-size", 1, "--num-workers", 0, "--model-overrides"]
+    more = ["--task", "language_modeling", "--path", t2.path]
+    more += ["--batch-size", 1, "--num-workers", 0]
+    if command in ("eval_lm", "generate"):
+        with refuses(CheckpointError, Path(t2.path), "dictionary_sha256"):
+            run_fairseq(main, other, *more)
+        return
+    overrides = {"dropuot": 0.3, "block_size": 4}
     with refuses(ValueError, "dropuot", Path(t2.path), "dropout"):
-        run_fairseq(main, *arguments, {"dropuot": 0.3, "block_size": 4})
+        run_fairseq(main, t2.data, *more, "--model-overrides", overrides)
     if command == "interactive":  # nothing to go through
-        run_fairseq(main, *arguments, {"dropout": 0.3, "block_size": 4})
+        overrides["dropout"] = overrides.pop("dropuot")
+        run_fairseq(main, t2.data, *more, "--model-overrides", overrides)
 
 
-def test_dictionary_that_was_changed_after_the_data_was_prepared(changed, t2, tmp_path):
+def test_dictionary_that_was_changed_after_the_data_was_prepared(
+    changed, other, tmp_path
+):
     """A checkpoint of another program does not name its dictionary; the data do."""
-    other = reversed_dictionary(t2.data, tmp_path / "other")
     path = changed()
     state = torch.load(path, weights_only=False)
     del state["extra_state"]["dictionary_sha256"]
     torch.save(state, path)
-    TextGenerator.from_checkpoint(path, other, device="cpu")
+    load(path, other)
     report = {"files": {"dict.txt": {"sha256": "0" * 64}}}
     (other / "report.json").write_text(json.dumps(report))
     with refuses(GenerationError, other / "dict.txt", "report.json", "0" * 64):
-        TextGenerator.from_checkpoint(path, other, device="cpu")
+        load(path, other)
     with refuses(ExportError, other / "dict.txt", "report.json", "0" * 64):
         export_checkpoint(path, tmp_path / "out", other)
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
+def test_dictionaries_that_are_none(t2, tmp_path):
+    path = tmp_path / "dict.txt"
+    for content, named in (
         (b"the 3\nthe 2\n", "the"),
         (b"the three\n", "dict.txt"),
         (b"the\n", "dict.txt"),
         ("caf\u00e9 3\n".encode("latin-1"), "dict.txt"),
-    ],
-)
-def test_dictionaries_that_are_none(t2, content, named, tmp_path):
-    (tmp_path / "dict.txt").write_bytes(content)
-    with refuses(GenerationError, tmp_path / "dict.txt", named, "allowed"):
-        TextGenerator.from_checkpoint(t2.path, tmp_path, device="cpu")
-    with refuses(ExportError, tmp_path / "dict.txt", named, "allowed"):
-        export_checkpoint(t2.path, tmp_path / "out", tmp_path)
-    with refuses(ValueError, tmp_path / "dict.txt"):
-        read_blocks(tmp_path, "valid", 1, 8)
+    ):
+        path.write_bytes(content)
+        with refuses(GenerationError, path, named, "allowed"):
+            load(t2.path, tmp_path)
+        with refuses(ExportError, path, named, "allowed"):
+            export_checkpoint(t2.path, tmp_path / "out", tmp_path)
+        with refuses(ValueError, path):
+            read_blocks(tmp_path, "valid", 1, 8)
 
 
-@pytest.mark.parametrize("content", [b"", b"root:x:0:0\n" * 99, b"\0" * 999])
+@pytest.mark.parametrize("content", [None, b"", b"root:x:0:0\n" * 99, b"\0" * 999])
 def test_files_that_are_no_sentencepiece_model(t2, content, tmp_path):
-    path = tmp_path / "sentencepiece.bpe.model"
+    path = tmp_path / UNITS
+    if content is None:
+        with refused(path, "no such", "sentencepiece"):
+            load(t2.path, sentencepiece_model=path)
+        return
     path.write_bytes(content)
     with refuses(GenerationError, path, "sentencepiece"):
-        TextGenerator.from_checkpoint(
-            t2.path, device="cpu", sentencepiece_model=path
-        ).generate("the river", max_new_tokens=1)
-    export_checkpoint(t2.path, tmp_path / "exported")
-    shutil.copy(path, tmp_path / "exported")
-    vocabulary = Vocabulary.read(tmp_path / "exported/dict.txt", path)
+        load(t2.path, sentencepiece_model=path).generate("the river", max_new_tokens=1)
+    vocabulary = Vocabulary.read(Path(t2.data) / "dict.txt", path)
     with refuses(ExportError, path, "sentencepiece"):
         vocabulary.encode("the river")
 
@@ -214,42 +182,27 @@ def test_files_that_are_no_sentencepiece_model(t2, content, tmp_path):
 def test_without_sentencepiece(pieces, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with refuses(GenerationError, "sentencepiece", "install"):
-        TextGenerator.from_checkpoint(pieces.path, device="cpu")
-
-
-def test_missing_sentencepiece_model(t2, tmp_path):
-    path = tmp_path / "none.model"
-    with refused(path, "no such", "sentencepiece"):
-        load(t2.path, sentencepiece_model=path)
+        load(pieces.path)
 
 
 def test_sentencepiece_model_beside_the_checkpoint(pieces, tmp_path):
-    for name in (pieces.path, Path(pieces.data) / "sentencepiece.bpe.model"):
+    for name in (pieces.path, Path(pieces.data) / UNITS):
         shutil.copy(name, tmp_path)
-    data = tmp_path / "data"
-    data.mkdir()
-    shutil.copy(Path(pieces.data) / "dict.txt", data)
-    path = tmp_path / Path(pieces.path).name
-    generator = TextGenerator.from_checkpoint(path, data, device="cpu")
+    (tmp_path / "data").mkdir()
+    shutil.copy(Path(pieces.data) / "dict.txt", tmp_path / "data")
+    generator = load(tmp_path / Path(pieces.path).name, tmp_path / "data")
     expected = pieces.generator.generate("the river", max_new_tokens=9)
     assert generator.generate("the river", max_new_tokens=9) == expected
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
-def test_unknown_device(t2, device):
-    with refused(f"device={device}"):
-        load(t2.path, device=device)
-
-
-def test_ensembles_are_refused(t2):
-    hub = t2.hub
-    models = hub.models
-    try:
-        hub.models = torch.nn.ModuleList([*models, *models])
-        with refused("2 models", "one"):
-            TextGenerator(hub)
-    finally:
-        hub.models = models
+def test_ensembles_and_unknown_devices_are_refused(t2, monkeypatch):
+    for device in ("cuda:99", "abacus"):
+        with refused(f"device={device}"):
+            load(t2.path, device=device)
+    models = torch.nn.ModuleList([*t2.hub.models, *t2.hub.models])
+    monkeypatch.setitem(t2.hub._modules, "models", models)
+    with refused("2 models", "one"):
+        TextGenerator(t2.hub)
 
 
 def test_an_archive_of_a_model(t2, tmp_path):

@@ -3,18 +3,16 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.generation.command_line import main
-from tests.messages import assert_names, process_refuses
+from tests.messages import assert_names, command_refuses
 from tests.paths import SCRIPTS
-
-SCRIPT = SCRIPTS / "generate.sh"
 
 
 @pytest.fixture
@@ -28,13 +26,23 @@ def run(t2, capsys):
     return run
 
 
-def test_prompts(run, t2):
-    status, out, err = run(
-        "--prompt", "the river", "--prompt", "it", "--beam", 3, "--max-new-tokens", 9
-    )
-    results = t2.generator.generate(["the river", "it"], beam=3, max_new_tokens=9)
-    assert (status, err) == (0, "")
-    assert out.splitlines() == [each.text for each in results]
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ("--beam 3", {"beam": 3}),
+        ("--top-p 0.7 --seed 3", {"top_p": 0.7, "seed": 3}),
+        ("--sampling --seed 8", {"sampling": True, "seed": 8}),
+    ],
+)
+def test_prompts_and_standard_input(run, t2, monkeypatch, arguments, settings):
+    prompts = ["the river", "it"]
+    results = t2.generator.generate(prompts, max_new_tokens=9, **settings)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\nit\n"))
+    named = [word for prompt in prompts for word in ("--prompt", prompt)]
+    for given in (named, ["--input", "-"]):
+        status, out, err = run(*given, *arguments.split(), "--max-new-tokens", 9)
+        assert (status, err) == (0, "")
+        assert out.splitlines() == [each.text for each in results]
 
 
 def test_a_byte_order_mark_is_no_part_of_a_prompt(run, t2, tmp_path):
@@ -70,19 +78,6 @@ def test_input_file_with_every_setting(run, t2, tmp_path, stream):
     assert out == "".join(each.text + "\n" for each in results)
 
 
-def test_standard_input_and_top_p(run, t2, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the town\nit\n"))
-    status, out, _ = run("--input", "-", "--top-p", 0.7, "--seed", 3)
-    results = t2.generator.generate(["the town", "it"], top_p=0.7, seed=3)
-    assert status == 0
-    assert out.splitlines() == [each.text for each in results]
-
-
-def test_sampling_from_all(run, t2):
-    _, out, _ = run("--prompt", "the", "--sampling", "--seed", 8)
-    assert out == t2.generator.generate("the", sampling=True, seed=8).text + "\n"
-
-
 def test_json(run, t2):
     status, out, _ = run("--prompt", "the river", "--json", "--max-new-tokens", 5)
     result = t2.generator.generate("the river", max_new_tokens=5)
@@ -97,13 +92,6 @@ def test_json(run, t2):
     }
 
 
-@pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_a_prompt_is_named_by_its_number(run, stream):
-    status, _, err = run("--prompt", "it", "--prompt", "the </s>", *stream)
-    assert status == 2
-    assert_names(err, "prompt 2", "</s>")
-
-
 def test_unknown_words_are_reported(run):
     status, _, err = run("--prompt", "it", "--prompt", "the xyzzy river <unk> plugh")
     assert status == 0
@@ -114,64 +102,49 @@ def test_unknown_words_are_reported(run):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (
-            ["--prompt", "it", "--temperature", "0"],
-            ["temperature=0.0", "1e-08", "1e+08"],
-        ),
-        (["--prompt", "it", "--top-p", "2"], ["top_p=2.0", "more than 0", "up to 1"]),
-        (["--prompt", "it", "--top-k", "0"], ["top_k=0", "1 to"]),
-        (
-            ["--prompt", "it", "--top-k", "3", "--top-p", "0.5"],
-            ["top_k=3", "top_p=0.5", "one"],
-        ),
-        (["--prompt", "it", "--beam", "0"], ["beam=0", "1 to"]),
-        (["--prompt", "it", "--beam", "2", "--stream"], ["beam=2", "stream", 1]),
-        (["--prompt", "</s>"], ["prompt 1", "'</s>'"]),
-        (["--prompt", "<s>"], ["prompt 1", "'<s>'"]),
-        (["--prompt", "it", "--data", "/nowhere"], ["dict.txt", "/nowhere"]),
-        (["--prompt", "it", "--path", "/nowhere.pt"], ["/nowhere.pt", "no such"]),
-        (["--prompt", "it", "--device", "abacus"], ["device=abacus"]),
-        (
-            ["--prompt", "it", "--sentencepiece-model", "/nowhere"],
-            ["/nowhere", "no such", "sentencepiece"],
-        ),
-        (["--input", "/nowhere.txt"], ["--input /nowhere.txt"]),
-        (["--input", os.devnull], [f"--input {os.devnull}", "no line"]),
+        ("--prompt it --temperature 0", ["temperature=0.0", "1e-08", "1e+08"]),
+        ("--prompt it --top-p 2", ["top_p=2.0", "more than 0", "up to 1"]),
+        ("--prompt it --top-k 0", ["top_k=0", "1 to"]),
+        ("--prompt it --top-k 3 --top-p 0.5", ["top_k=3", "top_p=0.5", "one"]),
+        ("--prompt it --beam 0", ["beam=0", "1 to"]),
+        ("--prompt it --beam 2 --stream", ["beam=2", "stream", 1]),
+        ("--prompt it --prompt </s>", ["prompt 2", "'</s>'"]),
+        ("--prompt it --prompt <s> --stream", ["prompt 2", "'<s>'"]),
+        ("--prompt it --data /nowhere", ["dict.txt", "/nowhere"]),
+        ("--prompt it --path /nowhere.pt", ["/nowhere.pt", "no such"]),
+        ("--prompt it --device abacus", ["device=abacus"]),
+        ("--prompt it --sentencepiece-model /nowhere", ["/nowhere", "sentencepiece"]),
+        ("--input /nowhere.txt", ["--input /nowhere.txt"]),
+        (f"--input {os.devnull}", [f"--input {os.devnull}", "no line"]),
+        ("--input {tmp_path}/latin1.txt", ["latin1.txt", "utf-8"]),
+        ("", ["--prompt", "--input"]),
+        ("--prompt it --input -", ["--prompt", "--input"]),
+        ("--prompt it --json --stream", ["--json", "--stream"]),
     ],
 )
-def test_mistakes(run, arguments, parts):
-    status, out, err = run(*arguments)
-    assert (status, out) == (2, "")
-    assert err.count("\n") == 1
-    assert_names(err, "fairseq_transnormer generate", "error", *parts)
-
-
-def test_input_that_is_no_text(run, tmp_path):
-    path = tmp_path / "prompts.txt"
-    path.write_bytes(b"\xff\xfe\n")
-    status, _, err = run("--input", path)
-    assert status == 2
-    assert_names(err, path, "utf-8")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["--prompt", "it", "--input", "-"], ["--prompt", "it", "--json", "--stream"]],
-)
-def test_options_that_are_missing_or_exclude_each_other(run, arguments):
-    with pytest.raises(SystemExit) as exit_:
-        run(*arguments)
-    assert exit_.value.code == 2
+def test_mistakes(t2, tmp_path, capsys, arguments, parts):
+    (tmp_path / "latin1.txt").write_bytes(b"\xff\xfe\n")
+    words = ["--path", t2.path, "--device", "cpu"]
+    words += arguments.format(tmp_path=tmp_path).split()
+    command_refuses(main, words, capsys, "fairseq_transnormer generate", *parts)
 
 
 def test_script(tmp_path):
-    """From another folder, with the interpreter of this test in front."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """From another folder, with an interpreter that tells what it is given."""
+    script = tmp_path / "here/scripts/generate.sh"
+    script.parent.mkdir(parents=True)
+    shutil.copy(SCRIPTS / script.name, script)
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin/python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$PYTHONPATH" "$@"\nexit 7\n')
+    python.chmod(0o755)
     done = subprocess.run(
-        [SCRIPT, "--path", "none.pt", "--prompt", "it"],
+        [script, "--prompt", "it is"],
         cwd=tmp_path,
-        env=os.environ | {"PATH": path},
+        env={"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
-    process_refuses(done, "none.pt", "no such", alone=True)
+    given = ["-m", "fairseq_transnormer", "generate", "--prompt", "it is"]
+    assert done.stdout.splitlines() == [str(tmp_path / "here"), *given]
+    assert done.returncode == 7

@@ -38,8 +38,9 @@ def same_texts(found: dict[int, list[str]], results) -> None:
         assert float(score) * math.log(2) == pytest.approx(result.score, abs=1e-5)
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-def test_interactive(trained, capsys, monkeypatch, beam):
+@pytest.mark.parametrize(("name", "beam"), [("t1", 1), ("t2", 4)])
+def test_interactive(zoo, capsys, monkeypatch, name, beam):
+    trained = zoo.trained[name]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(PROMPTS) + "\n"))
     # fmt: off
     run_fairseq(
@@ -56,21 +57,21 @@ def test_interactive_with_sentencepiece(pieces, capsys, monkeypatch):
     # fmt: off
     run_fairseq(
         interactive.cli_main, pieces.data, "--task", "language_modeling",
-        "--path", pieces.path, "--beam", 2, "--max-len-a", 1, "--max-len-b", 29,
+        "--path", pieces.path, "--beam", 2, "--max-len-a", 1, "--max-len-b", 15,
         "--bpe", "sentencepiece",
         "--sentencepiece-model", f"{pieces.data}/sentencepiece.bpe.model",
     )
     # fmt: on
     found = printed(capsys.readouterr().out.replace("<0xE2><0x82><0xAC>", "€"), "D")
-    same_texts(found, pieces.generator.generate(PROMPTS, beam=2, max_new_tokens=30))
+    same_texts(found, pieces.generator.generate(PROMPTS, beam=2, max_new_tokens=16))
 
 
-def test_generate(trained, capsys):
+def test_generate(t1, capsys):
     """Of the first three words of each test line."""
     # fmt: off
     run_fairseq(
-        generate.cli_main, trained.data, "--task", "language_modeling",
-        "--path", trained.path, "--beam", 3, "--max-len-b", 15, "--prefix-size", 3,
+        generate.cli_main, t1.data, "--task", "language_modeling",
+        "--path", t1.path, "--beam", 3, "--max-len-b", 15, "--prefix-size", 3,
         "--sample-break-mode", "eos", "--batch-size", 4, "--num-workers", 0,
         "--required-batch-size-multiple", 1, "--no-progress-bar",
     )
@@ -79,14 +80,13 @@ def test_generate(trained, capsys):
     lines = printed(output, "T")
     prompts = [" ".join(lines[i][0].split()[:3]) for i in range(6)]
     same_texts(
-        printed(output, "H"),
-        trained.generator.generate(prompts, beam=3, max_new_tokens=12),
+        printed(output, "H"), t1.generator.generate(prompts, beam=3, max_new_tokens=12)
     )
 
 
-def test_dropout_is_not_retained(trained, monkeypatch):
+def test_dropout_is_not_retained(t2, monkeypatch):
     """fairseq sets it in its own modules alone."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    arguments = "--task", "language_modeling", "--path", trained.path
+    arguments = "--task", "language_modeling", "--path", t2.path
     with refuses(ValueError, "retain_dropout=true", "false"):
-        run_fairseq(interactive.cli_main, trained.data, *arguments, "--retain-dropout")
+        run_fairseq(interactive.cli_main, t2.data, *arguments, "--retain-dropout")

@@ -23,11 +23,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("settings", WRONG, ids=str)
-def test_wrong_settings(settings):
-    name, value = next(iter(settings.items()))
-    with refuses(GenerationError, f"{name}={value!r}", "allowed"):
-        GenerationSettings(**settings)
+def test_wrong_settings():
+    for settings in WRONG:
+        name, value = next(iter(settings.items()))
+        with refuses(GenerationError, f"{name}={value!r}", "allowed"):
+            GenerationSettings(**settings)
 
 
 def test_settings_that_do_not_go_together():
@@ -56,13 +56,18 @@ def test_the_farthest_settings_work(settings, t2):
     assert all(math.isfinite(each.score) for each in found)
 
 
-@pytest.mark.parametrize("prompt", ["the \udcff", "\ud800", None, 5, b"the"])
-def test_prompts_that_are_no_text(t2, pieces, prompt):
-    for generator in (t2.generator, pieces.generator):
-        with refuses(GenerationError, "prompt 2", "allowed"):
-            generator.generate(["the river", prompt])
-        with refuses(GenerationError, "prompt", "allowed"):
-            generator.unknown_words(prompt)
+def test_prompts_that_are_no_text(t2, pieces):
+    for prompt in ("the \udcff", "\ud800", None, 5, b"the"):
+        for generator in (t2.generator, pieces.generator):
+            with refuses(GenerationError, "prompt 2", "allowed"):
+                generator.generate(["the river", prompt])
+            with refuses(GenerationError, "prompt", "allowed"):
+                generator.unknown_words(prompt)
+    for word in ("</s>", "<pad>"):
+        with refuses(GenerationError, "prompt 2", f"'{word}'"):
+            t2.generator.generate(["the river", f"the {word} river"])
+    with refuses(GenerationError, "top_k=5000", "up to", len(t2.generator.dictionary)):
+        t2.generator.generate("the river", top_k=5000)
 
 
 def test_top_k_and_top_p_imply_sampling():
@@ -70,17 +75,6 @@ def test_top_k_and_top_p_imply_sampling():
     assert GenerationSettings(top_k=1).samples
     assert GenerationSettings(top_p=1.0).samples
     assert GenerationSettings(sampling=True).samples
-
-
-def test_top_k_beyond_the_dictionary(t2):
-    with refuses(GenerationError, "top_k=5000", "up to", len(t2.generator.dictionary)):
-        t2.generator.generate("the river", top_k=5000)
-
-
-@pytest.mark.parametrize("word", ["</s>", "<pad>"])
-def test_prompts_with_symbols_that_are_no_text(t2, word):
-    with refuses(GenerationError, "prompt 2", f"'{word}'"):
-        t2.generator.generate(["the river", f"the {word} river"])
 
 
 def test_prompts_beyond_the_models_longest_sequence(t2, monkeypatch):

@@ -1,80 +1,42 @@
-"""Exported models, of which the trained ones are those of tests/generation."""
+"""Exported models of the zoo in transformers."""
 
 import os
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-import torch
-from torch import nn
 
 # read when huggingface_hub is imported: nothing here is to be looked for elsewhere
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from fairseq_transnormer.export.writing import export_checkpoint
-from fairseq_transnormer.generation import TextGenerator
-from tests.data_prep.conftest import gpt2_dir
-from tests.generation.conftest import pieces, t1, word_folder
 
-from .checkpoints import CAUSAL, ENCODERS, write
+@pytest.fixture(scope="session", autouse=True)
+def hf():
+    """The package; importing it takes seconds, which collection does without."""
+    pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
+    from fairseq_transnormer import hf
 
-__all__ = ["gpt2_dir", "pieces", "t1", "word_folder"]
-
-
-class Both(NamedTuple):
-    """A model of fairseq and the folder of its export."""
-
-    model: nn.Module
-    folder: Path
-
-
-class Texts(NamedTuple):
-    """A trained model in our generator and in transformers."""
-
-    generator: TextGenerator
-    model: nn.Module
-    tokenizer: object
-    folder: Path
+    return hf
 
 
 @pytest.fixture(scope="session")
-def exports(tmp_path_factory) -> dict[str, Both]:
+def transformers(hf):
+    import transformers
+
+    return transformers
+
+
+@pytest.fixture(scope="session")
+def exports(zoo):
     """Tiny untrained models by their architecture; "classifier" and "regression"."""
-    root, found = tmp_path_factory.mktemp("exports"), {}
-    torch.manual_seed(0)
-    for name in (*CAUSAL, *ENCODERS, "classifier", "regression"):
-        checkpoint, model = write(root / name, name)
-        export_checkpoint(checkpoint, root / name / "out")
-        found[name] = Both(model, root / name / "out")
-    return found
+    return zoo.untrained
 
 
 @pytest.fixture(scope="session")
-def words(t1, tmp_path_factory) -> Texts:
+def words(zoo):
     """A word-level T1."""
-    return exported_texts(t1, tmp_path_factory.mktemp("words") / "out")
+    return zoo.exported["t1"]
 
 
-@pytest.fixture(scope="session", params=["words", "pieces"])
-def texts(request, tmp_path_factory) -> Texts:
+@pytest.fixture(scope="session", params=["t1", "pieces"])
+def texts(request, zoo):
     """A T1 with words and a T2 with sentencepiece."""
-    if request.param == "words":
-        return request.getfixturevalue("words")
-    trained = request.getfixturevalue("pieces")
-    return exported_texts(trained, tmp_path_factory.mktemp("pieces") / "out")
-
-
-def exported_texts(trained, folder: Path) -> Texts:
-    """A trained model and its export."""
-    # each test file skips itself without them
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    import fairseq_transnormer.hf  # noqa: F401 (registers the classes)
-
-    export_checkpoint(trained.path, folder)
-    return Texts(
-        trained.generator,
-        AutoModelForCausalLM.from_pretrained(folder),
-        AutoTokenizer.from_pretrained(folder),
-        folder,
-    )
+    return zoo.exported[request.param]

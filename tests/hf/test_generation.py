@@ -5,9 +5,6 @@ import copy
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
-
-from fairseq_transnormer.hf import TransNormerCache, TransNormerForCausalLM
 from fairseq_transnormer.ops import state_bytes
 from tests.messages import refuses
 
@@ -33,20 +30,20 @@ def test_the_likeliest_tokens(texts):
     assert len(set(expected)) > 2 and all(expected)
 
 
-@pytest.mark.parametrize("beam", [2, 5])
-def test_beam_search(texts, beam):
+def test_beam_search(texts):
     """Length penalties differ: fairseq's counts the prompt, too."""
-    settings = {"beam": beam, "length_penalty": 0.0, "max_new_tokens": 40}
+    beam = 4
+    settings = {"beam": beam, "length_penalty": 0.0, "max_new_tokens": 20}
     expected = [each.text for each in texts.generator.generate(PROMPTS, **settings)]
     more = {"num_beams": beam, "length_penalty": 0.0, "early_stopping": True}
-    assert written(texts, max_new_tokens=40, **more) == expected
+    assert written(texts, max_new_tokens=20, **more) == expected
 
 
 def test_what_is_drawn(texts):
     """Text for text: from the same random numbers, of which fairseq loses some."""
     others, size = 0, texts.tokenizer.vocab_size
     settings = {"max_new_tokens": 20, "temperature": 1.3}
-    for seed in range(4):
+    for seed in range(3):
         for prompt in PROMPTS[:2]:
             expected = texts.generator.generate(
                 prompt, sampling=True, seed=seed, **settings
@@ -60,7 +57,7 @@ def test_what_is_drawn(texts):
             (found,) = written(texts, [prompt], do_sample=True, top_k=0, **settings)
             assert found == expected.text
             others += found != texts.generator.generate(prompt, max_new_tokens=20).text
-    assert others > 2
+    assert others > 1
 
 
 @pytest.mark.parametrize("choice", [{"top_k": 3}, {"top_p": 0.6}])
@@ -113,10 +110,10 @@ def test_ways_to_read_the_prompt(words, settings):
     assert written(words, max_new_tokens=20, **settings) == expected
 
 
-def test_the_cache_has_one_size(words):
+def test_the_cache_has_one_size(words, hf):
     sizes = set()
-    for new in (1, 30, 100):
-        cache = TransNormerCache(words.model.config.num_hidden_layers)
+    for new in (1, 40):
+        cache = hf.TransNormerCache(words.model.config.num_hidden_layers)
         words.model.generate(
             **encoded(words, PROMPTS[:1]),
             **{"past_key_values": cache, "min_new_tokens": new, "max_new_tokens": new},
@@ -201,11 +198,11 @@ def test_a_cache_is_continued_after_one_row_ended(texts):
     assert torch.equal(found, model.generate(tokens, **more))
 
 
-def test_without_generation_config(words, tmp_path):
+def test_without_generation_config(words, hf, tmp_path):
     """What ends a text, and what is none, stands in config.json, too."""
     words.model.save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").unlink()
-    model = TransNormerForCausalLM.from_pretrained(tmp_path)
+    model = hf.TransNormerForCausalLM.from_pretrained(tmp_path)
     expected = words.model.generation_config.to_diff_dict()
     assert model.generation_config.to_diff_dict() == expected
     inputs = encoded(words)
@@ -224,17 +221,18 @@ def test_a_pad_is_never_written(words):
         assert torch.equal(scores[:, 2:], logits[:, 2:])
 
 
-def test_strings_that_end_a_text(texts):
+def test_strings_that_end_a_text(words, zoo):
     """transformers looks for them among pieces of words."""
-    settings = {"stop_strings": ["e"], "tokenizer": texts.tokenizer}
-    if texts.tokenizer.vocabulary.sentencepiece_model is None:
-        with refuses(ValueError, "stop_strings", "eos_token_id"):
-            written(texts, **settings)
-        return
-    (plain,) = written(texts, PROMPTS[:1], max_new_tokens=25)
-    (stopped,) = written(texts, PROMPTS[:1], max_new_tokens=25, **settings)
-    rest = stopped.removeprefix(PROMPTS[0])
-    assert plain.startswith(stopped) and "e" in rest and len(stopped) < len(plain)
+    with refuses(ValueError, "stop_strings", "eos_token_id"):
+        written(words, stop_strings=["e"], tokenizer=words.tokenizer)
+    texts, prompts = zoo.exported["pieces"], PROMPTS[:1]
+    (plain,) = written(texts, prompts, max_new_tokens=25)
+    # the first letter behind a few
+    end = next(each for each in plain[len(prompts[0]) + 3 :] if each.isalpha())
+    settings = {"stop_strings": [end], "tokenizer": texts.tokenizer}
+    (stopped,) = written(texts, prompts, max_new_tokens=25, **settings)
+    rest = stopped.removeprefix(prompts[0])
+    assert plain.startswith(stopped) and end in rest and len(stopped) < len(plain)
 
 
 @torch.no_grad()

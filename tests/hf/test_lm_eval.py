@@ -5,13 +5,7 @@ import math
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
-
 from tests.generation.models import sentences
-
-lm_eval = pytest.importorskip(
-    "lm_eval", reason="pip install 'fairseq-transnormer[lm-eval]'"
-)
 
 TASK = """
 task: own_text
@@ -29,6 +23,9 @@ MODEL = {"device": "cpu", "dtype": "float32", "add_bos_token": False}
 
 def evaluated(folder, texts, tmp_path, monkeypatch) -> dict[str, float]:
     """The harness's figures for lines of text."""
+    lm_eval = pytest.importorskip(
+        "lm_eval", reason="pip install 'fairseq-transnormer[lm-eval]'"
+    )
     from lm_eval.tasks import TaskManager
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")

@@ -6,24 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
-
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-)
-
-from fairseq_transnormer.hf import TransNormerForMaskedLM
 from tests.messages import refuses
+from tests.zoo import CAUSAL, ENCODERS
 
-from .checkpoints import CAUSAL, ENCODERS, padded, rows
+from .loading import LOAD, WITH_HEADS, classifier, features_of, masked, padded, rows
 
 LENGTHS = (9, 21, 1, 14)
-AUTO = dict.fromkeys(CAUSAL, AutoModelForCausalLM) | dict.fromkeys(
-    ENCODERS, AutoModelForMaskedLM
-)
 # rounding; a step of bfloat16 between 4 and 8 is 0.03
 TOLERANCES = {torch.float32: 2e-6, torch.bfloat16: 0.04}
 CLOSE = {"rtol": 0, "atol": 2e-6}
@@ -36,11 +24,9 @@ def alone(model, row):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-@pytest.mark.parametrize("name", AUTO)
+@pytest.mark.parametrize("name", LOAD)
 def test_padding_changes_nothing(name, dtype, exports):
-    model = AUTO[name].from_pretrained(
-        exports[name].folder, dtype=dtype, device_map="cpu"
-    )
+    model = LOAD[name](exports[name].folder, dtype=dtype, device_map="cpu")
     assert model.dtype == dtype and not model.training
     given, fairseqs = rows(*LENGTHS), copy.deepcopy(exports[name].model).to(dtype)
     expected = [alone(fairseqs, row) for row in given]
@@ -62,7 +48,7 @@ def test_padding_changes_nothing(name, dtype, exports):
 @pytest.mark.parametrize("name", ["classifier", "regression"])
 def test_classifier(name, exports):
     folder, fairseqs = exports[name].folder, exports[name].model
-    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    model = classifier(folder)
     given = rows(*LENGTHS)
     head = {"classification_head_name": "sentence_classification_head"}
     with torch.no_grad():
@@ -85,10 +71,10 @@ def test_classifier(name, exports):
     assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", AUTO)
+@pytest.mark.parametrize("name", LOAD)
 def test_loss(name, exports):
     """The mean over targets that count, or their sum over a given number."""
-    model = AUTO[name].from_pretrained(exports[name].folder)
+    model = LOAD[name](exports[name].folder)
     tokens, mask = padded(rows(*LENGTHS), "right")
     labels = tokens.masked_fill(mask == 0, -100)
     labels[1, 3:8] = -100
@@ -115,9 +101,9 @@ def test_loss(name, exports):
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", AUTO)
+@pytest.mark.parametrize("name", LOAD)
 def test_hidden_states(name, exports):
-    model = AUTO[name].from_pretrained(exports[name].folder)
+    model = LOAD[name](exports[name].folder)
     (row,) = rows(17)
     with torch.no_grad():
         found = model(row[None], output_hidden_states=True).hidden_states
@@ -136,7 +122,7 @@ def test_hidden_states(name, exports):
 @pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[0], "classifier"])
 def test_features(name, exports, tmp_path):
     """Those of fairseq's model, of rows by themselves; what is saved is whole."""
-    model = AutoModel.from_pretrained(exports[name].folder)
+    model = features_of(exports[name].folder)
     given = rows(*LENGTHS)
     for side in ("left", "right"):
         tokens, mask = padded(given, side)
@@ -147,15 +133,15 @@ def test_features(name, exports, tmp_path):
                 torch.testing.assert_close(each[where], expected, **CLOSE)
     assert len(model(tokens, mask, output_hidden_states=True).hidden_states) == 3
     model.save_pretrained(tmp_path)
-    whole = AUTO.get(name, AutoModelForMaskedLM)
-    again = whole.from_pretrained(tmp_path)
-    expected = whole.from_pretrained(exports[name].folder)(tokens, mask).logits
+    whole = LOAD.get(name, masked)
+    again = whole(tmp_path)
+    expected = whole(exports[name].folder)(tokens, mask).logits
     assert torch.equal(again(tokens, mask).logits, expected)
 
 
-def test_a_classifier_without_its_head(exports):
+def test_a_classifier_without_its_head(exports, hf):
     """The masked-LM head of a fine-tuned encoder."""
-    model = TransNormerForMaskedLM.from_pretrained(exports["classifier"].folder)
+    model = hf.TransNormerForMaskedLM.from_pretrained(exports["classifier"].folder)
     (row,) = rows(17)
     with torch.no_grad():
         expected = exports["classifier"].model(row[None])[0]
@@ -163,12 +149,11 @@ def test_a_classifier_without_its_head(exports):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*AUTO, "classifier"])
+@pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[1], "classifier"])
 def test_embeddings_in_place_of_tokens(name, exports):
     """As PEFT gives them, beside the inputs of other models without a value."""
-    auto = AUTO.get(name, AutoModelForSequenceClassification)
-    for kind in (auto, AutoModel):
-        model = kind.from_pretrained(exports[name].folder)
+    for load in (WITH_HEADS[name], features_of):
+        model = load(exports[name].folder)
         others = dict.fromkeys(("inputs_embeds", "position_ids", "token_type_ids"))
         for side in ("left", "right"):
             tokens, mask = padded(rows(*LENGTHS), side)
@@ -187,38 +172,37 @@ def test_embeddings_in_place_of_tokens(name, exports):
                 model(tokens, mask, **{other: torch.zeros_like(tokens)})
 
 
-@pytest.mark.parametrize("name", AUTO)
+@pytest.mark.parametrize("name", [CAUSAL[1], ENCODERS[0]])
 def test_inputs_that_do_not_do(name, exports):
-    model = AUTO[name].from_pretrained(exports[name].folder)
-    (row,) = rows(5)
-    tokens = row[None]
-    with refuses(ValueError, "output_attentions=True", "allowed", alone=True):
-        model(tokens, output_attentions=True)
-    for shape in ((1, 4), (2, 5), (1, 6)):
-        with refuses(ValueError, "attention_mask", shape, (1, 5), alone=True):
-            model(tokens, attention_mask=torch.ones(shape))
+    model = LOAD[name](exports[name].folder)
+    tokens = rows(5)[0][None]
     size = model.config.vocab_size
-    for token in (-1, size):
-        with refuses(ValueError, "input_ids", token, f"0 to {size - 1}", alone=True):
-            model(tokens.clone().index_fill(1, torch.tensor(2), token))
-    with refuses(ValueError, "input_ids=None", "allowed", alone=True):
-        model()
+    beyond = [tokens.clone().index_fill(1, torch.tensor(2), n) for n in (-1, size)]
+    for inputs, *parts in (
+        ((tokens, {"output_attentions": True}), "output_attentions=True", "allowed"),
+        *(
+            ((tokens, {"attention_mask": torch.ones(shape)}), shape, (1, 5))
+            for shape in ((1, 4), (2, 5), (1, 6))
+        ),
+        ((beyond[0], {}), "input_ids", -1, f"0 to {size - 1}"),
+        ((beyond[1], {}), "input_ids", size, f"0 to {size - 1}"),
+        ((None, {}), "input_ids=None", "allowed"),
+    ):
+        with refuses(ValueError, *parts, alone=True):
+            model(inputs[0], **inputs[1])
 
 
 @pytest.mark.parametrize("name", [CAUSAL[0], "classifier"])
 def test_a_whole_model_is_one_graph(name, exports):
     """As the plain model is, on a CPU, too, where tokens are looked at otherwise."""
-    auto = (AUTO | {"classifier": AutoModelForSequenceClassification})[name]
-    model = auto.from_pretrained(exports[name].folder)
+    model = WITH_HEADS[name](exports[name].folder)
     model.config.use_cache = False  # what is exported returns tensors
     tokens, mask = padded(rows(*LENGTHS), "right")
     torch._dynamo.reset()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    found = torch.compile(model, backend="eager", fullgraph=True)
+    if name == "classifier":
+        found = torch.export.export(model, (tokens, mask)).module()
     real = slice(None) if name == "classifier" else mask.bool()
     with torch.no_grad():
-        exported = torch.export.export(model, (tokens, mask)).module()
-        expected, *found = (
-            each(tokens, mask)["logits"][real] for each in (model, compiled, exported)
-        )
-    for each in found:
-        torch.testing.assert_close(each, expected, rtol=1e-5, atol=1e-5)
+        found, expected = (x(tokens, mask)["logits"][real] for x in (found, model))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

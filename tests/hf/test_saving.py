@@ -1,4 +1,4 @@
-"""What save_pretrained writes is loaded again, here and by load_exported."""
+"""What save_pretrained writes is loaded again, also from the disk, call by call."""
 
 import copy
 import json
@@ -8,40 +8,28 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
-
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-)
-
 from fairseq_transnormer.export import ExportError, load_exported
-from fairseq_transnormer.hf import TransNormerConfig, TransNormerForCausalLM
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     ClassifierT1Config,
     EncoderT1Config,
+    EncoderT2Config,
     LanguageModelT2Config,
     token_mixers,
 )
 from tests.messages import refuses
 from tests.modules.building import SMALL
+from tests.zoo import CAUSAL, ENCODERS, HEADS
 
-from .checkpoints import CAUSAL, ENCODERS, padded, rows
-from .conftest import exported_texts
-
-AUTO = (
-    {name: AutoModelForCausalLM for name in CAUSAL}
-    | {name: AutoModelForMaskedLM for name in ENCODERS}
-    | {
-        name: AutoModelForSequenceClassification
-        for name in ("classifier", "regression")
-    }
+from .loading import (
+    WITH_HEADS,
+    causal,
+    classifier,
+    config_of,
+    masked,
+    padded,
+    rows,
+    tokenizer_of,
 )
 
 
@@ -52,15 +40,15 @@ def same_weights(model, other):
         assert torch.equal(tensor, theirs[name]), name
 
 
-@pytest.mark.parametrize("name", AUTO)
+@pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[1], *HEADS])
 def test_saved_and_loaded_again(name, exports, tmp_path):
     folder = exports[name].folder
-    model = AUTO[name].from_pretrained(folder)
+    model = WITH_HEADS[name](folder)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.01
     model.save_pretrained(tmp_path / "out")
-    again = AUTO[name].from_pretrained(tmp_path / "out")
+    again = WITH_HEADS[name](tmp_path / "out")
     same_weights(model, again)
     assert again.config.to_dict().keys() == model.config.to_dict().keys()
     assert again.config.manifest == model.config.manifest
@@ -72,8 +60,8 @@ def test_saved_and_loaded_again(name, exports, tmp_path):
     )
     assert before.kind == after.kind and before.config == after.config
     assert load_exported(tmp_path / "out").vocabulary is None
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "out")
-    AUTO[name].from_pretrained(tmp_path / "out")
+    tokenizer_of(folder).save_pretrained(tmp_path / "out")
+    WITH_HEADS[name](tmp_path / "out")
     loaded = load_exported(tmp_path / "out")
     assert loaded.vocabulary.symbols == load_exported(folder).vocabulary.symbols
     tokens, _ = padded(rows(5, 9), "right")
@@ -91,10 +79,10 @@ def test_the_tokenizer_may_be_saved_first(words, tmp_path):
 
 @pytest.mark.parametrize("name", [CAUSAL[1], "classifier"])
 def test_half_precision(name, exports, tmp_path):
-    model = AUTO[name].from_pretrained(
+    model = WITH_HEADS[name](
         exports[name].folder, dtype=torch.bfloat16, device_map="cpu"
     )
-    exact = AUTO[name].from_pretrained(exports[name].folder)
+    exact = WITH_HEADS[name](exports[name].folder)
     for (key, half), full in zip(
         model.named_parameters(), exact.parameters(), strict=True
     ):
@@ -102,78 +90,79 @@ def test_half_precision(name, exports, tmp_path):
         wanted = torch.float32 if ".lrpe." in key else torch.bfloat16
         assert half.dtype == wanted and torch.equal(half, full.to(wanted)), key
     model.save_pretrained(tmp_path)
-    again = AUTO[name].from_pretrained(tmp_path)
+    again = WITH_HEADS[name](tmp_path)
     assert again.dtype == torch.bfloat16
     same_weights(model, again)
-    same_weights(model.float(), AUTO[name].from_pretrained(tmp_path, dtype="float32"))
+    same_weights(model.float(), WITH_HEADS[name](tmp_path, dtype="float32"))
     assert load_exported(tmp_path).model is not None
 
 
 def test_split_weights(exports, tmp_path):
-    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    model = causal(exports[CAUSAL[0]].folder)
     model.save_pretrained(tmp_path, max_shard_size="30KB")
-    same_weights(model, AutoModelForCausalLM.from_pretrained(tmp_path))
+    same_weights(model, causal(tmp_path))
     with refuses(ExportError, "model.safetensors.index.json", "max_shard_size"):
         load_exported(tmp_path)
     shard = sorted(tmp_path.glob("model-*.safetensors"))[1]
     shard.write_bytes(shard.read_bytes()[:-1])
     with refuses(ExportError, shard, "truncated"):
-        AutoModelForCausalLM.from_pretrained(tmp_path)
+        causal(tmp_path)
 
 
 @pytest.mark.parametrize("first", ["10GB", "30KB"])
 def test_weights_of_an_earlier_save_are_gone(first, exports, tmp_path):
     """Of one file and of shards transformers would load the first, whichever is new."""
-    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    model = causal(exports[CAUSAL[0]].folder)
     (second,) = {"10GB", "30KB"} - {first}
     model.save_pretrained(tmp_path, max_shard_size=first)
     with torch.no_grad():
         model.model.embed_tokens.weight += 1
     model.save_pretrained(tmp_path, max_shard_size=second)
-    same_weights(model, AutoModelForCausalLM.from_pretrained(tmp_path))
+    same_weights(model, causal(tmp_path))
     one_file = tmp_path / "model.safetensors"
     if first == "30KB":
         load_exported(tmp_path)
         assert not [*tmp_path.glob("model-*")]
         one_file.write_bytes(one_file.read_bytes()[:-1] + b"?")
         with refuses(ExportError, one_file, "changed"):
-            AutoModelForCausalLM.from_pretrained(tmp_path)
+            causal(tmp_path)
     else:
         assert not one_file.exists()
         one_file.write_bytes(b"")
         with refuses(ExportError, tmp_path, "model.safetensors.index.json"):
-            AutoModelForCausalLM.from_pretrained(tmp_path)
+            causal(tmp_path)
 
 
 @pytest.mark.parametrize("of_main_process", [True, False])
 def test_what_writes_no_weights_removes_none(
-    of_main_process, exports, tmp_path, monkeypatch
+    of_main_process, exports, transformers, tmp_path, monkeypatch
 ):
     """As other ranks, and an adapter's save into the folder of its base."""
-    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    model = causal(exports[CAUSAL[0]].folder)
     model.save_pretrained(tmp_path)
     before = (tmp_path / "model.safetensors").stat()
     monkeypatch.setattr(
-        PreTrainedModel, "save_pretrained", lambda *arguments, **keywords: None
+        transformers.PreTrainedModel,
+        "save_pretrained",
+        lambda *arguments, **keywords: None,
     )
     model.save_pretrained(tmp_path, is_main_process=of_main_process)
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_a_variant_is_refused_before_anything_is_written(exports, tmp_path):
-    model = AutoModelForCausalLM.from_pretrained(exports[CAUSAL[0]].folder)
+    model = causal(exports[CAUSAL[0]].folder)
     with refuses(ValueError, "variant='fp16'", "None"):
         model.save_pretrained(tmp_path / "out", variant="fp16")
     assert not (tmp_path / "out").exists()
 
 
-def test_units_of_an_earlier_save_are_gone(words, tmp_path, request):
+def test_units_of_an_earlier_save_are_gone(zoo, tmp_path):
     """They would cut every text into pieces that the dictionary lacks."""
-    pieces = exported_texts(request.getfixturevalue("pieces"), tmp_path / "pieces")
-    for texts in (pieces, words):
+    for texts in (zoo.exported["pieces"], zoo.exported["t1"]):
         texts.model.save_pretrained(tmp_path / "out")
         texts.tokenizer.save_pretrained(tmp_path / "out")
-        again = AutoTokenizer.from_pretrained(tmp_path / "out")
+        again = tokenizer_of(tmp_path / "out")
         expected = texts.tokenizer("the river of")["input_ids"]
         assert again("the river of")["input_ids"] == expected
         start = [texts.model.config.bos_token_id]
@@ -183,88 +172,75 @@ def test_units_of_an_earlier_save_are_gone(words, tmp_path, request):
 
 def test_a_classifier_without_its_head_is_saved_as_an_encoder(exports, tmp_path):
     """Its labels would belong to a head of random numbers."""
-    model = AutoModelForMaskedLM.from_pretrained(exports["classifier"].folder)
+    model = masked(exports["classifier"].folder)
     model.save_pretrained(tmp_path)
-    same_weights(model, AutoModelForMaskedLM.from_pretrained(tmp_path))
+    same_weights(model, masked(tmp_path))
     loaded = load_exported(tmp_path)
     assert loaded.manifest.kind == "bidirectional" and loaded.manifest.head is None
-    fresh = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+    fresh = classifier(tmp_path, num_labels=3)
     assert "no" not in fresh.config.id2label.values()
-    regression = AutoModelForMaskedLM.from_pretrained(exports["regression"].folder)
+    regression = masked(exports["regression"].folder)
     assert regression.config.problem_type is None
 
 
 def test_a_new_head(exports, tmp_path):
     """Fine-tuning begins with fresh weights of the head, and keeps the labels."""
     labels = {0: "bad", 1: "good", 2: "so"}
-    model = AutoModelForSequenceClassification.from_pretrained(
-        exports[ENCODERS[0]].folder, num_labels=3, id2label=labels
-    )
+    model = classifier(exports[ENCODERS[0]].folder, num_labels=3, id2label=labels)
     for parameter in model.classifier.parameters():
         assert 0.02 < parameter.std() < 0.3
     model.save_pretrained(tmp_path)
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    again = classifier(tmp_path)
     same_weights(model, again)
     assert again.config.id2label == labels
     assert load_exported(tmp_path).manifest.labels == [*labels.values()]
     with refuses(ExportError, "id2label", "0 to 1", alone=True):
-        AutoModelForSequenceClassification.from_pretrained(
-            tmp_path, id2label={1: "a", 2: "b"}, ignore_mismatched_sizes=True
-        )
-    more = AutoModelForSequenceClassification.from_pretrained(
-        tmp_path,
-        id2label={i: str(i) for i in range(5)},
-        ignore_mismatched_sizes=True,
+        classifier(tmp_path, id2label={1: "a", 2: "b"}, ignore_mismatched_sizes=True)
+    more = classifier(
+        tmp_path, id2label={i: str(i) for i in range(5)}, ignore_mismatched_sizes=True
     )
     assert more.classifier.out_proj.out_features == 5
     assert torch.equal(more.classifier.dense.weight, model.classifier.dense.weight)
 
 
-def test_a_number_of_labels(exports, tmp_path):
-    """The same number, which scripts always give, is the same problem, as of others'
-    models; another one is another problem, a regression or none."""
-    folder = exports["classifier"].folder
-    config = AutoConfig.from_pretrained(folder, num_labels=3)
+def test_the_same_number_of_labels(exports):
+    """... which scripts always give, is the same problem, as of others' models."""
+    config = config_of(exports["classifier"].folder, num_labels=3)
     assert config.id2label == {0: "no", 1: "yes", 2: "maybe"}
     assert config.label2id == {"no": 0, "yes": 1, "maybe": 2}
-    config = AutoConfig.from_pretrained(exports["regression"].folder, num_labels=1)
+    config = config_of(exports["regression"].folder, num_labels=1)
     assert config.problem_type == "regression"
-    for name, count in (("classifier", 1), ("regression", 3)):
-        model = AutoModelForSequenceClassification.from_pretrained(
-            exports[name].folder, num_labels=count, ignore_mismatched_sizes=True
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["exported", "saved"])
+@pytest.mark.parametrize(("name", "count"), [("classifier", 1), ("regression", 3)])
+def test_another_number_of_labels(name, count, saved, exports, tmp_path):
+    """... is another problem, a regression or none, also of what transformers saved."""
+    folder, settings = exports[name].folder, {"num_labels": count}
+    if saved:
+        classifier(folder).save_pretrained(tmp_path / "before")
+        folder = tmp_path / "before"
+    model = classifier(folder, **settings, ignore_mismatched_sizes=True)
+    model.save_pretrained(tmp_path / "out")
+    labels = torch.tensor([0.5, 2.0] if count == 1 else [0, 2])
+    for each in (model, classifier(tmp_path / "out")):
+        found = each(torch.tensor([[0, 5, 2], [0, 6, 2]]), labels=labels)
+        expected = (
+            F.mse_loss(found.logits[:, 0], labels)
+            if count == 1
+            else F.cross_entropy(found.logits, labels)
         )
-        model.save_pretrained(tmp_path / name)
-        again = AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
-        labels = torch.tensor([0.5, 2.0] if count == 1 else [0, 2])
-        tokens = torch.tensor([[0, 5, 2], [0, 6, 2]])
-        for each in (model, again):
-            found = each(tokens, labels=labels)
-            expected = (
-                F.mse_loss(found.logits[:, 0], labels)
-                if count == 1
-                else F.cross_entropy(found.logits, labels)
-            )
-            torch.testing.assert_close(found.loss, expected)
-        head = load_exported(tmp_path / name).manifest.head
-        assert head.regression == (count == 1) and head.target_scale == 1
-    # what transformers saved has id2label and problem_type, too
-    saved = tmp_path / "regression of one"
-    kind = AutoModelForSequenceClassification
-    kind.from_pretrained(exports["regression"].folder).save_pretrained(saved)
-    model = kind.from_pretrained(saved, num_labels=3, ignore_mismatched_sizes=True)
-    labels = torch.tensor([0, 2])
-    found = model(tokens, labels=labels)
-    expected = F.cross_entropy(found.logits, labels)
-    torch.testing.assert_close(found.loss, expected)
-    assert not model.config.manifest.head.regression
+        torch.testing.assert_close(found.loss, expected)
+    head = load_exported(tmp_path / "out").manifest.head
+    assert head.regression == (count == 1) and head.target_scale == 1
 
 
-def test_a_model_from_scratch(tmp_path):
+def test_a_model_from_scratch(hf, transformers, tmp_path):
     """With the fresh weights of the plain model."""
     plain = LanguageModelT2Config(embed_dim=32, num_heads=2, ffn_dim=40)
-    config = TransNormerConfig.of(plain, vocab_size=50)
+    config = hf.TransNormerConfig.of(plain, vocab_size=50)
     torch.manual_seed(5)
-    model = AutoModelForCausalLM.from_config(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     torch.manual_seed(5)
     expected = CausalLanguageModel(plain, 50)
     for mine, theirs in zip(model.parameters(), expected.parameters(), strict=True):
@@ -273,29 +249,39 @@ def test_a_model_from_scratch(tmp_path):
     assert asdict(load_exported(tmp_path).manifest.config) == asdict(plain)
     found = model.generate(torch.tensor([[2, 5, 6]]), max_new_tokens=4)
     assert found.shape[1] <= 7
-    config = TransNormerConfig.of(
+    config = hf.TransNormerConfig.of(
         EncoderT1Config(attention_types="diag,norm", embed_dim=32, num_heads=2), 50
     )
-    for auto in (AutoModelForMaskedLM, AutoModelForSequenceClassification):
+    for auto in (
+        transformers.AutoModelForMaskedLM,
+        transformers.AutoModelForSequenceClassification,
+    ):
         model = auto.from_config(copy.deepcopy(config))
         assert model(torch.tensor([[5, 6]])).logits.isfinite().all()
     with refuses(ExportError, "ClassifierT1Config", "EncoderConfig", alone=True):
-        TransNormerConfig.of(ClassifierT1Config(), 50)
+        hf.TransNormerConfig.of(ClassifierT1Config(), 50)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("causal", [True, False])
-def test_all_attentions(causal, tied, tmp_path):
+@pytest.mark.parametrize(("causal", "tied"), [(True, True), (False, False)])
+def test_all_attentions(causal, tied, hf, transformers, tmp_path):
     """Also such as use a matrix twice; and what is trained gets a gradient."""
     kind = LanguageModelT2Config if causal else EncoderT1Config
     names = ",".join(token_mixers(causal=causal))
     plain = kind(
         **SMALL | {"attention_types": names, "untie_output_embedding": not tied}
     )
-    whole = AutoModelForCausalLM if causal else AutoModelForMaskedLM
+    whole = (
+        transformers.AutoModelForCausalLM
+        if causal
+        else transformers.AutoModelForMaskedLM
+    )
     tokens = torch.randint(4, 40, (2, 24))
-    for auto in (whole, AutoModel, AutoModelForSequenceClassification)[: 3 - causal]:
-        model = auto.from_config(TransNormerConfig.of(plain, 40))
+    for auto in (
+        whole,
+        transformers.AutoModel,
+        transformers.AutoModelForSequenceClassification,
+    )[: 3 - causal]:
+        model = auto.from_config(hf.TransNormerConfig.of(plain, 40))
         model.save_pretrained(tmp_path)
         again = auto.from_pretrained(tmp_path)
         same_weights(model, again)
@@ -309,7 +295,7 @@ def test_all_attentions(causal, tied, tmp_path):
 
 def test_configuration(exports):
     folder = exports[CAUSAL[0]].folder
-    config = AutoConfig.from_pretrained(folder)
+    config = config_of(folder)
     assert (config.embed_dim, config.hidden_size, config.num_hidden_layers) == (
         32,
         32,
@@ -319,7 +305,7 @@ def test_configuration(exports):
     assert config.attention_types == "diag,norm" and config.tie_word_embeddings
     assert copy.deepcopy(config).to_dict() == config.to_dict()
     json.loads(config.to_json_string())
-    model = AutoModelForCausalLM.from_pretrained(folder, dropout=0.25, backend="torch")
+    model = causal(folder, dropout=0.25, backend="torch")
     assert model.model.dropout == 0.25 and model.config.dropout == 0.25
     assert model.model.stack.layers[0].dropout == 0.25
     with refuses(ExportError, "config.dropout=2.0", "below 1", alone=True):
@@ -330,16 +316,16 @@ def test_configuration(exports):
         ("pad_token_id", 0, 1),
     ):
         with refuses(ExportError, f"config.{name}={value}", allowed, alone=True):
-            AutoConfig.from_pretrained(folder, **{name: value})
+            config_of(folder, **{name: value})
         setattr(config, name, allowed)
     with refuses(ExportError, "config.backend='abacus'", "triton", alone=True):
-        AutoConfig.from_pretrained(folder, backend="abacus")
+        config_of(folder, backend="abacus")
     assert config.dropout != 2.0
 
 
 def test_the_size_of_the_vocabulary(exports):
-    for name, auto in AUTO.items():
-        model = auto.from_pretrained(exports[name].folder)
+    for name in (CAUSAL[0], ENCODERS[1], "classifier"):
+        model = WITH_HEADS[name](exports[name].folder)
         size = model.config.vocab_size
         embedding = model.get_input_embeddings()
         assert embedding.num_embeddings == size
@@ -351,21 +337,19 @@ def test_the_size_of_the_vocabulary(exports):
             model.resize_token_embeddings(pad_to_multiple_of=64)
 
 
-def test_implementations_of_attention(exports):
+def test_implementations_of_attention(exports, hf):
     folder = exports[CAUSAL[0]].folder
     for each in ("sdpa", "flash_attention_2", "flex_attention"):
         with refuses(ValueError, f"attn_implementation={each!r}", "eager", alone=True):
-            AutoModelForCausalLM.from_pretrained(folder, attn_implementation=each)
-    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
-    assert isinstance(model, TransNormerForCausalLM)
+            causal(folder, attn_implementation=each)
+    model = causal(folder, attn_implementation="eager")
+    assert isinstance(model, hf.TransNormerForCausalLM)
 
 
 @pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[1]])
 def test_activation_checkpointing(name, exports):
     """Less memory, the same gradients."""
-    model = AUTO[name].from_pretrained(
-        exports[name].folder, dropout=0.0, attention_dropout=0.0
-    )
+    model = WITH_HEADS[name](exports[name].folder, dropout=0.0, attention_dropout=0.0)
     model.train()
     (row,) = rows(12)
     gradients = {}
@@ -385,3 +369,60 @@ def test_activation_checkpointing(name, exports):
         model.activation_checkpointing_enable({"use_reentrant": True})
     model.activation_checkpointing_disable()
     assert not model.model.stack.checkpoint_activations
+
+
+SIZES = {
+    "attention_types": "diag,norm",
+    "embed_dim": 16,
+    "num_heads": 2,
+    "ffn_dim": 8,
+    "block_size": 4,
+}
+TOKENS = torch.tensor([[5, 9, 4, 17, 6, 8]])
+
+
+@pytest.fixture
+def saved(hf, tmp_path):
+    """Save a model; the model, and one whose weights lie where a map says."""
+    pytest.importorskip("accelerate", reason="pip install 'fairseq-transnormer[hf]'")
+
+    def make(kind, config, device_map):
+        torch.manual_seed(1)
+        model = getattr(hf, kind)(hf.TransNormerConfig.of(config, 20)).eval()
+        model.save_pretrained(tmp_path)
+        places = {"device_map": device_map, "offload_folder": str(tmp_path / "weights")}
+        return model, type(model).from_pretrained(tmp_path, **places).eval()
+
+    return make
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("kind", "config", "device_map"),
+    [
+        ("TransNormerForMaskedLM", EncoderT2Config(**SIZES), {"": "disk"}),
+        (
+            "TransNormerForCausalLM",
+            LanguageModelT2Config(**SIZES, untie_output_embedding=True),
+            {"": "disk"},
+        ),
+        (
+            "TransNormerForCausalLM",
+            LanguageModelT2Config(**SIZES),
+            {"model.embed_tokens": "cpu", "model.embed_positions": "cpu"}
+            | {"model.stack": "disk"},
+        ),
+    ],
+)
+def test_weights_on_the_disk(kind, config, device_map, saved):
+    model, other = saved(kind, config, device_map)
+    torch.testing.assert_close(other(TOKENS).logits, model(TOKENS).logits)
+
+
+@torch.no_grad()
+def test_a_tied_embedding_on_the_disk_is_refused(saved):
+    """torch would multiply by it all the same, and return what memory holds."""
+    config = LanguageModelT2Config(**SIZES)
+    _, model = saved("TransNormerForCausalLM", config, {"": "disk"})
+    with refuses(ValueError, "embed_tokens.weight", "untie_output_embedding"):
+        model(TOKENS)

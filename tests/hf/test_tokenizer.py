@@ -10,10 +10,6 @@ from fairseq.data import Dictionary, encoders
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
-
-from transformers import AutoTokenizer
-
 from data_prep.folders.encoders import Gpt2Encoder, SentencepieceEncoder, WordEncoder
 from data_prep.folders.fairseq_format import gpt2_dictionary
 from fairseq_transnormer.classification import TextClassifier
@@ -21,12 +17,12 @@ from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.data.subword_files import DICTIONARY, SENTENCEPIECE_MODEL
 from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.writing import export_checkpoint
-from fairseq_transnormer.hf import TransNormerTokenizer
 from tests.binary_data import write_binary_data
 from tests.classification.problems import write_problem
 from tests.messages import assert_names, refuses
+from tests.zoo import CAUSAL, MASKED, fine_tuning, save
 
-from .checkpoints import save
+from .loading import tokenizer_of
 
 any_line = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"))
 ODD = "\x1c\x1d\x85 the\u2028river \u3000an\xa0 \x0b old king ﷽ 😀 it's 1,234.5 € Ａ"
@@ -34,24 +30,18 @@ SPECIAL = "a <s> b</s> </s> <unk> c"
 
 
 @pytest.fixture(scope="session")
-def gpt2(gpt2_dir, tmp_path_factory):
+def gpt2(zoo, gpt2_dir):
     """The data of an encoder with GPT-2's units, its encoder, and the tokenizer."""
-    data = tmp_path_factory.mktemp("gpt2")
-    gpt2_dictionary().save(str(data / "dict.txt"))
-    for name in ("encoder.json", "vocab.bpe"):
-        (data / name).write_bytes((gpt2_dir / name).read_bytes())
-    arch = ("--task", "masked_lm", "--arch", "roberta_transnormer_t2_tiny")
-    checkpoint, _ = save(data / "checkpoint.pt", data, *arch)
-    export_checkpoint(checkpoint, data / "out")
-    encode = Gpt2Encoder(data, gpt2_dictionary().indices)
-    return data, encode, AutoTokenizer.from_pretrained(data / "out")
+    _, checkpoint, folder = zoo.untrained["gpt2"]
+    encode = Gpt2Encoder(gpt2_dir, gpt2_dictionary().indices)
+    return checkpoint.parent / "data", encode, tokenizer_of(folder)
 
 
 @given(line=any_line)
 @example(line=ODD)
 @example(line=SPECIAL)
 @example(line="")
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_causal_equals_the_data(texts, line):
     data = texts.generator.task.args.data
     dictionary = Dictionary.load(f"{data}/dict.txt")
@@ -75,7 +65,7 @@ def test_causal_equals_the_data(texts, line):
 @example(line=ODD)
 @example(line=SPECIAL)
 @example(line="it's  they'll   don't\t\tWE'VE 1,234.5 <|endoftext|> madeupword0000")
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_gpt2s_units_equal_the_data(gpt2, line):
     _, encode, tokenizer = gpt2
     (expected,) = encode([line])
@@ -125,15 +115,11 @@ def test_units_of_a_problem_are_exported(pieces, tmp_path):
     units = Path(pieces.data) / SENTENCEPIECE_MODEL
     write_problem(data, words=Dictionary.load(str(Path(pieces.data) / DICTIONARY)))
     shutil.copy(units, data)
-    checkpoint, _ = save(
-        tmp_path / "checkpoint.pt", data, "--arch", "roberta_transnormer_t2_tiny",
-        "--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0",
-        "--separator-token", "2", "--criterion", "sentence_prediction_metrics",
-    )  # fmt: skip
+    checkpoint, _ = save(tmp_path / "checkpoint.pt", data, *fine_tuning())
     encode = TextClassifier.from_checkpoint(checkpoint, device="cpu").encode
     for name, folder in (("of_training", None), ("of_data", data)):
         assert not export_checkpoint(checkpoint, tmp_path / name, folder).notes
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
+        tokenizer = tokenizer_of(tmp_path / name)
         for text in ("the river is old .", "an old king\nleft", "a\tb "):
             assert tokenizer(text)["input_ids"] == encode(text)
             assert len(set(encode(text))) > 3
@@ -142,13 +128,13 @@ def test_units_of_a_problem_are_exported(pieces, tmp_path):
     (note,) = export_checkpoint(checkpoint, tmp_path / "bare").notes
     assert_names(note, SENTENCEPIECE_MODEL, data)
     with refuses(ExportError, SENTENCEPIECE_MODEL):
-        AutoTokenizer.from_pretrained(tmp_path / "bare")("the river")
+        tokenizer_of(tmp_path / "bare")("the river")
 
 
 @pytest.mark.parametrize("most", [8, 9, 12, 13, 30])
 def test_pairs_and_what_is_cut(most, exports):
     """As a classifier's texts are encoded."""
-    tokenizer = AutoTokenizer.from_pretrained(exports["regression"].folder)
+    tokenizer = tokenizer_of(exports["regression"].folder)
     dictionary = Dictionary.load(str(exports["regression"].folder / "dict.txt"))
     encode = TextEncoder([], dictionary, most)
     short, long = "w1 w2", " ".join(f"w{i % 40}" for i in range(20))
@@ -180,7 +166,7 @@ def test_batches_are_padded(texts, exports):
     assert rows.tolist() == [*alone[0], *alone[1]]
     # pads stand in front of what is continued, and after what is only read
     assert batch["attention_mask"][1, 0] == 0 and batch["attention_mask"][1, -1] == 1
-    encoder = AutoTokenizer.from_pretrained(exports["classifier"].folder)
+    encoder = tokenizer_of(exports["classifier"].folder)
     batch = encoder(["w1 w2", "w3"], padding=True, return_tensors="np")
     assert np.array_equal(batch["attention_mask"], [[1, 1, 1, 1], [1, 1, 1, 0]])
     assert encoder.model_max_length == 512 and batch.keys() == {
@@ -201,13 +187,11 @@ def test_special_symbols_that_dict_txt_repeats(tmp_path):
     specials = [f"{each} 0 {flag}" for each in ("<s>", "<pad>", "</s>", "<unk>")]
     text = (data / "dict.txt").read_text()
     (data / "dict.txt").write_text("\n".join([*specials, text]))
-    for task, arch, expected in (
-        ("language_modeling", "transnormer_t2_tiny", [2, 9, 3, 8]),
-        ("masked_lm", "roberta_transnormer_t2_tiny", [0, 9, 3, 8, 2]),
-    ):
-        checkpoint, _ = save(tmp_path / "x.pt", data, "--task", task, "--arch", arch)
-        export_checkpoint(checkpoint, tmp_path / task)
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path / task)
+    causal = ("--task", "language_modeling", "--arch", CAUSAL[1])
+    for arguments, expected in ((causal, [2, 9, 3, 8]), (MASKED, [0, 9, 3, 8, 2])):
+        checkpoint, _ = save(tmp_path / "x.pt", data, *arguments)
+        export_checkpoint(checkpoint, tmp_path / arguments[1])
+        tokenizer = tokenizer_of(tmp_path / arguments[1])
         assert tokenizer("w1 new w0")["input_ids"] == expected
         found = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id
         assert found == (2, 1, 3)
@@ -236,10 +220,10 @@ def test_the_vocabulary_is_fixed(texts):
         texts.model(torch.tensor([tokenizer(SPECIAL)["input_ids"]]))
 
 
-def test_saved_and_loaded_again(texts, gpt2, tmp_path):
+def test_saved_and_loaded_again(texts, gpt2, hf, tmp_path):
     for name, tokenizer in (("causal", texts.tokenizer), ("gpt2", gpt2[2])):
         tokenizer.save_pretrained(tmp_path / name)
-        again = TransNormerTokenizer.from_pretrained(tmp_path / name)
+        again = hf.TransNormerTokenizer.from_pretrained(tmp_path / name)
         for text in (ODD, SPECIAL, "the river <mask> it"):
             assert again(text) == tokenizer(text)
             tokens = tokenizer(text)["input_ids"]

@@ -3,33 +3,25 @@
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="pip install 'fairseq-transnormer[hf]'")
-
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorForLanguageModeling,
-    DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
-
-import fairseq_transnormer.hf  # noqa: F401 (registers the classes)
 from fairseq_transnormer.classification import TextClassifier
 from fairseq_transnormer.export import load_exported
+from tests.zoo import CAUSAL, ENCODERS
 
-from .checkpoints import CAUSAL, ENCODERS
-
-pytest.importorskip("accelerate", reason="pip install 'fairseq-transnormer[hf]'")
+from .loading import LOAD, WITH_HEADS, causal, classifier, tokenizer_of
 
 LINES = [" ".join(f"w{(i + j) % 40}" for j in range(3 + i % 5)) for i in range(24)]
 
 
+@pytest.fixture(autouse=True)
+def accelerate():
+    """Trainer needs it."""
+    pytest.importorskip("accelerate", reason="pip install 'fairseq-transnormer[hf]'")
+
+
 def train(model, tokenizer, examples, collator, folder, **settings) -> list[float]:
     """The losses of the updates."""
+    from transformers import Trainer, TrainingArguments
+
     arguments = TrainingArguments(
         output_dir=str(folder),
         **{"per_device_train_batch_size": 4, "max_steps": 12, "learning_rate": 0.01}
@@ -49,13 +41,14 @@ def train(model, tokenizer, examples, collator, folder, **settings) -> list[floa
 
 
 @pytest.mark.parametrize("kind", [CAUSAL[1], ENCODERS[0]])
-def test_language_models(kind, exports, tmp_path):
+def test_language_models(kind, exports, transformers, tmp_path):
     folder = exports[kind].folder
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    auto = AutoModelForMaskedLM if kind in ENCODERS else AutoModelForCausalLM
-    model = auto.from_pretrained(folder)
+    tokenizer = tokenizer_of(folder)
+    model = LOAD[kind](folder)
     examples = [tokenizer(line) for line in LINES]
-    collator = DataCollatorForLanguageModeling(tokenizer, mlm=kind in ENCODERS)
+    collator = transformers.DataCollatorForLanguageModeling(
+        tokenizer, mlm=kind in ENCODERS
+    )
     losses = train(model, tokenizer, examples, collator, tmp_path)
     assert len(losses) == 12 and sum(losses[-3:]) < sum(losses[:3]) - 0.5
     # a checkpoint is a folder as an export is
@@ -67,14 +60,14 @@ def test_language_models(kind, exports, tmp_path):
         torch.testing.assert_close(loaded.model(tokens), expected)
 
 
-def test_accumulated_batches_are_as_one(exports, tmp_path):
+def test_accumulated_batches_are_as_one(exports, transformers, tmp_path):
     """The loss is the mean over all targets of an update, however they are split."""
     folder = exports[CAUSAL[0]].folder
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right")
-    collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    tokenizer = tokenizer_of(folder, padding_side="right")
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
     examples, losses = [tokenizer(line) for line in LINES], {}
     for size in (8, 2):
-        model = AutoModelForCausalLM.from_pretrained(folder, dropout=0.0)
+        model = causal(folder, dropout=0.0)
         losses[size] = train(
             model,
             tokenizer,
@@ -88,41 +81,41 @@ def test_accumulated_batches_are_as_one(exports, tmp_path):
     assert losses[2] == pytest.approx(losses[8], abs=2e-4)
 
 
-def test_a_classifier(exports, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(exports[ENCODERS[1]].folder)
-    model = AutoModelForSequenceClassification.from_pretrained(
+def test_a_classifier(exports, transformers, tmp_path):
+    tokenizer = tokenizer_of(exports[ENCODERS[1]].folder)
+    model = classifier(
         exports[ENCODERS[1]].folder, id2label={0: "low", 1: "high"}, dropout=0.0
     )
     examples = [
         tokenizer(f"w{i} w{i + 1}") | {"labels": int(i > 15)} for i in range(32)
     ]
-    collator = DataCollatorWithPadding(tokenizer)
-    more = {"max_steps": 40, "learning_rate": 0.003, "save_strategy": "no"}
+    collator = transformers.DataCollatorWithPadding(tokenizer)
+    more = {"max_steps": 30, "learning_rate": 0.004, "save_strategy": "no"}
     losses = train(model, tokenizer, examples, collator, tmp_path, **more)
     assert sum(losses[-8:]) < 0.5 * sum(losses[:8])
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    found = pipeline("text-classification", model=str(tmp_path))(["w2 w3", "w29 w30"])
+    run = transformers.pipeline("text-classification", model=str(tmp_path))
+    found = run(["w2 w3", "w29 w30"])
     assert [each["label"] for each in found] == ["low", "high"]
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[0], "classifier"])
-def test_evaluation(name, smoothing, exports, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "smoothing"),
+    [(CAUSAL[0], 0.2), (CAUSAL[0], 0.0), (ENCODERS[0], 0.2), ("classifier", 0.2)],
+)
+def test_evaluation(name, smoothing, exports, transformers, tmp_path):
     """The mean loss of the labels, smoothed or not, and the logits."""
-    auto = AutoModelForSequenceClassification
-    if name != "classifier":
-        auto = AutoModelForMaskedLM if name in ENCODERS else AutoModelForCausalLM
-    model = auto.from_pretrained(exports[name].folder)
+    model = WITH_HEADS[name](exports[name].folder)
     tokens = torch.randint(4, 40, (8, 9))
     labels = torch.arange(8) % 3 if name == "classifier" else tokens
-    arguments = TrainingArguments(
+    arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),
         **{"use_cpu": True, "report_to": [], "disable_tqdm": True},
         label_smoothing_factor=smoothing,
     )
     rows = [{"input_ids": x, "labels": y} for x, y in zip(tokens, labels, strict=True)]
-    trainer = Trainer(model=model, args=arguments, eval_dataset=rows)
+    trainer = transformers.Trainer(model=model, args=arguments, eval_dataset=rows)
     with torch.no_grad():
         logits = model(tokens).logits.double()
     seen, targets = logits, labels
@@ -137,8 +130,8 @@ def test_evaluation(name, smoothing, exports, tmp_path):
     torch.testing.assert_close(torch.tensor(found.predictions).double(), logits)
 
 
-def test_pipeline_of_a_causal_model(words):
-    run = pipeline(
+def test_pipeline_of_a_causal_model(words, transformers):
+    run = transformers.pipeline(
         "text-generation", model=words.model, tokenizer=words.tokenizer, device="cpu"
     )
     prompts = ["the river", "an old king left"]
@@ -150,9 +143,10 @@ def test_pipeline_of_a_causal_model(words):
         assert [each[0]["generated_text"] for each in found] == expected
 
 
-def test_pipeline_that_fills_masks(exports):
+def test_pipeline_that_fills_masks(exports, transformers):
     folder, fairseqs = exports[ENCODERS[0]].folder, exports[ENCODERS[0]].model
-    found = pipeline("fill-mask", model=str(folder))("w3 <mask> w5", top_k=3)
+    run = transformers.pipeline("fill-mask", model=str(folder))
+    found = run("w3 <mask> w5", top_k=3)
     # <s> w3 <mask> w5 </s>
     tokens = torch.tensor([[0, 7, 44, 9, 2]])
     with torch.no_grad():
@@ -162,13 +156,13 @@ def test_pipeline_that_fills_masks(exports):
     assert found[0]["sequence"].split()[::2] == ["w3", "w5"]
 
 
-def test_pipeline_of_a_classifier(exports):
+def test_pipeline_of_a_classifier(exports, transformers):
     folder = exports["classifier"].folder
     classifier = TextClassifier.from_checkpoint(
-        folder.parent / "checkpoint.pt", device="cpu"
+        exports["classifier"].checkpoint, device="cpu"
     )
     texts = ["w1 w2 w3", "w30", " ".join(f"w{i % 40}" for i in range(300))]
-    run = pipeline("text-classification", model=str(folder), top_k=None)
+    run = transformers.pipeline("text-classification", model=str(folder), top_k=None)
     for found, expected in zip(
         run(texts, batch_size=3), classifier.classify(texts), strict=True
     ):

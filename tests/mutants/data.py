@@ -123,21 +123,21 @@ DATA = (
         "data_prep/own_text/documents.py",
         'f"{seed}:{file.sha256}"',
         'f"{file.sha256}"',
-        "tests/data_prep/test_text.py",
+        "tests/data_prep/test_division.py",
     ),
     Mutant(
         "data_prep/texts-cut-without-an-end",
         "data_prep/labelled_texts/truncation.py",
         "return np.append(ids[:length], np.int32(EOS_ID))",
         "return ids[: length + 1]",
-        "tests/data_prep/test_truncation.py tests/data_prep/test_classification.py",
+        "tests/data_prep/test_classification.py",
     ),
     Mutant(
         "data_prep/pairs-cut-the-other-way-round",
         "fairseq_transnormer/data/labelled_texts.py",
         "return room - half, half",
         "return half, room - half",
-        "tests/data_prep/test_truncation.py tests/data/test_truncation.py",
+        "tests/data_prep/test_classification.py tests/data/test_truncation.py",
     ),
     Mutant(
         "data_prep/copies-never-longest",
@@ -158,7 +158,7 @@ DATA = (
         "data_prep/symbols/recall.py",
         "at = 2 * (pairs + int(gap) - 1)",
         "at = 2 * (pairs + int(gap) - 2)",
-        "tests/data_prep/test_recall.py",
+        "tests/data_prep/test_copy_task.py",
     ),
     Mutant(
         "data/stacked-targets-not-moved",

@@ -1,10 +1,9 @@
 """``python -m fairseq_transnormer score``: what it prints, and what it refuses."""
 
+import contextlib
 import io
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,14 +22,12 @@ from fairseq_transnormer.scoring import (
     TextScorer,
     command_line,
 )
-from tests.generation.models import sentences
 from tests.messages import assert_names, command_refuses, refuses
-from tests.paths import ROOT
 
 
 @pytest.fixture(scope="module")
-def path(checkpoint_of):
-    return checkpoint_of("transnormer_t2_tiny")
+def path(zoo):
+    return zoo.checkpoints["t2"]
 
 
 @pytest.fixture
@@ -161,18 +158,16 @@ def test_where_a_mistake_is(run, monkeypatch, tmp_path, by, stream):
 
 
 def test_what_is_printed_is_utf8(path):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     words = ["--path", str(path), "--device", "cpu", "--text", "the €", "--tokens"]
-    done = subprocess.run(
-        [sys.executable, "-m", "fairseq_transnormer", "score", *words],
-        capture_output=True,
-        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
-        cwd=ROOT,
-    )
-    assert done.returncode == 0 and "€" in done.stdout.decode()
+    with contextlib.redirect_stdout(terminal):
+        assert command_line.main(words) == 0
+        terminal.flush()
+    assert "€" in terminal.buffer.getvalue().decode()
 
 
-def test_masked_models_have_pseudo_log_likelihoods(run, checkpoint_of, text_file):
-    path = checkpoint_of("roberta_transnormer_t2_tiny")
+def test_masked_models_have_pseudo_log_likelihoods(run, zoo, text_file):
+    path = zoo.checkpoints["roberta_transnormer_t2_tiny"]
     _, out, _ = run("--path", path, "--input", text_file, "--json", "--by", "line")
     total = rows(out)[-1]
     assert total["tokens"] == total["words"] and "log_prob" not in total
@@ -183,55 +178,45 @@ def test_masked_models_have_pseudo_log_likelihoods(run, checkpoint_of, text_file
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--text", "the", "--window", "0"], ["--window", "'0'", "2 to"]),
-        (["--text", "the", "--window", "al"], ["--window", "'al'", "2 to"]),
-        (["--text", "the", "--window", "all", "--overlap", "3"], ["--overlap 3"]),
-        (["--text", "the", "--overlap", "3"], ["--overlap 3", "--window"]),
-        (["--text", "the", "--window", "9", "--overlap", "8"], ["overlap=8", "0 to 7"]),
-        (["--text", "the", "--by", "line"], ["--by line", "--input"]),
-        (["--text", "the </s>"], ["text 1", "'</s>'"]),
-        (["--text", ""], ["no text"]),
-        (["--text", "xyzzy plugh"], ["none of its 2", "--data"]),
-        (["--input", "/nowhere.txt"], ["/nowhere.txt", "No such file"]),
-        (["--input", "/tmp"], ["/tmp", "directory"]),
-        (["--text", "the", "--path", "/nowhere.pt"], ["/nowhere.pt", "no such"]),
-        (["--text", "the", "--data", "/nowhere"], ["dict.txt", "/nowhere"]),
-        (["--text", "the", "--device", "abacus"], ["device=abacus"]),
+        ("--text the --window 0", ["--window", "'0'", "2 to"]),
+        ("--text the --window al", ["--window", "'al'", "2 to"]),
+        ("--text the --window all --overlap 3", ["--overlap 3"]),
+        ("--text the --overlap 3", ["--overlap 3", "--window"]),
+        ("--text the --window 9 --overlap 8", ["overlap=8", "0 to 7"]),
+        ("--text the --by line", ["--by line", "--input"]),
+        ("--text </s>", ["text 1", "'</s>'"]),
+        ("--text=", ["no text"]),
+        ("--text xyzzy", ["none of its 1", "--data"]),
+        ("--input /nowhere.txt", ["/nowhere.txt", "No such file"]),
+        ("--input /tmp", ["/tmp", "directory"]),
+        ("--text the --path /nowhere.pt", ["/nowhere.pt", "no such"]),
+        ("--text the --data /nowhere", ["dict.txt", "/nowhere"]),
+        ("--text the --device abacus", ["device=abacus"]),
+        ("--input {tmp_path}/0", ["0", "0xff"]),
+        ("--input {tmp_path}/1", ["1", "no text"]),
+        ("--input {tmp_path}/2 --by line", ["2", "none of its 6", "dictionary"]),
+        ("--input {tmp_path}/2 --by file", ["2", "none of its 6", "dictionary"]),
     ],
 )
-def test_mistakes(run, path, capsys, arguments, parts):
-    main = command_line.main
-    words = ["--path", path, "--device", "cpu", *arguments]
-    command_refuses(main, words, capsys, "error", *parts)
+def test_mistakes(path, tmp_path, capsys, arguments, parts):
+    greek = "Γειά σου\n" * 3
+    for number, content in enumerate((b"\xff\xfe", b"\n \n", greek.encode())):
+        (tmp_path / str(number)).write_bytes(content)
+    words = ["--path", path, "--device", "cpu"]
+    words += arguments.format(tmp_path=tmp_path).split()
+    command_refuses(command_line.main, words, capsys, "error", *parts)
     assert capsys.readouterr().out == ""
 
 
-def test_files_that_are_no_text(run, path, tmp_path, capsys):
-    for content, parts in ((b"\xff\xfe", ["0xff"]), (b"\n \n", ["no text"])):
-        file = tmp_path / "file"
-        file.write_bytes(content)
-        words = ["--path", path, "--device", "cpu", "--input", file]
-        command_refuses(command_line.main, words, capsys, file, *parts, alone=True)
-
-
-def test_nothing_known_prints_nothing(run, tmp_path):
-    file = tmp_path / "greek.txt"
-    file.write_text("Γειά σου\n" * 3, encoding="utf-8")
-    for by in ("line", "file"):
-        status, out, err = run("--input", file, "--by", by)
-        assert (status, out) == (2, "")
-        assert_names(err, file, "none of its 6", "dictionary")
-
-
-def test_contexts_that_a_model_cannot_have(checkpoint_of):
+def test_contexts_that_a_model_cannot_have(zoo):
     for arch in ("vanilla_transformer_tiny", "roberta_transnormer_t2_tiny"):
         with refuses(ScoringError, "window=None", "allowed", "2 to", alone=True):
             TextScorer.from_checkpoint(
-                checkpoint_of(arch), device="cpu", context=Context()
+                zoo.checkpoints[arch], device="cpu", context=Context()
             )
     with refuses(ScoringError, "window=513", "2 to 512", alone=True):
         TextScorer.from_checkpoint(
-            checkpoint_of(arch), device="cpu", context=Context(513)
+            zoo.checkpoints[arch], device="cpu", context=Context(513)
         )
 
 
@@ -255,19 +240,14 @@ def test_checkpoints_of_other_models_and_tasks(path, tmp_path):
         TextScorer.from_checkpoint(changed(path, tmp_path, task), device="cpu")
 
 
-def test_tokenizers_that_do_not_fit(checkpoint_of, piece_folder, word_folder, tmp_path):
-    path, model = checkpoint_of("transnormer_t2_tiny", piece_folder), "other.model"
+def test_tokenizers_that_do_not_fit(zoo, tmp_path):
+    path, piece_folder = zoo.checkpoints["pieces"], zoo.data["pieces"]
     name = "sentencepiece.bpe.model"
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(piece_folder / "dict.txt", bare)
     with refuses(ScoringError, bare / "dict.txt", name, "--sentencepiece-model"):
         TextScorer.from_checkpoint(path, bare, device="cpu")
-    # made by another training: other pieces
-    other = tmp_path / model
-    write_other_model(other)
-    with refuses(ScoringError, other, path, "SHA-256", "allowed", alone=True):
-        TextScorer.from_checkpoint(path, device="cpu", sentencepiece_model=other)
     # the same pieces, of a checkpoint of before and not what the data's report has
     state = torch.load(path, weights_only=False)
     del state["extra_state"][UNITS_KEY]
@@ -285,11 +265,9 @@ def test_tokenizers_that_do_not_fit(checkpoint_of, piece_folder, word_folder, tm
         )
 
 
-def test_units_that_are_not_those_of_the_training(
-    checkpoint_of, piece_folder, tmp_path
-):
+def test_units_that_are_not_those_of_the_training(zoo, tmp_path):
     """The same pieces in the same order, with other scores: other cuts of words."""
-    path = checkpoint_of("transnormer_t2_tiny", piece_folder)
+    path, piece_folder = zoo.checkpoints["pieces"], zoo.data["pieces"]
     data = tmp_path / "data"
     shutil.copytree(piece_folder, data)
     model = data / "sentencepiece.bpe.model"
@@ -308,21 +286,6 @@ def test_units_that_are_not_those_of_the_training(
             export_checkpoint(path, tmp_path / "exported", data)
     shutil.copy(piece_folder / model.name, model)
     export_checkpoint(path, tmp_path / "exported", data)
-
-
-def write_other_model(path: Path) -> None:
-    import sentencepiece
-
-    with open(path, "wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(
-                line.translate(str.maketrans("abcdehilnorstw", "бвгджзклмнпрст"))
-                for line in sentences(300)
-            ),
-            model_writer=file,
-            vocab_size=50,
-            minloglevel=2,
-        )
 
 
 def test_scores_add_up():

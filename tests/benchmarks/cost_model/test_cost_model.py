@@ -22,11 +22,10 @@ from tests.paths import ROOT
 TINY = Model("alm", "T2", width=32, heads=1, layers=2, vocabulary=50, length=16)
 
 
-@pytest.mark.parametrize("way", [BEFORE, AFTER])
-def test_operations_of_softmax_attention(way):
-    d, n, f, layers, vocabulary, batch = 128, 256, 341, 2, 1000, 2
+def test_operations_of_softmax_attention():
+    d, n, f, layers, vocabulary, batch = 128, 256, 341, 1, 1000, 2
     model = Model("alm", "softmax", d, 2, layers, vocabulary, n)
-    cost = traced(model, batch, way)
+    cost = traced(model, batch, AFTER)
     weights = layers * (4 * d**2 + 3 * d * f) + d * vocabulary
     # q k^T and P v, and five such products backwards, which compute P again; half of
     # each is hidden. LRPE's reflection is small
@@ -156,10 +155,9 @@ def test_an_update_by_hand(hidden, seen):
     }
 
 
-@pytest.mark.parametrize("way", [BEFORE, AFTER])
-def test_memory_held_in_half_precision(way):
+def test_memory_held_in_half_precision():
     """2 bytes a weight; 4 of its copy, 4 of that one's gradient, 8 of Adam's sums."""
-    cost = traced(TINY._replace(dtype="bfloat16"), 1, way)
+    cost = traced(TINY._replace(dtype="bfloat16"), 1, AFTER)
     singles = cost.gradient_bytes - 2 * cost.parameters  # theta of LRPE is float32
     assert 0 < singles < 0.01 * cost.parameters
     assert cost.held_bytes == pytest.approx(18 * cost.parameters, rel=0.01)
@@ -194,12 +192,15 @@ def test_runs_are_those_of_the_configurations():
         assert batch * update_freq * command.GPUS == run.sequences
 
 
+# the sums' decay and addition, a root, eps, decay of the weights, and the step
+ADAM = (8 + 12) + (8 + 12) + 8 + 8 + 8 + 16
+
+
 @pytest.mark.parametrize(
-    ("optimizer", "adam_bytes"),
-    # the sums' decay and addition, a root, eps, decay of the weights, and the step
-    [("adam", (8 + 12) + (8 + 12) + 8 + 8 + 8 + 16), ("fused_adam", 28)],
+    ("optimizer", "adam_bytes", "dtype"),
+    [("adam", ADAM, "float16"), ("adam", ADAM, "bfloat16")]
+    + [("fused_adam", 28, "bfloat16")],
 )
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_bytes_of_an_update(optimizer, adam_bytes, dtype):
     """Copies of gradients and weights, the norm, the scaling, and zeros at the end."""
     model = TINY._replace(dtype=dtype, vocabulary=5000)
@@ -211,14 +212,13 @@ def test_bytes_of_an_update(optimizer, adam_bytes, dtype):
     assert (len(cost.update) > 200) == (dtype == "bfloat16" and optimizer == "adam")
 
 
-@pytest.mark.parametrize("kind", ["alm", "blm"])
-def test_logits_that_are_held(kind, monkeypatch):
+def test_logits_that_are_held(monkeypatch):
     """All of them twice in float32 and more before; a chunk of them after."""
     module = sys.modules[linear_cross_entropy.__module__]
     monkeypatch.setattr(module, "CHUNK_BYTES", 64 * 5000 * 2)
-    model = TINY._replace(kind=kind, vocabulary=5000, length=512, dtype="bfloat16")
-    batch = 4 if kind == "blm" else 1
-    tokens = int(batch * 512 * (0.15 if kind == "blm" else 1))
+    model = TINY._replace(kind="blm", vocabulary=5000, length=512, dtype="bfloat16")
+    batch = 4
+    tokens = int(batch * 512 * training_step.MASKED)
     before, after = (traced.__wrapped__(model, batch, w) for w in (BEFORE, AFTER))
     names = [list(cost.first.name) for cost in (before, after)]
     assert [x.count("cross_entropy_kernel") for x in names] == [0, -(-tokens // 64)]

@@ -1,13 +1,15 @@
-"""Launches and bytes of a layer, by hand."""
+"""Launches and bytes of a layer, and shares of a step, by hand."""
 
 import json
 
 import pytest
 import torch
+from pandas import DataFrame
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks.cost_model import layer_cost
+from benchmarks.cost_model import layer_cost, step_profile
 from benchmarks.cost_model.layer_cost import BACKWARD, FORWARD
+from benchmarks.cost_model.machines import GOOD, machine_of
 from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
 from benchmarks.cost_model.traced import trace
 from fairseq_transnormer import ops
@@ -146,3 +148,34 @@ def test_the_command_line(tmp_path, capsys):
     for row in run["measurements"]:
         launches = sum(launches for launches, _ in row["kernels"].values())
         assert launches == row["launches"]
+
+
+def test_a_kernel_takes_the_longest_of_its_three():
+    machine = machine_of(step_profile.MACHINE, GOOD)
+    kernels = DataFrame(
+        {
+            "name": ["product", "copy", "small"],
+            "flops": [2 * machine.flops, 0.0, 0.0],
+            "bytes": [machine.memory, 3 * machine.memory, 1.0],
+            "single": [False, False, True],
+        }
+    )
+    seconds = step_profile.seconds_of(kernels)
+    assert list(seconds) == pytest.approx([2.0, 3.0, machine.launch])
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "steps.json"
+    name = "LRA text, 16 x 4,096"
+    step_profile.main(["--steps", name, "--output", str(path)])
+    before, after = json.loads(path.read_text())["measurements"]
+    assert (before["way"], after["way"]) == ("before", "after")
+    assert after["kernels"] < before["kernels"]
+    assert after["milliseconds"] < before["milliseconds"]
+    for row in (before, after):
+        assert 0 < row["products"] < 1 and 0 <= row["launches"] < 1
+        shares = [share for _, share in row["largest"].values()]
+        assert shares == sorted(shares, reverse=True) and sum(shares) < 1
+    # nothing of building the model is counted
+    assert "uniform_" not in after["largest"]
+    assert name in capsys.readouterr().out

@@ -1,16 +1,27 @@
-"""The decoders generate what their models say, and keep what they claim to keep."""
+"""Contestants generate what their models say, and keep what they claim to keep."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from benchmarks.generation import token_cost
 from benchmarks.generation.decoders import (
     CachingTransformer,
     GraphedTransNormer,
     RecomputingTransNormer,
     StatefulTransNormer,
 )
+from benchmarks.generation.image_generation import draw
+from benchmarks.generation.pixel_models import (
+    SYSTEMS,
+    build_model,
+    pixel_task,
+    text_generator,
+)
+from benchmarks.generation.recomputing import recomputing
 from benchmarks.harness.language_models import build_transformer, build_transnormer
 
 SIZE = dict(width=32, heads=4, layers=2, vocabulary=60)
@@ -135,3 +146,56 @@ def test_models_have_the_paper_sizes_layers():
         sum(p.numel() for p in peer.parameters())
         == embedding + layers * 3152384 + 2 * 512
     )
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_images_are_those_of_the_states(system, monkeypatch):
+    task = pixel_task(6)
+    model = build_model(system, 16, 2, 2, task)
+    lengths = []
+    features = type(model.decoder.model).features
+
+    def recorded(self, tokens, states=None, return_states=False):
+        lengths.append((tokens.shape[1], states is None))
+        return features(self, tokens, states, return_states)
+
+    drawn = []
+    for each in (model, recomputing(model)):
+        torch.manual_seed(5)
+        drawn.append(draw(text_generator(each, task), pixels=9, images=3))
+        if each is model:
+            monkeypatch.setattr(type(model.decoder.model), "features", recorded)
+    assert drawn[0] == drawn[1] and all(len(tokens) == 10 for tokens in drawn[0])
+    # the line's beginning, and one pixel more in each step
+    assert lengths == [(n, True) for n in range(1, 10 + 1)]
+
+
+OPTIONS = SimpleNamespace(
+    width=32, heads=4, layers=2, vocabulary=60, contexts=[70], tokens=3,
+    least_repeats=2, most_repeats=2, device=torch.device("cpu"),
+)  # fmt: skip
+
+
+def test_texts_go_on_as_without_a_cache():
+    models = token_cost.build_models(OPTIONS)
+    prompt = torch.randint(4, 60, (1, 70))
+    texts = token_cost.texts(models, prompt, OPTIONS)
+    for name, text in texts.items():
+        for _ in range(2):
+            text.write(3)
+        assert text.tokens.shape == (1, 76)
+        with torch.no_grad():
+            logits = text.model(text.tokens, use_cache=False).logits
+        # the special tokens below 4 are never written by ours
+        for at in range(70, 76):
+            left_out = {0, 1, 2, 3} if name == token_cost.OURS else {2}
+            scores = logits[0, at - 1].clone()
+            scores[list(left_out)] = -torch.inf
+            assert text.tokens[0, at] == scores.argmax(), (name, at)
+    kept = {name: token_cost.kept_bytes(text.cache) for name, text in texts.items()}
+    # a key and a value of 32 float32 in each of 2 layers: 75 tokens, and room for 79
+    assert kept[token_cost.DEFAULT] == 75 * 2 * 2 * 32 * 4
+    assert kept[token_cost.STATIC] == 79 * 2 * 2 * 32 * 4
+    # of a Diag layer a block, of a Norm layer 4 heads of 2 x 8 x 8, whatever the text
+    longer = token_cost.texts(models, torch.cat((prompt, prompt), 1), OPTIONS)
+    assert token_cost.kept_bytes(longer[token_cost.OURS].cache) == kept[token_cost.OURS]

@@ -23,30 +23,28 @@ SETUP = Setup(
     dtype=torch.float32,
 )
 GROUPS = contestants.all_groups(SETUP, [Case(2, 32)], Case(2, 32))
-EAGER = [
-    (group, contestant)
-    for group in GROUPS
-    for contestant in group.contestants
-    if not contestant.slow_start and contestant.why_not_on(CPU) is None
-]
+# a group's published shape is that of another with larger sizes
+KINDS = [group for group in GROUPS if "T2048" not in group.variant]
 
 
-def named(value):
-    return getattr(value, "variant", "") or value.name
-
-
-@pytest.mark.parametrize(("group", "contestant"), EAGER, ids=named)
-def test_who_runs_on_a_cpu_is_right(group, contestant):
+@pytest.mark.parametrize("group", KINDS, ids=lambda each: f"{each.name} {each.variant}")
+def test_who_runs_on_a_cpu_is_right(group):
     judge = Judge(group)
-    if contestant.name == "ours (triton)":
-        with pytest.raises(ValueError, match="backend='triton'"):
-            judge(contestant)
-        return
-    verdict = judge(contestant)
-    assert not verdict.is_wrong, verdict
-    assert verdict.errors.forward < 1e-5
-    if any(x.requires_grad for x in judge.inputs):
-        assert 0 < verdict.errors.gradients < 1e-5
+    for contestant in group.contestants:
+        if contestant.slow_start or contestant.why_not_on(CPU) is not None:
+            continue
+        if contestant.name == "ours (triton)":
+            with pytest.raises(ValueError, match="backend='triton'"):
+                judge(contestant)
+            continue
+        verdict = judge(contestant)
+        assert not verdict.is_wrong, verdict
+        assert verdict.errors.forward < 1e-5
+        if any(x.requires_grad for x in judge.inputs):
+            assert 0 < verdict.errors.gradients < 1e-5
+        if group.name == "published_shapes":  # the others are of linear_attention
+            assert contestant.name == "ours (torch)"
+            break
 
 
 def test_every_group_has_ours_and_names_are_unique():
@@ -75,35 +73,27 @@ class GradientOff(torch.autograd.Function):
         return grad * 1.001
 
 
-@pytest.mark.parametrize(
-    ("function", "wrong_in"),
-    [
-        (lambda q, k, v: 1.001 * equations.causal_linear_attention(q, k, v), "both"),
-        (lambda q, k, v: equations.bidirectional_linear_attention(q, k, v), "both"),
-        (
-            lambda q, k, v: equations.causal_linear_attention(
-                GradientOff.apply(q), k, v
-            ),
-            "gradients",
-        ),
-        (lambda q, k, v: equations.causal_linear_attention(q, k, v)[:, 1:], "shape"),
-        (
-            lambda q, k, v: equations.causal_linear_attention(q, k, v) * torch.nan,
-            "both",
-        ),
+CAUSAL = equations.causal_linear_attention
+WRONG = {
+    "both": [
+        lambda q, k, v: 1.001 * CAUSAL(q, k, v),
+        equations.bidirectional_linear_attention,
+        lambda q, k, v: CAUSAL(q, k, v) * torch.nan,
     ],
-)
-def test_wrong_ones_are_marked(function, wrong_in):
+    "gradients": [lambda q, k, v: CAUSAL(GradientOff.apply(q), k, v)],
+}
+
+
+@pytest.mark.parametrize("wrong_in", WRONG)
+def test_wrong_ones_are_marked(wrong_in):
     group = group_named("linear_attention", "causal")
-    contestant = Contestant("wrong", function)
-    if wrong_in == "shape":
-        with pytest.raises(RuntimeError):
-            Judge(group)(contestant)
-        return
-    verdict = Judge(group)(contestant)
-    assert verdict.is_wrong and verdict.fields()["wrong"] is True
-    right_forward = verdict.errors.forward <= FACTOR * verdict.yardstick.forward
-    assert right_forward == (wrong_in == "gradients")
+    for function in WRONG[wrong_in]:
+        verdict = Judge(group)(Contestant("wrong", function))
+        assert verdict.is_wrong and verdict.fields()["wrong"] is True
+        right_forward = verdict.errors.forward <= FACTOR * verdict.yardstick.forward
+        assert right_forward == (wrong_in == "gradients")
+    with pytest.raises(RuntimeError):
+        Judge(group)(Contestant("shape", lambda q, k, v: CAUSAL(q, k, v)[:, 1:]))
 
 
 def test_bfloat16_is_judged_by_bfloat16():
@@ -129,31 +119,24 @@ def test_layouts():
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("activation", ["softmax", "relu"])
-def test_block_equation_is_the_papers(activation, causal):
+def test_equations_are_the_papers(causal):
+    def same(found, name, *inputs, **keywords):
+        expected = getattr(reference, name)(*inputs, **keywords)
+        torch.testing.assert_close(found, expected)
+
     q, k, v = torch.randn(3, 2, 32, 2, 8, dtype=torch.float64)
-    kind = dict(block_size=16, causal=causal, activation=activation)
-    torch.testing.assert_close(
-        equations.block_attention(q, k, v, **kind),
-        reference.block_attention(q, k, v, **kind),
-    )
-
-
-@pytest.mark.parametrize("phi", ["identity", "1+elu"])
-def test_linear_equations_are_the_papers(phi):
-    q, k, v = torch.randn(3, 2, 20, 2, 8, dtype=torch.float64)
-    for equation, keywords in (
-        (equations.causal_linear_attention, dict(causal=True)),
-        (equations.bidirectional_linear_attention, dict(causal=False)),
-    ):
-        expected = reference.linear_attention(q, k, v, feature_map=phi, **keywords)
-        torch.testing.assert_close(equation(q, k, v, phi), expected)
-    torch.testing.assert_close(
-        equations.sum_normalised_attention(q, k, v, "1+elu"),
-        reference.linear_attention(
-            q, k, v, causal=True, normalize=True, feature_map="1+elu"
-        ),
-    )
+    for activation in ("softmax", "relu"):
+        kind = dict(block_size=16, causal=causal, activation=activation)
+        found = equations.block_attention(q, k, v, **kind)
+        same(found, "block_attention", q, k, v, **kind)
+    linear = CAUSAL if causal else equations.bidirectional_linear_attention
+    for phi in ("identity", "1+elu"):
+        kind = {"causal": causal, "feature_map": phi}
+        same(linear(q, k, v, phi), "linear_attention", q, k, v, **kind)
+    kind = {"causal": True, "feature_map": "1+elu", "normalize": True}
+    found = equations.sum_normalised_attention(q, k, v, "1+elu")
+    same(found, "linear_attention", q, k, v, **kind)
+    same(equations.gated_silu(q, v), "gated_silu", q, v)
 
 
 def test_norm_attention_equation_is_the_papers():
@@ -167,13 +150,6 @@ def test_norm_attention_equation_is_the_papers():
     torch.testing.assert_close(
         equations.norm_attention(q, k, v, theta, direction),
         reference.rms_norm(expected.flatten(2)),
-    )
-
-
-def test_gate_equation_is_the_papers():
-    gate, value = torch.randn(2, 5, 7, dtype=torch.float64)
-    torch.testing.assert_close(
-        equations.gated_silu(gate, value), reference.gated_silu(gate, value)
     )
 
 

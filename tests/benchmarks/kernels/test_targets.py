@@ -1,11 +1,15 @@
-"""Where a run stands, from runs made up here."""
+"""Where a run stands, from runs made up here, and the tables of GPUs."""
+
+import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from benchmarks.harness.phases import FORWARD, GRAPH, LAUNCHED, TRAINING
 from benchmarks.kernels import targets
 from benchmarks.kernels.targets import KERNEL, SMALL, SOFTMAX, TARGETS
-from benchmarks.report import charts, sections
+from benchmarks.report import charts, gpu_runs, sections
 from benchmarks.report.tables import Table, rows_of
 
 FLASH, CUDNN = SOFTMAX
@@ -56,10 +60,7 @@ FASTEST = "NormAttention (causal"
 
 @pytest.mark.parametrize(
     ("peer", "expected"),
-    [
-        (2.6, "1.30x (causal, n = 512): met"),
-        (2.5, "1.25x (causal, n = 512): MISSED"),
-    ],
+    [(2.6, "1.30x (causal, n = 512): met"), (2.5, "1.25x (causal, n = 512): MISSED")],
 )
 def test_the_fastest_peer_at_the_worst_length(peer, expected):
     rows = [norm(512, KERNEL, 2.0), norm(512, "fla a", peer), norm(512, "fla b", 99.0)]
@@ -183,3 +184,29 @@ def test_report_of_a_gpu_run(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 1000
     _, (alone,) = kernels(run(rows[-1]))
     assert list(alone.spreads()[0].columns) == [4096]
+
+
+def test_the_page_has_the_runs_of_the_results_folder(tmp_path):
+    page = shutil.copy(gpu_runs.PAGE, tmp_path)
+    gpu_runs.write(Path(page))
+    assert Path(page).read_text() == gpu_runs.PAGE.read_text()
+
+
+def test_a_run_becomes_a_table(tmp_path):
+    measured = run(
+        norm(512, KERNEL, 1e-3, least=1),
+        norm(512, KERNEL, 2e-3, least=1, timing=LAUNCHED),
+        norm(512, "fla peer", 2e-3, least=1, timing=GRAPH),
+    )
+    measured["settings"] |= {"tokens": 4096, "heads": 8, "head_width": 64}
+    measured["settings"] |= {"dtype": "bfloat16"}
+    folder = tmp_path / "gpu"
+    (folder / "h200").mkdir(parents=True)
+    (folder / "h200/kernels.json").write_text(json.dumps(measured))
+    made = gpu_runs.section(folder)
+    assert "| ours (triton) | 50% (2) | 100% (1) |" in made
+    assert "2.00x (causal, n = 512): met" in made
+    page = tmp_path / "page.md"
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="page.md"):
+        gpu_runs.write(page, folder)

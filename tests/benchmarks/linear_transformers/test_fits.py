@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas import Series
 
@@ -22,6 +22,7 @@ def test_growth_of_a_power_law(exponent):
     assert growth(Series({512: 1.0, 1024: 2.0, 2048: 4.0})) is None
 
 
+@settings(max_examples=30)
 @given(st.floats(65, 1023))
 def test_power_laws_cross_where_they_do(crossing):
     linear = Series({n: n / crossing for n in LENGTHS})

@@ -1,4 +1,4 @@
-"""Each form of causal linear attention beside its definition, in float64."""
+"""Each form of attention and each sampler beside its definition, in float64."""
 
 from functools import partial
 
@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.linear_transformers import five_forms
+from benchmarks.linear_transformers import five_forms, sampling_layer
+from benchmarks.linear_transformers.attention_lengths import FUSED, MATRIX, contestants
 from benchmarks.linear_transformers.linear_attention_forms import (
     SOFTMAX,
     entered,
@@ -95,3 +96,65 @@ def test_the_check_before_timing(name):
 
     wrong = contestant._replace(attend=late)
     assert relative_error(wrong, name == SOFTMAX, 8, Options) > 0.1
+
+
+HEADS, WIDTH, LENGTH = 2, 8, 70
+
+
+def output(name, q, k, v):
+    contestant = contestants(HEADS, WIDTH, torch.device("cpu"))[name].contestant
+    if contestant.length_first:
+        return contestant.attend(q, k, v)
+    swapped = (x.transpose(1, 2) for x in (q, k, v))
+    return contestant.attend(*swapped).transpose(1, 2)
+
+
+def draw():
+    return torch.randn(3, 2, LENGTH, HEADS, WIDTH, dtype=torch.float64)
+
+
+def weighted(weights, v):
+    return torch.einsum("bhij,bjhd->bihd", weights, v)
+
+
+def test_softmax_attention():
+    q, k, v = draw()
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / WIDTH**0.5
+    past = torch.ones(LENGTH, LENGTH).tril() > 0
+    expected = weighted(scores.masked_fill(~past, -torch.inf).softmax(-1), v)
+    for name in (MATRIX, FUSED):
+        torch.testing.assert_close(output(name, q, k, v), expected)
+
+
+def test_linear_attention_is_divided_by_its_sum():
+    q, k, v = draw()
+    features = (torch.nn.functional.elu(x) + 1 for x in (q, k))
+    scores = torch.einsum("bihd,bjhd->bhij", *features).tril()
+    expected = weighted(scores / scores.sum(-1, keepdim=True), v)
+    torch.testing.assert_close(output("1+elu", q, k, v), expected)
+
+
+def test_all_are_causal():
+    given = draw()
+    changed = given.clone()
+    changed[:, :, 50:] = torch.randn_like(changed[:, :, 50:])
+    for name in contestants(HEADS, WIDTH, torch.device("cpu")):
+        torch.manual_seed(0)  # of the hashes
+        before = output(name, *given)
+        torch.manual_seed(0)
+        after = output(name, *changed)
+        torch.testing.assert_close(before[:, :50], after[:, :50], rtol=1e-12, atol=0)
+        assert not torch.equal(before[:, 50:], after[:, 50:]), name
+
+
+@pytest.mark.parametrize("context", [2, 9])
+def test_samplers(context):
+    inputs = torch.randn(3, 1, context, 2, 8, dtype=torch.float64)
+    linear = reference.linear_attention(*inputs, causal=True)[:, -1]
+    q, k, v = inputs[:, 0]
+    scores = torch.einsum("hd,nhd->hn", q[-1], k) * 8**-0.5
+    softmax = torch.einsum("hn,nhd->hd", scores.softmax(-1), v)[None]
+    with torch.no_grad():
+        for name, sampler in sampling_layer.samplers(inputs).items():
+            expected = linear if name.startswith("linear") else softmax
+            torch.testing.assert_close(sampler.step(), expected, msg=name)

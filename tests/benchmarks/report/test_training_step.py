@@ -88,7 +88,7 @@ def test_targets_without_their_rows():
     assert [verdict for _, verdict in found] == ["not measured"] * 3
 
 
-def test_report(tmp_path):
+def test_report(tmp_path, drawn):
     rows = [
         *FAST,
         row(AS_SHIPPED, 512, 4.0, 30),

@@ -21,7 +21,7 @@ from benchmarks.training.training_calls import (
     features,
     logits,
 )
-from tests.messages import assert_names, command_refuses
+from tests.messages import assert_names
 
 VOCABULARY = 60
 SIZE = dict(width=32, heads=4, layers=2, vocabulary=VOCABULARY)
@@ -119,8 +119,10 @@ def test_the_loss_is_fairseqs_criterion(vanilla, tokens):
     torch.testing.assert_close(step(tokens, target), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("with_output", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "with_output"),
+    [(torch.float32, True), (torch.bfloat16, False), (torch.float16, True)],
+)
 def test_steps_learn(with_output, dtype, tokens):
     model = build_transnormer(**SIZE).to(dtype)
     target = tokens if with_output else torch.randn(3, 20, 32)
@@ -217,17 +219,3 @@ def test_what_depends_on_the_device():
     assert options.tokens == 2048 and options.vocabulary == 8000
     assert options.lengths == [512, 1024, 2048]
     assert training_step.parse(["--tokens", "8192"]).lengths[-1] == 8192
-
-
-@pytest.mark.parametrize(
-    "arguments, parts",
-    [
-        ("--tokens 100 --lengths 50 64", ["--tokens 100", 64, "multiples"]),
-        ("--tokens 100", ["--tokens 100", 512, "multiples"]),
-        ("--time-limit 0", ["--time-limit", "'0'", "above 0"]),
-        ("--parts decoder", ["--parts", "'decoder'", MODEL, STACK, LAYER]),
-        ("--backends cuda", ["--backends", "'cuda'", "torch", "triton"]),
-    ],
-)
-def test_bad_arguments(arguments, parts, capsys):
-    command_refuses(training_step.main, arguments.split(), capsys, *parts)

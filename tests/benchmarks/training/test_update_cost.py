@@ -1,4 +1,4 @@
-"""An update in both ways, and the loss beside libraries."""
+"""An update in both ways, the loss beside libraries, and the optimizers."""
 
 import json
 
@@ -6,8 +6,7 @@ import pytest
 
 from benchmarks.harness.phases import ALL_LOGITS, AS_SHIPPED, FAIRSEQS, OURS, WITH_SDPA
 from benchmarks.report import command as report
-from benchmarks.training import output_loss, update_cost
-from tests.messages import command_refuses
+from benchmarks.training import optimizer_step, output_loss, update_cost
 
 QUICK = "--threads 1 --least-repeats 2 --most-repeats 2".split()
 
@@ -68,8 +67,28 @@ def test_losses_and_errors(tmp_path):
     assert "**Errors**" in (tmp_path / "README.md").read_text()
 
 
-@pytest.mark.parametrize("batch", ["512", "0x16", "40x16", "axb"])
-def test_batches_that_are_none(batch, capsys):
-    command_refuses(
-        update_cost.main, ["--batches", batch], capsys, "--batches", batch, "allowed"
-    )
+WEIGHTS = "--threads 1 --least-repeats 2 --most-repeats 2 --weights 1000 40000"
+
+
+@pytest.fixture
+def written(tmp_path):
+    path = tmp_path / "optimizer_step_cpu.json"
+    optimizer_step.main([*WEIGHTS.split(), "--output", str(path)])
+    return json.loads(path.read_text())
+
+
+def test_rows(written):
+    rows = {(r["contestant"], r["weights"]): r for r in written["measurements"]}
+    assert rows.keys() == {
+        (name, number) for name in ("adam", "fused_adam") for number in (1000, 40000)
+    }
+    assert all(len(row["seconds"]) == 2 for row in rows.values())
+    # the root of the second sum; fused, nothing that grows with the weights
+    assert rows["adam", 40000]["peak_bytes"] >= 4 * 40000
+    assert rows["fused_adam", 40000]["peak_bytes"] < 4000
+
+
+def test_the_page(written, tmp_path):
+    report.main(["--folder", str(tmp_path)])
+    page = (tmp_path / "README.md").read_text()
+    assert "| fused_adam | " in page and "Time divided by that of adam" in page
