@@ -224,7 +224,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/rms_norm.py",
         "_launch(norm_kernel, (x, y), scale, eps)",
         "_launch(norm_kernel, (x, y), scale, 0.0)",
-        "tests/ops/interpreter/test_rms_norm.py",
+        "tests/ops/interpreter/test_laws.py::test_equation_and_gradients",
         interpreted=True,
     ),
     Mutant(
@@ -232,7 +232,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/gated_silu.py",
         "others = (_in_layout_of(gate, x) for x in (value, grad))",
         "others = (value, grad)",
-        "tests/ops/interpreter/test_gated_silu.py",
+        "tests/ops/interpreter/test_laws.py::test_layouts",
         interpreted=True,
     ),
     Mutant(
@@ -240,7 +240,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/gated_silu.py",
         "at = row * STRIDE +",
         "at = row * WIDTH +",
-        "tests/ops/interpreter/test_gated_silu.py",
+        "tests/ops/interpreter/test_rowwise.py",
         interpreted=True,
     ),
     Mutant(
@@ -248,7 +248,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/lrpe.py",
         "tl.store(dx_value_at + head * dx_value_stride, g, mask=mask)",
         "pass",
-        "tests/ops/interpreter/test_encoded_projections.py",
+        "tests/ops/interpreter/test_laws.py::test_equation_and_gradients",
         interpreted=True,
     ),
     Mutant(

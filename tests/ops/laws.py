@@ -28,12 +28,14 @@ class Place:
         tolerances: relative errors of results, by dtype; twice as large of gradients.
             Without them results have to be as good as torch's, as in a trial.
         width: of heads, where a case does not say.
+        products: whether float32 is multiplied in TF32, where kernels may.
     """
 
     backend: str
     width: int
     device: str = "cpu"
     tolerances: Mapping[torch.dtype, float] = field(default_factory=dict)
+    products: bool = True
 
     def draw(self, op: Op, dtype: torch.dtype, **case) -> tuple[list, dict]:
         """Tensors and options of a case; its numbers do not depend on the dtype."""
@@ -59,15 +61,14 @@ class Place:
         """
         if self.tolerances:
             for (name, x), (_, wanted) in zip(computed, exact, strict=True):
-                kind = (
-                    x.dtype if name == "result 0" and op.sums(dtype, options) else dtype
-                )
-                tolerance = op.slack * self.tolerances[kind]
+                is_sum = name == "result 0" and op.sums(dtype, options)
+                is_sum &= not (op.halves and self.backend == "triton")
+                tolerance = op.slack * self.tolerances[x.dtype if is_sum else dtype]
                 tolerance *= 1 + name.startswith("gradient")
                 found = error(x, wanted)
                 assert found < tolerance, f"{name}: {found:.2g}"
             return
-        cut = op.products(dtype, options)
+        cut = self.products and op.products(dtype, options)
         slack = Slack(1e-5, 1e-5) if op is OPS["cross_entropy"] else None
         results = zip(computed, peer(), exact, strict=True)
         for (name, x), (_, other), (_, wanted) in results:
@@ -167,12 +168,16 @@ VIEWS = {
 
 
 def layouts(place: Place, name: str, dtype=torch.float32, **case):
-    """Strides do not matter, and tokens first stay so."""
-    for shift in range(len(VIEWS)):
+    """Strides do not matter: each of VIEWS is some tensor's."""
+    views = list(VIEWS.values())
+    inputs = [x for x in place.draw(OPS[name], dtype, **case)[0] if x.dim() > 2]
+    for shift in range(0, len(views), min(len(inputs), 2)):
 
         def view(tensors, shift=shift):
-            views = list(VIEWS.values())[shift:] + list(VIEWS.values())[:shift]
-            return [views[i](x) if x.dim() > 2 else x for i, x in enumerate(tensors)]
+            return [
+                views[(shift + i) % len(views)](x) if x.dim() > 2 else x
+                for i, x in enumerate(tensors)
+            ]
 
         equation(place, name, dtype, view, **case)
 
@@ -272,7 +277,7 @@ def no_gradient_arrives(place: Place, name: str, **case):
     tensors, options = place.draw(op, FLOAT32, **case)
     leaves = [x.requires_grad_() for x in tensors]
     for result in op.call(*leaves, backend=place.backend, **options):
-        _NoGradient.apply(result).backward()
+        _NoGradient.apply(result).backward(retain_graph=True)
     assert all(x.grad is None or not x.grad.any() for x in leaves)
 
 
@@ -374,7 +379,9 @@ def parts(place: Place, name: str, lengths, dtype=FLOAT32, gradients=True, **cas
     for found, expected in op.state(states[-1], *tensors, **options):
         if name == "linear":
             assert found.dtype == sums_dtype(tensors[0])
-            assert error(found, expected) < (1e-12 if dtype == torch.float64 else 1e-5)
+            if place.tolerances:
+                exactly = 1e-12 if dtype == torch.float64 else 1e-5
+                assert error(found, expected) < exactly
         else:
             assert torch.equal(found, expected)
 
@@ -403,14 +410,14 @@ def ragged_parts(place: Place, name: str, counts, **case):
 
 
 def sums_beyond_float16(place: Place, causal: bool):
-    """512 tokens, each 64 products of 16, times 4; gradients stay finite."""
-    x = torch.full((1, 512, 1, 64), 4.0, dtype=FLOAT16, device=place.device)
+    """130 tokens, each with a score of 64 products of 1,024, times 32."""
+    x = torch.full((1, 130, 1, 64), 32.0, dtype=FLOAT16, device=place.device)
     options = {"causal": causal, "backend": place.backend}
     output = ops.linear_attention(x, x, x, **options)
-    assert output[0, -1, 0, 0] == 512 * 64 * 16 * 4 > torch.finfo(FLOAT16).max
+    assert output[0, -1, 0, 0] == 130 * 65_536 * 32 > torch.finfo(FLOAT16).max
     if place.backend != "triton":
         average = ops.linear_attention(x, x, x, **options, normalize=True)
-        assert (average == 4).all() and average.dtype == FLOAT16
+        assert (average == 32).all() and average.dtype == FLOAT16
 
 
 def blocks_beyond_float16(place: Place, causal: bool):

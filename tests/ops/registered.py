@@ -22,6 +22,7 @@ class Op:
         call: (*tensors, backend, **options) -> results.
         equation: (*tensors, **options) -> the same in float64.
         sums: (dtype, options) -> whether the first result is a sum in float32.
+        halves: whether kernels multiply float16 as it is, also where they sum.
         products: (dtype, options) -> whether a GPU multiplies matrices in TF32.
         kept: how many of the tensors at the end stay in float32 beside half precision.
         slack: a factor of the tolerances.
@@ -33,6 +34,7 @@ class Op:
     call: Callable
     equation: Callable
     sums: Callable = lambda dtype, options: False
+    halves: bool = False
     products: Callable = lambda dtype, options: False
     kept: int = 0
     slack: float = 1.0
@@ -271,6 +273,7 @@ OPS = {
         _linear,
         _linear_equation,
         sums=_linear_sums,
+        halves=True,
         products=lambda dtype, options: True,
         state=_linear_state,
     ),
