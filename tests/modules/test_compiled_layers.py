@@ -125,6 +125,18 @@ def test_a_whole_model_is_one_graph(name, padded):
     torch.testing.assert_close(exported(tokens)[real], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "name", ["BLM T1", *(pytest.param(x, marks=pytest.mark.slow) for x in MODELS)]
+)
+def test_models_with_and_then_without_pads(name):
+    torch._dynamo.reset()
+    model = build(name).eval()
+    compiled = torch.compile(model, backend="eager")
+    for padded in (False, True):
+        tokens = draw(20, padded)
+        torch.testing.assert_close(compiled(tokens), model(tokens))
+
+
 def test_an_exported_program_of_several_chunks():
     model, tokens = build("ALM T2").eval(), draw(70, padded=True)
     with torch.no_grad():

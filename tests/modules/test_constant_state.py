@@ -61,7 +61,7 @@ def test_ragged_prompts_in_one_pass_and_then_steps(layout, variant):
 
 
 @variants
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     counts=st.lists(st.tuples(*[st.integers(0, 11)] * 3), min_size=1, max_size=5),
     layout=st.sampled_from(LAYOUTS),
