@@ -171,9 +171,10 @@ ATTENTIONS = [
     ("block", block(20, 16, "softmax", False)),
     ("block", block(20, 16, "relu")),
 ]
-OTHERS = [
-    (name, {}) for name in OPS if name not in ("linear", "block", "cross_entropy")
-]
+FEW = dict.fromkeys(("rms_norm", "residual", "gated_silu"), {"shape": (2, 5, 32)})
+FEW |= dict.fromkeys(("lrpe", "encoded_projections"), {"length": 5})
+FEW |= {"gated_linear": {"shape": (2, 3, 17)}, "gated_linear_unit": {}}
+OTHERS = [*FEW.items()]
 # products of matrices are torch's, which lays them out by itself
 KEEPING = [each for each in OTHERS if each[0] in ("lrpe", "rms_norm", "gated_silu")]
 attentions = pytest.mark.parametrize(("name", "case"), ATTENTIONS, ids=str)
