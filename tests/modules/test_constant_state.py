@@ -110,25 +110,6 @@ def test_states_at_length_100_000_and_beyond_are_just_as_large(variant):
     assert sum(map(state_bytes, far)) == size
 
 
-@variants
-def test_training_through_states_has_the_gradients_of_one_pass(variant):
-    model = language_model(variant)
-    tokens = draw_tokens(2, 2 * BLOCK + 3)
-
-    def gradients(logits):
-        model.zero_grad()
-        logits.square().sum().backward()
-        return {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
-
-    whole = gradients(model(tokens))
-    states, outputs = None, []
-    for part in tokens.split((5, 1, BLOCK, 1, BLOCK - 4), dim=1):
-        logits, states = model(part, states, return_states=True)
-        outputs.append(logits)
-    for name, gradient in gradients(torch.cat(outputs, 1)).items():
-        torch.testing.assert_close(gradient, whole[name], rtol=1e-8, atol=1e-8)
-
-
 @torch.no_grad()
 def test_states_of_another_model_or_batch_are_refused():
     """... and not cut, or read for every row."""

@@ -70,40 +70,6 @@ def test_without_the_mask_features_would_differ(layout, variant, build, monkeypa
 
 
 @layouts_in_turn
-def test_gradients_alone_equal_gradients_in_a_batch(layout, variant, build):
-    model = build(variant)
-    sentences = [draw_tokens(length) for length in LENGTHS]
-    tokens, columns = padded(sentences, layout, 3 * BLOCK)
-
-    def gradients(features):
-        model.zero_grad()
-        sum(x.square().sum() + x.sum() for x in features).backward()
-        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
-
-    features = model.features(tokens)
-    together = gradients(
-        [row[where] for row, where in zip(features, columns, strict=True)]
-    )
-    alone = gradients([model.features(s[None]) for s in sentences])
-    for one, other in zip(together, alone, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
-
-
-@models
-@variants
-def test_a_row_of_pads_is_no_trouble(variant, build):
-    model = build(variant)
-    tokens = torch.stack((draw_tokens(10), torch.full((10,), 1)))
-    features = model.features(tokens)
-    features[0].sum().backward()
-    assert features.isfinite().all()
-    for parameter in model.parameters():
-        assert parameter.grad is None or parameter.grad.isfinite().all()
-    alone = model.features(tokens[:1])
-    torch.testing.assert_close(features[:1], alone)
-
-
-@layouts_in_turn
 @torch.no_grad()
 def test_hidden_states_stand_where_their_tokens_stand(layout, variant, build):
     model = build(variant)

@@ -34,7 +34,7 @@ UNBOUNDED = {"linear unscaled"}
 # values with which an attention has nothing to choose, where rounding would change it
 WITHOUT_CHOICES = {
     "informer": {"informer_factor": 512},
-    "reformer": {"reformer_chunk_size": 512, "reformer_buckets": 2},
+    "reformer": {"reformer_chunk_size": 256, "reformer_buckets": 2},
 }
 
 
