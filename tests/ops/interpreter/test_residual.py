@@ -11,7 +11,7 @@ from fairseq_transnormer.ops import add_and_norm, add_dropped, norm_beside
 from .. import equations
 from ..drawing import gradients, relative_error
 from ..laws import VIEWS
-from .tolerances import TOLERANCES, dtypes
+from .tolerances import TOLERANCES, assert_near, dtypes
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
@@ -138,12 +138,6 @@ def masks(dropout_p, shape=(20, 50, 64), seeds=(1,)):
     return found
 
 
-def assert_near(tensor, expected):
-    """The mean of independent 0 and 1, within five standard deviations."""
-    deviation = (expected * (1 - expected) / tensor.numel()) ** 0.5
-    assert abs(tensor.double().mean().item() - expected) < 5 * deviation
-
-
 @pytest.mark.parametrize("dropout_p", [0.1, 0.5, 0.93])
 def test_how_much_is_dropped_and_how_the_rest_grows(dropout_p):
     (total,) = masks(dropout_p)
@@ -189,32 +183,6 @@ def test_nothing_and_everything_is_dropped():
         total.sum().backward()
         assert torch.equal(total, x)
         assert (x.grad == 1).all() and (y.grad == 0).all()
-
-
-def test_the_backward_pass_drops_what_the_forward_pass_dropped():
-    x, y = (t.requires_grad_() for t in draw((7, 30, 96)))
-    total = add_dropped(x, y, dropout_p=0.3, **TRITON)
-    total.sum().backward()
-    mask = mask_of(total.detach(), x.detach(), y.detach())
-    torch.testing.assert_close(y.grad, mask / 0.7, check_dtype=False)
-    assert (x.grad == 1).all()
-
-
-def test_finite_differences():
-    """Along a line through both inputs, for one mask."""
-    x, y, dx, dy = (torch.randn(4, 6, 32) for _ in range(4))
-    weight = torch.randn(2, 4, 6, 32)
-
-    def loss(x, y):
-        torch.manual_seed(9)
-        return (both(x, y, dropout_p=0.4).double() * weight).sum()
-
-    step = 1e-2
-    ahead, behind = (loss(x + h * dx, y + h * dy) for h in (step, -step))
-    leaves = x.requires_grad_(), y.requires_grad_()
-    grads = torch.autograd.grad(loss(*leaves), leaves)
-    slope = sum((g.double() * d).sum() for g, d in zip(grads, (dx, dy), strict=True))
-    assert abs((ahead - behind) / (2 * step) / slope - 1) < 1e-2
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
