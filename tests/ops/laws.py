@@ -222,7 +222,8 @@ def compiles(place: Place, name: str, compiler="aot_eager", **case):
     call = partial(op.call, backend=place.backend, **options)
     compiled = torch.compile(call, backend=compiler, fullgraph=True)
     computed, expected = (results(f, tensors) for f in (compiled, call))
-    if place.backend == "triton":
+    # a compiled residual connection is torch's
+    if place.backend == "triton" and name != "residual":
         assert_same_bits(computed, expected)
         strides = [[x.stride() for _, x in each] for each in (computed, expected)]
         assert strides[0] == strides[1]

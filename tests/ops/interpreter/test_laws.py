@@ -264,7 +264,7 @@ def test_parts_of_block_attention(lengths, dtype, activation):
 
 
 def test_parts_of_linear_attention():
-    laws.parts(INTERPRETER, "linear", (67, 1, 1, 1))
+    laws.parts(INTERPRETER, "linear", (67, 1, 1), heads=1)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
