@@ -1,9 +1,9 @@
 """The laws of all ops with their kernels on a GPU: tests/ops/laws.py.
 
 Right is what is as good as torch's op on the same inputs, in the same dtype and with
-the same use of TF32, errors being against its result in float64, as in a trial. A dtype, a pair of widths, a form
-and a feature map make a kernel that has to be compiled, a second or so each: the cases
-are chosen to share them.
+the same use of TF32; errors are against its result in float64, as in a trial. A dtype,
+a pair of widths, a form and a feature map make a kernel that has to be compiled, a
+second or so each: the cases are chosen to share them.
 """
 
 from dataclasses import replace
