@@ -31,7 +31,7 @@ FIRST = (
     "tests/test_configs.py",
     "tests/modules/token_mixers",
     "tests/benchmarks",
-    "tests/ops/interpreter/test_linear_attention.py",
+    "tests/ops/interpreter/test_laws.py",
     "tests/ops/interpreter/verification",
     "tests/ops/interpreter/test_compile.py",
 )

@@ -121,12 +121,32 @@ def test_a_whole_model_is_one_graph(name, padded):
     real = tokens != PAD
     expected = model(tokens)[real]
     torch.testing.assert_close(compiled(tokens)[real], expected, rtol=1e-5, atol=1e-5)
-    exported = torch.export.export(model, (tokens,)).module()
-    torch.testing.assert_close(exported(tokens)[real], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_exported_program_of_several_chunks():
-    model, tokens = build("ALM T2").eval(), draw(70, padded=True)
+@pytest.mark.parametrize(
+    "name", ["BLM T1", *(pytest.param(x, marks=pytest.mark.slow) for x in MODELS)]
+)
+def test_models_with_and_then_without_pads(name):
+    torch._dynamo.reset()
+    model = build(name).eval()
+    compiled = torch.compile(model, backend="eager")
+    for padded in (False, True):
+        tokens = draw(20, padded)
+        torch.testing.assert_close(compiled(tokens), model(tokens))
+
+
+@pytest.mark.parametrize(
+    ("name", "padded"),
+    [
+        ("ALM T2", True),
+        *(
+            pytest.param(name, name == "BLM T1", marks=pytest.mark.slow)
+            for name in MODELS
+        ),
+    ],
+)
+def test_an_exported_program_of_several_chunks(name, padded):
+    model, tokens = build(name).eval(), draw(70, padded)
     with torch.no_grad():
         exported = torch.export.export(model, (tokens,)).module()
         found, expected = (each(tokens)[tokens != PAD] for each in (exported, model))

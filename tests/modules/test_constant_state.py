@@ -61,7 +61,7 @@ def test_ragged_prompts_in_one_pass_and_then_steps(layout, variant):
 
 
 @variants
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     counts=st.lists(st.tuples(*[st.integers(0, 11)] * 3), min_size=1, max_size=5),
     layout=st.sampled_from(LAYOUTS),
@@ -108,25 +108,6 @@ def test_states_at_length_100_000_and_beyond_are_just_as_large(variant):
     logits, far = model(draw_tokens(1, 1), far, return_states=True)
     assert logits.isfinite().all()
     assert sum(map(state_bytes, far)) == size
-
-
-@variants
-def test_training_through_states_has_the_gradients_of_one_pass(variant):
-    model = language_model(variant)
-    tokens = draw_tokens(2, 2 * BLOCK + 3)
-
-    def gradients(logits):
-        model.zero_grad()
-        logits.square().sum().backward()
-        return {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
-
-    whole = gradients(model(tokens))
-    states, outputs = None, []
-    for part in tokens.split((5, 1, BLOCK, 1, BLOCK - 4), dim=1):
-        logits, states = model(part, states, return_states=True)
-        outputs.append(logits)
-    for name, gradient in gradients(torch.cat(outputs, 1)).items():
-        torch.testing.assert_close(gradient, whole[name], rtol=1e-8, atol=1e-8)
 
 
 @torch.no_grad()

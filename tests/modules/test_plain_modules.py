@@ -1,5 +1,7 @@
 """What hooks or replaces a layer is called, also where an op could compute several."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -21,12 +23,12 @@ LAYERS = [
 class Wrapped(nn.Module):
     """As LoRA and quantisation wrap a layer."""
 
-    def __init__(self, layer):
+    def __init__(self, layer, calls):
         super().__init__()
-        self.layer, self.calls = layer, 0
+        self.layer, self.calls = layer, calls
 
     def forward(self, *arguments):
-        self.calls += 1
+        self.calls.append(1)
         return self.layer(*arguments)
 
 
@@ -36,34 +38,17 @@ def model():
     return language_model("t2", attention_types="norm").train()
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_hook_of_a_layer_is_called(model, name):
-    calls, tokens = [], draw_tokens(2, 9)
-    expected = model(tokens)
-    layer = model.stack.layers[0].get_submodule(name)
-    layer.register_forward_hook(lambda *arguments: calls.append(1))
-    torch.testing.assert_close(model(tokens), expected)
-    assert calls == [1]
+def with_hook(parent, name, calls):
+    getattr(parent, name).register_forward_hook(lambda *arguments: calls.append(1))
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_what_replaces_a_layer_is_called(model, name):
-    tokens = draw_tokens(2, 9)
-    expected = model(tokens)
-    parent, _, last = name.rpartition(".")
-    parent = model.stack.layers[0].get_submodule(parent)
-    wrapped = Wrapped(getattr(parent, last))
-    setattr(parent, last, wrapped)
-    torch.testing.assert_close(model(tokens), expected)
-    assert wrapped.calls == 1
+def replaced(parent, name, calls):
+    setattr(parent, name, Wrapped(getattr(parent, name), calls))
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_another_forward_of_a_layer_is_called(model, name):
+def with_another_forward(parent, name, calls):
     """As accelerate and some adapters set it, on the instance."""
-    calls, tokens = [], draw_tokens(2, 9)
-    expected = model(tokens)
-    layer = model.stack.layers[0].get_submodule(name)
+    layer = getattr(parent, name)
     forward = layer.forward
 
     def counted(*arguments, **keywords):
@@ -71,8 +56,18 @@ def test_another_forward_of_a_layer_is_called(model, name):
         return forward(*arguments, **keywords)
 
     layer.forward = counted
-    torch.testing.assert_close(model(tokens), expected)
-    assert calls == [1]
+
+
+@pytest.mark.parametrize("change", [with_hook, replaced, with_another_forward])
+def test_what_hooks_or_replaces_a_layer_is_called(model, change):
+    tokens = draw_tokens(2, 9)
+    expected = model(tokens)
+    for name in LAYERS:
+        changed, calls = copy.deepcopy(model), []
+        parent, _, last = name.rpartition(".")
+        change(changed.stack.layers[0].get_submodule(parent), last, calls)
+        torch.testing.assert_close(changed(tokens), expected)
+        assert calls == [1], name
 
 
 def output_layer():
@@ -105,11 +100,13 @@ def test_what_wraps_the_output_layer_is_called(build, with_targets):
 
     expected = outputs()
     expected_gradients = gradients(expected[0])
-    wrapped, calls = Wrapped(getattr(model, name)), []
+    calls = []
+    wrapped = Wrapped(getattr(model, name), calls)
     setattr(model, name, wrapped)
     torch.testing.assert_close(outputs(), expected)
     torch.testing.assert_close(gradients(outputs()[0]), expected_gradients)
-    assert wrapped.calls > 0
+    assert calls
+    calls.clear()
     setattr(model, name, wrapped.layer)
     wrapped.layer.register_forward_hook(lambda *arguments: calls.append(1))
     torch.testing.assert_close(outputs(), expected)

@@ -5,8 +5,8 @@ from .mutant import Mutant
 _OPS = "fairseq_transnormer/ops/"
 _MODULES = "fairseq_transnormer/modules/"
 _SYSTEMS = "fairseq_transnormer/modules/baselines/"
-_LINEAR = "tests/ops/test_linear_attention.py"
-_BLOCK = "tests/ops/test_block_attention.py"
+_LAWS = "tests/ops/test_laws.py"
+_EQUATIONS = f"{_LAWS}::test_equation_and_gradients"
 
 MATHEMATICS = (
     Mutant(
@@ -14,35 +14,35 @@ MATHEMATICS = (
         _OPS + "torch_linear_attention.py",
         "scores, output = torch.bmm(q, k.mT).tril_(),",
         "scores, output = torch.bmm(q, k.mT).tril_(-1),",
-        _LINEAR,
+        _EQUATIONS,
     ),
     Mutant(
         "ops/linear-gradient-of-keys",
         _OPS + "torch_linear_attention.py",
         "later.mT).baddbmm_(scores.mT, q)",
         "later.mT)",
-        _LINEAR,
+        _EQUATIONS,
     ),
     Mutant(
         "ops/linear-state-forgets-its-length",
         _OPS + "torch_linear_attention.py",
         "length = real_lengths(key, key_padding_mask, start)\n    return",
         "length = real_lengths(key, key_padding_mask)\n    return",
-        "tests/ops/test_linear_attention_state.py",
+        _LAWS + "::test_any_split_of_linear_attention",
     ),
     Mutant(
         "ops/linear-state-forgets-its-length-after-a-token",
         _OPS + "torch_linear_attention.py",
         "length = real_lengths(key, key_padding_mask, start)\n            return",
         "length = real_lengths(key, key_padding_mask)\n            return",
-        "tests/ops/test_linear_attention_state.py",
+        _LAWS + "::test_any_split_of_linear_attention",
     ),
     Mutant(
         "ops/linear-divisor-added-to",
         _OPS + "torch_linear_attention.py",
         "output[..., -1:].clamp(min=eps)",
         "(output[..., -1:] + eps)",
-        _LINEAR,
+        _EQUATIONS,
     ),
     Mutant(
         "ops/linear-longer-segments",
@@ -56,7 +56,7 @@ MATHEMATICS = (
         _OPS + "chunks.py",
         "x = F.pad(x, (0, 0, 0, 0, 0, tail))",
         "x = F.pad(x, (0, 0, 0, 0, 0, tail), value=1.0)",
-        _LINEAR,
+        _EQUATIONS,
     ),
     Mutant(
         "ops/linear-scan-backwards",
@@ -70,21 +70,21 @@ MATHEMATICS = (
         _OPS + "backend.py",
         "return torch.float64 if dtype == torch.float64 else torch.float32",
         "return dtype",
-        f"{_LINEAR} {_BLOCK}",
+        f"{_LAWS}::test_dtypes",
     ),
     Mutant(
         "ops/sums-come-back-in-float16",
         _OPS + "backend.py",
         "return torch.float32 if dtype == torch.float16 else dtype",
         "return dtype",
-        _LINEAR,
+        f"{_LAWS}::test_dtypes",
     ),
     Mutant(
         "ops/pads-have-values",
         _OPS + "attention_inputs.py",
         "return key.masked_fill(pads, 0), value.masked_fill(pads, 0)",
         "return key.masked_fill(pads, 0), value",
-        f"{_BLOCK} {_LINEAR}",
+        f"{_LAWS}::test_pads_do_not_leak",
     ),
     Mutant(
         "ops/environment-is-not-asked",
@@ -98,77 +98,77 @@ MATHEMATICS = (
         _OPS + "block_states.py",
         "offset = state.length % block_size",
         "offset = state.length * 0",
-        "tests/ops/test_block_attention_state.py",
+        _LAWS + "::test_any_split_of_block_attention",
     ),
     Mutant(
         "ops/block-relu-sees-what-is-hidden",
         _OPS + "torch_block_attention.py",
         "            scores = scores.masked_fill(hidden, 0)\n",
         "            pass\n",
-        _BLOCK,
+        _EQUATIONS,
     ),
     Mutant(
         "ops/block-hides-the-token-itself",
         _OPS + "torch_block_attention.py",
         "device=q.device).triu(1)",
         "device=q.device).triu(0)",
-        _BLOCK,
+        _EQUATIONS,
     ),
     Mutant(
         "ops/block-step-hides-the-token-itself",
         _OPS + "torch_block_attention.py",
         "device=key.device) > slot",
         "device=key.device) >= slot",
-        "tests/ops/test_block_attention_state.py",
+        _LAWS + "::test_any_split_of_block_attention",
     ),
     Mutant(
         "ops/block-dropout-keeps-no-mean",
         _OPS + "torch_block_attention.py",
         "weights = F.dropout(weights, dropout_p)",
         "weights = F.dropout(weights, dropout_p) * (1 - dropout_p)",
-        _BLOCK,
+        "tests/ops/test_block_attention.py",
     ),
     Mutant(
         "ops/block-tail-is-seen",
         _OPS + "torch_block_attention.py",
         "if tail and not causal and key_padding_mask is None:",
         "if False:",
-        _BLOCK,
+        _EQUATIONS,
     ),
     Mutant(
         "ops/lrpe-half-a-reflection",
         _OPS + "lrpe.py",
         "v, value=-2)",
         "v, value=-1)",
-        "tests/ops/test_lrpe.py",
+        _EQUATIONS,
     ),
     Mutant(
         "ops/lrpe-gradient-of-angles",
         _OPS + "lrpe.py",
         "(grad_odd * even - grad_even * odd)",
         "(grad_odd * even + grad_even * odd)",
-        "tests/ops/test_lrpe.py",
+        _EQUATIONS,
     ),
     Mutant(
         "ops/lrpe-derivative-of-elu",
         _OPS + "attention_inputs.py",
         '"elu": lambda y: (y + 1).clamp(0, 1),',
         '"elu": lambda y: y.clamp(0, 1),',
-        "tests/ops/test_lrpe.py",
+        _EQUATIONS,
     ),
     Mutant(
         "ops/norm-without-eps",
         _OPS + "rms_norm.py",
         "torch.addcmul(start, length, length, value=1 / x.shape[-1])",
         "(length * length / x.shape[-1])",
-        "tests/ops/test_rms_norm.py",
+        _EQUATIONS,
     ),
     Mutant(
         "ops/norm-gradient",
         _OPS + "rms_norm.py",
         "(g - y * along)",
         "(g + y * along)",
-        "tests/ops/test_rms_norm.py",
+        _EQUATIONS,
     ),
     Mutant(
         "ops/second-derivatives-of-the-incoming-gradient-alone",
@@ -189,21 +189,21 @@ MATHEMATICS = (
         _OPS + "gated_silu.py",
         "opened = F.silu(gate)",
         "opened = torch.sigmoid(gate)",
-        "tests/ops/test_gated_silu.py tests/ops/test_gated_linear.py",
+        _EQUATIONS,
     ),
     Mutant(
         "ops/states-are-sorted",
         _OPS + "states.py",
         "part.index_select(0, new_order)",
         "part.index_select(0, new_order.sort().values)",
-        "tests/ops/test_linear_attention_state.py",
+        "tests/ops/test_states.py",
     ),
     Mutant(
         "ops/states-joined-with-zeros-in-front",
         _OPS + "states.py",
         "missing[2 * (part.dim() - 1 - i) + 1] =",
         "missing[2 * (part.dim() - 1 - i)] =",
-        "tests/ops/test_join_states.py",
+        "tests/ops/test_states.py",
     ),
     Mutant(
         "ops/softmax-of-nothing",
@@ -224,7 +224,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/rms_norm.py",
         "_launch(norm_kernel, (x, y), scale, eps)",
         "_launch(norm_kernel, (x, y), scale, 0.0)",
-        "tests/ops/interpreter/test_rms_norm.py",
+        "tests/ops/interpreter/test_laws.py::test_equation_and_gradients",
         interpreted=True,
     ),
     Mutant(
@@ -232,7 +232,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/gated_silu.py",
         "others = (_in_layout_of(gate, x) for x in (value, grad))",
         "others = (value, grad)",
-        "tests/ops/interpreter/test_gated_silu.py",
+        "tests/ops/interpreter/test_laws.py::test_layouts",
         interpreted=True,
     ),
     Mutant(
@@ -240,7 +240,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/gated_silu.py",
         "at = row * STRIDE +",
         "at = row * WIDTH +",
-        "tests/ops/interpreter/test_gated_silu.py",
+        "tests/ops/interpreter/test_rowwise.py",
         interpreted=True,
     ),
     Mutant(
@@ -248,7 +248,7 @@ MATHEMATICS = (
         _OPS + "triton_ops/lrpe.py",
         "tl.store(dx_value_at + head * dx_value_stride, g, mask=mask)",
         "pass",
-        "tests/ops/interpreter/test_encoded_projections.py",
+        "tests/ops/interpreter/test_laws.py::test_equation_and_gradients",
         interpreted=True,
     ),
     Mutant(

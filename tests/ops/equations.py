@@ -88,6 +88,26 @@ def lrpe_matrix(position, theta, reflection):
     return torch.stack(rows)
 
 
+def lrpe(x, theta, reflection, positions, feature_map="identity"):
+    """phi(x) (B, N, H, D) times each position's matrix; differentiable in theta.
+
+    positions: (N,), or (B, N) for positions of each row.
+    """
+    v = reflection.double()
+    reflect = torch.eye(len(v), dtype=v.dtype, device=v.device) - 2 * v[:, None] * v
+    angles = (positions[..., None] * theta.double()).expand(*x.shape[:2], -1)
+    cos, sin = angles.cos()[:, :, None], angles.sin()[:, :, None]
+    x = FEATURE_MAPS[feature_map](x.double()) @ reflect
+    even, odd = x[..., 0::2], x[..., 1::2]
+    turned = torch.stack((cos * even - sin * odd, sin * even + cos * odd), -1)
+    return turned.flatten(-2)
+
+
+def gate(a, b):
+    """silu(a) * b."""
+    return a / (1 + torch.exp(-a)) * b
+
+
 def _real(key, key_padding_mask, row):
     if key_padding_mask is None:
         return torch.arange(key.shape[1])

@@ -9,9 +9,9 @@ from hypothesis import strategies
 
 # one-token calls take a path of their own, so they come often
 part_lengths = strategies.lists(
-    strategies.one_of(strategies.just(1), strategies.integers(1, 40)),
+    strategies.one_of(strategies.just(1), strategies.integers(1, 20)),
     min_size=1,
-    max_size=8,
+    max_size=6,
 )
 
 

@@ -141,3 +141,17 @@ def test_tracing_an_op_warns_of_nothing(call):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         torch.compile(call, backend="eager")()
+
+
+def test_shapes_on_a_device_without_autocast():
+    x = torch.zeros(2, 20, 3, 8, device="meta")
+    for call in (
+        linear_attention(x, x, x, causal=True),
+        linear_attention(x, x, x, causal=True, normalize=True),
+        linear_attention(x, x, x, causal=False),
+        block_attention(x, x, x, block_size=16, causal=True),
+        block_attention(x, x, x, block_size=16, causal=False, activation="relu"),
+        rms_norm(x),
+        gated_silu(x, x),
+    ):
+        assert call.shape == x.shape

@@ -10,11 +10,11 @@ from fairseq_transnormer.ops import linear_cross_entropy
 from fairseq_transnormer.ops.linear_cross_entropy import rows_at_a_time
 from tests.messages import refuses
 
+from . import laws
 from .drawing import CPU_BACKENDS
 
 IGNORED = 1
 VOCABULARY, WIDTH, TOKENS = 301, 16, 200
-EPS = {torch.float64: 1e-12, torch.float32: 2e-6}
 
 
 @pytest.fixture(autouse=True)
@@ -45,25 +45,13 @@ def gradients(loss, *leaves):
     return torch.autograd.grad(loss, [x for x in leaves if x is not None])
 
 
-@pytest.mark.parametrize("backend", CPU_BACKENDS)
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("dtype", EPS)
-def test_as_the_loss_of_all_logits(dtype, bias, backend):
-    x, weight, targets, b = draw(dtype, bias)
-    total, losses = linear_cross_entropy(
-        x, weight, targets, b, ignore_index=IGNORED, backend=backend
-    )
-    expected = naive(x, weight, targets, b, dtype)
-    assert total.dtype == losses.dtype == dtype and not losses.requires_grad
-    close = {"rtol": EPS[dtype], "atol": 20 * EPS[dtype]}
-    torch.testing.assert_close(losses, expected.detach(), **close)
-    torch.testing.assert_close(total, expected.sum(), **close)
-    found = gradients(3 * total, x, weight, b)
-    wanted = gradients(3 * expected.sum(), x, weight, b)
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(
-            one, other, rtol=1e2 * EPS[dtype], atol=close["atol"]
-        )
+@pytest.mark.parametrize("place", [laws.TORCH, laws.REFERENCE])
+@pytest.mark.parametrize(
+    ("bias", "dtype"),
+    [(True, torch.float64), (False, torch.float64), (True, torch.float32)],
+)
+def test_as_the_loss_of_all_logits(dtype, bias, place):
+    laws.equation(place, "cross_entropy", dtype, bias=bias)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

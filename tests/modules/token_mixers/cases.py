@@ -34,7 +34,7 @@ UNBOUNDED = {"linear unscaled"}
 # values with which an attention has nothing to choose, where rounding would change it
 WITHOUT_CHOICES = {
     "informer": {"informer_factor": 512},
-    "reformer": {"reformer_chunk_size": 512, "reformer_buckets": 2},
+    "reformer": {"reformer_chunk_size": 256, "reformer_buckets": 2},
 }
 
 
@@ -94,12 +94,23 @@ causal_cases = pytest.mark.parametrize("case", CAUSAL, ids=label)
 ALL = [(case, True) for case in CAUSAL] + [(case, False) for case in CASES]
 
 
+def _id(value):
+    if isinstance(value, bool):
+        return "causal" if value else "bidirectional"
+    return label(value) or getattr(value, "__name__", None)
+
+
 def over(pairs):
     """Parametrise a test over cases, each causal or not."""
+    return pytest.mark.parametrize(("case", "causal"), pairs, ids=_id)
+
+
+def in_turn(name, values, pairs=ALL):
+    """... each with one of the values of an argument, in turn."""
     return pytest.mark.parametrize(
-        ("case", "causal"),
-        pairs,
-        ids=lambda value: label(value) or ("causal" if value else "bidirectional"),
+        ("case", "causal", name),
+        [(*pair, values[i % len(values)]) for i, pair in enumerate(pairs)],
+        ids=_id,
     )
 
 

@@ -2,25 +2,15 @@
 
 import math
 
-import pytest
 import torch
 
 from tests.modules.building import BLOCK, LAYOUTS, SMALL, left, scattered
 
-from .cases import all_cases, draw
+from .cases import all_cases, draw, in_turn
 
 # below, at and above a block, and nothing but one token
 LENGTHS = (1, 3, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 5)
 WIDTH = 4 * BLOCK + 1
-# NaN stays in whatever it is multiplied with, numbers and infinities may go under
-AT_PADS = [math.nan] + [
-    pytest.param(value, marks=pytest.mark.slow) for value in (1e30, -math.inf)
-]
-# outputs see the others
-SOME_LAYOUTS = [
-    pytest.param(each, marks=[pytest.mark.slow] * (each not in (left, scattered)))
-    for each in LAYOUTS
-]
 
 
 def batched(rows, layout, at_pads):
@@ -33,22 +23,20 @@ def batched(rows, layout, at_pads):
     return x, pads, columns
 
 
-@all_cases
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("at_pads", AT_PADS)
+@in_turn("layout", LAYOUTS)
 @torch.no_grad()
-def test_rows_alone_equal_rows_in_a_batch(case, causal, layout, at_pads):
+def test_rows_alone_equal_rows_in_a_batch(case, causal, layout):
+    """NaN stays in what it is multiplied with, numbers and infinities may go under."""
     stack = case.stack(causal)
     rows = [draw(length) for length in LENGTHS]
-    x, pads, columns = batched(rows, layout, at_pads)
-    y = stack(x, pads)
-    for row, together, where in zip(rows, y, columns, strict=True):
-        alone = stack(row[None])[0]
-        assert (together[where] - alone).norm() < 1e-10 * alone.norm()
+    alone = [stack(row[None])[0] for row in rows]
+    for at_pads in (math.nan, 1e30, -math.inf):
+        x, pads, columns = batched(rows, layout, at_pads)
+        for one, row, where in zip(alone, stack(x, pads), columns, strict=True):
+            assert (row[where] - one).norm() < 1e-10 * one.norm()
 
 
-@all_cases
-@pytest.mark.parametrize("layout", SOME_LAYOUTS)
+@in_turn("layout", (left, scattered))
 def test_gradients_alone_equal_gradients_in_a_batch(case, causal, layout):
     stack = case.stack(causal)
     rows = [draw(length) for length in LENGTHS]

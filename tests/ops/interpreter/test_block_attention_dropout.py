@@ -13,19 +13,12 @@ from tests.messages import refuses
 
 from .. import equations
 from ..drawing import draw_mask, gradients, relative_error
-from .tolerances import dtypes
+from .tolerances import TOLERANCES, assert_near
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
-forms = pytest.mark.parametrize(
-    ("causal", "activation"),
-    [
-        (False, "softmax"),
-        pytest.param(False, "relu", marks=pytest.mark.slow),
-        pytest.param(True, "softmax", marks=pytest.mark.slow),
-        (True, "relu"),
-    ],
-)
+
+ONE = {"batch": 1, "heads": 1}
 
 
 def dropped(*qkv, seed=5, dropout_p=0.3, **options):
@@ -86,37 +79,38 @@ def check(qkv, tolerance, dropout_p=0.3, **options):
         assert relative_error(gradient, wanted) < tolerance
 
 
-@dtypes
-@forms
-def test_dtypes(dtype, tolerance, causal, activation):
-    qkv = draw(40, dtype=dtype)
-    check(qkv, tolerance, block_size=32, causal=causal, activation=activation)
-
-
-@forms
 @pytest.mark.parametrize(
-    ("batch", "heads", "length", "block_size"),
-    [(1, 1, 9, 16), (1, 3, 64, 16), (3, 2, 50, 16), (2, 1, 70, 64), (1, 2, 130, 128)],
+    ("sizes", "dtype", "form"),
+    [
+        ({"length": 40, "block_size": 32}, torch.bfloat16, (False, "softmax")),
+        ({"length": 40, "block_size": 32}, torch.float16, (True, "relu")),
+        ({"length": 9, "batch": 1, "heads": 1}, torch.float32, (True, "softmax")),
+        ({"length": 50, "batch": 3, "heads": 1}, torch.float32, (False, "relu")),
+        ({"length": 70, **ONE, "block_size": 64}, torch.float32, (True, "relu")),
+        ({"length": 130, **ONE, "block_size": 128}, torch.float32, (False, "softmax")),
+        ({"length": 40, **ONE, "dropout_p": 0.1}, torch.float32, (True, "softmax")),
+        ({"length": 40, **ONE, "dropout_p": 0.97}, torch.float32, (True, "softmax")),
+    ],
+    ids=str,
 )
-def test_sizes(batch, heads, length, block_size, causal, activation):
-    options = {"block_size": block_size, "causal": causal, "activation": activation}
-    check(draw(length, batch=batch, heads=heads), 1e-5, **options)
+def test_sizes_and_dtypes(sizes, dtype, form):
+    sizes = {"block_size": 16, "dropout_p": 0.3, "batch": 2, "heads": 2} | sizes
+    shape = {name: sizes.pop(name) for name in ("length", "batch", "heads")}
+    causal, activation = form
+    qkv = draw(shape.pop("length"), **shape, dtype=dtype)
+    check(qkv, TOLERANCES[dtype], causal=causal, activation=activation, **sizes)
 
 
-@forms
 @pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize(("causal", "activation"), [(False, "softmax"), (True, "relu")])
 def test_masks_anywhere(transpose, causal, activation, monkeypatch):
     """With both ways in which the backward gets the transposed weights."""
     monkeypatch.setattr(launcher, "transposes_products", lambda _: transpose)
     mask = draw_mask(3, 40)
     mask[1, 16:32] = True
     options = {"block_size": 16, "causal": causal, "activation": activation}
-    check(draw(40, batch=3, value_width=64), 1e-5, key_padding_mask=mask, **options)
-
-
-@pytest.mark.parametrize("dropout_p", [0.1, 0.5, 0.97])
-def test_probabilities(dropout_p):
-    check(draw(64), 1e-5, dropout_p, block_size=64, causal=True)
+    qkv = draw(40, batch=3, heads=1, value_width=64)
+    check(qkv, 1e-5, key_padding_mask=mask, **options)
 
 
 def test_tokens_after_a_state_are_dropped_too():
@@ -134,34 +128,19 @@ def test_tokens_after_a_state_are_dropped_too():
     assert torch.equal(one, same) and not torch.equal(one, other)
 
 
-def assert_near(tensor, expected):
-    """The mean of independent 0 and 1, within five standard deviations."""
-    deviation = (expected * (1 - expected) / tensor.numel()) ** 0.5
-    assert abs(tensor.double().mean().item() - expected) < 5 * deviation
-
-
 @pytest.mark.parametrize("dropout_p", [0.1, 0.5, 0.93])
-def test_how_much_is_dropped(dropout_p):
+def test_how_much_is_dropped_and_where(dropout_p):
     kept = factors_of((2, 96, 3), 32, dropout_p=dropout_p) > 0
     assert_near(kept, 1 - dropout_p)
     # every key has its share
     assert (kept.double().mean((0, 1, 2)) - (1 - dropout_p)).abs().max() < 0.15
-
-
-@pytest.mark.parametrize(
-    ("dim", "distance"),
-    [
-        *((3, 1), (1, 1), (1, 32), (2, 1), (0, 1)),
-        *(pytest.param(3, i, marks=pytest.mark.slow) for i in (2, 3, 4)),
-    ],
-    ids=lambda x: str(x),
-)
-def test_neighbours_are_dropped_independently(dim, distance):
-    """Keys, queries, blocks, heads, rows of the batch."""
-    kept = factors_of((2, 96, 3), 32, dropout_p=0.5) > 0
-    length = kept.shape[dim] - distance
-    one, other = kept.narrow(dim, 0, length), kept.narrow(dim, distance, length)
-    assert_near(one == other, 0.5)
+    # keys, queries, blocks, heads and rows of the batch are independent
+    alike = dropout_p**2 + (1 - dropout_p) ** 2
+    neighbours = (3, 1), (3, 2), (3, 3), (3, 4), (1, 1), (1, 32), (2, 1), (0, 1)
+    for dim, distance in neighbours:
+        length = kept.shape[dim] - distance
+        one, other = kept.narrow(dim, 0, length), kept.narrow(dim, distance, length)
+        assert_near(one == other, alike)
 
 
 def test_seeds_decide_what_is_dropped():
@@ -195,29 +174,24 @@ def test_nothing_is_kept_but_the_inputs():
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_checkpointed_layers_draw_the_same_again(use_reentrant):
-    layers = torch.nn.ModuleList(
-        DiagAttention(64, 2, causal=True, block_size=16, dropout=0.4, backend="triton")
-        for _ in range(2)
+    layer = DiagAttention(
+        64, 2, causal=True, block_size=16, dropout=0.4, backend="triton"
     )
 
     def plain(x):
-        for layer in layers:
-            x = x + layer(x)
-        return x
+        return x + layer(x)
 
     def again(x):
-        for layer in layers:
-            x = x + checkpoint(layer, x, use_reentrant=use_reentrant)
-        return x
+        return x + checkpoint(layer, x, use_reentrant=use_reentrant)
 
-    x = torch.randn(2, 40, 64)
+    x = torch.randn(1, 20, 64)
     weight = torch.randn(x.shape)
     results = []
     for op in (plain, again):
-        layers.zero_grad()
+        layer.zero_grad()
         torch.manual_seed(2)
         found = gradients(op, [x], weight)
-        trained = [p.grad for p in layers.parameters() if p.grad is not None]
+        trained = [p.grad for p in layer.parameters() if p.grad is not None]
         assert trained
         results.append(found + [grad.clone() for grad in trained])
     for one, other in zip(*results, strict=True):

@@ -4,12 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_transnormer.ops import linear_cross_entropy
 from fairseq_transnormer.ops.cross_entropy import cross_entropy_in_place
 from fairseq_transnormer.ops.triton_ops.cross_entropy import TILE
 
 from ..drawing import relative_error
-from .tolerances import dtypes
+from .tolerances import TOLERANCES
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 IGNORED = 2
@@ -20,9 +19,12 @@ def triton(logits, targets, **keywords):
     return cross_entropy_in_place(logits, targets, **keywords)
 
 
-@dtypes
-@pytest.mark.parametrize("vocabulary", [5, 1024, TILE, TILE + 3])
-def test_losses_and_gradient(vocabulary, dtype, tolerance):
+@pytest.mark.parametrize(
+    ("vocabulary", "dtype"),
+    [(5, torch.float16), (1024, torch.bfloat16), (TILE, torch.float32)]
+    + [(TILE + 3, torch.float16), (TILE + 3, torch.bfloat16)],
+)
+def test_losses_and_gradient(vocabulary, dtype):
     logits = (3 * torch.randn(6, vocabulary)).to(dtype)
     targets = torch.tensor([0, IGNORED, vocabulary - 1, 4, vocabulary // 2, 1])
     exact = logits.double().requires_grad_()
@@ -33,7 +35,7 @@ def test_losses_and_gradient(vocabulary, dtype, tolerance):
     assert relative_error(losses, expected.detach()) < 1e-6
     found = logits.clone()
     assert torch.equal(triton(found, targets, scale=2.0), losses)
-    assert relative_error(found, gradient) < tolerance
+    assert relative_error(found, gradient) < TOLERANCES[dtype]
     assert losses[1] == 0 and not found[1].any()
 
 
@@ -69,17 +71,3 @@ def test_minus_infinity_is_a_probability_of_zero():
 
 def test_a_target_beyond_the_vocabulary_is_no_loss():
     assert triton(torch.randn(2, 9), torch.tensor([9, -1])).isnan().all()
-
-
-def test_the_output_layers_loss():
-    """As by torch, in every gradient; in chunks of 256 MB it is one here."""
-    inputs = [torch.randn(s, requires_grad=True) for s in ((40, 16), (300, 16), (300,))]
-    targets = torch.randint(300, (40,))
-    results = []
-    for backend in ("torch", "triton"):
-        total, losses = linear_cross_entropy(
-            *inputs[:2], targets, inputs[2], ignore_index=IGNORED, backend=backend
-        )
-        results.append([total, losses, *torch.autograd.grad(total, inputs)])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other)

@@ -8,3 +8,9 @@ import torch
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 2e-2}
 dtypes = pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES.items())
+
+
+def assert_near(tensor, expected):
+    """The mean of independent 0 and 1, within five standard deviations."""
+    deviation = (expected * (1 - expected) / tensor.numel()) ** 0.5
+    assert abs(tensor.double().mean().item() - expected) < 5 * deviation

@@ -1,8 +1,5 @@
 """Kernels that are tried before they are taken, and what breaks them."""
 
-import os
-import subprocess
-import sys
 import warnings
 
 import torch
@@ -25,7 +22,6 @@ from fairseq_transnormer.ops.triton_ops.linear_attention import (
     sums,
 )
 from fairseq_transnormer.ops.verification import records, verdicts
-from tests.paths import ROOT
 
 LAUNCHING = (gated_silu, lrpe, partial_sums, residual, rms_norm, block_attention)
 LAUNCHING += (bidirectional, causal, step, sums)
@@ -149,10 +145,3 @@ def verdict_files():
 
 def one_percent(name, x):
     x.mul_(1.01)
-
-
-def run_python(source, *arguments):
-    return subprocess.run(
-        [sys.executable, "-W", "always", "-c", source, *arguments],
-        capture_output=True, text=True, cwd=ROOT, env=os.environ,
-    )  # fmt: skip

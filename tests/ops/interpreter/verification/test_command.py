@@ -1,5 +1,6 @@
 """``python -m fairseq_transnormer verify`` tries what a model launches."""
 
+import functools
 import json
 import os
 
@@ -13,12 +14,13 @@ from fairseq_transnormer.ops.verification.records import Record
 from .launches import one_percent, verdict_files
 
 
+@functools.cache
 def needed_by_a_classifier(device):
     return verify.needed(["lra_transnormer_t1"], [torch.float16], [40], device)
 
 
 def test_what_a_model_launches_is_found(launches, device):
-    needed = needed_by_a_classifier(device)
+    needed = needed_by_a_classifier.__wrapped__(device)
     assert launches == [] and verdict_files() == []
     tried = {configuration.op for configuration in needed}
     assert {"rms_norm", "residual", "gated_linear_unit"} < tried
@@ -41,7 +43,8 @@ def run_verify(*arguments):
 def row_wise_alone(monkeypatch, device):
     """The command tries few kernels."""
     needed = needed_by_a_classifier(device)
-    few = [each for each in needed if each.op in ("rms_norm", "lrpe")]
+    first = {each.op: each for each in reversed(needed)}
+    few = [first["rms_norm"], first["lrpe"]]
     monkeypatch.setattr(verify, "needed", lambda *arguments: few)
 
 

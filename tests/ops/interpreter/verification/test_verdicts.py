@@ -3,7 +3,9 @@
 import json
 import multiprocessing
 import os
+import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -15,13 +17,10 @@ from fairseq_transnormer.ops.verification import records, verdicts
 
 from .launches import (
     X,
-    added,
     encoded,
-    linear,
     next_process,
     norm,
     one_percent,
-    run_python,
     told,
     verdict_files,
 )
@@ -47,7 +46,7 @@ def test_a_good_kernel_is_tried_once(launches):
 def test_the_default_dtype_is_the_users(launches):
     torch.set_default_dtype(torch.float64)
     try:
-        assert told(added)[1] == [] and told(encoded)[1] == []
+        assert told(norm)[1] == [] and told(encoded)[1] == []
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -86,33 +85,25 @@ def test_a_fork_while_another_thread_tries(launches):
     assert status == 0
 
 
-INTERRUPTED = """
-import os, signal, threading, time, torch
-from fairseq_transnormer import ops
-from fairseq_transnormer.ops import backend
-from fairseq_transnormer.ops.triton_ops import rms_norm
-backend.INTERPRETER_IS_A_DEVICE = True
-# a shell starts background jobs with SIGINT ignored, and they hand that down
-signal.signal(signal.SIGINT, signal.default_int_handler)
-launch = rms_norm.launch
-def slow(*arguments, **keywords):
-    if threading.current_thread() is not threading.main_thread():
-        # an impatient user
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.02)
-    launch(*arguments, **keywords)
-rms_norm.launch = slow
-try:
-    ops.rms_norm(torch.ones(3, 5, 48))
-except KeyboardInterrupt:
-    print("interrupted", threading.active_count())
-"""
+def test_an_interrupt_waits_for_the_trial(launches):
+    child = os.fork()
+    if child == 0:
 
+        def impatient(name, x):
+            if threading.current_thread() is not threading.main_thread():
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.02)
 
-def test_an_interrupt_waits_for_the_trial():
-    ended = run_python(INTERRUPTED)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "interrupted 1\n"
+        # a shell starts background jobs with SIGINT ignored, and they hand that down
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        launches.change = impatient
+        try:
+            norm()
+        except KeyboardInterrupt:
+            os._exit(40 + threading.active_count())
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 41
 
 
 def out_of_memory(name, x):
@@ -129,25 +120,18 @@ def test_out_of_memory_is_no_verdict(launches):
     assert told(norm)[1] == []
 
 
-DYING = """
-import os, signal, sys, torch
-from fairseq_transnormer import ops
-from fairseq_transnormer.ops import backend
-from fairseq_transnormer.ops.triton_ops import rms_norm
-backend.INTERPRETER_IS_A_DEVICE = True
-if sys.argv[1] == "dying":
-    rms_norm.launch = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
-ops.rms_norm(torch.ones(3, 5, 48))
-print("computed")
-"""
-
-
-def test_a_kernel_that_kills_its_process_is_avoided_by_the_next():
-    assert run_python(DYING, "dying").returncode < 0
+def test_a_kernel_that_kills_its_process_is_avoided_by_the_next(launches):
+    child = os.fork()
+    if child == 0:
+        launches.change = lambda name, x: os.kill(os.getpid(), signal.SIGKILL)
+        norm()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
     for _ in range(2):
-        after = run_python(DYING, "good")
-        assert after.stdout == "computed\n", after.stderr
-        assert "rms_norm" in after.stderr and "killed" in after.stderr
+        next_process()
+        result, (message,) = told(norm)
+        assert "rms_norm" in message and "killed" in message and launches == []
+        assert torch.equal(result, ops.rms_norm(X, backend="torch"))
     assert list(records.folder().glob("*.running")) == []
 
 
@@ -229,14 +213,13 @@ def test_a_first_use_in_any_mode(context, launches):
 def test_deterministic_algorithms_stay_as_the_user_has_them(launches):
     torch.use_deterministic_algorithms(True)
     try:
-        assert told(linear)[1] == []
+        assert told(norm)[1] == []
         assert torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("change", [None, one_percent])
+@pytest.mark.parametrize(("change", "dynamic"), [(None, True), (one_percent, None)])
 def test_a_first_use_while_torch_compiles(change, dynamic, launches):
     launches.change = change
     torch._dynamo.reset()

@@ -1,11 +1,18 @@
-"""ops.gated_linear against (a / (1 + exp(-a)) * b) W^T + c in float64."""
+"""The ops that work by rows, beside their laws: memory, dropout, refusals."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.cost_model.traced import trace
-from fairseq_transnormer.ops import gated_linear
+from fairseq_transnormer.ops import (
+    add_and_norm,
+    add_dropped,
+    gated_linear,
+    norm_beside,
+    rms_norm,
+)
 from fairseq_transnormer.ops.gated_silu import gradients_and_product
 from tests.messages import refuses
 
@@ -22,49 +29,6 @@ def draw(*shape, outputs=5, dtype=torch.float64):
     gate, value = (2 * torch.randn(shape, dtype=dtype) for _ in range(2))
     weight = torch.randn(outputs, shape[-1], dtype=dtype) / shape[-1] ** 0.5
     return gate, value, weight, torch.randn(outputs, dtype=dtype)
-
-
-@backends
-@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7)])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [(torch.float64, 1e-13), (torch.float32, 1e-6), (torch.bfloat16, 2e-2)],
-)
-def test_equation_and_gradients(dtype, tolerance, shape, backend):
-    tensors = draw(*shape, dtype=dtype)
-    wide = [t.double() for t in tensors]
-
-    def op(*tensors):
-        return gated_linear(*tensors, backend=backend)
-
-    assert op(*tensors).dtype == dtype
-    assert relative_error(op(*tensors), equation(*wide)) < tolerance
-    weight = torch.randn(*shape[:-1], 5)
-    for gradient, wanted in zip(
-        gradients(op, tensors, weight), gradients(equation, wide, weight), strict=True
-    ):
-        assert gradient.dtype == dtype
-        assert relative_error(gradient, wanted) < tolerance
-
-
-@backends
-def test_gradcheck_and_no_bias(backend):
-    tensors = [t.requires_grad_() for t in draw(3, 4)]
-
-    def op(*tensors):
-        return gated_linear(*tensors, backend=backend)
-
-    assert torch.autograd.gradcheck(op, tensors)
-    assert torch.autograd.gradcheck(op, tensors[:3])
-
-
-@pytest.mark.parametrize("wanted", range(4))
-def test_gradient_of_one_input_alone(wanted):
-    tensors = draw(3, 4)
-    tensors[wanted].requires_grad_()
-    gated_linear(*tensors, backend="torch").sum().backward()
-    expected = gradients(equation, tensors, torch.ones(3, 5))[wanted]
-    torch.testing.assert_close(tensors[wanted].grad, expected)
 
 
 def test_the_product_is_not_kept():
@@ -129,3 +93,50 @@ def test_gates_that_do_not_fit_are_refused():
     gate, value, weight, bias = draw(6, 50)
     with refuses(ValueError, "gate", (6, 50), "value", (3, 50), "agree"):
         gated_linear(gate, value[:3], weight, bias)
+
+
+@pytest.mark.parametrize("eps", [0.0, -1e-8, float("nan")])
+@pytest.mark.parametrize(
+    "op",
+    [rms_norm, norm_beside, lambda x, **o: add_and_norm(x, x, **o)],
+    ids=["rms_norm", "norm_beside", "add_and_norm"],
+)
+def test_an_eps_that_makes_zeros_not_a_number_is_refused(op, eps):
+    with refuses(ValueError, f"eps={eps}", "above 0"):
+        op(torch.zeros(2, 3), eps=eps)
+
+
+@backends
+@pytest.mark.parametrize(
+    "x",
+    [torch.ones(3, 0), torch.tensor(1.0), torch.ones(3, dtype=torch.int64)],
+    ids=["width 0", "no rows", "whole numbers"],
+)
+def test_what_has_no_norm_is_named(x, backend):
+    with refuses(ValueError, "x", x.dtype, tuple(x.shape), "width 1", "float32"):
+        rms_norm(x, backend=backend)
+
+
+def draw_both(dtype=torch.float64):
+    return [torch.randn(3, 5, 16, dtype=torch.float64).to(dtype) for _ in "xy"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_is_torchs_to_the_bit(dtype):
+    x, y = draw_both(dtype)
+    results = []
+    for op in (add_dropped, lambda *a, **k: add_and_norm(*a, **k)[0]):
+        torch.manual_seed(3)
+        results.append(op(x, y, dropout_p=0.3, backend="torch"))
+    torch.manual_seed(3)
+    expected = x + F.dropout(y, 0.3)
+    assert all(torch.equal(result, expected) for result in results)
+
+
+def test_what_does_not_fit_is_named():
+    x, y = draw_both()
+    for op in (add_dropped, add_and_norm):
+        with refuses(ValueError, "y", (3, 4, 16), "x", (3, 5, 16), "agree"):
+            op(x, y[:, :4])
+        with refuses(ValueError, "dropout_p=1.5", "0 <= p <= 1"):
+            op(x, y, dropout_p=1.5)
