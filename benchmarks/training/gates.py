@@ -145,12 +145,9 @@ def prepare_compiler(way: Way) -> None:
     if way.row_wise:
         return
     ops = "fairseq_transnormer.ops"
-    for name in (*ROW_WISE, "encoded_projections"):
+    for name in ROW_WISE:
         module = importlib.import_module(f"{ops}.{name}")
         module.select = lambda implementations, *_: implementations["torch"]
-    # projections are torch's; LRPE belongs to the attention
-    parts = module._by_parts("triton" if torch.cuda.is_available() else "torch")
-    module._IMPLEMENTATIONS["torch"] = parts
 
 
 def contestant(name: str, options: argparse.Namespace, pipe: Connection) -> None:

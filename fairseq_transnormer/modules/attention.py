@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 from torch import Tensor, nn
 
-from ..ops import encoded_projections
 from ..ops.attention_inputs import check_use_of_states
 from ..ops.states import State
 from .cpu_decoding import SideBySide
@@ -201,20 +200,6 @@ class Attention(nn.Module, ABC):
         self, x: Tensor, positions: Tensor, lrpe: LRPE, feature_map: str = "identity"
     ) -> tuple[Tensor, ...]:
         """``project``, with query and key encoded after their feature map."""
-        q, k, v = self.q_proj, self.k_proj, self.v_proj
-        # the copy of the weights pays where a backward pass follows
-        if self.training and all_plain(nn.Linear, q, k, v) and all_plain(LRPE, lrpe):
-            return encoded_projections(
-                x,
-                (q.weight, k.weight, v.weight),
-                (q.bias, k.bias, v.bias),
-                lrpe.theta,
-                lrpe.reflection,
-                positions,
-                heads=self.num_heads,
-                feature_map=feature_map,
-                backend=lrpe.backend,
-            )
         query, key, value = self.project(x)
         return *lrpe(query, key, positions, feature_map), value
 

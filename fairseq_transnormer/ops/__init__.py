@@ -3,7 +3,6 @@
 from .attention_inputs import FEATURE_MAPS
 from .backend import BACKENDS, ENVIRONMENT_VARIABLE, resolve_backend
 from .block_attention import block_attention
-from .encoded_projections import encoded_projections
 from .gated_linear_unit import gated_linear_unit
 from .gated_silu import gated_linear, gated_silu
 from .linear_attention import linear_attention
@@ -33,7 +32,6 @@ __all__ = [
     "add_and_norm",
     "add_dropped",
     "block_attention",
-    "encoded_projections",
     "gated_linear",
     "gated_linear_unit",
     "gated_silu",

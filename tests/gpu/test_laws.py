@@ -79,7 +79,6 @@ EQUATIONS = [
     *(("gated_silu", {"shape": shape}) for shape in ((3, 171, 1365), (1,))),
     ("residual", {"shape": (3, 171, 512)}),
     ("gated_linear_unit", {"shape": (3, 171, 128), "inside": 365}),
-    ("encoded_projections", {"length": 171, "feature_map": "1+elu"}),
 ]
 ONES = [(name, {}) for name in OPS if name not in (*ATTENTIONS, "cross_entropy")]
 MANY = {"heads": 4}

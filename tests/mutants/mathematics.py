@@ -244,10 +244,10 @@ MATHEMATICS = (
         interpreted=True,
     ),
     Mutant(
-        "ops/triton-gradient-of-values-is-left-out",
+        "ops/triton-gradient-of-keys-is-that-of-queries",
         _OPS + "triton_ops/lrpe.py",
-        "tl.store(dx_value_at + head * dx_value_stride, g, mask=mask)",
-        "pass",
+        "g = tl.load(dy_key_at + head * dy_key_stride, mask, other=0.0)",
+        "g = tl.load(dy_query_at + head * dy_query_stride, mask, other=0.0)",
         "tests/ops/interpreter/test_laws.py::test_equation_and_gradients",
         interpreted=True,
     ),

@@ -184,36 +184,6 @@ def _unit_equation(x, w1, b1, w2, b2, w3, b3):
     return (equations.gate(x @ w1.t() + b1, x @ w2.t() + b2) @ w3.t() + b3,)
 
 
-def _draw_projected(length=9, *, width, heads=3, batch=2, inputs=20, **options):
-    wide = heads * width
-    (x, *parameters), _ = _draw_matrices(
-        (batch, length, inputs), (1, [(wide, inputs)] * 3 + [(wide,)] * 3)
-    )
-    (_, _, theta), given = _draw_encoded(length, width=width, batch=batch, **options)
-    return [x, *parameters, theta], given | {"heads": heads}
-
-
-def _projected(x, *tensors, reflection, positions, backend, **options):
-    *parameters, theta = tensors
-    reflection = reflection.to(theta.dtype)
-    return ops.encoded_projections(
-        x, parameters[:3], parameters[3:], theta, reflection, positions,
-        backend=backend, **options,
-    )  # fmt: skip
-
-
-def _projected_equation(x, *tensors, reflection, positions, heads, **options):
-    *parameters, theta = tensors
-    query, key, value = (
-        (x @ weight.t() + bias).unflatten(-1, (heads, -1))
-        for weight, bias in zip(parameters[:3], parameters[3:], strict=True)
-    )
-    query, key = (
-        equations.lrpe(t, theta, reflection, positions, **options) for t in (query, key)
-    )
-    return query, key, value
-
-
 def _draw_loss(tokens=200, *, width, vocabulary=301, ignored=1, bias=True):
     sizes = [(vocabulary, width), (vocabulary,)] if bias else [(vocabulary, width)]
     tensors, _ = _draw_matrices((tokens, width), (1, sizes))
@@ -308,9 +278,6 @@ OPS = {
     ),
     "gated_linear_unit": Op(
         _draw_unit, _calls(ops.gated_linear_unit), _unit_equation, slack=4.0
-    ),
-    "encoded_projections": Op(
-        _draw_projected, _projected, _projected_equation, kept=1, slack=3.0
     ),
     "cross_entropy": Op(
         _draw_loss,

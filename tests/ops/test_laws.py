@@ -113,7 +113,6 @@ EQUATIONS = {
     "gated_silu": sizes("shape", ((5,), (2, 3, 85))),
     "gated_linear": [*sizes("shape", ((7,), (3, 7), (2, 3, 7))), {"bias": False}],
     "gated_linear_unit": sizes("shape", ((4,), (3, 4), (2, 3, 4))),
-    "encoded_projections": [{}, {"rows": True, "feature_map": "1+elu"}],
     # in small chunks: test_linear_cross_entropy.py
     "cross_entropy": [],
 }

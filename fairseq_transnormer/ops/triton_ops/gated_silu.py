@@ -113,7 +113,7 @@ def _backward_of_halves(both: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         ROWS_A_PROGRAM=ROWS_A_PROGRAM,
         num_warps=NUM_WARPS,
     )
-    return grads, totals(partial_sums, grads.dtype)[0]
+    return grads, totals(partial_sums, grads.dtype)
 
 
 def _dense(x: Tensor) -> Tensor:

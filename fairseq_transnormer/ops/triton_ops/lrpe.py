@@ -4,8 +4,7 @@ Letters: B batch, N length, H heads, D head width; b, n of a token.
 
 Feature map, reflection and rotation of queries and keys in one launch. A program takes
 BLOCK tokens, which are counted through the batch, and some heads, so that the angles of
-a token are computed once. Queries, keys and values that are one tensor are encoded in
-its memory, and their gradients are written side by side.
+a token are computed once.
 """
 
 from __future__ import annotations
@@ -19,12 +18,10 @@ from ..attention_inputs import DERIVATIVES_FROM_OUTPUT, FEATURE_MAPS
 from .launching import (
     differentiable,
     empty_with_rows_like,
-    in_place,
     launch,
     strides,
     with_contiguous_rows,
 )
-from .partial_sums import totals
 from .tiles import feature_map, feature_map_derivative_from_output
 
 # elements of a program's tile: 16 for each thread of 4 warps
@@ -58,44 +55,6 @@ def lrpe(
     )
 
 
-def encode_packed(
-    packed: Tensor,
-    theta: Tensor,
-    reflection: Tensor,
-    positions: Tensor,
-    feature_map: str,
-) -> None:
-    """Encode queries and keys in place.
-
-    Args:
-        packed: contiguous (B, N, 3, H, D): queries, keys and values.
-        theta, reflection: contiguous.
-        positions: see ``ops.lrpe``.
-        feature_map: one of DERIVATIVES_FROM_OUTPUT.
-    """
-    _encode_in_place(packed, theta, reflection, positions, feature_map)
-
-
-def gradient_of_packed(
-    packed: Tensor,
-    theta: Tensor,
-    reflection: Tensor,
-    positions: Tensor,
-    grads_out: tuple[Tensor | None, ...],
-    feature_map: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient of what ``encode_packed`` took, (B, N, 3, H, D); its sum over the
-    tokens, (3 H D,); that of theta.
-
-    Args:
-        packed: what ``encode_packed`` left.
-        grads_out: gradients of queries, keys and values, (B, N, H, D), or None.
-    """
-    return _packed_gradient(
-        packed, theta, reflection, positions, *grads_out, feature_map
-    )
-
-
 def _forward(
     query: Tensor,
     key: Tensor,
@@ -125,71 +84,20 @@ def _backward(
     feature_map: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and theta."""
+    outputs = query_out, key_out
     grads = empty_with_rows_like(query_out), empty_with_rows_like(key_out)
-    grads_out = grad_query_out, grad_key_out
-    parameters = theta, reflection, positions
-    _, grad_theta = _launch_backward(
-        (query_out, key_out), grads_out, grads, parameters, feature_map
+    grads_out = (
+        torch.zeros_like(x) if grad is None else with_contiguous_rows(grad)
+        for x, grad in zip(outputs, (grad_query_out, grad_key_out), strict=True)
     )
-    return *grads, grad_theta
-
-
-def _forward_packed(
-    packed: Tensor,
-    theta: Tensor,
-    reflection: Tensor,
-    positions: Tensor,
-    feature_map: str,
-) -> tuple[()]:
-    query, key, _ = packed.unbind(2)
-    _launch(
-        encode_kernel,
-        (query, key, query, key),
+    partial_grad_theta = _launch(
+        encode_backward_kernel,
+        (*outputs, *grads_out, *grads),
         (theta, reflection, positions),
         feature_map,
-    )
-    return ()
-
-
-def _backward_packed(
-    packed: Tensor,
-    theta: Tensor,
-    reflection: Tensor,
-    positions: Tensor,
-    grad_query_out: Tensor | None,
-    grad_key_out: Tensor | None,
-    grad_value_out: Tensor | None,
-    feature_map: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    grads = torch.empty_like(packed)
-    grads_out = grad_query_out, grad_key_out, grad_value_out
-    parameters = theta, reflection, positions
-    return grads, *_launch_backward(
-        packed.unbind(2), grads_out, grads.unbind(2), parameters, feature_map
-    )
-
-
-def _launch_backward(outputs, grads_out, grads, parameters, feature_map):
-    """Writes ``grads``, of queries, keys and perhaps values; with values their sum over
-    the tokens, and that of theta."""
-    grads_out = tuple(
-        torch.zeros_like(x) if grad is None else with_contiguous_rows(grad)
-        for x, grad in zip(outputs, grads_out, strict=True)
-    )
-    partial_sums, partial_grad_theta = _launch(
-        encode_backward_kernel,
-        (*outputs[:2], *grads_out[:2], *grads[:2]),
-        parameters,
-        feature_map,
-        # what goes through as it is
-        copied=(*grads_out[2:], *grads[2:]),
         backward=True,
     )
-    if partial_sums is None:
-        sums, grad_theta = None, partial_grad_theta.sum(0)
-    else:
-        sums, grad_theta = totals(partial_sums, grads[0].dtype, partial_grad_theta)
-    return sums, grad_theta.to(parameters[0].dtype)
+    return *grads, partial_grad_theta.sum(0).to(theta.dtype)
 
 
 def _save(ctx, arguments, outputs):
@@ -203,12 +111,9 @@ def _gradients(ctx, backward, *grads_out):
     return *grads, None, None, None
 
 
-def _launch(kernel, tensors, parameters, feature_map, *, copied=(), backward=False):
-    """Run ``kernel`` on (B, N, H, D) tensors; the backward kernel's partial sums, of
-    the gradients where some are copied, and of theta's.
-
-    copied: a tensor and where the backward kernel copies it to, or nothing.
-    """
+def _launch(kernel, tensors, parameters, feature_map, *, backward=False):
+    """Run ``kernel`` on (B, N, H, D) tensors; the backward kernel's partial sums of
+    theta's gradient."""
     query = tensors[0]
     theta, reflection, positions = parameters
     batch, length, heads, width = query.shape
@@ -216,19 +121,15 @@ def _launch(kernel, tensors, parameters, feature_map, *, copied=(), backward=Fal
     blocks = triton.cdiv(batch * length, block)
     heads_a_program = 1 if blocks < FEW_PROGRAMS else heads
     grid = blocks, triton.cdiv(heads, heads_a_program)
-    partial_sums = partial_grad_theta = None
-    arguments = tensors
+    partial_sums = ()
     if backward:
         room = {"dtype": torch.float32, "device": query.device}
-        partial_grad_theta = torch.empty(grid[0] * grid[1], width // 2, **room)
-        if copied:
-            partial_sums = torch.empty(grid[0], 3 * heads * width, **room)
-        copied_or_none = copied or (None, None)
-        arguments = (*tensors, *copied_or_none, partial_sums, partial_grad_theta)
+        partial_sums = (torch.empty(grid[0] * grid[1], width // 2, **room),)
     launch(
         kernel,
         grid,
-        *arguments,
+        *tensors,
+        *partial_sums,
         theta,
         reflection,
         positions,
@@ -236,14 +137,14 @@ def _launch(kernel, tensors, parameters, feature_map, *, copied=(), backward=Fal
         length,
         heads,
         heads_a_program,
-        strides((*tensors, *copied)),
+        strides(tensors),
         *positions.expand(batch, length).stride(),
         PHI=feature_map,
         WIDTH=width,
         BLOCK=block,
         num_warps=NUM_WARPS,
     )
-    return partial_sums, partial_grad_theta
+    return partial_sums[0] if backward else None
 
 
 # they change from call to call, and a kernel for each kind of number gains nothing
@@ -304,9 +205,6 @@ def encode_backward_kernel(
     grad_key_out,
     grad_query,
     grad_key,
-    grad_value_out,
-    grad_value,
-    partial_sums,
     partial_grad_theta,
     theta,
     reflection,
@@ -322,9 +220,7 @@ def encode_backward_kernel(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """grad_value_out is copied into grad_value, and partial_sums, (programs by tokens,
-    3 H D), are those of all gradients; or the three are None. strides: of query_out ...
-    grad_value. partial_grad_theta: (programs, D / 2)."""
+    """strides: of query_out ... grad_key. partial_grad_theta: (programs, D / 2)."""
     b, n, inside = _tokens(tokens, length, BLOCK)
     position = _positions(
         positions, b, n, inside, positions_stride_b, positions_stride_n
@@ -337,11 +233,6 @@ def encode_backward_kernel(
     dy_key_at, dy_key_stride = _at(grad_key_out, strides[3], b, n, WIDTH)
     dx_query_at, dx_query_stride = _at(grad_query, strides[4], b, n, WIDTH)
     dx_key_at, dx_key_stride = _at(grad_key, strides[5], b, n, WIDTH)
-    if grad_value is not None:
-        dy_value_at, dy_value_stride = _at(grad_value_out, strides[6], b, n, WIDTH)
-        dx_value_at, dx_value_stride = _at(grad_value, strides[7], b, n, WIDTH)
-        sums = partial_sums + tl.program_id(0).to(tl.int64) * (3 * heads * WIDTH)
-        sums += tl.arange(0, WIDTH)
     first = tl.program_id(1).to(tl.int64) * heads_a_program
     by_angle = tl.zeros((BLOCK, WIDTH // 2), tl.float32)
     for i in range(0, heads_a_program):
@@ -356,8 +247,6 @@ def encode_backward_kernel(
             dx.to(dx_query_at.dtype.element_ty),
             mask=mask,
         )
-        if grad_value is not None:
-            tl.store(sums + head * WIDTH, tl.sum(dx, 0), mask=head < heads)
         y = tl.load(key_out_at + head * key_out_stride, mask=mask, other=0.0)
         g = tl.load(dy_key_at + head * dy_key_stride, mask, other=0.0)
         dx, angle = _encoded_backward(y, g, v, cos, sin, PHI, WIDTH, BLOCK)
@@ -367,13 +256,6 @@ def encode_backward_kernel(
             dx.to(dx_key_at.dtype.element_ty),
             mask=mask,
         )
-        if grad_value is not None:
-            sum_at = sums + (heads + head) * WIDTH
-            tl.store(sum_at, tl.sum(dx, 0), mask=head < heads)
-            g = tl.load(dy_value_at + head * dy_value_stride, mask, other=0.0)
-            tl.store(dx_value_at + head * dx_value_stride, g, mask=mask)
-            sum_at = sums + (2 * heads + head) * WIDTH
-            tl.store(sum_at, tl.sum(g.to(tl.float32), 0), mask=head < heads)
     partial = tl.sum(by_angle * position[:, None], 0)
     program = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     pairs = tl.arange(0, WIDTH // 2)
@@ -459,21 +341,6 @@ def _decoded(even, odd, v, cos, sin, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     return _reflected(back, v)
 
 
-_encode_in_place = in_place(
-    "lrpe_in_place",
-    _forward_packed,
-    "(Tensor(a!) packed, Tensor theta, Tensor reflection, Tensor positions, "
-    "str feature_map) -> ()",
-    mutates=("packed",),
-)
-_packed_gradient = in_place(
-    "lrpe_packed_backward",
-    _backward_packed,
-    "(Tensor packed, Tensor theta, Tensor reflection, Tensor positions, "
-    "Tensor? grad_query_out, Tensor? grad_key_out, Tensor? grad_value_out, "
-    "str feature_map) -> (Tensor, Tensor, Tensor)",
-    mutates=(),
-)
 _encode = differentiable(
     "lrpe",
     _forward,

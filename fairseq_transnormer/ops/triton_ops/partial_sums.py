@@ -16,72 +16,38 @@ from .launching import launch
 ROWS, COLUMNS, NUM_WARPS = 32, 64, 4
 
 
-def totals(
-    partial: Tensor, dtype: torch.dtype, other: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """The sums of the rows of ``partial``, and of those of another tensor.
+def totals(partial: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sums of the rows of ``partial``.
 
     Args:
         partial: contiguous float32 (P, C).
-        dtype: of its sum.
-        other: contiguous float32 (Q, D), D up to COLUMNS, or None.
+        dtype: of the sums.
 
     Returns:
-        (C,) in ``dtype``, and (D,) in float32 or None.
+        (C,).
     """
     rows, columns = partial.shape
-    programs = triton.cdiv(columns, COLUMNS)
     total = partial.new_empty(columns, dtype=dtype)
-    other_rows, other_columns, other_total = 0, 0, None
-    if other is not None:
-        other_rows, other_columns = other.shape
-        other_total = other.new_empty(other_columns)
     launch(
         total_kernel,
-        (programs if other is None else programs + 1,),
+        (triton.cdiv(columns, COLUMNS),),
         partial,
         total,
-        other,
-        other_total,
         rows,
-        other_rows,
         columns,
-        other_columns,
         ROWS=ROWS,
         COLUMNS=COLUMNS,
         num_warps=NUM_WARPS,
     )
-    return total, other_total
+    return total
 
 
-# the strides, which are widths, are multiples of 16: a thread loads 16 bytes at a time
-@triton.jit(do_not_specialize=["rows", "other_rows"])
+# the stride, which is a width, is a multiple of 16: a thread loads 16 bytes at a time
+@triton.jit(do_not_specialize=["rows"])
 def total_kernel(
-    partial,
-    total,
-    other,
-    other_total,
-    rows,
-    other_rows,
-    stride,
-    other_stride,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    partial, total, rows, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """The last program is that of ``other``, if there is one."""
-    if other is not None:
-        if tl.program_id(0) == tl.num_programs(0) - 1:
-            _columns(other, other_total, 0, other_rows, other_stride, ROWS, COLUMNS)
-            return
-    first = tl.program_id(0) * COLUMNS
-    _columns(partial, total, first, rows, stride, ROWS, COLUMNS)
-
-
-@triton.jit
-def _columns(
-    partial, total, first, rows, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
-    column = first + tl.arange(0, COLUMNS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < stride
     found = tl.zeros((ROWS, COLUMNS), tl.float32)
     for i in range(0, rows, ROWS):

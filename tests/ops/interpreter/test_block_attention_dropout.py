@@ -194,10 +194,10 @@ def test_checkpointed_layers_draw_the_same_again(use_reentrant):
         trained = [p.grad for p in layer.parameters() if p.grad is not None]
         assert trained
         results.append(found + [grad.clone() for grad in trained])
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)
+    # four gradients of x are added up, in another order
+    torch.testing.assert_close(*results)
     torch.manual_seed(3)
-    assert not torch.equal(gradients(plain, [x], weight)[0], results[0][0])
+    assert not torch.allclose(gradients(plain, [x], weight)[0], results[0][0])
 
 
 @pytest.fixture

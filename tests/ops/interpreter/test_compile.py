@@ -103,7 +103,6 @@ def operator_calls():
     blocks = 16, True, "softmax", 0.2, 0.3, 2**62 + 3
     sums = torch.zeros(4, 1, WIDTH, WIDTH)
     vector = torch.rand(2, 2, WIDTH)
-    packed = torch.randn(2, 20, 3, 2, WIDTH)
     return {
         "gated_silu": (q, k),
         "gated_silu_backward": (q, k, v),
@@ -120,8 +119,6 @@ def operator_calls():
         "lrpe": (q, k, *parameters, "1+elu"),
         "lrpe_backward": (q, k, *parameters, v, None, "1+elu"),
         "causal_linear_attention": (*(q, k, v, state, pads, True),),
-        "lrpe_in_place": (packed, *parameters, "1+elu"),
-        "lrpe_packed_backward": (packed, *parameters, q, None, v, "1+elu"),
         "causal_linear_attention_backward": (
             *(q, k, v, v.clone(), None, state, pads, None, True),
         ),

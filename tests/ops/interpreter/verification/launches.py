@@ -131,14 +131,6 @@ def glu():
     )
 
 
-def projected():
-    weight = torch.eye(64)[:, :48].contiguous()
-    theta, v = torch.ones(16), torch.eye(32)[0]
-    return ops.encoded_projections(
-        X, (weight,) * 3, (weight[:, 0],) * 3, theta, v, torch.arange(5), heads=2
-    )[0]
-
-
 def verdict_files():
     return sorted(records.folder().glob("*.json"))
 

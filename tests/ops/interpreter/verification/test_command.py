@@ -24,7 +24,7 @@ def test_what_a_model_launches_is_found(launches, device):
     assert launches == [] and verdict_files() == []
     tried = {configuration.op for configuration in needed}
     assert {"rms_norm", "residual", "gated_linear_unit"} < tried
-    assert {"encoded_projections", "block_attention", "linear_attention"} < tried
+    assert {"lrpe", "block_attention", "linear_attention"} < tried
     assert len(needed) == len(set(needed))
 
 

@@ -25,7 +25,6 @@ from .launches import (
     next_process,
     norm,
     one_percent,
-    projected,
     set_multiprocessors,
     told,
 )
@@ -117,9 +116,6 @@ KERNELS = {
     "gate_kernel of halves": glu,
     "halves_backward_kernel": glu,
     "total_kernel": glu,
-    "total_kernel of two": projected,
-    "encode_kernel in place": projected,
-    "encode_backward_kernel in place": projected,
     "encode_kernel": encoded,
     "encode_backward_kernel": encoded,
     "block_attention_forward": block,
