@@ -7,6 +7,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from fairseq.models import MODEL_REGISTRY
+from omegaconf import OmegaConf
 
 from fairseq_transnormer.launching.configurations import ConfigurationError, get
 from fairseq_transnormer.modules.registry import parse_attention_types
@@ -22,8 +24,10 @@ from fairseq_transnormer.reproduce.tables.definitions import (
 )
 from fairseq_transnormer.reproduce.tables.jobs import Conditions, job_of
 from fairseq_transnormer.reproduce.tables.presets import load_preset
+from tests import rows
 from tests.messages import refuses
-from tests.paths import CONFIGS, SCRIPTS
+from tests.models import building
+from tests.paths import CONFIGS
 from tests.tiny_data import write_tiny_data
 
 TABLES = {table.name: table for table in load_tables(CONFIGS, ["all"])}
@@ -67,26 +71,32 @@ def test_the_papers_tables_are_all_there():
 
 
 def runs():
-    """Slow are those that scripts/test.sh trains, and those like earlier ones.
+    """Slow are those that tests/rows.py trains, and those like earlier ones.
 
-    Rows are alike where others take the same configuration, and others the same files
-    and set the same keys with dots.
+    Rows are alike where others of the same configuration set the same keys, and others
+    choose the same files.
     """
-    line = re.search(r"^tables=\((.+)\)", (SCRIPTS / "test.sh").read_text(), re.M)
-    trained = {run_of(cell) for name in line[1].split() for cell in TABLES[name].cells}
+    trained = {run_of(cell) for cell in rows.trained()}
     seen = set()
-    for run, cell in RUNS.items():
-        settings = {k: "." in k or str(v) for k, v in cell.overrides.items()}
-        kinds = {(cell.config, cell.conditions), tuple(sorted(settings.items()))}
+    for run, cell in sorted(RUNS.items(), key=lambda each: each[0] not in trained):
+        of = (cell.config, cell.conditions)
+        kinds = {of, *((of, key) for key in cell.overrides)}
+        kinds |= {(k, "." in k or v) for k, v in cell.overrides.items()}
         marks = [pytest.mark.slow] * (run in trained or kinds <= seen)
         seen |= kinds
         yield pytest.param(cell, marks=marks, id=f"{cell.config}-{cell.row}")
 
 
 @pytest.mark.parametrize("cell", list(runs()))
-def test_every_row_composes_and_builds(cell, data):
+def test_every_row_composes_and_takes_a_step(cell, data):
     plan = job_of(cell).plan(cell, conditions(data))
-    assert plan.configuration["model"]["_name"]
+    cfg = OmegaConf.create(plan.configuration["model"])
+    task = building.task()
+    task.optimizer_step = None
+    model = MODEL_REGISTRY[cfg._name].build_model(cfg, task)
+    model(building.draw_tokens(2, 9))[0].square().sum().backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert gradients and all(each.isfinite().all() for each in gradients)
     assert METRICS.find(cell.metric)
     preset = load_preset(CONFIGS, "smoke")
     own = preset.task(cell.conditions).scaled if cell.conditions else None
