@@ -1,9 +1,6 @@
 """Files that are not as they should be: a line names file and value, exit code 2."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -12,7 +9,7 @@ from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.yaml_files import read_yaml_mapping
 from tests.messages import assert_names, refuses
-from tests.paths import CONFIGS, ROOT
+from tests.paths import CONFIGS
 
 from .stand_in import finished_run
 
@@ -269,40 +266,3 @@ def test_a_value_of_a_runs_file(commands, name, changes, parts):
     path = commands.run / name
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     commands.refused("report", path, *parts)
-
-
-WITHOUT = """
-import sys
-for name in ("fairseq", "hydra", "omegaconf"):
-    sys.modules[name] = None
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: (
-    None if name.partition(".")[0] in ("fairseq", "hydra", "omegaconf")
-    else found(name, *more)
-)
-from fairseq_transnormer.reproduce.command_line import main
-for line in sys.stdin:
-    print(main(line.split()), flush=True)
-"""
-
-
-def test_without_fairseq_a_line_says_so(commands):
-    """list needs none; what composes configurations does."""
-    given = f"{commands.table} --preset {commands.preset} --runs-dir {commands.folder}"
-    lines = ["list", f"status {given}", f"report {given} --out {commands.folder}/out"]
-    lines += [f"run {given} --gpus none"]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    codes = [line for line in done.stdout.splitlines() if line.isdigit()]
-    assert codes == ["0", "2", "2", "2"], done.stderr
-    for line, command in zip(
-        done.stderr.splitlines(), ("status", "report", "run"), strict=True
-    ):
-        assert_names(line, command, "fairseq", "install")
