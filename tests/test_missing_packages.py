@@ -45,10 +45,7 @@ def test_without_fairseq(tmp_path):
     """A line for what loads models or composes configurations."""
     refused = [
         "generate --path x.pt --prompt y",
-        "classify --path x.pt --text y",
         "export x.pt --dest y",
-        "analyse context_use x.pt --data y",
-        "analyse systems",
         "analyse images --data y --checkpoint a=x.pt --output z",
         f"reproduce status table1 {RUNS}",
         f"reproduce report table1 {RUNS} --out out",
