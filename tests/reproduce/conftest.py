@@ -1,5 +1,6 @@
 """Runs whose figures are known, and the report of a table of them."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -19,12 +20,20 @@ CONFIGURATION = {
 }
 
 
+@functools.cache
+def preset_with_sweeps(name: str) -> str:
+    """A preset's file, for every value of a sweep."""
+    content = yaml.safe_load((CONFIGS / f"presets/{name}.yaml").read_text())
+    content.pop("sweep_values", None)
+    return yaml.safe_dump(content)
+
+
 class Report:
     """Runs and the report of a table of them.
 
     Attributes:
         folder: runs/, out/ and the files of table and preset are in it.
-        preset: its runs are reported; of smoke, every value of a sweep.
+        preset: its runs are reported.
         table: what the table's file says, or a name of configs/tables.
         output: of the last call, on the console.
     """
@@ -75,10 +84,8 @@ class Report:
         if isinstance(table, dict):
             table = str(self.folder / "mine.yaml")
             Path(table).write_text(yaml.safe_dump(self.table, sort_keys=False))
-        content = yaml.safe_load((CONFIGS / f"presets/{self.preset}.yaml").read_text())
-        content.pop("sweep_values", None)
         preset = self.folder / f"{self.preset}.yaml"
-        preset.write_text(yaml.safe_dump(content))
+        preset.write_text(preset_with_sweeps(self.preset))
         places = ["--preset", str(preset), "--out", str(self.folder / "out")]
         places += ["--runs-dir", str(self.folder / "runs")]
         self._capsys.readouterr()

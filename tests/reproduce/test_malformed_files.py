@@ -28,8 +28,7 @@ class Commands:
         self.folder, self._capsys = folder, capsys
         self.table, self.preset = folder / "mine.yaml", folder / "smoke.yaml"
         self.write(self.table, TABLE)
-        preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
-        self.write(self.preset, preset)
+        self.preset.write_text((CONFIGS / "presets/smoke.yaml").read_text())
         self.run = folder / "runs/smoke/blm_t1/seed1"
         configuration = {"model": {"_name": "x"}, "checkpoint": {}}
         finished_run(self.run, configuration, 7.0)
