@@ -34,8 +34,17 @@ for number, line in enumerate(sys.stdin):
         sys.argv = shlex.split(line)
         sys.orig_argv = ["python", "-m", *sys.argv]
         explain_to_users()
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        sys.exit()
+        code = 1
+        try:
+            try:
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            except Exception:
+                sys.excepthook(*sys.exc_info())
+        except SystemExit as end:
+            code = end.code or 0
+        finally:  # without Python's end, which takes long with torch
+            sys.stderr.flush()
+            os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 RUNS = f"--config-dir {CONFIGS} --preset smoke --runs-dir runs"
@@ -45,7 +54,10 @@ def test_without_fairseq(tmp_path):
     """A line for what loads models or composes configurations."""
     refused = [
         "generate --path x.pt --prompt y",
+        "classify --path x.pt --text y",
         "export x.pt --dest y",
+        "analyse context_use x.pt --data y",
+        "analyse systems",
         "analyse images --data y --checkpoint a=x.pt --output z",
         f"reproduce status table1 {RUNS}",
         f"reproduce report table1 {RUNS} --out out",

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from data_prep.long_range_arena.lra_stand_ins import main as make_stand_ins
 from fairseq_transnormer.reproduce.command_line import main
@@ -261,21 +260,3 @@ def test_the_measurement_takes_one_device_whatever_the_preset(tmp_path, capsys):
     places = ["--runs-dir", str(tmp_path), "--dry-run"]
     assert main(["run", "table7", "--preset", "paper", *places]) == 0
     assert "lra_speed" in capsys.readouterr().out
-
-
-def test_a_wrong_figure_of_the_paper_is_told(tmp_path):
-    text = yaml.safe_load((CONFIGS / "tables" / "table7.yaml").read_text())
-    text["rows"]["LS"]["paper"][0] = "32,05"
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(text))
-    with refuses(ReproduceError, path, "row LS", "paper=['32,05'", '"-"', "null"):
-        load_table(CONFIGS, str(path))
-
-
-def test_a_wrong_bubble_is_told(tmp_path):
-    text = yaml.safe_load((CONFIGS / "tables" / "figure1.yaml").read_text())
-    text["bubbles"]["y"] = "MEAN"
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(text))
-    with refuses(ReproduceError, path, "bubbles", "y='MEAN'", "ListOps"):
-        load_table(CONFIGS, str(path))

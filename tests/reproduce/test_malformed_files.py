@@ -163,6 +163,13 @@ def test_rows_of_one_label(commands, rows, parts):
         ({"figure": {"command": [], "each_row": ["{x}"]}}, ("each_row", "{row}")),
         ({"job": "no_such:Job"}, ("job", "no_such:Job")),
         ({"job": ":"}, ("job", ":")),
+        ({"colums": {}}, ("colums", "after", "attach", "columns")),
+        ({"rows": {"T1": {}}}, ("row T1", "column ppl", "config", "missing")),
+        ({"rows": {"T1": {"config": "c", "paper": [1, 2]}}}, ("row T1", "[1, 2]")),
+        ({"rows": {"T1": {"config": "c", "paper": ["32,05"]}}}, ("'32,05'", "null")),
+        ({"rows": {"T1": {"config": "blm", "system": "t9"}}}, ("'t9'", "cosformer")),
+        ({"rows": {"cosformer": {"config": "glm"}}}, ("config='glm'", "glm.yaml")),
+        ({"bubbles": {"x": "ppl", "y": "MEAN", "size": "ppl"}}, ("y='MEAN'", "ppl")),
     ],
 )
 def test_a_value_of_a_table(commands, changes, parts):
@@ -245,7 +252,7 @@ def test_status_names_a_run_that_lost_a_file(commands, capsys, lost):
             {"start": {"checkpoint": "x", "weights": 3, "mark": None}},
             ("weights", 3),
         ),
-        ("status.json", {"state": []}, ("state", "finished")),
+        ("status.json", {"state": "sleeping"}, ("sleeping", "finished")),
         ("status.json", {"steps_done": 3}, ("steps_done", 3)),
         ("status.json", {"attempts": [3]}, ("attempts", 3)),
         ("status.json", {"attempts": [{"step": "train"}]}, ("attempts", "started")),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_transnormer.reproduce import command_line
+from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.runs import slurm
 from fairseq_transnormer.reproduce.runs.plans import Step
@@ -99,7 +100,7 @@ def test_a_job_near_its_limit_saves_and_is_requeued(tmp_path, cluster):
     assert folder.status()["state"] == "interrupted"
     assert folder.status()["attempts"][0]["exit_code"] == os.EX_TEMPFAIL
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
-    assert slurm.submit(folder, 0, []) == "7;cluster"
+    assert main(["execute", str(folder.path), "--gpus", "none"]) == 0
     assert folder.status()["state"] == "finished"
 
 
@@ -116,6 +117,10 @@ def test_a_job_that_is_cancelled_is_not_requeued(tmp_path, cluster, monkeypatch)
     job = started_job(tmp_path, cluster, folder)
     job.send_signal(signal.SIGTERM)
     assert job.wait(60) == 130 and not (tmp_path / "requeued").exists()
+    # nor one that ends by itself
+    runner.write_text("#!/bin/bash\nexit 0\n")
+    assert slurm.submit(folder, 0, []) == "7;cluster"
+    assert not (tmp_path / "requeued").exists()
 
 
 def test_a_waiting_job_is_known(tmp_path, cluster):

@@ -8,7 +8,7 @@ import pytest
 from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.launching.configurations import ConfigurationError, get
+from fairseq_transnormer.launching.configurations import get
 from fairseq_transnormer.modules.registry import parse_attention_types
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.registry import JOBS
@@ -16,7 +16,6 @@ from fairseq_transnormer.reproduce.runs.metrics import METRICS
 from fairseq_transnormer.reproduce.tables import corpora
 from fairseq_transnormer.reproduce.tables.definitions import (
     chosen_cells,
-    load_table,
     load_tables,
     with_sweep_values,
 )
@@ -264,13 +263,6 @@ def test_seed_and_settings_reach_the_configuration(data):
     assert plan.configuration["lr_scheduler"]["lr"] == [0.5]
 
 
-def test_a_value_that_the_model_refuses_is_told(data):
-    with refuses(ReproduceError, "block_size=0", "at least 1"):
-        plan_of("table11", "64", "T1", data, overrides={"model.block_size": 0})
-    with refuses(ConfigurationError, "block_sizee"):
-        plan_of("table11", "64", "T1", data, overrides={"model.block_sizee": 8})
-
-
 def test_jobs_and_metrics_may_be_named_by_module():
     found = METRICS.find("fairseq_transnormer.reproduce.runs.metrics:parameters")
     assert found is METRICS.find("params_m")
@@ -278,30 +270,6 @@ def test_jobs_and_metrics_may_be_named_by_module():
         JOBS.find("nothing")
     with refuses(ReproduceError, "'no.such:thing'"):
         METRICS.find("no.such:thing")
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("title: x\ncolumns: {a: {metric: m}}", ["rows", "missing"]),
-        ("title: x\ncolums: {}\nrows: {}", ["colums", "after", "attach", "columns"]),
-        (
-            "title: x\ncolumns: {a: {metric: m, config: c}}\n"
-            "rows: {r: {paper: [1, 2]}}",
-            ["row r", "paper=[1, 2]", "list of 1"],
-        ),
-        (
-            "title: x\ncolumns: {a: {metric: m}}\nrows: {r: {}}",
-            ["row r", "column a", "config", "missing"],
-        ),
-        ("title: [", ["YAML"]),
-    ],
-)
-def test_a_wrong_table_is_told(tmp_path, text, parts):
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    with refuses(ReproduceError, path, *parts):
-        load_table(CONFIGS, str(path))
 
 
 def written_table(tmp_path, rows, columns="{a: {config: blm, metric: valid_ppl}}"):
@@ -338,14 +306,6 @@ def test_a_systems_name_is_its_row(tmp_path):
     columns = "{a: {config: lra, system: t1, metric: test_accuracy}}"
     (cell,) = written_table(tmp_path, "{cosformer: {}}", columns).cells
     assert cell.overrides == {"model": "lra_cosformer"}
-
-
-def test_systems_and_configurations_that_are_not_there(tmp_path):
-    with refuses(ReproduceError, "system='t9'", "t1", "cosformer"):
-        written_table(tmp_path, "{mine: {system: t9}}")
-    columns = "{a: {config: glm, metric: valid_ppl}}"
-    with refuses(ReproduceError, "config='glm'", "glm.yaml"):
-        written_table(tmp_path, "{cosformer: {}}", columns)
 
 
 def test_a_preset_sweeps_beside_the_tables():
