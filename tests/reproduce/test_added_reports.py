@@ -230,11 +230,11 @@ def test_remarks_stay_with_the_runs_that_they_are_about(report):
     """Those of a report whose runs are all here are not kept, as without --add."""
     report_of_another_table(report)
     report.add("blm_t2", 5.0)
-    path = report.file
-    path.write_text(json.dumps(report()[0] | {"remarks": ["Of T2."]}))
+    report()
+    report.change(lambda measured: measured.update(remarks=["Of T2."]))
     measured = report("--add")[0]
     assert len(measured["added"]) == 2 and measured["remarks"] == []
-    path.write_text(json.dumps(measured | {"remarks": ["Of T1."]}))
+    report.change(lambda measured: measured.update(remarks=["Of T1."]))
     assert report("--add")[0]["remarks"] == ["Of T1."]
 
 
@@ -285,10 +285,7 @@ def test_different_runs_of_one_name_in_two_reports_are_refused(report):
 )
 def test_a_damaged_report_of_another_table_is_named(report, change):
     report_of_another_table(report)
-    path = report.out / "other.json"
-    other = json.loads(path.read_text())
-    change(other)
-    path.write_text(json.dumps(other))
+    path = report.change(change, "other.json")
     report("--add", code=2)
     assert_names(report.output, path)
 
@@ -304,43 +301,31 @@ def test_reports_with_other_curves_or_for_a_picture_are_not_added(report):
     assert report("--add")[0]["added"] == []
 
 
-def damaged(report, change):
-    """The file of a report whose JSON was changed; its run is not here."""
-    report.add("blm_t1", 7.0)
-    elsewhere(report)
-    path = report.file
-    measured = json.loads(path.read_text())
-    change(measured)
-    path.write_text(json.dumps(measured))
-    return path
-
-
-def test_an_earlier_report_without_identities_is_refused(report):
-    path = damaged(
-        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].pop("identity")
-    )
-    before = path.read_text()
-    report("--add", code=2)
-    assert_names(report.output, path, "smoke/blm_t1/seed1", "--add")
-    assert path.read_text() == before
+def first_run(found: dict) -> dict:
+    return found["runs"]["smoke/blm_t1"]["1"]
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("selection", 3), ("curve", 3), ("curve", {}), ("data", 3), ("identity", 3)],
+    ("change", "names"),
+    [
+        (lambda found: first_run(found).pop("identity"), ("--add",)),
+        (lambda found: first_run(found).update(selection=3), ("selection",)),
+        (lambda found: first_run(found).update(curve=3), ("curve",)),
+        (lambda found: first_run(found).update(curve={}), ("curve",)),
+        (lambda found: first_run(found).update(data=3), ("data",)),
+        (lambda found: first_run(found).update(identity=3), ("identity",)),
+        (lambda found: found["rows"]["T1"]["ppl"].pop("metric"), ("metric",)),
+    ],
 )
-def test_a_damaged_record_is_refused(report, key, value):
-    path = damaged(
-        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].update({key: value})
-    )
+def test_a_damaged_report_is_refused_and_stays(report, change, names):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    path = report.change(change)
+    before = path.read_text()
     report("--add", code=2)
-    assert_names(report.output, path, "smoke/blm_t1/seed1", key)
-
-
-def test_damaged_figures_are_refused(report):
-    path = damaged(report, lambda found: found["rows"]["T1"]["ppl"].pop("metric"))
-    report("--add", code=2)
-    assert_names(report.output, path, "metric")
+    of_run = () if names == ("metric",) else ("smoke/blm_t1/seed1",)
+    assert_names(report.output, path, *of_run, *names)
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", '{"table": "mine"}'])

@@ -483,13 +483,10 @@ def test_fine_tuning_looks_at_the_place_of_its_report_first(monkeypatch, tmp_pat
 )
 def test_figures_that_are_no_means_of_their_seeds(report, options, names):
     report.of({"blm_t1": 7.0})
-    path = report.file
-    measured = json.loads(path.read_text())
-    measured["rows"]["T1"]["ppl"]["measured"] = 6.0
-    path.write_text(json.dumps(measured))
+    path = report.change(lambda m: m["rows"]["T1"]["ppl"].update(measured=6.0))
     report(*options, code=2)
     assert_names(report.output, path, "row T1", "column ppl", "measured")
-    path.write_text(json.dumps(measured | {"table": "theirs"}))
+    report.change(lambda m: m.update(table="theirs"))
     report(*options, code=2)
     assert_names(report.output, path, "mine", "theirs", *names)
 

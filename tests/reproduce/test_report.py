@@ -373,17 +373,15 @@ def test_pages_are_written_anew_from_their_json(table11, capsys):
     out = ["--preset", "smoke", "--out", str(table11.folder / "out")]
     assert main(["report", "--from-results", *out]) == 0
     assert {path: path.read_bytes() for path in files} == before
-    content = json.loads(table11.file.read_text())
-    content["remarks"] = ["Measured on a Monday."]
-    table11.file.write_text(json.dumps(content))
+    remarks = {"remarks": ["Measured on a Monday."]}
+    table11.change(lambda measured: measured.update(remarks), "table11.json")
     assert "\nMeasured on a Monday.\n" in table11("--from-results")[1]
 
     # what is not there, or of another form: one line, and nothing is written
     written = files[0].read_bytes()
     table11("table1", "--from-results", code=2)
     assert lines_naming(table11.output, "table1.json", "reported there: table11")
-    del content["conditions"]
-    table11.file.write_text(json.dumps(content))
+    table11.change(lambda measured: measured.pop("conditions"), "table11.json")
     table11("--from-results", code=2)
     assert lines_naming(table11.output, "table11.json", "'conditions'")
     assert files[0].read_bytes() == written
