@@ -165,10 +165,11 @@ def test_fields_say_what_the_experiment_shows():
     assert effects == said
 
 
-def test_every_field_says_which_it_is():
+def test_every_field_says_which_it_is_and_what():
     for name in NAMES:
         for each in fields_of(name):
             assert isinstance(each.metadata[TRAINING_ONLY], bool), each.name
+            assert each.metadata["help"], each.name
 
 
 def test_a_fine_tuning_may_change_these_and_the_heads():
