@@ -42,9 +42,8 @@ def plan(table, row, column, *arguments, **options):
 
 
 # tests/test_configs.py builds the others
-@pytest.mark.parametrize("row", ["FLASH-quad", "1+elu", "TransNormer T2"])
-def test_a_system_composes_and_builds(row, data):
-    made = plan("table6", row, "Retrieval", data)
+def test_a_system_composes_and_builds(data):
+    made = plan("table6", "1+elu", "Retrieval", data)
     assert made.data == str(data / "retrieval")
     assert made.configuration["task"]["data"] == made.data
     assert made.configuration["model"]["embed_dim"] == 64
