@@ -18,14 +18,10 @@ esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 which=(-m "not slow")
-# The others change a value of T1 or T2 a row (tables 8 to 12, precision), fine-tune as
-# Table 5 does (topics), or train the same models on symbols (copy_task, digits, recall,
-# recall_capacity; cifar10, whose images are not there), at other rates (learning_rates) or
-# with two other settings (tnl); the tests compose and build one of each kind.
-tables=(table1 table2 table3 table4 table5 table6 table7 figure1 figure2 lrpe)
+all=()
 if [ "${1:-}" = --all ]; then
     which=()
-    tables=(all)
+    all=(all)
     shift
 fi
 
@@ -80,8 +76,8 @@ oldest_triton() {
     return "$code"
 }
 rows() {
-    .venv/bin/python -m fairseq_transnormer reproduce run "${tables[@]}" \
-        --preset smoke --gpus none --jobs "$cores" --fork --runs-dir "$scratch/runs"
+    .venv/bin/python -m tests.rows ${all[@]+"${all[@]}"} \
+        --gpus none --jobs "$cores" --runs-dir "$scratch/runs"
 }
 # Both at once: data and plans of the rows leave cores to the interpreter, which has all
 # of them when the rows have ended.

@@ -9,7 +9,6 @@ import pytest
 # of a session's fixtures that take seconds each, and of configurations composed once
 TOGETHER = {
     "tests/test_configs.py": "tests/test_configs.py",
-    "tests/test_frozen_configurations.py": "tests/test_configs.py",
     "tests/export": "tests/generation",
     "tests/generation": "tests/generation",
     "tests/hf": "tests/generation",

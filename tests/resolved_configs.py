@@ -11,9 +11,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 import fairseq_transnormer  # noqa: F401 (registers the models)
-from tests.paths import ROOT
-
-CONFIGS = ROOT / "configs"
+from fairseq_transnormer.launching.configurations import compose_words
+from tests.paths import CONFIGS
 
 
 def composed(primary: str, *overrides: str) -> DictConfig:
@@ -35,9 +34,11 @@ def _of_a_kind(primary: str, *overrides: str) -> tuple[str, ...]:
     return primary.partition("_")[0], f"model={primary}", *overrides
 
 
+@functools.cache
 def hydra_config(primary: str, *overrides: str) -> DictConfig:
     """The configuration that fairseq-hydra-train trains with; composed once."""
-    return _kept(*_of_a_kind(primary, *overrides))
+    primary, *words = _of_a_kind(primary, *overrides)
+    return OmegaConf.create(compose_words(CONFIGS, primary, words).values)
 
 
 def hydra_config_now(primary: str, *overrides: str) -> DictConfig:
@@ -49,7 +50,6 @@ def hydra_config_now(primary: str, *overrides: str) -> DictConfig:
     return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
 
 
-_kept = functools.cache(hydra_config_now)
 _register_schema = functools.cache(hydra_init)
 
 

@@ -19,10 +19,14 @@ PACKAGES = ("fairseq_transnormer", "benchmarks", "data_prep")
 # seconds to import, which no --help needs
 SLOW = {"fairseq", "hydra", "torch._dynamo", "datasets", "matplotlib", "transformers"}
 
-# answers every --help in a process of its own, which torch is imported in once
+# answers every --help, in a process of its own
 HELPS = """
-import contextlib, importlib, io, os, sys
+import contextlib, importlib, io, sys
 import torch
+slow = {slow!r}
+before = set(sys.modules)
+import fairseq_transnormer.ops
+print((slow | {{"triton", "numpy.testing"}}) & set(sys.modules) - before)
 for package in {packages!r}:
     door = importlib.import_module(package + ".__main__")
     tables = [([package], door.COMMANDS)]
@@ -31,45 +35,30 @@ for package in {packages!r}:
         tables.append(([package, "analyse"], nested))
     for words, table in tables:
         for name in table:
-            sys.stdout.flush()
-            child = os.fork()
-            if child == 0:
-                out, code = io.StringIO(), None
-                with contextlib.redirect_stdout(out):
-                    try:
-                        code = door.main([*words[1:], name, "--help"])
-                    except SystemExit as end:
-                        code = end.code
-                usage = " ".join(out.getvalue().split())
-                expected = "usage: python -m " + " ".join([*words, name])
-                imported = sorted({slow!r} & set(sys.modules))
-                good = not code and usage.startswith(expected) and not imported
-                print(good, *words, name, code, imported, usage[:80], flush=True)
-                os._exit(0)
-            os.waitpid(child, 0)
+            out, code = io.StringIO(), None
+            with contextlib.redirect_stdout(out):
+                try:
+                    code = door.main([*words[1:], name, "--help"])
+                except SystemExit as end:
+                    code = end.code
+            usage = " ".join(out.getvalue().split())
+            expected = "usage: python -m " + " ".join([*words, name])
+            imported = slow & set(sys.modules)
+            good = not code and usage.startswith(expected) and not imported
+            print(good, *words, name, code, imported, usage[:80])
 """
 
 
 def test_help_of_every_command_is_quick():
-    """It imports nothing that takes long but torch, whatever this machine's speed."""
+    """It imports nothing that takes long but torch, nor do the ops."""
     answered = subprocess.run(
         [sys.executable, "-c", HELPS.format(packages=PACKAGES, slow=SLOW)],
         check=True, capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
-    lines = answered.stdout.splitlines()
+    ops, *lines = answered.stdout.splitlines()
+    assert ops == "set()"
     assert len(lines) > 30, answered.stderr
     assert [line for line in lines if not line.startswith("True")] == []
-
-
-def test_the_ops_import_little_besides_torch():
-    code = (
-        "import sys, torch; before = set(sys.modules); import fairseq_transnormer.ops;"
-        f"print({SLOW | {'triton', 'numpy.testing'}!r} & set(sys.modules) - before)"
-    )
-    answered = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    )
-    assert answered.stdout.strip() == "set()", answered.stderr
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,5 +1,8 @@
 """configs/ against Table 13 of the paper, and fairseq-hydra-train with them."""
 
+import copy
+import functools
+import json
 import re
 import subprocess
 import sys
@@ -14,25 +17,20 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from fairseq_transnormer.fairseq_patches.data_parallel import set_update_layout
+from fairseq_transnormer.launching.configurations import (
+    ConfigurationError,
+    compose_words,
+)
 
 from .forked_trainings import start_command, wait_for
-from .messages import assert_names
-from .resolved_configs import (
-    CONFIGS,
-    ROOT,
-    composed,
-    flattened,
-    hydra_config,
-    hydra_config_now,
-)
+from .messages import assert_names, refuses
+from .paths import CONFIGS, ROOT, TESTS
+from .resolved_configs import composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
 
 PRIMARIES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
-KINDS = ["alm", "blm", "alm_small", "blm_small"]
-KINDS += ["cifar10", "copy_task", "digits", "finetune", "lra", "recall"]
 PAPER = ["alm_t1", "alm_t2", "blm_t1", "blm_t2"]
 # primary without its task: the architecture
 BASELINES = {
@@ -163,77 +161,43 @@ def test_a_baseline_is_its_architecture_trained_as_transnormer(name, task):
     assert_names(model_file(f"{task}_{name}"), f"{parameters:,}")
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize("primary", ["alm_t1", "blm_t2"])
+@pytest.mark.parametrize(
+    ("primary", "run"), [*(("alm", run) for run in RUNS), ("blm", "gpus1")]
+)
 def test_total_batch_is_the_same_on_any_number_of_gpus(primary, run):
     cfg = hydra_config(primary, f"run={run}")
-    assert batch(cfg) == TOTAL_BATCH[primary.split("_")[0]]
+    assert batch(cfg) == TOTAL_BATCH[primary]
     assert cfg.common.cpu == (run == "cpu")
     gpus = 1 if run == "cpu" else int(run.removeprefix("gpus"))
     assert cfg.distributed_training.distributed_world_size == gpus
 
 
-MACHINES = {
-    # name: fp16, bf16
-    "v100": (True, False),
-    "a100": (False, True),
-    "h100": (False, True),
-    "cpu": (False, False),
-}
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_machines(machine):
-    cfg = hydra_config("blm_t1", f"+machine={machine}")
-    assert (cfg.common.fp16, cfg.common.bf16) == MACHINES[machine]
-    assert cfg.common.cpu == (machine == "cpu")
-
-
-@pytest.mark.parametrize("machine", sorted(set(MACHINES) - {"cpu"}))
-@pytest.mark.parametrize(
-    "primary",
-    [
-        "alm_linear",
-        "alm_vanilla",
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in ("blm_performer", "alm_cosformer")
-        ),
-    ],
-)
-def test_machines_train_systems_that_the_kernels_lack(machine, primary):
+def test_machines_train_systems_that_the_kernels_lack():
     """Asked for by name, kernels that cannot run an op end training at its first step.
 
     Vanilla has no such setting at all.
     """
-    cfg = hydra_config(primary, f"+machine={machine}")
-    assert cfg.model.get("backend", "auto") == "auto"
+    for machine in (CONFIGS / "machine").glob("*.yaml"):
+        assert "model" not in OmegaConf.load(machine)
+    for primary in ("alm_linear", "alm_vanilla"):
+        cfg = hydra_config(primary, "+machine=a100")
+        assert cfg.model.get("backend", "auto") == "auto"
 
 
-@pytest.mark.parametrize("primary", KINDS)
-def test_each_kind_fills_its_update_on_the_cpu(primary, monkeypatch):
-    said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
+@pytest.mark.parametrize("primary", PRIMARIES)
+def test_each_primary_has_the_updates_that_it_declares(primary, monkeypatch):
+    """And fills them on the CPU."""
+    said = compose_words(CONFIGS, primary, []).environment
+    said = said.get("SEQUENCES_PER_UPDATE", "")
     monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
-    cfg = hydra_config_now(primary, "+machine=cpu")
+    cfg = copy.deepcopy(hydra_config(primary))
+    set_update_layout(cfg, cfg.distributed_training.distributed_world_size)
+    machine = OmegaConf.load(CONFIGS / "machine/cpu.yaml")
+    cfg = OmegaConf.merge(hydra_config(primary), machine)
     set_update_layout(cfg, 1)
     (update_freq,) = cfg.optimization.update_freq
     sequences = cfg.dataset.batch_size * update_freq
     assert sequences == int(said or cfg.dataset.batch_size)
-
-
-@pytest.mark.parametrize("primary", KINDS)
-def test_each_kind_has_the_updates_that_it_declares(primary, monkeypatch):
-    said = composed(primary).hydra.job.env_set.get("SEQUENCES_PER_UPDATE", "")
-    monkeypatch.setenv("SEQUENCES_PER_UPDATE", said)
-    cfg = hydra_config_now(primary)
-    set_update_layout(cfg, cfg.distributed_training.distributed_world_size)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_precision_is_one_override(precision):
-    cfg = hydra_config("alm_t2", f"precision={precision}")
-    assert cfg.common.fp16 == (precision == "fp16")
-    assert cfg.common.bf16 == (precision == "bf16")
 
 
 @pytest.mark.parametrize("primary", PRIMARIES)
@@ -243,15 +207,9 @@ def test_composes_into_fairseqs_configuration_and_nothing_else(primary):
     assert cfg.model._name in MODEL_REGISTRY
 
 
-@pytest.mark.parametrize("primary", ["alm_t2", "blm_t2"])
-def test_a_misspelt_key_is_refused(primary):
-    with pytest.raises((ConfigKeyError, ConfigAttributeError), match="block_sizee"):
-        hydra_config(primary, "+model.block_sizee=32")
-
-
-def test_overrides_reach_the_model():
-    cfg = hydra_config("alm_t2", "model.block_size=32", "+model.norm_type=layer_norm")
-    assert (cfg.model.block_size, cfg.model.norm_type) == (32, "layer_norm")
+def test_a_misspelt_key_is_refused():
+    with refuses(ConfigurationError, "block_sizee"):
+        hydra_config("alm_t2", "+model.block_sizee=32")
 
 
 @pytest.mark.parametrize("primary", PRIMARIES)
@@ -260,9 +218,8 @@ def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
     # of the arena, one for each task and system
     own = {"lra": "lra/listops/lra_transnormer_t2", "alm": "alm_t2", "blm": "blm_t2"}
     own |= {"alm_small": "alm_t2_small", "blm_small": "blm_t2_small"}
-    whole = composed(primary)
-    HydraConfig.instance().set_config(whole)
-    assert whole.hydra.run.dir == f"runs/{own.get(primary, primary)}"
+    folder = compose_words(CONFIGS, primary, []).folder
+    assert folder == f"runs/{own.get(primary, primary)}"
     assert cfg.checkpoint.restore_file == "checkpoint_last.pt"
     assert not Path(cfg.checkpoint.save_dir).is_absolute()
     # a fine-tuning is validated, and saved, at the end of an epoch only
@@ -270,7 +227,8 @@ def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
     assert cfg.checkpoint.no_epoch_checkpoints
 
 
-@pytest.mark.parametrize("primary", PRIMARIES)
+# the others have no base/ of their own that says a directory
+@pytest.mark.parametrize("primary", ["alm", "blm", "copy_task", "digits", "finetune"])
 def test_a_sweep_has_a_directory_for_each_of_its_runs(primary, monkeypatch):
     """Hydra's -m makes it before it has told its configuration to resolvers."""
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
@@ -402,7 +360,7 @@ def test_fine_tuning_is_the_papers(problem):
 
 def test_the_task_finds_in_the_file_what_it_takes_from_the_criterion():
     """fairseq-hydra-train resolves the task before it knows a plugin's criteria."""
-    given = composed("finetune").criterion
+    given = OmegaConf.load(CONFIGS / "base/finetune.yaml").criterion
     wanted = [
         re.fullmatch(r"\$\{criterion\.(\w+)\}", str(field.default))
         for field in fields(SentencePredictionConfig)
@@ -476,3 +434,45 @@ def test_a_system_of_the_arena_is_its_architecture(system):
     assert_names(model_file(system), f"{total:,}")
     # "a similar parameter size", but for Linformer's projections
     assert total < 220_000 or name == "lra_linformer"
+
+
+# All values that each configuration had before values had one home, defaults of
+# fairseq and of the models included: a default that moves changes no training
+# unnoticed. What is changed on purpose is changed there too.
+FROZEN = json.loads((TESTS / "frozen_configurations.json").read_text())
+ABSENT = "(absent)"
+
+
+@functools.cache
+def frozen(name: str) -> dict:
+    """All values of a configuration; the file has what differs from its primary's."""
+    primary = FROZEN["bases"][name.split()[0]]
+    if name == "alm":
+        return FROZEN["changes"]["alm"]
+    values = frozen("alm" if name == primary else primary) | FROZEN["changes"][name]
+    return {key: value for key, value in values.items() if value != ABSENT}
+
+
+def frozen_cases():
+    """All; slow are those whose files others have, too."""
+    again = ("finetune model", "lra lra", "blm precision", "alm machine", "blm run")
+    for name in sorted(FROZEN["changes"]):
+        slow = [pytest.mark.slow] * name.startswith(again)
+        yield pytest.param(name, marks=slow)
+
+
+@pytest.mark.parametrize("name", list(frozen_cases()))
+def test_values_are_as_before(name):
+    primary, *choices = name.split()
+    # no primary has a machine of its own
+    choices = [f"+{c}" if c.startswith("machine=") else c for c in choices]
+    plain = json.loads(
+        json.dumps(flattened(hydra_config(primary, *choices)), default=str)
+    )
+    now = {
+        key: value.replace(str(ROOT), "ROOT") if isinstance(value, str) else value
+        for key, value in plain.items()
+    }
+    expected = frozen(name)
+    assert {key: now.get(key, ABSENT) for key in expected} == expected
+    assert now.keys() == expected.keys()

@@ -1,15 +1,13 @@
 """A device that this build of torch has no kernels for is refused in one sentence."""
 
-import subprocess
-import sys
 import warnings
 
 import pytest
 import torch
 
 from fairseq_transnormer.devices import check_torch_build, usable_device
+from tests.forked_trainings import Call, start_command, wait_for
 from tests.messages import refuses
-from tests.paths import ROOT
 
 DEFAULT = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 CUDA_12_6 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
@@ -54,25 +52,18 @@ def test_devices_that_hold_no_data_or_that_torch_lacks(name):
             usable_device(name)
 
 
-TRAINING = """
-import sys, torch
-import fairseq_transnormer
-torch.cuda.is_available = lambda: True
-torch.cuda.get_device_capability = lambda device: (7, 0)
-torch.cuda.get_device_name = lambda device: "Tesla V100"
-torch.cuda.get_arch_list = lambda: ["sm_80"]
-from fairseq_cli.train import cli_main
-sys.argv = ["fairseq-train", "nowhere", "--user-dir", "fairseq_transnormer"]
-sys.argv += ["--task", "language_modeling", "--arch", "transnormer_t2_tiny"]
-sys.argv += ["--max-tokens", "64", "--optimizer", "adam", "--lr", "0.1"]
-cli_main()
-"""
+def become_a_v100():
+    """What torch says of it, built for later ones."""
+    torch.cuda.is_available = lambda: True
+    torch.cuda.get_device_capability = lambda device: (7, 0)
+    torch.cuda.get_device_name = lambda device: "Tesla V100"
+    torch.cuda.get_arch_list = lambda: ["sm_80"]
 
 
-def test_training_ends_at_its_start_with_the_sentence():
-    ended = subprocess.run(
-        [sys.executable, "-c", TRAINING], capture_output=True, text=True, cwd=ROOT
-    )
-    assert ended.returncode == 1
-    last = ended.stderr.strip().splitlines()[-1]
+def test_training_ends_at_its_start_with_the_sentence(tmp_path):
+    words = ["nowhere", "--task", "language_modeling", "--arch", "transnormer_t2_tiny"]
+    words += ["--max-tokens", "64", "--optimizer", "adam", "--lr", "0.1"]
+    log, v100 = tmp_path / "log", [Call("tests.test_devices", "become_a_v100")]
+    assert wait_for([start_command("train", words, log, before=v100)]) == [1]
+    last = log.read_text().strip().splitlines()[-1]
     assert "Tesla V100" in last and "CUDA 12.6" in last

@@ -1,6 +1,7 @@
 """Imports run down: who may import whom, in one table; docs/architecture.md has it."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,9 +136,12 @@ def room_of(module: str) -> str | None:
     return top if top in ALLOWED else None
 
 
+parsed = functools.cache(ast.parse)  # most files several times
+
+
 def imported(source: str, package: list[str]) -> Iterator[str]:
     """Absolute names of what a file of a package imports, in functions too."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

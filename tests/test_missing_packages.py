@@ -11,49 +11,73 @@ import pytest
 
 from fairseq_transnormer.missing_packages import EXTRA_OF, command_of, explanation
 from tests.messages import assert_names
-from tests.paths import ROOT
+from tests.paths import CONFIGS, ROOT
 
-# Python imports it before all else
+# A process that has torch, and no fairseq, answers commands in forks.
 WITHOUT = """
-import sys
+import os, runpy, shlex, sys
+from importlib.machinery import PathFinder
+import torch
 
 class Without:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {packages!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        if name.split('.')[0] not in ('fairseq', 'fairseq_cli', 'hydra', 'omegaconf'):
+            return PathFinder.find_spec(name, path, target)
 
-sys.meta_path.insert(0, Without())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without()
+from fairseq_transnormer.missing_packages import explain_to_users
+for number, line in enumerate(sys.stdin):
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(f"{number}.err", os.O_WRONLY | os.O_CREAT), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.argv = shlex.split(line)
+        sys.orig_argv = ["python", "-m", *sys.argv]
+        explain_to_users()
+        code = 1
+        try:
+            try:
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            except Exception:
+                sys.excepthook(*sys.exc_info())
+        except SystemExit as end:
+            code = end.code or 0
+        finally:  # without Python's end, which takes long with torch
+            sys.stderr.flush()
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+RUNS = f"--config-dir {CONFIGS} --preset smoke --runs-dir runs"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "fairseq_transnormer generate --path x.pt --prompt y",
-        pytest.param(
-            "fairseq_transnormer classify --path x.pt --text y", marks=pytest.mark.slow
-        ),
-        "fairseq_transnormer export x.pt --dest y",
-        pytest.param(
-            "fairseq_transnormer analyse context_use x.pt --data y",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("fairseq_transnormer analyse systems", marks=pytest.mark.slow),
-        "fairseq_transnormer analyse images --data y --checkpoint a=x.pt --output z",
-    ],
-)
-def test_without_fairseq(command, tmp_path):
-    packages = ("fairseq", "fairseq_cli")
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(packages=packages))
+def test_without_fairseq(tmp_path):
+    """A line for what loads models or composes configurations."""
+    refused = [
+        "generate --path x.pt --prompt y",
+        "classify --path x.pt --text y",
+        "export x.pt --dest y",
+        "analyse context_use x.pt --data y",
+        "analyse systems",
+        "analyse images --data y --checkpoint a=x.pt --output z",
+        f"reproduce status table1 {RUNS}",
+        f"reproduce report table1 {RUNS} --out out",
+        f"reproduce run table1 {RUNS} --gpus none",
+    ]
+    lines = [*refused, f"reproduce list --config-dir {CONFIGS}"]
     done = subprocess.run(
-        [sys.executable, "-m", *command.split()],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-c", WITHOUT],
+        input="\n".join(f"fairseq_transnormer {line}" for line in lines),
         capture_output=True,
         text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    assert_names(done.stderr, command.split()[0], "fairseq", "pip install")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    said = [(tmp_path / f"{i}.err").read_text() for i, _ in enumerate(lines)]
+    assert done.stdout.split() == ["2"] * len(refused) + ["0"], said
+    for line, error in zip(refused, said, strict=False):
+        command = line.split()[: 1 + line.startswith("reproduce")]
+        assert_names(error, " ".join(command), "fairseq", "pip install")
+        assert len(error.splitlines()) == 1, error
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import importlib.util
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
 
@@ -115,10 +114,7 @@ def test_the_training_command_runs(tmp_path):
 
 def test_the_plain_pytorch_example_runs():
     (example,) = [b for b in blocks("python", README) if "import torch" in b]
-    done = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
+    exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize(

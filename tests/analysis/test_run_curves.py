@@ -1,10 +1,12 @@
 """Runs side by side: what is drawn, printed and refused."""
 
+from pathlib import Path
+
 import pytest
 
 from fairseq_transnormer.analysis import run_curves
-from fairseq_transnormer.analysis.figures import pyplot
-from tests.messages import command_refuses
+from fairseq_transnormer.analysis.figures import named_paths, pyplot
+from tests.messages import command_refuses, refuses
 
 from .logs import line, training_log
 
@@ -86,3 +88,19 @@ def test_an_image_that_cannot_be_written_is_told_first(tmp_path, capsys):
     for name in ("runs", "runs.svg", "runs.json"):
         arguments = ["none.log", "--plot", tmp_path / name]
         command_refuses(run_curves.main, arguments, capsys, name, "*.png", "*.pdf")
+
+
+def test_a_path_that_there_is_may_have_an_equals_sign(tmp_path):
+    """As the runner's folders have it."""
+    path = tmp_path / "t1+lr=0.1" / "checkpoint.pt"
+    path.parent.mkdir()
+    path.touch()
+    assert named_paths([str(path)]) == {str(path): path}
+    assert named_paths([f"T1={path}"]) == {"T1": path}
+    assert named_paths(["T1=no/such"]) == {"T1": Path("no/such")}
+
+
+@pytest.mark.parametrize("arguments", [["a=x", "a=y"], ["x", "x"]])
+def test_a_name_is_given_once(arguments):
+    with refuses(ValueError, "names two files"):
+        named_paths(arguments)

@@ -9,14 +9,9 @@ import pytest
 from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.messages import assert_names, lines_naming
 
-from .known_report import Report
+from .conftest import Report
 
 RATES = ([0.1], [0.2])
-
-
-@pytest.fixture
-def report(tmp_path, capsys):
-    return Report(tmp_path, capsys)
 
 
 def elsewhere(report: Report) -> tuple[dict, str]:
@@ -180,7 +175,7 @@ def test_a_seed_that_failed_in_another_tables_report_counts_as_failed(report):
     # not that of an attempt which is here
     run = report.add("blm_t1", 9.0, 2)
     run.write_status(run.status() | {"state": "interrupted", "steps_done": []})
-    (report.folder / "out/smoke/mine.json").unlink()
+    report.file.unlink()
     assert lines_naming(report("--add")[1], "without seed 2 (interrupted)")
 
 
@@ -190,7 +185,7 @@ def report_of_another_table(report, seeds=(1, 2), **changes):
     report.add("blm_t1", 7.0, 1)
     report.add("blm_t1", 8.0, 2)
     measured, _ = elsewhere(report)
-    path = report.folder / "out/smoke/mine.json"
+    path = report.file
     path.unlink()
     row = measured["rows"].pop("T1")
     measured |= {"table": "other", "rows": {"6 / 6": row}}
@@ -201,8 +196,7 @@ def report_of_another_table(report, seeds=(1, 2), **changes):
 
 def test_a_training_of_another_tables_report_is_added(report):
     report_of_another_table(report)
-    report.add("blm_t2", 5.0)
-    assert report()[0]["rows"]["T1"]["ppl"]["measured"] is None
+    assert report.of({"blm_t2": 5.0})[0]["rows"]["T1"]["ppl"]["measured"] is None
     measured, page = report("--add")
     assert measured["rows"]["T1"]["ppl"]["seeds"] == {"1": 7.0, "2": 8.0}
     assert measured["rows"]["T2"]["ppl"]["seeds"] == {"1": 5.0}
@@ -227,7 +221,7 @@ def test_a_table_takes_its_own_runs_and_not_those_of_others(report):
     run.write_status(run.status() | {"state": "interrupted", "steps_done": []})
     seeds = report("--add")[0]["rows"]["T1"]["ppl"]["seeds"]
     assert seeds == {"3": 5.0}  # of its own report
-    (report.folder / "out/smoke/mine.json").unlink()
+    report.file.unlink()
     seeds = report("--add")[0]["rows"]["T1"]["ppl"]["seeds"]
     assert seeds == {"1": 7.0, "2": 8.0}
 
@@ -236,11 +230,11 @@ def test_remarks_stay_with_the_runs_that_they_are_about(report):
     """Those of a report whose runs are all here are not kept, as without --add."""
     report_of_another_table(report)
     report.add("blm_t2", 5.0)
-    path = report.folder / "out/smoke/mine.json"
-    path.write_text(json.dumps(report()[0] | {"remarks": ["Of T2."]}))
+    report()
+    report.change(lambda measured: measured.update(remarks=["Of T2."]))
     measured = report("--add")[0]
     assert len(measured["added"]) == 2 and measured["remarks"] == []
-    path.write_text(json.dumps(measured | {"remarks": ["Of T1."]}))
+    report.change(lambda measured: measured.update(remarks=["Of T1."]))
     assert report("--add")[0]["remarks"] == ["Of T1."]
 
 
@@ -266,7 +260,7 @@ def test_what_is_another_run_in_another_tables_report_is_not_added(report, chang
 
 def test_different_runs_of_one_name_in_two_reports_are_refused(report):
     report_of_another_table(report)
-    folder = report.folder / "out/smoke"
+    folder = report.out
     other = json.loads((folder / "other.json").read_text()) | {"table": "third"}
     (folder / "third.json").write_text(json.dumps(other))
     report.add("blm_t2", 5.0)
@@ -291,10 +285,7 @@ def test_different_runs_of_one_name_in_two_reports_are_refused(report):
 )
 def test_a_damaged_report_of_another_table_is_named(report, change):
     report_of_another_table(report)
-    path = report.folder / "out/smoke/other.json"
-    other = json.loads(path.read_text())
-    change(other)
-    path.write_text(json.dumps(other))
+    path = report.change(change, "other.json")
     report("--add", code=2)
     assert_names(report.output, path)
 
@@ -305,53 +296,41 @@ def test_reports_with_other_curves_or_for_a_picture_are_not_added(report):
     report.table["curve"] = "valid_loss"
     assert report("--add")[0]["added"] == []
     del report.table["curve"]
-    (report.folder / "out/smoke/mine.json").unlink()
+    report.file.unlink()
     report.table["figure"] = {"command": ["true"], "each_row": ["{row}"]}
     assert report("--add")[0]["added"] == []
 
 
-def damaged(report, change):
-    """The file of a report whose JSON was changed; its run is not here."""
-    report.add("blm_t1", 7.0)
-    elsewhere(report)
-    path = report.folder / "out/smoke/mine.json"
-    measured = json.loads(path.read_text())
-    change(measured)
-    path.write_text(json.dumps(measured))
-    return path
-
-
-def test_an_earlier_report_without_identities_is_refused(report):
-    path = damaged(
-        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].pop("identity")
-    )
-    before = path.read_text()
-    report("--add", code=2)
-    assert_names(report.output, path, "smoke/blm_t1/seed1", "--add")
-    assert path.read_text() == before
+def first_run(found: dict) -> dict:
+    return found["runs"]["smoke/blm_t1"]["1"]
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("selection", 3), ("curve", 3), ("curve", {}), ("data", 3), ("identity", 3)],
+    ("change", "names"),
+    [
+        (lambda found: first_run(found).pop("identity"), ("--add",)),
+        (lambda found: first_run(found).update(selection=3), ("selection",)),
+        (lambda found: first_run(found).update(curve=3), ("curve",)),
+        (lambda found: first_run(found).update(curve={}), ("curve",)),
+        (lambda found: first_run(found).update(data=3), ("data",)),
+        (lambda found: first_run(found).update(identity=3), ("identity",)),
+        (lambda found: found["rows"]["T1"]["ppl"].pop("metric"), ("metric",)),
+    ],
 )
-def test_a_damaged_record_is_refused(report, key, value):
-    path = damaged(
-        report, lambda found: found["runs"]["smoke/blm_t1"]["1"].update({key: value})
-    )
+def test_a_damaged_report_is_refused_and_stays(report, change, names):
+    report.add("blm_t1", 7.0)
+    elsewhere(report)
+    path = report.change(change)
+    before = path.read_text()
     report("--add", code=2)
-    assert_names(report.output, path, "smoke/blm_t1/seed1", key)
-
-
-def test_damaged_figures_are_refused(report):
-    path = damaged(report, lambda found: found["rows"]["T1"]["ppl"].pop("metric"))
-    report("--add", code=2)
-    assert_names(report.output, path, "metric")
+    of_run = () if names == ("metric",) else ("smoke/blm_t1/seed1",)
+    assert_names(report.output, path, *of_run, *names)
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", '{"table": "mine"}'])
 def test_what_is_no_report_is_not_overwritten(report, content):
-    path = report.folder / "out/smoke/mine.json"
+    path = report.file
     path.parent.mkdir(parents=True)
     path.write_text(content)
     report("--add", code=2)

@@ -212,10 +212,7 @@ def test_every_pair_counts_and_those_against_are_named(tmp_path):
 )
 def test_a_contradiction_says_what_the_larger_figure_means(tmp_path, metric, says):
     folder = report(tmp_path / "small", {"a": [3.0, 4.0], "b": [1.0, 2.0]})
-    content = json.loads((folder / "mine.json").read_text())
-    for row in content["rows"].values():
-        row["ppl"]["metric"] = metric
-    (folder / "mine.json").write_text(json.dumps(content))
+    changed(folder, a={"metric": metric}, b={"metric": metric})
     assert f"{says} (ppl)" in judge(claim(), [folder]).why
 
 
@@ -240,10 +237,8 @@ def test_the_page_shows_figures_and_conditions(tmp_path):
 
 def test_an_update_of_batches_by_tokens_has_at_most_so_many_samples(tmp_path):
     folder = report(tmp_path / "small", {"a": [1.0, 2.0], "b": [3.0, 4.0]})
-    content = json.loads((folder / "mine.json").read_text())
-    equal = {"dataset.max_tokens": 1000, "optimization.update_freq": [2]}
-    content["conditions"]["equal"] |= equal
-    (folder / "mine.json").write_text(json.dumps(content))
+    equal = {"dataset.batch_size": 3, "dataset.max_tokens": 1000}
+    changed(folder, {"equal": equal | {"optimization.update_freq": [2]}})
     page = claims_page({"Mine": [judge(claim(), [folder])]}, tmp_path / "docs", "made")
     assert "40 updates of at most 6 samples and 2,000 tokens" in page
 

@@ -21,14 +21,7 @@ from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import CONFIGS
 
-from .known_report import Report
-
 RATES = ([0.1], [0.2], [0.3])
-
-
-@pytest.fixture
-def report(tmp_path, capsys):
-    return Report(tmp_path, capsys)
 
 
 def rewrite(folder: RunFolder, name: str, **changes) -> None:
@@ -312,9 +305,7 @@ def test_a_plan_says_what_it_changes_of_the_model():
 
 
 def test_rows_that_are_equal_are_not_in_the_papers_order(report):
-    report.add("blm_t1", 7.0)
-    report.add("blm_t2", 7.0)
-    measured, page = report()
+    measured, page = report.of({"blm_t1": 7.0, "blm_t2": 7.0})
     assert measured["agreement"]["ppl"]["ties"] == [["T1", "T2"]]
     assert "the paper's order" not in page
     found = agreement({"a": 1, "b": 1, "c": 2}, {"a": 5, "b": 5, "c": 6}, {})
@@ -359,8 +350,7 @@ def test_seeds_that_a_mean_leaves_out_are_told(report):
     columns["loss"] |= chosen
     for seed in (1, 2):
         report.add("blm_t1+block_size=32", 7.0, seed)
-    report.add("blm_t2+block_size=32", 5.0)
-    measured, _ = report()
+    measured, _ = report.of({"blm_t2+block_size=32": 5.0})
     cell = measured["rows"]["T1"]["both"]
     assert cell["measured"] == 6.0
     assert_names(cell["not_complete"], "loss", "only", "seeds 2")
@@ -377,8 +367,8 @@ def test_seeds_that_a_mean_leaves_out_are_told(report):
 )
 def test_a_damaged_report_beside_it_is_named(report, text):
     report.add("blm_t1", 7.0)
-    (report.folder / "out/smoke").mkdir(parents=True)
-    path = report.folder / "out/smoke/other.json"
+    report.out.mkdir(parents=True)
+    path = report.out / "other.json"
     path.write_text(text)
     report(code=2)
     assert_names(report.output, path)
@@ -391,7 +381,7 @@ def test_what_lies_beside_a_figure_stays(report):
     report.table["figure"] = {"command": ["touch", "{output}/map.png"], "each_row": []}
     report.add("blm_t1", 7.0)
     report.add("blm_t2", 7.0)
-    folder = report.folder / "out/smoke/mine"
+    folder = report.out / "mine"
     folder.mkdir(parents=True)
     for name in ("notes.txt", "own.png"):
         (folder / name).write_text("the user's")
@@ -434,7 +424,7 @@ def test_a_run_that_epochs_ended_has_the_updates_of_its_log(report):
     (updates,) = {
         run["updates"] for seeds in measured["runs"].values() for run in seeds.values()
     }
-    overview = (report.folder / "out/smoke/README.md").read_text()
+    overview = (report.out / "README.md").read_text()
     assert f"| {updates:.0f} |" in overview and "100,000" not in overview
     assert lines_naming(page, "`optimization.max_epoch`: 1")
     assert not lines_naming(page, "checkpoint.patience")
@@ -467,8 +457,7 @@ def test_a_place_without_reports_is_left_alone(tmp_path, capsys):
 
 @pytest.mark.parametrize("options", [[], ["--from-results"]])
 def test_a_full_disk_is_one_line(report, monkeypatch, options):
-    report.add("blm_t1", 7.0)
-    report()
+    report.of({"blm_t1": 7.0})
 
     def full(*given):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -493,15 +482,11 @@ def test_fine_tuning_looks_at_the_place_of_its_report_first(monkeypatch, tmp_pat
     [(["--from-results"], ()), (["--add"], ("--add",))],
 )
 def test_figures_that_are_no_means_of_their_seeds(report, options, names):
-    report.add("blm_t1", 7.0)
-    report()
-    path = report.folder / "out/smoke/mine.json"
-    measured = json.loads(path.read_text())
-    measured["rows"]["T1"]["ppl"]["measured"] = 6.0
-    path.write_text(json.dumps(measured))
+    report.of({"blm_t1": 7.0})
+    path = report.change(lambda m: m["rows"]["T1"]["ppl"].update(measured=6.0))
     report(*options, code=2)
     assert_names(report.output, path, "row T1", "column ppl", "measured")
-    path.write_text(json.dumps(measured | {"table": "theirs"}))
+    report.change(lambda m: m.update(table="theirs"))
     report(*options, code=2)
     assert_names(report.output, path, "mine", "theirs", *names)
 

@@ -43,7 +43,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module", params=SYSTEMS)
 def checkpoint(request, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    more = [*ARGUMENTS, "--max-update", 40, "--optimizer", "radam"]
+    more = [*ARGUMENTS, "--max-update", 10, "--optimizer", "radam"]
     return models.train(data, folder, request.param, *more)
 
 

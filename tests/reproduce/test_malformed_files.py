@@ -1,9 +1,6 @@
 """Files that are not as they should be: a line names file and value, exit code 2."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -12,7 +9,7 @@ from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.yaml_files import read_yaml_mapping
 from tests.messages import assert_names, refuses
-from tests.paths import CONFIGS, ROOT
+from tests.paths import CONFIGS
 
 from .stand_in import finished_run
 
@@ -31,8 +28,7 @@ class Commands:
         self.folder, self._capsys = folder, capsys
         self.table, self.preset = folder / "mine.yaml", folder / "smoke.yaml"
         self.write(self.table, TABLE)
-        preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
-        self.write(self.preset, preset)
+        self.preset.write_text((CONFIGS / "presets/smoke.yaml").read_text())
         self.run = folder / "runs/smoke/blm_t1/seed1"
         configuration = {"model": {"_name": "x"}, "checkpoint": {}}
         finished_run(self.run, configuration, 7.0)
@@ -167,6 +163,13 @@ def test_rows_of_one_label(commands, rows, parts):
         ({"figure": {"command": [], "each_row": ["{x}"]}}, ("each_row", "{row}")),
         ({"job": "no_such:Job"}, ("job", "no_such:Job")),
         ({"job": ":"}, ("job", ":")),
+        ({"colums": {}}, ("colums", "after", "attach", "columns")),
+        ({"rows": {"T1": {}}}, ("row T1", "column ppl", "config", "missing")),
+        ({"rows": {"T1": {"config": "c", "paper": [1, 2]}}}, ("row T1", "[1, 2]")),
+        ({"rows": {"T1": {"config": "c", "paper": ["32,05"]}}}, ("'32,05'", "null")),
+        ({"rows": {"T1": {"config": "blm", "system": "t9"}}}, ("'t9'", "cosformer")),
+        ({"rows": {"cosformer": {"config": "glm"}}}, ("config='glm'", "glm.yaml")),
+        ({"bubbles": {"x": "ppl", "y": "MEAN", "size": "ppl"}}, ("y='MEAN'", "ppl")),
     ],
 )
 def test_a_value_of_a_table(commands, changes, parts):
@@ -249,7 +252,7 @@ def test_status_names_a_run_that_lost_a_file(commands, capsys, lost):
             {"start": {"checkpoint": "x", "weights": 3, "mark": None}},
             ("weights", 3),
         ),
-        ("status.json", {"state": []}, ("state", "finished")),
+        ("status.json", {"state": "sleeping"}, ("sleeping", "finished")),
         ("status.json", {"steps_done": 3}, ("steps_done", 3)),
         ("status.json", {"attempts": [3]}, ("attempts", 3)),
         ("status.json", {"attempts": [{"step": "train"}]}, ("attempts", "started")),
@@ -269,40 +272,3 @@ def test_a_value_of_a_runs_file(commands, name, changes, parts):
     path = commands.run / name
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     commands.refused("report", path, *parts)
-
-
-WITHOUT = """
-import sys
-for name in ("fairseq", "hydra", "omegaconf"):
-    sys.modules[name] = None
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: (
-    None if name.partition(".")[0] in ("fairseq", "hydra", "omegaconf")
-    else found(name, *more)
-)
-from fairseq_transnormer.reproduce.command_line import main
-for line in sys.stdin:
-    print(main(line.split()), flush=True)
-"""
-
-
-def test_without_fairseq_a_line_says_so(commands):
-    """list needs none; what composes configurations does."""
-    given = f"{commands.table} --preset {commands.preset} --runs-dir {commands.folder}"
-    lines = ["list", f"status {given}", f"report {given} --out {commands.folder}/out"]
-    lines += [f"run {given} --gpus none"]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    codes = [line for line in done.stdout.splitlines() if line.isdigit()]
-    assert codes == ["0", "2", "2", "2"], done.stderr
-    for line, command in zip(
-        done.stderr.splitlines(), ("status", "report", "run"), strict=True
-    ):
-        assert_names(line, command, "fairseq", "install")

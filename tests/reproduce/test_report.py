@@ -5,7 +5,6 @@ import math
 import shutil
 
 import pytest
-import yaml
 
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.reports import reporting
@@ -25,44 +24,30 @@ from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.messages import lines_naming, refuses
 from tests.paths import ROOT
 
-from .stand_in import finished_run
-
-CONFIGURATION = {
-    "model": {"_name": "x"},
-    "optimization": {"lr": [0.1], "max_update": 3},
-    "common": {"seed": 1},
-}
+# the names of its runs of T1
+SIZES = ("blm_t1+block_size=32", "blm_t1", "blm_t1+block_size=128")
 
 
 @pytest.fixture
-def reported(tmp_path):
-    """Table 11 as reported for given runs: {(row, column, seed): perplexity}."""
-
-    def report(figures: dict, preset="smoke", **changes) -> tuple[dict, str]:
-        for (size, variant, seed), ppl in figures.items():
-            name = f"blm_{variant}" + (f"+block_size={size}" if size != 64 else "")
-            configuration = json.loads(json.dumps(CONFIGURATION))
-            configuration["common"]["seed"] = seed
-            configuration["optimization"] |= changes.get(name, {})
-            configuration["common"]["user_dir"] = str(ROOT / "fairseq_transnormer")
-            configuration.setdefault("task", {})["data"] = "/here/data-bin/debian"
-            folder = tmp_path / "runs" / preset / name / f"seed{seed}"
-            finished_run(folder, configuration, ppl, seed)
-        out = tmp_path / "results"
-        options = ["--preset", preset, "--runs-dir", str(tmp_path / "runs")]
-        assert main(["report", "table11", *options, "--out", str(out)]) == 0
-        folder = out / preset
-        assert "table11.md" in (folder / "README.md").read_text()
-        measured = json.loads((folder / "table11.json").read_text())
-        return measured, (folder / "table11.md").read_text()
-
+def table11(report):
+    report.table = "table11"
     return report
 
 
-def test_paper_measured_and_difference(reported):
-    measured, page = reported(
-        {(32, "t1", 1): 8.0, (64, "t1", 1): 7.0, (128, "t1", 1): 6.0}
-    )
+def record(kind: str, **values) -> str:
+    """A line of a log."""
+    return f"[2026][{kind}][INFO] - {json.dumps(values)}\n"
+
+
+def with_lines(run: RunFolder, *lines: str) -> RunResults:
+    """The results of a run with these lines more in its log."""
+    with (run.path / "train.log").open("a") as log:
+        log.writelines(lines)
+    return RunResults(run)
+
+
+def test_paper_measured_and_difference(table11):
+    measured, page = table11.of(dict(zip(SIZES, (8.0, 7.0, 6.0), strict=True)))
     cell = measured["rows"]["64"]["T1"]
     assert (cell["paper"], cell["measured"]) == (3.82, 7.0)
     assert cell["difference"] == pytest.approx(3.18)
@@ -83,29 +68,28 @@ def test_paper_measured_and_difference(reported):
     assert measured["command"].startswith(
         "python -m fairseq_transnormer reproduce report table11"
     )
+    assert "table11.md" in (table11.out / "README.md").read_text()
 
 
-def test_figures_of_the_papers_sizes_are_subtracted(reported):
-    _, page = reported({(64, "t1", 1): 7.0}, preset="paper")
+def test_figures_of_the_papers_sizes_are_subtracted(table11):
+    table11.preset = "paper"
+    _, page = table11.of({"blm_t1": 7.0})
     heading = "T1, paper | measured | difference | T2, paper | measured | difference"
     assert f"| | {heading} |" in page
     assert "| 64 | 3.82 | 7.00 | +3.18 | 3.81 |  |  |" in page
 
 
-def test_a_column_that_the_paper_has_not_is_only_measured(tmp_path):
-    folders = ["--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    assert main(["report", "precision", "--preset", "paper", *folders]) == 0
-    page = (tmp_path / "out" / "paper" / "precision.md").read_text()
+def test_a_column_that_the_paper_has_not_is_only_measured(report):
+    report.preset, report.table = "paper", "precision"
     columns = ("ALM T1", "ALM T2", "BLM T1", "BLM T2")
     heading = " | ".join(f"{column}, measured" for column in columns)
-    assert f"| | {heading} |\n" in page
+    assert f"| | {heading} |\n" in report()[1]
 
 
-def test_rows_in_another_order_are_listed(reported):
+def test_rows_in_another_order_are_listed(table11):
     """Paper: 3.90, 3.81, 3.69 for 32, 64, 128."""
-    measured, page = reported(
-        {(32, "t2", 1): 5.0, (64, "t2", 1): 6.0, (128, "t2", 1): 4.0}
-    )
+    names = (name.replace("t1", "t2") for name in SIZES)
+    measured, page = table11.of(dict(zip(names, (5.0, 6.0, 4.0), strict=True)))
     found = measured["agreement"]["T2"]
     # ranks 3 2 1 against 2 3 1: rho = 1 - 6 * 2 / 24, tau = (2 - 1) / 3
     assert found["spearman"] == pytest.approx(0.5)
@@ -116,11 +100,10 @@ def test_rows_in_another_order_are_listed(reported):
     assert lines_naming(page, "32 less 64", "+0.09", "-1.00")
 
 
-def test_several_seeds_give_mean_and_standard_deviation(reported):
-    measured, page = reported(
-        {(64, "t1", seed): ppl for seed, ppl in ((1, 6.0), (2, 7.0), (3, 8.0))}
-        | {(128, "t1", seed): ppl for seed, ppl in ((1, 6.5), (2, 7.5), (3, 8.5))}
-    )
+def test_several_seeds_give_mean_and_standard_deviation(table11):
+    seeds = {1: 6.0, 2: 7.0, 3: 8.0}
+    more = {seed: ppl + 0.5 for seed, ppl in seeds.items()}
+    measured, page = table11.of({"blm_t1": seeds, SIZES[2]: more})
     cell = measured["rows"]["64"]["T1"]
     assert (cell["measured"], cell["deviation"]) == (7.0, 1.0)
     assert cell["seeds"] == {"1": 6.0, "2": 7.0, "3": 8.0}
@@ -130,64 +113,58 @@ def test_several_seeds_give_mean_and_standard_deviation(reported):
     assert "within the seeds' deviation" in page
 
 
-def test_unequal_conditions_are_told(reported):
-    _, page = reported({(64, "t1", 1): 7.0, (128, "t1", 1): 6.0}, blm_t1={"lr": [0.2]})
+def test_unequal_conditions_are_told(table11):
+    table11.add("blm_t1", 7.0, optimization={"lr": [0.2]})
+    _, page = table11.of({SIZES[2]: 6.0})
     assert "**not equal**, `optimization.lr`: smoke/blm_t1/seed1: [0.2]" in page
 
 
-def test_metrics_are_those_of_the_best_checkpoint(tmp_path):
-    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
-    results = RunResults(RunFolder(tmp_path / "run"))
-    assert read_metric("valid_ppl", results) == 7.0
-    assert read_metric("test_ppl", results) == 8.0
-    assert read_metric("updates", results) == 3
+def test_metrics_are_those_of_the_best_checkpoint(report):
+    results = RunResults(report.add("run", 7.0))
+    names = ("valid_ppl", "test_ppl", "updates", "valid_loss", "test_loss")
+    found = [read_metric(name, results) for name in names]
+    assert found == [7.0, 8.0, 3, 7.0, 7.0]
 
 
-def test_losses_and_shares_of_right_predictions(tmp_path):
-    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
-    results = RunResults(RunFolder(tmp_path / "run"))
-    assert (read_metric("valid_loss", results), read_metric("test_loss", results)) == (
-        7.0, 7.0
-    )  # fmt: skip
-    assert read_metric("test_accuracy", results) is None
+def test_losses_and_shares_of_right_predictions(report):
+    run = report.add("run", 7.0)
+    assert read_metric("test_accuracy", RunResults(run)) is None
     with refuses(NotMeasured, "99"):
-        read_metric("updates_to_99", results)
-    log = tmp_path / "run" / "train.log"
-    with log.open("a") as file:
-        for update, right in ((4, "50"), (5, "99.1"), (6, "99.95")):
-            for kind in ("valid", "test"):
-                record = {"loss": str(1 / update), "accuracy": right, "ppl": "1"}
-                record = {f"{kind}_{k}": v for k, v in record.items()}
-                record[f"{kind}_num_updates"] = str(update)
-                file.write(f"[2026][{kind}][INFO] - {json.dumps(record)}\n")
-    results = RunResults(RunFolder(tmp_path / "run"))
+        read_metric("updates_to_99", RunResults(run))
+    lines = []
+    for update, right in ((4, "50"), (5, "99.1"), (6, "99.95")):
+        for kind in ("valid", "test"):
+            values = {"loss": 1 / update, "accuracy": right, "ppl": 1}
+            values["num_updates"] = update
+            lines.append(record(kind, **{f"{kind}_{k}": v for k, v in values.items()}))
+    results = with_lines(run, *lines)
     assert read_metric("updates_to_99", results) == 5
     assert read_metric("test_accuracy", results) == pytest.approx(99.95)
     assert read_metric("test_loss", results) == pytest.approx(1 / 6)
 
 
-def run_with_validations(folder, validations, **selection):
+def with_validations(report, name, validations, **selection) -> RunResults:
     """A run's results whose log has these; test figures are valid's plus 100."""
-    finished_run(folder, CONFIGURATION | {"checkpoint": selection}, 7.0)
-    lines = ["[2026][train_inner][INFO] - " + json.dumps({"num_updates": "1"})]
+    run = report.add(name, 7.0, checkpoint=selection)
+    (run.path / "train.log").write_text(record("train_inner", num_updates="1"))
+    lines = []
     for update, values in validations.items():
+        # the perplexity, so that equal ones can be told apart
+        values = values | {"ppl": update}
         for kind, more in (("valid", 0), ("test", 100)):
-            record = {f"{kind}_{k}": str(v + more) for k, v in values.items()}
-            record[f"{kind}_num_updates"] = str(update)
-            # so that equal ones can be told apart
-            record[f"{kind}_ppl"] = str(update + more)
-            lines.append(f"[2026][{kind}][INFO] - {json.dumps(record)}")
-    (folder / "train.log").write_text("\n".join(lines) + "\n")
-    return RunResults(RunFolder(folder))
+            plain = {f"{kind}_{k}": str(v + more) for k, v in values.items()}
+            lines.append(record(kind, **plain, **{f"{kind}_num_updates": str(update)}))
+    return with_lines(run, *lines)
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-def test_of_equal_validations_the_last_is_the_best(tmp_path, maximize):
+def test_of_equal_validations_the_last_is_the_best(report, maximize):
     """fairseq overwrites checkpoint_best.pt by one that is as good."""
     sign = 1 if maximize else -1
     figures = {1: 3.0, 2: 3.0 + sign, 3: 3.0 + sign, 4: 3.0}
-    results = run_with_validations(
-        tmp_path / "run",
+    results = with_validations(
+        report,
+        "run",
         {update: {"accuracy": value} for update, value in figures.items()},
         best_checkpoint_metric="accuracy",
         maximize_best_checkpoint_metric=maximize,
@@ -196,72 +173,60 @@ def test_of_equal_validations_the_last_is_the_best(tmp_path, maximize):
     assert read_metric("test_ppl", results) == 103
 
 
-def test_99_percent_are_reached_at_99_and_not_below(tmp_path):
+def test_99_percent_are_reached_at_99_and_not_below(report):
     shares = {10: 50.0, 20: 98.9, 30: 98.99, 40: 99.0, 50: 99.5}
     figures = {update: {"accuracy": share} for update, share in shares.items()}
-    results = run_with_validations(tmp_path / "run", figures)
+    results = with_validations(report, "run", figures)
     assert read_metric("updates_to_99", results) == 40
     del figures[40], figures[50]
-    results = run_with_validations(tmp_path / "less", figures)
+    results = with_validations(report, "less", figures)
     with refuses(NotMeasured, "99"):
         read_metric("updates_to_99", results)
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-def test_a_sweep_takes_the_value_that_its_metric_calls_best(tmp_path, maximize):
+def test_a_sweep_takes_the_value_that_its_metric_calls_best(report, maximize):
     """The smallest loss or the largest accuracy, whichever checkpoints are kept by."""
     metric = "accuracy" if maximize else "loss"
-    table = {
+    report.table = {
         "title": "Mine",
         "sweep": {"model.block_size": [16, 32, 128]},
         "columns": {"merit": {"metric": f"valid_{metric}" if not maximize else metric}},
         "rows": {"T2": {"config": "blm", "system": "t2"}},
     }
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(table))
     for size, figure in ((16, 5.0), (32, 2.0), (128, 8.0)):
-        run_with_validations(
-            tmp_path / f"runs/small/blm_t2+block_size={size}/seed1",
+        with_validations(
+            report,
+            f"blm_t2+block_size={size}",
             {1: {metric: figure}},
             best_checkpoint_metric=metric,
             maximize_best_checkpoint_metric=maximize,
         )
-    options = ["--preset", "small", "--runs-dir", str(tmp_path / "runs")]
-    assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
-    measured = json.loads((tmp_path / "out/small/mine.json").read_text())
-    cell = measured["rows"]["T2"]["merit"]
+    cell = report()[0]["rows"]["T2"]["merit"]
     assert [each["measured"] for each in cell["sweep"]] == [5.0, 2.0, 8.0]
     assert cell["measured"] == (8.0 if maximize else 2.0)
 
 
-def test_curves_of_what_the_table_names(tmp_path):
-    table = {
+def test_curves_of_what_the_table_names(report):
+    report.table = {
         "title": "Mine",
         "curve": "valid_loss",
         "columns": {"loss": {"metric": "valid_loss", "ranked": False}},
         "rows": {"T2": {"config": "blm", "system": "t2"}},
     }
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(table))
-    finished_run(tmp_path / "runs" / "smoke" / "blm_t2" / "seed1", CONFIGURATION, 7.0)
-    options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
-    assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
-    folder = tmp_path / "out" / "smoke"
-    assert "Order of the rows" not in (folder / "mine.md").read_text()
-    assert "| [Mine](mine.md) | loss | 1 of 1 |" in (folder / "README.md").read_text()
+    measured, page = report.of({"blm_t2": 7.0})
+    assert "Order of the rows" not in page
+    overview = report.out / "README.md"
+    assert "| [Mine](mine.md) | loss | 1 of 1 |" in overview.read_text()
+    curve = {"updates": [1, 2, 3], "valid_loss": [12.0, 7.0, 8.0]}
+    assert measured["curves"]["T2"] == curve
     # a later report of another table lists both
-    table["title"] = "Another"
-    (tmp_path / "another.yaml").write_text(yaml.safe_dump(table))
-    (folder / "no_table.json").write_text('{"preset": "smoke"}')
-    report = ["report", str(tmp_path / "another.yaml"), *options]
-    assert main([*report, "--out", str(tmp_path / "out")]) == 0
-    listed = (folder / "README.md").read_text().splitlines()[-2:]
-    assert [line.split("]")[0] for line in listed] == ["| [Another", "| [Mine"]
-    measured = json.loads((folder / "mine.json").read_text())
-    assert measured["curves"]["T2"] == {
-        "updates": [1, 2, 3],
-        "valid_loss": [12.0, 7.0, 8.0],
-    }
+    (report.out / "no_table.json").write_text('{"preset": "smoke"}')
+    report.table = "table11"
+    report()
+    listed = overview.read_text().splitlines()[-3:]
+    assert "| [Mine" in [line.split("]")[0] for line in listed]
+    assert "(table11.md)" in "".join(listed)
 
 
 @pytest.mark.parametrize(
@@ -273,11 +238,11 @@ def test_curves_of_what_the_table_names(tmp_path):
     ],
 )
 def test_each_run_of_a_row_has_its_curve(
-    tmp_path, monkeypatch, systems, run, most, names
+    report, monkeypatch, systems, run, most, names
 ):
     """Named by its column where a row has several runs, by its row alone otherwise."""
     monkeypatch.setattr(table_results, "MOST_CURVES", most)
-    table = {
+    report.table = {
         "title": "Mine",
         "curve": "valid_loss",
         "columns": {
@@ -286,40 +251,31 @@ def test_each_run_of_a_row_has_its_curve(
         },
         "rows": {"mine": {}},
     }
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(table))
-    for system in run:
-        folder = tmp_path / "runs" / "smoke" / f"blm_{system}" / "seed1"
-        finished_run(folder, CONFIGURATION, 7.0)
-    options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
-    assert main(["report", str(path), *options, "--out", str(tmp_path / "out")]) == 0
-    curves = json.loads((tmp_path / "out/smoke/mine.json").read_text())["curves"]
+    curves = report.of({f"blm_{system}": 7.0 for system in run})[0]["curves"]
     assert list(curves) == names
     assert all(curve["valid_loss"] == [12.0, 7.0, 8.0] for curve in curves.values())
 
 
-def test_memory_of_a_gpu_is_what_was_least_free(tmp_path):
-    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
-    log = tmp_path / "run" / "train.log"
-    with log.open("a") as file:
-        file.write("rank 0: capabilities = 9.0 ; total memory = 80.0 GB ; name = X\n")
-        for number, free in ((3, "70.5"), (4, "60.5"), (5, "61")):
-            record = {"num_updates": str(number), "wps": "9", "gb_free": free}
-            file.write(f"[2026][train_inner][INFO] - {json.dumps(record)}\n")
-    results = RunResults(RunFolder(tmp_path / "run"))
+def test_memory_of_a_gpu_is_what_was_least_free(report):
+    results = with_lines(
+        report.add("run", 7.0),
+        "rank 0: capabilities = 9.0 ; total memory = 80.0 GB ; name = X\n",
+        *(
+            record("train_inner", num_updates=number, wps="9", gb_free=free)
+            for number, free in ((3, "70.5"), (4, "60.5"), (5, "61"))
+        ),
+    )
     assert read_metric("peak_memory_gib", results) == 19.5
 
 
-def test_memory_is_that_of_the_gpu_an_attempt_had(tmp_path):
+def test_memory_is_that_of_the_gpu_an_attempt_had(report):
     """Resumed on a larger GPU, a run has not used what the smaller one lacked."""
-    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
-    with (tmp_path / "run" / "train.log").open("a") as file:
-        for total, number, free in ((80.0, 3, "20"), (140.0, 4, "79")):
-            for rank in (0, 1):
-                file.write(f"rank {rank}: total memory = {total} GB ; name = X\n")
-            record = {"num_updates": str(number), "wps": "9", "gb_free": free}
-            file.write(f"[2026][train_inner][INFO] - {json.dumps(record)}\n")
-    results = RunResults(RunFolder(tmp_path / "run"))
+    lines = []
+    for total, number, free in ((80.0, 3, "20"), (140.0, 4, "79")):
+        for rank in (0, 1):
+            lines.append(f"rank {rank}: total memory = {total} GB ; name = X\n")
+        lines.append(record("train_inner", num_updates=number, wps="9", gb_free=free))
+    results = with_lines(report.add("run", 7.0), *lines)
     assert read_metric("peak_memory_gib", results) == 61
 
 
@@ -332,14 +288,14 @@ def test_memory_is_that_of_the_gpu_an_attempt_had(tmp_path):
         (1, 0, ["gradient_statistics.jsonl"]),
     ],
 )
-def test_gradients_of_some_of_the_updates_are_no_figure(tmp_path, first, last, names):
+def test_gradients_of_some_of_the_updates_are_no_figure(report, first, last, names):
     """They vary most in the first ones."""
-    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
+    run = report.add("run", 7.0)
     lines = [{"parameters": {"a": 1}}]
     lines += [{"update": n, "norm": [n], "mean": [0]} for n in range(first, last + 1)]
-    path = tmp_path / "run" / "gradient_statistics.jsonl"
+    path = run.path / "gradient_statistics.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
-    results = RunResults(RunFolder(tmp_path / "run"))
+    results = RunResults(run)
     if names:
         with refuses(NotMeasured, *names):
             read_metric("gradient_rsd", results)
@@ -348,12 +304,11 @@ def test_gradients_of_some_of_the_updates_are_no_figure(tmp_path, first, last, n
         assert found == pytest.approx((2 / 3) ** 0.5 / 2)
 
 
-def test_a_run_without_results_has_no_figures(tmp_path):
-    finished_run(tmp_path / "run", CONFIGURATION, 7.0)
-    (tmp_path / "run" / "train.log").write_text("nothing yet\n")
-    results = RunResults(RunFolder(tmp_path / "run"))
+def test_a_run_without_results_has_no_figures(report):
+    run = report.add("run", 7.0)
+    (run.path / "train.log").write_text("nothing yet\n")
     for name in ("valid_ppl", "test_ppl", "params_m", "tokens_per_second"):
-        assert read_metric(name, results) is None
+        assert read_metric(name, RunResults(run)) is None
 
 
 def test_equal_figures_have_no_rank_correlation():
@@ -392,68 +347,44 @@ def test_rows_within_their_standard_error_have_no_rank_correlation(
     assert not found["is_within_error"]
 
 
-def test_a_tables_own_figure_is_made_of_its_finished_rows(tmp_path):
-    table = {
-        "title": "Mine",
-        "columns": {"valid_ppl": {"metric": "valid_ppl"}},
-        "config": "blm",
-            "rows": {"T2": {"system": "t2"}, "T1": {"system": "t1"}},
-        "figure": {
-            "command": [
-                "python", "-c",
-                "import sys; open(sys.argv[1] + '/seen', 'w').write(str(sys.argv[2:]))",
-                "{output}", "{data}",
-            ],
-            "each_row": ["{row}={checkpoint}"],
-        },
+def test_a_tables_own_figure_is_made_of_its_finished_rows(report):
+    report.table["figure"] = {
+        "command": [
+            "python", "-c",
+            "import sys; open(sys.argv[1] + '/seen', 'w').write(str(sys.argv[2:]))",
+            "{output}", "{data}",
+        ],
+        "each_row": ["{row}={checkpoint}"],
     }  # fmt: skip
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(table))
-    finished_run(tmp_path / "runs" / "smoke" / "blm_t2" / "seed1", CONFIGURATION, 7.0)
-    options = ["--preset", "smoke", "--runs-dir", str(tmp_path / "runs")]
-    out = ["--out", str(tmp_path / "results")]
-    assert main(["report", str(path), *options, *out]) == 0
-    seen = (tmp_path / "results" / "smoke" / "mine" / "seen").read_text()
+    report.of({"blm_t2": 7.0})
+    seen = (report.out / "mine/seen").read_text()
     assert "'data'" in seen and "T2=" in seen and "T1=" not in seen
     assert "blm_t2/seed1/checkpoints/checkpoint_best.pt" in seen
 
 
-def test_pages_are_written_anew_from_their_json(tmp_path, capsys):
+def test_pages_are_written_anew_from_their_json(table11, capsys):
     """Without runs: the same page, with what was remarked in the JSON by hand."""
-    runs = tmp_path / "runs"
-    for size, ppl in ((32, 8.0), (64, 7.0)):
-        name = "blm_t1" + (f"+block_size={size}" if size != 64 else "")
-        finished_run(runs / "smoke" / name / "seed1", CONFIGURATION, ppl)
-    out = ["--preset", "smoke", "--out", str(tmp_path / "out")]
-    assert main(["report", "table11", *out, "--runs-dir", str(runs)]) == 0
-    shutil.rmtree(runs)
-    folder = tmp_path / "out" / "smoke"
-    page, overview = folder / "table11.md", folder / "README.md"
-    before = {path: path.read_bytes() for path in (page, overview)}
-    picture = (folder / "table11.png").read_bytes()
-    for path in (page, overview, folder / "table11.png"):
+    table11.of(dict(zip(SIZES[:2], (8.0, 7.0), strict=True)))
+    shutil.rmtree(table11.folder / "runs")
+    files = [table11.out / name for name in ("table11.md", "README.md", "table11.png")]
+    before = {path: path.read_bytes() for path in files}
+    for path in files:
         path.unlink()
+    out = ["--preset", "smoke", "--out", str(table11.folder / "out")]
     assert main(["report", "--from-results", *out]) == 0
-    assert {path: path.read_bytes() for path in before} == before
-    assert (folder / "table11.png").read_bytes() == picture
-    content = json.loads((folder / "table11.json").read_text())
-    content["remarks"] = ["Measured on a Monday."]
-    (folder / "table11.json").write_text(json.dumps(content))
-    assert main(["report", "table11", "--from-results", *out]) == 0
-    assert "\nMeasured on a Monday.\n" in page.read_text()
+    assert {path: path.read_bytes() for path in files} == before
+    remarks = {"remarks": ["Measured on a Monday."]}
+    table11.change(lambda measured: measured.update(remarks), "table11.json")
+    assert "\nMeasured on a Monday.\n" in table11("--from-results")[1]
 
     # what is not there, or of another form: one line, and nothing is written
-    written = page.read_bytes()
-    capsys.readouterr()
-    assert main(["report", "table11", "table1", "--from-results", *out]) == 2
-    assert lines_naming(
-        capsys.readouterr().err, "table1.json", "reported there: table11"
-    )
-    del content["conditions"]
-    (folder / "table11.json").write_text(json.dumps(content))
-    assert main(["report", "table11", "--from-results", *out]) == 2
-    assert lines_naming(capsys.readouterr().err, "table11.json", "'conditions'")
-    assert page.read_bytes() == written
+    written = files[0].read_bytes()
+    table11("table1", "--from-results", code=2)
+    assert lines_naming(table11.output, "table1.json", "reported there: table11")
+    table11.change(lambda measured: measured.pop("conditions"), "table11.json")
+    table11("--from-results", code=2)
+    assert lines_naming(table11.output, "table11.json", "'conditions'")
+    assert files[0].read_bytes() == written
 
 
 @pytest.mark.parametrize(
@@ -476,8 +407,11 @@ def test_the_pages_in_results_are_those_of_their_json(committed, tmp_path, monke
         assert page.read_text() == (committed / page.name).read_text(), page.name
 
 
-def test_a_report_does_not_say_where_a_machine_has_its_files(reported):
-    measured, _ = reported({(64, "t1", 1): 6.0, (128, "t1", 1): 7.0})
+def test_a_report_does_not_say_where_a_machine_has_its_files(table11):
+    here = {"common": {"user_dir": str(ROOT)}, "task": {"data": "/here/data-bin"}}
+    table11.add("blm_t1", 6.0, **here)
+    table11.add(SIZES[2], 7.0, **here)
+    measured, _ = table11()
     records = [measured["common_identity"]]
     for seeds in measured["runs"].values():
         records += [record["identity"] for record in seeds.values()]

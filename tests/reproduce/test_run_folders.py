@@ -139,19 +139,6 @@ def test_without_a_checkpoint_there_is_nothing_to_lose(tmp_path):
     assert folder.configuration() == {"model": {"width": 16}}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"state": "finished"}', '{"state": 3}'])
-def test_a_damaged_status_file_is_named(folder, text):
-    (folder.path / "status.json").write_text(text)
-    with refuses(ReproduceError, folder.path / "status.json", "damaged", "remove"):
-        folder.check(plan("run"))
-
-
-def test_an_unknown_state_is_damage_too(folder):
-    folder.write_status({"state": "sleeping", "steps_done": [], "attempts": []})
-    with refuses(ReproduceError, "state", "sleeping", "interrupted"):
-        folder.status()
-
-
 def test_a_field_that_is_set_for_the_run_is_a_difference(folder):
     """... although the older configuration does not have it."""
     newer = plan("run")

@@ -16,6 +16,7 @@ import torch
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
+from fairseq_transnormer.reproduce.runs import progress
 from fairseq_transnormer.reproduce.runs.devices import Slot, chosen_gpus, make_slots
 from fairseq_transnormer.reproduce.runs.plans import Step, merged
 from fairseq_transnormer.reproduce.runs.processes import LoggedProcess
@@ -96,17 +97,12 @@ def test_steps_run_in_order_and_after_a_failed_one_nothing(tmp_path):
 
 
 def test_a_command_that_is_not_there_is_a_failed_run(tmp_path):
-    folder = prepared(tmp_path, "run", steps=[Step("train", ["/no/such/command"])])
-    ended, told = run([folder])
-    assert ended["failed"] == [folder] and "No such file" in "".join(told)
-
-
-def test_a_command_that_cannot_be_started_leaves_the_log_of_earlier_attempts(tmp_path):
-    """As on another machine, or without the memory for one more process."""
+    """As on another machine; the log of earlier attempts stays."""
     folder = prepared(tmp_path, "run", steps=[Step("train", ["/no/such/command"])])
     log = folder.path / "train.log"
     log.write_text("what was measured\n")
-    run([folder])
+    ended, told = run([folder])
+    assert ended["failed"] == [folder] and "No such file" in "".join(told)
     assert log.read_text().startswith("what was measured\n")
     assert "No such file" in log.read_text()
 
@@ -177,15 +173,27 @@ def test_steps_of_several_tables_come_together():
     assert [step.name for step in plan_of_both.steps] == ["train", "scores"]
 
 
-def test_progress_tells_what_is_left_and_no_more_often_than_asked(tmp_path):
-    folders = [prepared(tmp_path, "run", updates=4, seconds=0.3)]
-    start = time.monotonic()
-    _, told = run(folders, interval=0.25)
-    lines = [line for line in told if "updates" in line]
-    assert 2 <= len(lines) <= (time.monotonic() - start) / 0.25
-    assert "/1 runs" in lines[-1] and " left; " in lines[-1]
-    _, told = run([prepared(tmp_path, "quiet", seconds=0.1)], interval=60)
-    assert len(told) == 2  # started, finished
+def test_progress_tells_what_is_left_and_no_more_often_than_asked(
+    tmp_path, monkeypatch
+):
+    now, told, folder = [0.0], [], prepared(tmp_path, "run", updates=4)
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(progress, "time", clock)
+    progress_of_all = Progress([folder], 10, told.append)
+    for now[0], updates in ((9, 1), (10, 1), (19, 2), (21, 2)):
+        log = f'{{"num_updates": "{updates}"}}\n'
+        (folder.path / "train.log").write_text(log)
+        progress_of_all.line([folder], 0)
+    for line, *parts in zip(
+        told,
+        ("0:00:10", "0:00:21"),
+        ("1/4", "2/4"),
+        ("0:00:30", "0:00:21"),
+        strict=True,
+    ):
+        assert_names(line, "0/1 runs", *parts)
+    monkeypatch.undo()
+    assert len(run([prepared(tmp_path, "quiet")])[1]) == 2  # started, finished
 
 
 @pytest.fixture

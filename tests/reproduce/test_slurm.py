@@ -66,12 +66,6 @@ def test_sbatch_reads_a_path_with_spaces_as_one_word(tmp_path):
     assert [f"--output={tmp_path}/100%% of a run/slurm-%j.log"] in directives
 
 
-def test_a_submitted_run_is_run(tmp_path, cluster):
-    folder = prepared(tmp_path, "run")
-    assert slurm.submit(folder, 0, []) == "7;cluster"
-    assert folder.status()["state"] == "finished"
-
-
 STOPS_ONCE = """
 import os, signal, sys, time
 if os.path.exists("checkpoint"):
@@ -82,17 +76,10 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "requeued"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)]
-)
-def test_a_job_near_its_limit_saves_and_is_requeued(
-    tmp_path, cluster, number, requeued
-):
-    """Of a stand-in for training: the script, the runner in it, and Slurm's signal."""
+def started_job(tmp_path, cluster, folder) -> subprocess.Popen:
+    """The run's script as a job of Slurm, when what it starts has begun."""
     (cluster / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/requeued\n')
     (cluster / "scontrol").chmod(0o755)
-    folder = RunFolder(tmp_path / "run")
-    folder.prepare(plan("run", [Step("train", [sys.executable, "-c", STOPS_ONCE])]))
     slurm.write_script(folder, 0, [])
     start = ["bash", str(folder.path / slurm.SCRIPT)]
     job = subprocess.Popen(start, env=os.environ | {"SLURM_JOB_ID": "7"})
@@ -100,16 +87,40 @@ def test_a_job_near_its_limit_saves_and_is_requeued(
     while not (folder.path / "started").exists():
         assert job.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    job.send_signal(number)
+    return job
+
+
+def test_a_job_near_its_limit_saves_and_is_requeued(tmp_path, cluster):
+    """Of a stand-in for training: the script, the runner in it, and Slurm's signal."""
+    folder = RunFolder(tmp_path / "run")
+    folder.prepare(plan("run", [Step("train", [sys.executable, "-c", STOPS_ONCE])]))
+    job = started_job(tmp_path, cluster, folder)
+    job.send_signal(signal.SIGUSR1)
     assert job.wait(60) == 130
     assert folder.status()["state"] == "interrupted"
     assert folder.status()["attempts"][0]["exit_code"] == os.EX_TEMPFAIL
-    if requeued:
-        assert (tmp_path / "requeued").read_text() == "requeue 7\n"
-    else:
-        assert not (tmp_path / "requeued").exists()
+    assert (tmp_path / "requeued").read_text() == "requeue 7\n"
     assert main(["execute", str(folder.path), "--gpus", "none"]) == 0
     assert folder.status()["state"] == "finished"
+
+
+def test_a_job_that_is_cancelled_is_not_requeued(tmp_path, cluster, monkeypatch):
+    """Of a stand-in for the runner."""
+    folder = prepared(tmp_path, "run")
+    runner = tmp_path / "runner"
+    runner.write_text(
+        "#!/bin/bash\ntrap 'kill $!; exit 130' TERM\nsleep 60 &\n"
+        f"touch {folder.path}/started\nwait\n"
+    )
+    runner.chmod(0o755)
+    monkeypatch.setattr(slurm.sys, "executable", str(runner))
+    job = started_job(tmp_path, cluster, folder)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(60) == 130 and not (tmp_path / "requeued").exists()
+    # nor one that ends by itself
+    runner.write_text("#!/bin/bash\nexit 0\n")
+    assert slurm.submit(folder, 0, []) == "7;cluster"
+    assert not (tmp_path / "requeued").exists()
 
 
 def test_a_waiting_job_is_known(tmp_path, cluster):

@@ -131,7 +131,8 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
         ([*known, "--rows", "33"], "--rows '33'", "'32'"),
         ([*known, "--data", "masked_lm=/no/such"], "/no/such", "dict.txt"),
         ([*known, "--gpus", "7"], "--gpus 7", "auto", "none"),
-        ([*known, "--set", "model.num_heads=0"], "num_heads=0"),
+        ([*known, "--set", "model.num_heads=0"], "num_heads=0", "at least 1"),
+        ([*known, "--set", "model.block_sizee=8"], "block_sizee"),
         ([*known, "--set", "model.block_size=16"], "block_size=16", 32, "--rows"),
         # what the runner gives to a run: its report would say otherwise
         ([*known, "--set", "task.data=/a"], "task.data", "--data TASK=DIR"),
