@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import kept_configurations
 from tests.paths import USER_DIR
 
 SECONDS = 900  # a crowded machine, not a measured time
@@ -25,6 +26,7 @@ CONTEXT.set_forkserver_preload(
         "fairseq_transnormer.plugin",
         "torch._dynamo",  # by an optimizer as soon as it is made
         *("tests.fairseq_patches.accidents", "tests.workers.recording"),
+        "tests.kept_configurations",
     ]
 )
 
@@ -48,6 +50,7 @@ def run_command(
     folder: str | None,
     environment: dict,
     before: Sequence[Call],
+    kept: Path,
 ) -> None:
     """What a process is: the command, in a group of its own, with a log."""
     import torch
@@ -65,6 +68,7 @@ def run_command(
     sys.argv = [f"fairseq-{name.replace('_', '-')}", *arguments]
     if "--fp16" in arguments:  # fairseq asks for a GPU's number
         torch.cuda.current_device = lambda: None
+    kept_configurations.keep(kept)
     for call in before:
         call()
     try:
@@ -90,7 +94,11 @@ def start_command(
         words += ["--user-dir", str(USER_DIR)]
     where = (str(log), str(folder) if folder else None)
     process = CONTEXT.Process(
-        target=run_command, args=(name, words, *where, environment or {}, before)
+        target=run_command,
+        args=(
+            *(name, words, *where, environment or {}, before),
+            kept_configurations.folder(),
+        ),
     )
     process.start()
     return process
