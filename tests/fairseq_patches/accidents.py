@@ -38,18 +38,17 @@ def before_update(number, action):
 def wait_before(number: int, gate: str) -> None:
     """Stand still before an update until the file ``gate`` is there."""
 
-    before_update(number, lambda trainer: stand_still(gate))
+    def stand_still(trainer):
+        print(WAITING, flush=True)
+        while not Path(gate).exists():
+            time.sleep(0.01)
 
-
-def stand_still(gate: str) -> None:
-    print(WAITING, flush=True)
-    while not Path(gate).exists():
-        time.sleep(0.01)
+    before_update(number, stand_still)
 
 
 @accident
-def wait_in_setup(gate: str) -> None:
-    """Stand still when the checkpoint is loaded and the data are looked at."""
+def signalled_in_setup(number: int) -> None:
+    """A signal when the checkpoint is loaded and the data are looked at."""
     from fairseq.trainer import Trainer
 
     original, calls = Trainer.get_valid_iterator, []
@@ -57,15 +56,15 @@ def wait_in_setup(gate: str) -> None:
     def get_valid_iterator(trainer, *arguments, **keywords):
         if not calls:
             calls.append(None)
-            stand_still(gate)
+            os.killpg(0, number)
         return original(trainer, *arguments, **keywords)
 
     Trainer.get_valid_iterator = get_valid_iterator
 
 
 @accident
-def wait_between_epochs(gate: str) -> None:
-    """Stand still when an epoch's last update is done and validated."""
+def signalled_between_epochs(number: int) -> None:
+    """A signal when an epoch's last update is done and validated."""
     from fairseq.trainer import Trainer
 
     original, calls = Trainer.lr_step, []
@@ -73,7 +72,7 @@ def wait_between_epochs(gate: str) -> None:
     def lr_step(trainer, epoch, val_loss=None):
         if val_loss is not None and not calls:
             calls.append(epoch)
-            stand_still(gate)
+            os.killpg(0, number)
         return original(trainer, epoch, val_loss)
 
     Trainer.lr_step = lr_step
@@ -91,9 +90,9 @@ def killed_at_the_start() -> None:
 
 
 @accident
-def killed_before(number: int) -> None:
-    """kill -9 before an update."""
-    before_update(number, lambda trainer: os.kill(os.getpid(), signal.SIGKILL))
+def signalled_before(update: int, number: int) -> None:
+    """A signal before an update, to all processes of a worker, as Slurm sends it."""
+    before_update(update, lambda trainer: os.killpg(0, number))
 
 
 @accident
@@ -182,3 +181,11 @@ def no_limit_on_waiting(watchdog: str) -> None:
     workers.limit_waiting = lambda trainer: None
     if watchdog == "fairseq":
         distributed_fairseq_model.DistributedTimeoutWrapper = DistributedTimeoutWrapper
+
+
+@accident
+def validations_are(losses: dict[int, float]) -> None:
+    """The loss of each validation, by its update."""
+    from fairseq_cli import train
+
+    train.validate = lambda cfg, trainer, *others: [losses[trainer.get_num_updates()]]

@@ -35,14 +35,13 @@ def flip(path):
 
 
 @pytest.fixture
-def interrupted(training, undisturbed):
-    """interrupted(workers): a run that stands at update 16, with that of 8, too."""
+def interrupted(training):
+    """interrupted(workers): a run that stands at update 6, with that of 3, too."""
 
     def make(workers=1):
         run = training(workers)
-        undisturbed(workers)
         codes = run.run(("killed_while_writing", "checkpoint_last.pt", 3))
-        assert codes[0] != 0 and run.updates_of() == 16
+        assert codes[0] != 0 and run.updates_of() == 6
         return run
 
     return make
@@ -60,16 +59,16 @@ def interrupted(training, undisturbed):
 )
 def test_a_damaged_last_checkpoint(interrupted, goes_on, tell, damage, workers):
     run = interrupted(workers)
-    for name in ("checkpoint_1_24", "checkpoint_best", "checkpoint_last"):
+    for name in ("checkpoint_1_9", "checkpoint_best", "checkpoint_last"):
         damage(run.save_dir / f"{name}.pt")
     at = goes_on(run)
     said = line_with(run.text(), "checkpoint_last.pt.damaged")
-    assert at == 16
-    assert_names(said, "checkpoint_last.pt", "damaged", "checkpoint_1_16.pt", "newest")
+    assert at == 6
+    assert_names(said, "checkpoint_last.pt", "damaged", "checkpoint_1_6.pt", "newest")
     assert (run.save_dir / "checkpoint_last.pt.damaged").exists()
     how = {cut: "1,000 bytes cut off", flip: "one bit flipped"}[damage]
     if workers == 1:
-        tell(f"the last, best and newest checkpoint: {how}", [0], 24, at, said)
+        tell(f"the last, best and newest checkpoint: {how}", [0], 9, at, said)
 
 
 def test_no_whole_checkpoint_is_an_error(interrupted, tell):
@@ -82,7 +81,7 @@ def test_no_whole_checkpoint_is_an_error(interrupted, tell):
     assert_names(said, run.save_dir, "no complete checkpoint")
     assert not run.losses()
     assert (run.save_dir / "checkpoint_last.pt").exists()
-    tell("every checkpoint: one bit flipped", codes, 24, 0, said)
+    tell("every checkpoint: one bit flipped", codes, 9, 0, said)
 
 
 @pytest.fixture

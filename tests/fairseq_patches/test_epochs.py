@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 
 import pytest
 from fairseq.data import FairseqDataset
@@ -10,16 +11,15 @@ from fairseq.data.iterators import EpochBatchIterator
 from tests.forked_trainings import logged
 from tests.messages import assert_names
 
-from .test_signals import stop_at
 from .trainings import line_with
 
-# 13 updates an epoch
+# 4 updates an epoch
 MASKED = {
     "task": "masked_lm",
     "criterion": "masked_lm",
     "batch_size": 16,
-    "max_update": 25,
-    "save_interval_updates": 25,
+    "max_update": 7,
+    "save_interval_updates": 7,
 }
 
 
@@ -47,24 +47,22 @@ def test_masks_are_those_of_their_epoch(masked, buffer):
     for run in (expected, whole):
         assert run.run() == [0], run.text()
     losses = expected.losses()
-    assert len(losses) == 25 and whole.losses() == losses
+    assert len(losses) == 7 and whole.losses() == losses
     resumed = masked("resumed", num_workers=1, **options)
-    assert stop_at(resumed, 19) == [os.EX_TEMPFAIL], resumed.text()
+    codes = resumed.run(("signalled_before", 5, signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], resumed.text()
     assert resumed.run() == [0], resumed.text()
-    assert resumed.losses() == {
-        n: losses[n] for n in range(resumed.went_on_at() + 1, 26)
-    }
-    assert resumed.went_on_at() < 20
+    assert resumed.losses() == {n: losses[n] for n in (6, 7)}
 
 
 def test_a_validation_on_the_training_data_changes_no_training(masked):
     """It has batches and masks of its own, in the middle of an epoch, too."""
-    options = {"validate_interval_updates": 5, "num_workers": 0}
+    options = {"validate_interval_updates": 3, "num_workers": 0}
     alone = masked("alone", **options)
     both = masked("both", valid_subset="valid,train", **options)
     for run in (alone, both):
         assert run.run() == [0], run.text()
-    assert len(alone.losses()) == 25 and both.losses() == alone.losses()
+    assert len(alone.losses()) == 7 and both.losses() == alone.losses()
     assert both.validations() == alone.validations()
     records = logged(both.text(), "train")
     assert [each["epoch"] for each in records if "train_lr" in each] == [1, 2]
@@ -77,20 +75,21 @@ def test_a_validation_on_the_training_data_changes_no_training(masked):
 def test_batches_are_those_of_the_first_epoch_with_a_seed_for_each(training):
     """--update-ordered-indices-seed adds the epoch to the seed that draws batches."""
     flags = ("--update-ordered-indices-seed",)
-    options = {"tokens_per_sample": 128, "batch_size": 16, "max_update": 8}
+    options = {"tokens_per_sample": 64, "batch_size": 16, "max_update": 4}
     whole, run = training(1, flags, **options), training(1, flags, **options)
     run.save_dir = run.save_dir.with_name("stopped")
     assert whole.run() == [0], whole.text()
-    assert stop_at(run, 6) == [os.EX_TEMPFAIL], run.text()
+    codes = run.run(("signalled_before", 3, signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], run.text()
     line_with(run.text(), "begin training epoch 2")
     assert run.run() == [0], run.text()
     losses = whole.losses()
-    assert run.losses() == {n: losses[n] for n in range(7, 9)}
+    assert run.losses() == {n: losses[n] for n in (4,)}
 
 
 @pytest.mark.parametrize(
     ("stopped", "before", "after"),
-    [pytest.param(5, 1, 4, marks=pytest.mark.slow), (9, 3, 2), (49, 1, 4)],
+    [pytest.param(5, 1, 4, marks=pytest.mark.slow), (3, 3, 2), (14, 1, 4)],
 )
 def test_an_epoch_ends_once_with_another_update_freq(
     training, undisturbed, stopped, before, after

@@ -26,7 +26,7 @@ dataset: {{batch_size: 4, num_workers: 0, required_batch_size_multiple: 1}}
 optimizer: {{_name: adam, adam_betas: "(0.9, 0.98)"}}
 lr_scheduler: {{_name: inverse_sqrt, warmup_updates: 20}}
 optimization: {{lr: [0.003], max_update: 400}}
-checkpoint: {{save_dir: checkpoints, save_interval_updates: 8}}
+checkpoint: {{save_dir: checkpoints, save_interval_updates: 2}}
 """
 
 
@@ -41,7 +41,7 @@ def _hydra(log: str, folder: str) -> None:
     from fairseq_cli.hydra_train import cli_main
 
     _redirect(log)
-    ACCIDENTS["wait_before"](13, f"{folder}/gate")
+    ACCIDENTS["wait_before"](3, f"{folder}/gate")
     sys.argv = ["fairseq-hydra-train", "--config-dir", folder]
     sys.argv += ["--config-name", "tiny", f"hydra.run.dir={folder}"]
     cli_main()
@@ -83,13 +83,13 @@ def test_hydra(data, tmp_path, log):
     (tmp_path / "gate").touch()
     process.join(SECONDS)
     assert process.exitcode == os.EX_TEMPFAIL, log.read_text()
-    line_with(log.read_text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
+    line_with(log.read_text(), "SIGTERM", "update 3", os.EX_TEMPFAIL)
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
     state = torch.load(last, weights_only=True)
-    assert state["optimizer_history"][-1]["num_updates"] == 13
+    assert state["optimizer_history"][-1]["num_updates"] == 3
     records = [json.loads(each) for each in (last.parent / LOG).open()]
     steps = [each for each in records if each["kind"] == "train_inner"]
-    assert [each["num_updates"] for each in steps] == [*range(1, 14)]
+    assert [each["num_updates"] for each in steps] == [*range(1, 4)]
 
 
 @pytest.mark.slow

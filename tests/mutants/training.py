@@ -202,7 +202,7 @@ TRAINING = (
         _FAULTS + "saving.py",
         "if not finite.all():",
         "if not finite.any():",
-        "tests/fairseq_patches/test_not_a_number.py",
+        "tests/fairseq_patches/test_interruptions.py",
     ),
     Mutant(
         "fairseq_patches/half-a-file-has-the-name",
