@@ -118,7 +118,7 @@ TRAINING = (
         "fairseq_transnormer/checkpoints/safe_loading.py",
         'map_location="cpu", weights_only=True,',
         'map_location="cpu", weights_only=False,',
-        "tests/fairseq_tools/test_safe_loading.py",
+        "tests/fairseq_tools/test_hostile_checkpoints.py",
     ),
     Mutant(
         "checkpoints/settings-are-not-looked-at",
