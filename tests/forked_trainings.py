@@ -8,6 +8,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 import time
@@ -72,7 +73,11 @@ def run_command(
     for call in before:
         call()
     try:
-        importlib.import_module(f"fairseq_cli.{name}").cli_main()
+        if name.endswith(".py"):
+            sys.argv[0] = name
+            runpy.run_path(name, run_name="__main__")
+        else:
+            importlib.import_module(f"fairseq_cli.{name}").cli_main()
     finally:  # at exit, which a fork of multiprocessing leaves out
         progress_bar._close_writers()
 
@@ -87,10 +92,10 @@ def start_command(
 ) -> multiprocessing.Process:
     """Start ``fairseq-NAME`` with the plugin in a folder; its output goes to ``log``.
 
-    ``hydra_train`` is given the plugin by its configuration.
+    ``hydra_train`` is given the plugin by its configuration. Or a script, NAME.py.
     """
     words = [*map(str, arguments)]
-    if name != "hydra_train":
+    if name != "hydra_train" and not name.endswith(".py"):
         words += ["--user-dir", str(USER_DIR)]
     where = (str(log), str(folder) if folder else None)
     process = CONTEXT.Process(

@@ -17,6 +17,7 @@ import torch
 
 from fairseq_transnormer.launching import command_line
 from tests.forked_trainings import start_command, wait_for
+from tests.kept_configurations import kept
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import SCRIPTS
 from tests.resolved_configs import command_line_config, flattened, hydra_config_now
@@ -66,7 +67,8 @@ def dry_run(capsys):
 
     def run(*arguments) -> tuple[list[str], str]:
         words = [str(each) for each in arguments]
-        code = command_line.main(["--dry-run", *words])
+        with kept():
+            code = command_line.main(["--dry-run", *words])
         printed = capsys.readouterr()
         assert code == 0, printed.err
         return shlex.split(printed.out), printed.err
