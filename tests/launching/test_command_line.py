@@ -410,24 +410,31 @@ def test_more_gpus_than_there_are_is_an_error(data, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["image"], ["TASK", "SYSTEM", "--help"]),
-        (["text", "t3"], ["lra_t3", "lra_t2"]),
-    ],
-)
-def test_the_arenas_script_refuses_with_the_reason(sequences, words, parts):
-    data = ["--data", sequences] if len(words) > 1 else []
-    done = script("lra", *words, *data, "--dry-run")
-    assert done.returncode == 2 and done.stdout == ""
-    assert_names(done.stderr, *parts)
+def test_the_arenas_script_names_task_and_system(tmp_path):
+    """A copy of it, beside a Python that says what it was asked for."""
+    python, copy = tmp_path / ".venv" / "bin" / "python", tmp_path / "scripts" / "lra"
+    for path, text in (
+        (python, '#!/bin/sh\necho "$@"\n'),
+        (copy, (SCRIPTS / "train_lra.sh").read_text()),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    done = [
+        subprocess.run([copy, *words], capture_output=True, text=True)
+        for words in (["text", "t3", "--gpus", "4"], ["image"])
+    ]
+    command = "-m fairseq_transnormer train lra lra=text model=lra_t3 --gpus 4\n"
+    assert (done[0].stdout, done[0].returncode) == (command, 0)
+    assert done[1].returncode == 2 and done[1].stdout == ""
+    assert_names(done[1].stderr, "TASK", "SYSTEM", "--help")
 
 
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
         (["lra=images", "model=lra_t1"], ["images", "image", "listops", "text"]),
+        (["lra=text", "model=lra_t3"], ["lra_t3", "lra_t2"]),
         (
             ["lra=text", "model=lra_t1", "--gpus", "3"],
             ["3 workers", "16 sequences", 2, 4],
