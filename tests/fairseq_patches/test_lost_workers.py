@@ -44,7 +44,7 @@ def test_a_stopped_worker(training, goes_on, tell):
 
 def test_the_watchdog_ends_what_the_limit_does_not(training):
     run = training(2, heartbeat_timeout=3, max_update=100_000)
-    run.start(("no_limit_on_waiting", "ours"))
+    run.start(("no_limit_on_waiting",))
     run.wait_for(UPDATE_9)
     assert stopped(run) == [-signal.SIGKILL] * 2, run.text()
     line_with(run.text(), "Killing", "progress", "6 seconds")

@@ -15,9 +15,7 @@ from fairseq_transnormer.modules.baselines.informer import InformerAttention
 from tests.forked_trainings import Call
 from tests.models.building import build, draw_tokens
 
-from .trainings import Training, line_with
-
-ACCIDENTS = "tests.fairseq_patches.accidents"
+from .trainings import ACCIDENTS, Training, line_with
 
 # of validations after each third update: the second one is the best
 LOSSES = dict(zip(range(3, 18, 3), [5.0, 4.0, 4.5, 4.2, 4.1], strict=True))

@@ -9,16 +9,12 @@ from dataclasses import dataclass
 import torch
 
 from tests import forked_trainings
-from tests.forked_trainings import (
-    CONTEXT,
-    SECONDS,
-    Call,
-    logged,
-    training_arguments,
-)
+from tests.forked_trainings import SECONDS, Call, logged, training_arguments
 from tests.messages import lines_naming
 
-__all__ = ["CONTEXT", "SECONDS", "Training", "line_with", "training_arguments"]
+__all__ = ["SECONDS", "Training", "line_with", "training_arguments"]
+
+ACCIDENTS = "tests.fairseq_patches.accidents"
 
 # what fairseq logs, for tests to wait for
 MEETING = "distributed init (rank 0)"
@@ -52,7 +48,7 @@ class Training(forked_trainings.Training):
         if not self._accident or self._at_worker not in (None, rank):
             return []
         name, *details = self._accident
-        return [Call("tests.fairseq_patches.accidents", name, tuple(details))]
+        return [Call(ACCIDENTS, name, tuple(details))]
 
     def wait_for(self, text: str, worker: int = 0) -> None:
         """Wait until a worker's log has this text."""
