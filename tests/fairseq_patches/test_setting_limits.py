@@ -65,17 +65,12 @@ REFUSED = {
 }
 # by fairseq-hydra-train: one of each group, and those of a model
 BY_HYDRA = [
-    ("optimization.lr", [-1.0]),
-    ("dataset.batch_size", 0),
-    ("checkpoint.patience", -3),
-    ("common.log_interval", 0),
-    ("optimizer.adam_betas", "x"),
-    ("lr_scheduler.warmup_updates", -5),
-    ("task.tokens_per_sample", 0),
-    ("model.dropout", math.nan),
-    ("model.peak_tflops", math.inf),
-    ("model.max_target_positions", 0),
-]
+    ("optimization.lr", [-1.0]), ("dataset.batch_size", 0),
+    ("checkpoint.patience", -3), ("common.log_interval", 0),
+    ("optimizer.adam_betas", "x"), ("lr_scheduler.warmup_updates", -5),
+    ("task.tokens_per_sample", 0), ("model.dropout", math.nan),
+    ("model.peak_tflops", math.inf), ("model.max_target_positions", 0),
+]  # fmt: skip
 # components with bounds of their own
 SMOOTHED, LRA = "label_smoothed_cross_entropy", "long_range_arena"
 OTHERS = [
