@@ -61,21 +61,6 @@ def test_a_finished_run_changes_nothing(training, undisturbed, workers):
     line_with(run.text(), "checkpoint_last.pt", "finished", f"max_update={LAST}")
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_run_whose_last_checkpoint_was_lost(training, undisturbed, workers):
-    whole, run = undisturbed(workers), training(workers)
-    shutil.copytree(whole.save_dir, run.save_dir)
-    before = sorted(run.save_dir.glob("checkpoint_*_*.pt"))
-    assert [run.updates_of(path.name) for path in before] == [6, LAST]
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        (run.save_dir / name).unlink()
-    before[1].write_bytes(before[1].read_bytes()[:-100])
-    assert run.run() == [0] * workers, run.text()
-    assert run.went_on_at() == 6
-    losses = whole.losses()
-    assert run.losses() == {n: losses[n] for n in range(7, LAST + 1)}
-
-
 def content(folder):
     return {
         path.name: (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).digest())
