@@ -265,28 +265,15 @@ def test_no_number_of_fairseq_may_be_infinite(number):
 
 
 @pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        ("train", "--batch-size"),
-        ("validate", "--max-tokens"),
-        ("generate", "--batch-size"),
-        ("eval_lm", "--batch-size"),
-    ],
+    ("command", "field"), [("validate", "max_tokens"), ("eval_lm", "batch_size")]
 )
 def test_commands_refuse_batches_of_nothing(
-    fairseq_tool, data, tmp_path, trained, command, option
+    fairseq_tool, data, trained, command, field
 ):
-    arguments = [data, option, 0, "--cpu", "--num-workers", 0]
-    arguments += ["--task", "language_modeling"]
-    if command == "train":
-        arguments += ["--arch", "transnormer_t2_tiny", "--save-dir", tmp_path]
-    else:
-        arguments += ["--path", trained]
-    if command == "generate":
-        arguments += ["--gen-subset", "valid"]
-    name = option.removeprefix("--").replace("-", "_")
-    with refuses(ValueError, f"dataset.{name}", 0, "at least 1"):
-        fairseq_tool(command, *arguments)
+    words = ["--cpu", "--task", "language_modeling", "--path", trained]
+    option = f"--{field.replace('_', '-')}"
+    with refuses(ValueError, f"dataset.{field}", 0, "at least 1"):
+        fairseq_tool(command, data, *words, option, 0)
 
 
 @pytest.mark.parametrize(

@@ -113,17 +113,6 @@ def exact_bits_per_token(path, data_bin) -> float:
     return total / len(stream) / math.log(2)
 
 
-def test_a_checkpoint_of_another_architecture_is_refused(
-    data_bin, tmp_path, fairseq_tool
-):
-    first = training_arguments("transnormer_t1_tiny", tmp_path, max_update=1)
-    fairseq_tool("train", data_bin, *first)
-    other = training_arguments("transnormer_t1_tiny", tmp_path, max_update=2)
-    last = tmp_path / "checkpoint_last.pt"
-    with refuses(ValueError, last, "model.embed_dim=64", 32, "--save-dir"):
-        fairseq_tool("train", data_bin, *other, "--embed-dim", 64)
-
-
 @pytest.mark.parametrize(
     ("flag", "value", "allowed"),
     [
