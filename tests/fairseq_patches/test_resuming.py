@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -79,36 +80,23 @@ def folder(tmp_path):
 
 @pytest.fixture
 def start(folder):
-    """start(**checkpoint's settings): where a run in ``folder`` would start.
+    """start(**settings): where a run in ``folder`` would start.
 
     groups: settings of other groups, by their names with a point.
     """
 
-    def choose(
-        max_update=100,
-        max_epoch=0,
-        stop_time_hours=0,
-        valid_subset="valid",
-        valid_data="a hash",
-        groups=None,
-        **settings,
-    ):
+    def choose(valid_data="a hash", groups=None, **settings):
         cfg = OmegaConf.structured(FairseqConfig)
-        checkpoint, optimization = cfg.checkpoint, cfg.optimization
-        checkpoint.save_dir = str(folder)
-        for name, value in settings.items():
-            checkpoint[name] = (
-                str(value) if "model" in name or "file" in name else value
-            )
-        optimization.max_update = max_update
-        optimization.max_epoch = max_epoch
-        optimization.stop_time_hours = stop_time_hours
-        cfg.dataset.valid_subset = valid_subset
+        given = {"save_dir": folder, "max_update": 100, "valid_subset": "valid"}
+        for name, value in (given | settings).items():
+            places = (cfg.checkpoint, cfg.optimization, cfg.dataset)
+            place = next(each for each in places if name in each)
+            place[name] = str(value) if isinstance(value, Path) else value
         for name, value in (groups or {}).items():
             OmegaConf.update(cfg, name, value)
         trainer = types.SimpleNamespace(checkpoint_suffix="", cfg=cfg)
         trainer.training_data = {"valid_data_sha256": valid_data}
-        return resuming.choose_start(checkpoint, trainer)
+        return resuming.choose_start(cfg.checkpoint, trainer)
 
     return choose
 

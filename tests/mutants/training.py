@@ -205,6 +205,13 @@ TRAINING = (
         "tests/fairseq_patches/test_interruptions.py",
     ),
     Mutant(
+        "fairseq_patches/patience-begins-anew",
+        _FAULTS + "training_state.py",
+        "update(extra_state.get(EARLY_STOPPING, {}))",
+        "update({})",
+        "tests/fairseq_patches/test_training_state.py",
+    ),
+    Mutant(
         "fairseq_patches/half-a-file-has-the-name",
         "fairseq_transnormer/data/whole_files.py",
         'part = os.fspath(part or f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp")',
