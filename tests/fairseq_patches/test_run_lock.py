@@ -52,7 +52,7 @@ def test_two_runs_in_one_folder(training, goes_on, tell):
     first, second = training(num_workers=1), training(num_workers=1)
     first.start(("wait_before", 5, "/no/gate"))
     first.wait_for(WAITING)
-    second.save_dir = first.save_dir.with_name("link")  # logs of its own
+    second.save_dir = first.save_dir.with_name("checkpoints-2")  # logs of its own
     second.save_dir.symlink_to(first.save_dir)
     codes = second.run()
     assert codes == [1] and not second.losses(), second.text()
