@@ -7,8 +7,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from tests.messages import refuses
-
 from .conftest import fairseq_command, training_arguments
 
 # the rows of Table 4 train the others in every run
@@ -111,23 +109,3 @@ def exact_bits_per_token(path, data_bin) -> float:
                 logits[0].double(), targets[block], reduction="sum"
             ).item()
     return total / len(stream) / math.log(2)
-
-
-@pytest.mark.parametrize(
-    ("flag", "value", "allowed"),
-    [
-        ("--attention-types", "diag,quick", ["'quick'", "diag", "norm"]),
-        ("--block-size", "0", ["at least 1"]),
-        ("--num-heads", "5", ["divisors", "embed_dim=32"]),
-        ("--dropout", "1.5", ["at least 0", "below 1"]),
-        ("--positional-embedding", "learned", ["sinusoidal", "none"]),
-    ],
-)
-def test_wrong_values_are_told_before_training(
-    flag, value, allowed, data_bin, tmp_path, fairseq_tool
-):
-    arguments = training_arguments("transnormer_t2_tiny", tmp_path)
-    field = flag.removeprefix("--").replace("-", "_")
-    with refuses(ValueError, field, value, *allowed):
-        fairseq_tool("train", data_bin, *arguments, flag, value)
-    assert not list(tmp_path.glob("*.pt"))
