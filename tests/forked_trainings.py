@@ -8,6 +8,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 import time
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import kept_configurations
 from tests.paths import USER_DIR
 
 SECONDS = 900  # a crowded machine, not a measured time
@@ -25,6 +27,7 @@ CONTEXT.set_forkserver_preload(
         "fairseq_transnormer.plugin",
         "torch._dynamo",  # by an optimizer as soon as it is made
         *("tests.fairseq_patches.accidents", "tests.workers.recording"),
+        "tests.kept_configurations",
     ]
 )
 
@@ -48,6 +51,7 @@ def run_command(
     folder: str | None,
     environment: dict,
     before: Sequence[Call],
+    kept: Path,
 ) -> None:
     """What a process is: the command, in a group of its own, with a log."""
     import torch
@@ -65,10 +69,15 @@ def run_command(
     sys.argv = [f"fairseq-{name.replace('_', '-')}", *arguments]
     if "--fp16" in arguments:  # fairseq asks for a GPU's number
         torch.cuda.current_device = lambda: None
+    kept_configurations.keep(kept)
     for call in before:
         call()
     try:
-        importlib.import_module(f"fairseq_cli.{name}").cli_main()
+        if name.endswith(".py"):
+            sys.argv[0] = name
+            runpy.run_path(name, run_name="__main__")
+        else:
+            importlib.import_module(f"fairseq_cli.{name}").cli_main()
     finally:  # at exit, which a fork of multiprocessing leaves out
         progress_bar._close_writers()
 
@@ -83,14 +92,18 @@ def start_command(
 ) -> multiprocessing.Process:
     """Start ``fairseq-NAME`` with the plugin in a folder; its output goes to ``log``.
 
-    ``hydra_train`` is given the plugin by its configuration.
+    ``hydra_train`` is given the plugin by its configuration. Or a script, NAME.py.
     """
     words = [*map(str, arguments)]
-    if name != "hydra_train":
+    if name != "hydra_train" and not name.endswith(".py"):
         words += ["--user-dir", str(USER_DIR)]
     where = (str(log), str(folder) if folder else None)
     process = CONTEXT.Process(
-        target=run_command, args=(name, words, *where, environment or {}, before)
+        target=run_command,
+        args=(
+            *(name, words, *where, environment or {}, before),
+            kept_configurations.folder(),
+        ),
     )
     process.start()
     return process

@@ -1,7 +1,5 @@
-"""The criterion's sums: over batches, over workers, and in fairseq's own validation."""
+"""The criterion's sums over batches; tests/workers has those over workers."""
 
-import json
-import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +15,6 @@ from fairseq_transnormer.criterions.sentence_prediction import (
     SentencePredictionMetricsConfig,
     SentencePredictionMetricsCriterion,
 )
-from tests.classification.problems import write_problem
-from tests.forked_trainings import Training
 from tests.messages import refuses
 
 
@@ -146,39 +142,3 @@ def test_a_label_beyond_the_head_is_told():
         criterion(2, 3, positive_class=2)
     with refuses(ValueError, "num_classes=2", "scores", 1):
         criterion(2, 3, regression_target=True)
-
-
-def test_two_workers_log_what_scikit_learn_says(tmp_path):
-    """Real gloo processes; 5 batches, the last of one example, so one has none then."""
-    from fairseq_transnormer.classification.command_line import main
-
-    options = {
-        "task": "sentence_prediction", "criterion": "sentence_prediction_metrics",
-        "num-classes": 2, "init-token": 0, "batch-size-valid": 5, "lr": 0.01,
-        "lr-scheduler": "fixed", "warmup-updates": 0, "max-update": 2,
-        "tokens-per-sample": None, "best-checkpoint-metric": "mcc",
-        "maximize-best-checkpoint-metric": True,
-    }  # fmt: skip
-    data = write_problem(tmp_path / "data")
-    run = Training(
-        data, tmp_path / "out", 2, options, arch="roberta_transnormer_t2_tiny"
-    )
-    assert run.run() == [0, 0], run.text()
-    output = run.text()
-    records = re.findall(r"\| valid \| (\{.*\})", output)
-    logged = json.loads(records[-1])
-
-    table = tmp_path / "predictions.tsv"
-    checkpoint = str(tmp_path / "out/checkpoint_last.pt")
-    arguments = ["--path", checkpoint, "--evaluate", "valid"]
-    assert main([*arguments, "--dump-predictions", str(table)]) == 0
-    rows = [line.split("\t") for line in table.read_text().splitlines()[1:]]
-    truth, predicted = ([row[i] for row in rows] for i in (1, 2))
-    assert len(rows) == 21
-    expected = {
-        "accuracy": np.mean(np.array(truth) == np.array(predicted)),
-        "f1": f1_score(truth, predicted, pos_label="yes", zero_division=0.0),
-        "mcc": matthews_corrcoef(truth, predicted),
-    }
-    for name, value in expected.items():
-        assert float(logged[f"valid_{name}"]) == pytest.approx(100 * value, rel=1e-5)

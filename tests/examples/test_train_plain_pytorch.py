@@ -9,6 +9,7 @@ import importlib.util
 import json
 import math
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -24,13 +25,14 @@ from fairseq_transnormer.export import load_exported
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import TextGenerator
 from fairseq_transnormer.scoring import Context, ScoringError, TextScorer
-from tests.forked_trainings import Training, logged
-from tests.messages import process_refuses, refuses
+from tests.fairseq_patches.trainings import free_port
+from tests.forked_trainings import Training, logged, start_command, wait_for
+from tests.messages import assert_names, refuses
 from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
 
 SCRIPT = ROOT / "examples" / "train_plain_pytorch.py"
-UPDATES = 24
+UPDATES = 9
 SETTINGS = {
     "arch": "transnormer_t2",
     "attention-types": "diag,norm",
@@ -41,19 +43,20 @@ SETTINGS = {
     "tokens-per-sample": 32,
     "batch-size": 4,
     "lr": 0.003,
-    "warmup-updates": 10,
+    "warmup-updates": 4,
     "warmup-init-lr": 1e-5,
     "weight-decay": 0.1,
     "clip-norm": 0.8,
     "seed": 7,
     "max-update": UPDATES,
     "log-interval": 1,
-    "save-interval-updates": 8,
+    "save-interval-updates": 3,
 }
+STARTS = ("alone", "torchrun")
 FAIRSEQ_ONLY = {
     "criterion": "chunked_cross_entropy",
     "sample-break-mode": "none",
-    "validate-interval-updates": 8,
+    "validate-interval-updates": 3,
 }
 
 
@@ -79,9 +82,11 @@ def records(save_dir: Path, kind: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def trained(data, tmp_path_factory):
-    """trained(workers): the folder of a run where to import fairseq is an error.
+    """trained(start): the folder of a run.
 
-    A module of that name that notes who imports it comes before the real one.
+    "alone" and "torchrun" are processes where to import fairseq is an error, since a
+    module of that name that notes who imports it comes before the real one. "two" are
+    two workers, forked.
     """
     folder = tmp_path_factory.mktemp("plain")
     (folder / "modules").mkdir()
@@ -90,23 +95,32 @@ def trained(data, tmp_path_factory):
         (folder / "modules" / f"{name}.py").write_text(content)
     path = os.pathsep.join([str(folder / "modules"), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
-    def train(workers: int) -> Path:
-        save_dir = folder / str(workers)
-        start = [sys.executable]
-        if workers > 1:
-            start += ["-m", "torch.distributed.run", "--standalone"]
-            start += ["--nproc-per-node", str(workers)]
-        if not save_dir.exists():
-            given = words(data, save_dir, update_freq=4 // workers)
-            done = subprocess.run(
-                [*start, SCRIPT, *given],
-                env=environment,
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == 0, done.stderr
-            assert not (folder / "imported").exists()
+    def train(start: str) -> Path:
+        save_dir = folder / start
+        if save_dir.exists():
+            return save_dir
+        given = words(data, save_dir, update_freq=4 if start == "alone" else 2)
+        if start == "two":
+            meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+            logs = [folder / f"{rank}.log" for rank in (0, 1)]
+            variables = [
+                meeting | {"WORLD_SIZE": "2", "RANK": rank, "LOCAL_RANK": rank}
+                for rank in "01"
+            ]
+            workers = [
+                start_command(str(SCRIPT), given, log, environment=each)
+                for log, each in zip(logs, variables, strict=True)
+            ]
+            assert wait_for(workers) == [0, 0], logs[0].read_text()
+            return save_dir
+        done = subprocess.run(
+            [sys.executable, *torchrun * (start == "torchrun"), SCRIPT, *given],
+            **{"env": environment, "capture_output": True, "text": True},
+        )
+        assert done.returncode == 0, done.stderr
+        assert not (folder / "imported").exists()
         return save_dir
 
     return train
@@ -135,8 +149,11 @@ def digits(record: dict, *names: str) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_losses_are_fairseqs(trained, data, tmp_path, workers):
+@pytest.mark.parametrize(
+    "start", ["two", *(pytest.param(e, marks=pytest.mark.slow) for e in STARTS)]
+)
+def test_losses_are_fairseqs(trained, data, tmp_path, start):
+    workers = 1 if start == "alone" else 2
     options = SETTINGS | FAIRSEQ_ONLY | {"update-freq": 4 // workers}
     oracle = Training(
         data, tmp_path / "fairseq", workers, options, arch=options.pop("arch")
@@ -145,25 +162,25 @@ def test_losses_are_fairseqs(trained, data, tmp_path, workers):
     log = oracle.logs[0].read_text()
     names = ("num_updates", "loss", "gnorm", "lr")
     expected = [digits(each, *names) for each in logged(log, "train_inner")]
-    found = [digits(each, *names) for each in records(trained(workers), "train_inner")]
+    found = [digits(each, *names) for each in records(trained(start), "train_inner")]
     assert len(found) == UPDATES and found == expected
     names = ("valid_num_updates", "valid_loss")
     theirs = {
         int(each[names[0]]): digits(each, *names) for each in logged(log, "valid")
     }
-    ours = [digits(each, *names) for each in records(trained(workers), "valid")]
-    assert ours == [theirs[update] for update in (8, 16, 24)]
+    ours = [digits(each, *names) for each in records(trained(start), "valid")]
+    assert ours == [theirs[update] for update in (3, 6, 9)]
 
 
 def test_a_run_resumes_with_equal_losses(trained, trainer, data, tmp_path):
-    trainer(*words(data, tmp_path, update_freq=4, max_update=13)).run()
-    assert [each["num_updates"] for each in records(tmp_path, "train_inner")][-1] == 13
+    trainer(*words(data, tmp_path, update_freq=4, max_update=4)).run()
+    assert [each["num_updates"] for each in records(tmp_path, "train_inner")][-1] == 4
     # as two processes, each with half of the batches, would have it
     trainer(*words(data, tmp_path, update_freq=4)).run()
     names = ("num_updates", "loss", "gnorm", "lr")
     found, whole = (
         [digits(each, *names) for each in records(folder, "train_inner")]
-        for folder in (tmp_path, trained(1))
+        for folder in (tmp_path, trained("alone"))
     )
     assert found == whole
     # a finished run has nothing left to do
@@ -183,7 +200,7 @@ def test_a_run_resumes_with_equal_losses(trained, trainer, data, tmp_path):
 def test_other_settings_are_refused(trained, trainer, data, option, value, parts):
     given = {"update_freq": 4} | {option: value}
     with refuses(ValueError, *parts, "checkpoint_last.pt"):
-        trainer(*words(data, trained(1), **given))
+        trainer(*words(data, trained("alone"), **given))
 
 
 def test_another_dictionary_is_refused(trained, trainer, tmp_path):
@@ -191,7 +208,7 @@ def test_another_dictionary_is_refused(trained, trainer, tmp_path):
     lines = (other / "dict.txt").read_text().splitlines()
     (other / "dict.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
     with refuses(ValueError, "dictionary_sha256", "checkpoint_last.pt"):
-        trainer(*words(other, trained(1), update_freq=4))
+        trainer(*words(other, trained("alone"), update_freq=4))
 
 
 def test_other_training_data_are_refused(trained, trainer, data, tmp_path):
@@ -200,7 +217,7 @@ def test_other_training_data_are_refused(trained, trainer, data, tmp_path):
     for suffix in ("bin", "idx"):
         shutil.copy(data / f"valid.{suffix}", other / f"train.{suffix}")
     with refuses(ValueError, "train_data_sha256", "checkpoint_last.pt"):
-        trainer(*words(other, trained(1), update_freq=4))
+        trainer(*words(other, trained("alone"), update_freq=4))
 
 
 @pytest.mark.parametrize(
@@ -225,26 +242,26 @@ def test_a_place_that_cannot_be_made(trainer, data):
 
 
 def test_a_truncated_checkpoint_is_refused(trained, trainer, data, tmp_path):
-    whole = (trained(2) / "checkpoint_last.pt").read_bytes()
+    whole = (trained("two") / "checkpoint_last.pt").read_bytes()
     (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
     with refuses(ValueError, "checkpoint_last.pt", "damaged", "--save-dir"):
         trainer(*words(data, tmp_path, update_freq=4))
 
 
-def test_a_mistake_is_one_line(data, tmp_path):
+def test_a_mistake_is_one_line(data, tmp_path, monkeypatch, capsys):
     copy = tmp_path / "data"
     shutil.copytree(data, copy)
     (copy / "train.idx").unlink()
-    given = words(copy, tmp_path / "run")
-    done = subprocess.run(
-        [sys.executable, SCRIPT, *given], capture_output=True, text=True
-    )
-    process_refuses(done, "train.idx", "No such file", alone=True)
-    assert "Errno" not in done.stderr
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words(copy, tmp_path / "run")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.count("\n") == 1 and "Errno" not in told
+    assert_names(told, "train.idx", "No such file")
 
 
 def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
-    last = trained(1) / "checkpoint_last.pt"
+    last = trained("alone") / "checkpoint_last.pt"
     export_checkpoint(last, tmp_path / "exported")
     model = load_exported(tmp_path / "exported").model
     blocks = TokenBlocks(data / "valid", 32, len(model.embed_tokens.weight))
@@ -254,7 +271,7 @@ def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
         inputs, targets = map(torch.from_numpy, batch)
         loss += model(inputs, targets=targets)[0].item()
         tokens += count
-    valid = records(trained(1), "valid")[-1]["valid_loss"]
+    valid = records(trained("alone"), "valid")[-1]["valid_loss"]
     assert loss / tokens / math.log(2) == pytest.approx(valid, rel=1e-5)
     (result,) = TextGenerator.from_checkpoint(last).generate(["word1 word2"], beam=1)
     assert result.text.startswith("word1 word2")
@@ -262,18 +279,18 @@ def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
 
 def test_the_checkpoint_scores_as_it_was_validated(trained, data, tmp_path):
     """In windows of the training's length, without being told."""
-    scorer = TextScorer.from_checkpoint(trained(1) / "checkpoint_last.pt")
+    scorer = TextScorer.from_checkpoint(trained("alone") / "checkpoint_last.pt")
     lines = data_utils.load_indexed_dataset(str(data / "valid"))
     text = "".join(f"{scorer.dictionary.string(line)}\n" for line in lines)
     (tmp_path / "valid.txt").write_text(text)
     found = scorer.score_file(tmp_path / "valid.txt")
-    valid = records(trained(1), "valid")[-1]["valid_loss"]
+    valid = records(trained("alone"), "valid")[-1]["valid_loss"]
     measured = -found.log_prob / found.tokens / math.log(2)
     assert measured == pytest.approx(valid, rel=1e-5)
 
 
 def test_a_checkpoint_without_a_length_needs_a_window(trained, tmp_path):
-    last = trained(1) / "checkpoint_last.pt"
+    last = trained("alone") / "checkpoint_last.pt"
     state = torch.load(last, weights_only=False)
     del state["cfg"]["task"]["tokens_per_sample"]
     torch.save(state, tmp_path / "earlier.pt")

@@ -12,12 +12,6 @@ from pathlib import Path
 import torch
 
 WAITING = "ACCIDENT: waiting"
-ACCIDENTS = {}
-
-
-def accident(function):
-    ACCIDENTS[function.__name__] = function
-    return function
 
 
 def before_update(number, action):
@@ -34,22 +28,19 @@ def before_update(number, action):
     Trainer.train_step = train_step
 
 
-@accident
 def wait_before(number: int, gate: str) -> None:
     """Stand still before an update until the file ``gate`` is there."""
 
-    before_update(number, lambda trainer: stand_still(gate))
+    def stand_still(trainer):
+        print(WAITING, flush=True)
+        while not Path(gate).exists():
+            time.sleep(0.01)
+
+    before_update(number, stand_still)
 
 
-def stand_still(gate: str) -> None:
-    print(WAITING, flush=True)
-    while not Path(gate).exists():
-        time.sleep(0.01)
-
-
-@accident
-def wait_in_setup(gate: str) -> None:
-    """Stand still when the checkpoint is loaded and the data are looked at."""
+def signalled_in_setup(number: int) -> None:
+    """A signal when the checkpoint is loaded and the data are looked at."""
     from fairseq.trainer import Trainer
 
     original, calls = Trainer.get_valid_iterator, []
@@ -57,15 +48,14 @@ def wait_in_setup(gate: str) -> None:
     def get_valid_iterator(trainer, *arguments, **keywords):
         if not calls:
             calls.append(None)
-            stand_still(gate)
+            os.killpg(0, number)
         return original(trainer, *arguments, **keywords)
 
     Trainer.get_valid_iterator = get_valid_iterator
 
 
-@accident
-def wait_between_epochs(gate: str) -> None:
-    """Stand still when an epoch's last update is done and validated."""
+def signalled_between_epochs(number: int) -> None:
+    """A signal when an epoch's last update is done and validated."""
     from fairseq.trainer import Trainer
 
     original, calls = Trainer.lr_step, []
@@ -73,30 +63,26 @@ def wait_between_epochs(gate: str) -> None:
     def lr_step(trainer, epoch, val_loss=None):
         if val_loss is not None and not calls:
             calls.append(epoch)
-            stand_still(gate)
+            os.killpg(0, number)
         return original(trainer, epoch, val_loss)
 
     Trainer.lr_step = lr_step
 
 
-@accident
 def start_loaders_by(method: str) -> None:
     """No accident: "spawn" is what loaders are where fairseq has started workers."""
     multiprocessing.set_start_method(method, force=True)
 
 
-@accident
 def killed_at_the_start() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@accident
-def killed_before(number: int) -> None:
-    """kill -9 before an update."""
-    before_update(number, lambda trainer: os.kill(os.getpid(), signal.SIGKILL))
+def signalled_before(update: int, number: int) -> None:
+    """A signal before an update, to all processes of a worker, as Slurm sends it."""
+    before_update(update, lambda trainer: os.killpg(0, number))
 
 
-@accident
 def killed_while_writing(name: str, number: int) -> None:
     """kill -9 when half of the bytes of the ``number``-th file ``name`` are written."""
     from fairseq_transnormer.data import whole_files
@@ -130,7 +116,6 @@ def killed_while_writing(name: str, number: int) -> None:
     whole_files.write_whole = saving.write_whole = write_half
 
 
-@accident
 def loss_is_nan(number: int, updates: int = 1) -> None:
     """The loss of this update, and of the next ones, is NaN; so are its gradients."""
     from fairseq.criterions.cross_entropy import CrossEntropyCriterion
@@ -154,7 +139,6 @@ def loss_is_nan(number: int, updates: int = 1) -> None:
     Trainer.train_step = counted
 
 
-@accident
 def weights_become_nan(number: int) -> None:
     """As an optimiser's step may leave them, with gradients that are finite."""
 
@@ -171,14 +155,15 @@ def weights_become_nan(number: int) -> None:
     before_update(number, spoil)
 
 
-@accident
-def no_limit_on_waiting(watchdog: str) -> None:
-    """The process group's timeout does not hold; "fairseq": nor does our watchdog."""
-    from fairseq.distributed import DistributedTimeoutWrapper
-    from fairseq.models import distributed_fairseq_model
-
+def no_limit_on_waiting() -> None:
+    """The process group's timeout does not hold."""
     from fairseq_transnormer.fairseq_patches import workers
 
     workers.limit_waiting = lambda trainer: None
-    if watchdog == "fairseq":
-        distributed_fairseq_model.DistributedTimeoutWrapper = DistributedTimeoutWrapper
+
+
+def validations_are(losses: dict[int, float]) -> None:
+    """The loss of each validation, by its update."""
+    from fairseq_cli import train
+
+    train.validate = lambda cfg, trainer, *others: [losses[trainer.get_num_updates()]]

@@ -1,11 +1,7 @@
 """The table of what is changed in fairseq: it is applied, in order, and it is all."""
 
 import ast
-import subprocess
-import sys
 from collections import defaultdict
-
-import pytest
 
 from fairseq_transnormer.fairseq_patches.apply import (
     AT_IMPORT,
@@ -32,12 +28,10 @@ def test_asked_again_nothing_changes():
     assert before == [getattr(resolve(patch.owner), patch.name) for patch in AT_IMPORT]
 
 
-@pytest.mark.parametrize(
-    "patch", [*AT_IMPORT, *AT_TRAINING_START], ids=lambda each: each.name
-)
-def test_a_row_names_what_fairseq_has_and_says_why(patch):
-    assert callable(getattr(resolve(patch.owner), patch.name))
-    assert len(patch.why.split()) >= 3
+def test_a_row_names_what_fairseq_has_and_says_why():
+    for patch in (*AT_IMPORT, *AT_TRAINING_START):
+        assert callable(getattr(resolve(patch.owner), patch.name))
+        assert len(patch.why.split()) >= 3, patch.name
 
 
 def changes_to_fairseq(source: str) -> list[int]:
@@ -96,13 +90,3 @@ def test_later_rows_lie_outside():
         for each in (first, second, first):
             wrap(Owner, name, each)
     assert Owner().call("x") == Owner.fixed("x") == "21x12"
-
-
-def test_plain_pytorch_does_not_import_fairseq():
-    code = (
-        "import sys; import fairseq_transnormer.ops, fairseq_transnormer.modules; "
-        "import fairseq_transnormer.checkpoints.safe_loading as s; "
-        "s.allow_fairseq_objects(); "
-        "sys.exit(bool({'fairseq', 'hydra'} & sys.modules.keys()))"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,7 @@ import torch
 
 from tests.messages import lines_naming
 
-HALF = 12
+HALF = 4
 PRECISIONS = {
     "fp32": (),
     "bf16": ("--bf16",),

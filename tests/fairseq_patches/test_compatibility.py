@@ -8,7 +8,10 @@ import pytest
 from hydra.core.config_store import ConfigStore
 
 from fairseq_transnormer.launching.configurations import compose
+from tests.forked_trainings import training_arguments
+from tests.kept_configurations import kept
 from tests.paths import CONFIGS
+from tests.resolved_configs import command_line_config
 
 PROGRAM = """
 import logging
@@ -66,3 +69,20 @@ def test_composing_copies_no_more_than_what_it_reads(monkeypatch):
         17, 19,
     )  # fmt: skip
     assert again == first
+
+
+def test_a_kept_configuration_is_what_hydra_composes(tmp_path):
+    """As most trainings of the tests begin: of the second line a few fields change."""
+    lines = [
+        training_arguments("transnormer_t2_tiny", tmp_path / name, **options)
+        for name, options in (
+            ("it's {a}, b=c", {"lr": "0.1,0.2", "update_freq": "2,3"}),
+            ("plain", {"adam_betas": "(0.8, 0.9)", "bf16": True, "block_size": 4}),
+            ("plain", {"dropout": 0.0, "sample_break_mode": "eos", "lr": 1}),
+        )
+    ]
+    expected = [command_line_config([str(tmp_path), *line]) for line in lines]
+    with kept():
+        assert [command_line_config([str(tmp_path), *line]) for line in lines] == (
+            expected
+        )

@@ -34,15 +34,17 @@ def flip(path):
     torch.load(path, weights_only=True)
 
 
+def lost(path):
+    path.unlink()
+
+
 @pytest.fixture
-def interrupted(training, undisturbed):
-    """interrupted(workers): a run that stands at update 16, with that of 8, too."""
+def finished(training, undisturbed):
+    """finished(workers): a run whose last checkpoint is of update 9, with that of 6."""
 
     def make(workers=1):
         run = training(workers)
-        undisturbed(workers)
-        codes = run.run(("killed_while_writing", "checkpoint_last.pt", 3))
-        assert codes[0] != 0 and run.updates_of() == 16
+        shutil.copytree(undisturbed(workers).save_dir, run.save_dir)
         return run
 
     return make
@@ -51,38 +53,39 @@ def interrupted(training, undisturbed):
 @pytest.mark.parametrize(
     ("workers", "damage"),
     [
-        (1, flip),
+        *((1, flip), (2, lost)),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
-            for each in ((1, cut), (2, cut), (2, flip))
+            for each in ((1, cut), (2, cut), (2, flip), (1, lost))
         ),
     ],
 )
-def test_a_damaged_last_checkpoint(interrupted, goes_on, tell, damage, workers):
-    run = interrupted(workers)
-    for name in ("checkpoint_1_24", "checkpoint_best", "checkpoint_last"):
-        damage(run.save_dir / f"{name}.pt")
-    at = goes_on(run)
-    said = line_with(run.text(), "checkpoint_last.pt.damaged")
-    assert at == 16
-    assert_names(said, "checkpoint_last.pt", "damaged", "checkpoint_1_16.pt", "newest")
-    assert (run.save_dir / "checkpoint_last.pt.damaged").exists()
-    how = {cut: "1,000 bytes cut off", flip: "one bit flipped"}[damage]
+def test_a_damaged_last_checkpoint(finished, goes_on, tell, damage, workers):
+    run = finished(workers)
+    last = run.save_dir / "checkpoint_last.pt"
+    (newest,) = run.save_dir.glob("checkpoint_*_9.pt")
+    (cut if damage is lost else damage)(newest)
+    for path in (run.save_dir / "checkpoint_best.pt", last):
+        damage(path)
+    assert goes_on(run) == 6
+    said = line_with(run.text(), last.name, "checkpoint_1_6.pt", "newest")
+    kept = run.save_dir / f"{last.name}.damaged"
+    assert kept.exists() == (kept.name in said) == (damage is not lost)
+    how = {cut: "1,000 bytes cut off", flip: "one bit flipped", lost: "lost or cut"}
     if workers == 1:
-        tell(f"the last, best and newest checkpoint: {how}", [0], 24, at, said)
+        tell(f"the last, best and newest checkpoint: {how[damage]}", [0], 9, 6, said)
 
 
-def test_no_whole_checkpoint_is_an_error(interrupted, tell):
-    run = interrupted()
+def test_no_whole_checkpoint_is_an_error(finished, tell):
+    run = finished()
     for path in run.save_dir.glob("*.pt"):
         flip(path)
-    codes = run.run()
-    assert codes == [1]
+    assert run.run() == [1]
     said = line_with(run.text(), "ValueError: ")
     assert_names(said, run.save_dir, "no complete checkpoint")
     assert not run.losses()
     assert (run.save_dir / "checkpoint_last.pt").exists()
-    tell("every checkpoint: one bit flipped", codes, 24, 0, said)
+    tell("every checkpoint: one bit flipped", [1], 9, 0, said)
 
 
 @pytest.fixture

@@ -1,25 +1,29 @@
-"""What is drawn anew in each epoch, and where an epoch ends after another start."""
+"""What is drawn anew in each epoch, where it ends, and that its batches have all."""
 
 import logging
 import os
+import signal
 
+import numpy as np
 import pytest
-from fairseq.data import FairseqDataset
+from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
+from hypothesis import given
+from hypothesis import strategies as st
 
+import fairseq_transnormer  # noqa: F401 (the patches)
 from tests.forked_trainings import logged
 from tests.messages import assert_names
 
-from .test_signals import stop_at
 from .trainings import line_with
 
-# 13 updates an epoch
+# 4 updates an epoch
 MASKED = {
     "task": "masked_lm",
     "criterion": "masked_lm",
     "batch_size": 16,
-    "max_update": 25,
-    "save_interval_updates": 25,
+    "max_update": 7,
+    "save_interval_updates": 7,
 }
 
 
@@ -47,24 +51,22 @@ def test_masks_are_those_of_their_epoch(masked, buffer):
     for run in (expected, whole):
         assert run.run() == [0], run.text()
     losses = expected.losses()
-    assert len(losses) == 25 and whole.losses() == losses
+    assert len(losses) == 7 and whole.losses() == losses
     resumed = masked("resumed", num_workers=1, **options)
-    assert stop_at(resumed, 19) == [os.EX_TEMPFAIL], resumed.text()
+    codes = resumed.run(("signalled_before", 5, signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], resumed.text()
     assert resumed.run() == [0], resumed.text()
-    assert resumed.losses() == {
-        n: losses[n] for n in range(resumed.went_on_at() + 1, 26)
-    }
-    assert resumed.went_on_at() < 20
+    assert resumed.losses() == {n: losses[n] for n in (6, 7)}
 
 
 def test_a_validation_on_the_training_data_changes_no_training(masked):
     """It has batches and masks of its own, in the middle of an epoch, too."""
-    options = {"validate_interval_updates": 5, "num_workers": 0}
+    options = {"validate_interval_updates": 3, "num_workers": 0}
     alone = masked("alone", **options)
     both = masked("both", valid_subset="valid,train", **options)
     for run in (alone, both):
         assert run.run() == [0], run.text()
-    assert len(alone.losses()) == 25 and both.losses() == alone.losses()
+    assert len(alone.losses()) == 7 and both.losses() == alone.losses()
     assert both.validations() == alone.validations()
     records = logged(both.text(), "train")
     assert [each["epoch"] for each in records if "train_lr" in each] == [1, 2]
@@ -77,20 +79,21 @@ def test_a_validation_on_the_training_data_changes_no_training(masked):
 def test_batches_are_those_of_the_first_epoch_with_a_seed_for_each(training):
     """--update-ordered-indices-seed adds the epoch to the seed that draws batches."""
     flags = ("--update-ordered-indices-seed",)
-    options = {"tokens_per_sample": 128, "batch_size": 16, "max_update": 8}
+    options = {"tokens_per_sample": 64, "batch_size": 16, "max_update": 4}
     whole, run = training(1, flags, **options), training(1, flags, **options)
     run.save_dir = run.save_dir.with_name("stopped")
     assert whole.run() == [0], whole.text()
-    assert stop_at(run, 6) == [os.EX_TEMPFAIL], run.text()
+    codes = run.run(("signalled_before", 3, signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], run.text()
     line_with(run.text(), "begin training epoch 2")
     assert run.run() == [0], run.text()
     losses = whole.losses()
-    assert run.losses() == {n: losses[n] for n in range(7, 9)}
+    assert run.losses() == {n: losses[n] for n in (4,)}
 
 
 @pytest.mark.parametrize(
     ("stopped", "before", "after"),
-    [pytest.param(5, 1, 4, marks=pytest.mark.slow), (9, 3, 2), (49, 1, 4)],
+    [pytest.param(5, 1, 4, marks=pytest.mark.slow), (3, 3, 2), (14, 1, 4)],
 )
 def test_an_epoch_ends_once_with_another_update_freq(
     training, undisturbed, stopped, before, after
@@ -152,3 +155,44 @@ def test_groups_of_batches_of_another_number_of_workers(caplog, grouped):
     assert bool(said) == grouped
     if grouped:
         assert_names(*said, "grouped_shuffling", "2 and 4")
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), max_size=90),
+    most=st.integers(1, 40),
+    tokens=st.integers(9, 200),
+    multiple=st.sampled_from([1, 2, 8]),
+    by_function=st.booleans(),
+)
+def test_every_index_is_in_a_batch_and_in_its_order(
+    sizes, most, tokens, multiple, by_function
+):
+    sizes = np.array(sizes, dtype=np.int64)
+    indices = np.random.default_rng(len(sizes)).permutation(len(sizes))
+    given_sizes = (sizes.__getitem__, None) if by_function else (None, sizes[indices])
+    batches = data_utils.batch_by_size(
+        indices,
+        *given_sizes,
+        max_tokens=tokens,
+        max_sentences=most,
+        required_batch_size_multiple=multiple,
+    )
+    found = np.concatenate([*batches, []])
+    assert found.tolist() == indices.tolist()
+    for batch in batches:
+        assert 0 < len(batch) <= most
+        assert len(batch) * sizes[batch].max() <= tokens
+    for batch in batches[:-1]:
+        assert len(batch) < multiple or len(batch) % multiple == 0
+
+
+@pytest.mark.parametrize("length", [5, 13, 77])
+def test_a_dataset_is_cut_without_a_rest(length):
+    class Numbers(FairseqDataset):
+        def num_tokens(self, index):
+            return 1
+
+    batches = Numbers().batch_by_size(
+        iter(range(length)), max_sentences=32, required_batch_size_multiple=8
+    )
+    assert np.concatenate(batches).tolist() == [*range(length)]

@@ -4,7 +4,9 @@ import copy
 import hashlib
 import os
 import shutil
+import signal
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,15 +19,14 @@ from fairseq_transnormer.fairseq_patches import resuming, run_lock
 from tests.binary_data import write_binary_data
 from tests.messages import assert_names, refuses
 
-from .test_signals import stop_at
-from .trainings import line_with
+from .trainings import LAST, line_with
 
 RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-dataloader")
 
 
 @pytest.fixture
 def pretrained(undisturbed, tmp_path):
-    """A checkpoint of another run, of update 24."""
+    """The last checkpoint of another run."""
     path = tmp_path / "pretrained.pt"
     shutil.copy(undisturbed().save_dir / "checkpoint_last.pt", path)
     return path
@@ -34,17 +35,18 @@ def pretrained(undisturbed, tmp_path):
 @pytest.mark.parametrize("option", ["restore_file", "finetune_from_model"])
 def test_a_stopped_run_that_began_with_a_checkpoint(training, pretrained, option, tell):
     flags = RESETS if option == "restore_file" else ()
-    options = {option: pretrained, "max_update": 16, "num_workers": 1}
+    options = {option: pretrained, "max_update": 6, "num_workers": 1}
     whole, run = training(1, flags, **options), training(1, flags, **options)
     run.save_dir = run.save_dir.with_name("stopped")
     assert whole.run() == [0], whole.text()
-    assert stop_at(run, 11) == [os.EX_TEMPFAIL], run.text()
+    codes = run.run(("signalled_before", 4, signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], run.text()
     line_with(run.text(), "SIGTERM", os.EX_TEMPFAIL, "same command", "resumes")
     pretrained.unlink()  # it has done its part
     assert run.run() == [0], run.text()
-    assert run.went_on_at() == 11
+    assert run.went_on_at() == 4
     losses = whole.losses()
-    assert run.losses() == {n: losses[n] for n in range(12, 17)}
+    assert run.losses() == {n: losses[n] for n in (5, 6)}
     ours, theirs = run.state(), whole.state()
     for name, weights in theirs["model"].items():
         assert torch.equal(ours["model"][name], weights), name
@@ -57,22 +59,7 @@ def test_a_finished_run_changes_nothing(training, undisturbed, workers):
     before = content(run.save_dir)
     assert run.run() == [0] * workers, run.text()
     assert not run.losses() and content(run.save_dir) == before
-    line_with(run.text(), "checkpoint_last.pt", 24, "finished", "max_update=24")
-
-
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_run_whose_last_checkpoint_was_lost(training, undisturbed, workers):
-    whole, run = undisturbed(workers), training(workers)
-    shutil.copytree(whole.save_dir, run.save_dir)
-    before = sorted(run.save_dir.glob("checkpoint_*_*.pt"))
-    assert [run.updates_of(path.name) for path in before] == [16, 24]
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        (run.save_dir / name).unlink()
-    before[1].write_bytes(before[1].read_bytes()[:-100])
-    assert run.run() == [0] * workers, run.text()
-    assert run.went_on_at() == 16
-    losses = whole.losses()
-    assert run.losses() == {n: losses[n] for n in range(17, 25)}
+    line_with(run.text(), "checkpoint_last.pt", "finished", f"max_update={LAST}")
 
 
 def content(folder):
@@ -93,36 +80,23 @@ def folder(tmp_path):
 
 @pytest.fixture
 def start(folder):
-    """start(**checkpoint's settings): where a run in ``folder`` would start.
+    """start(**settings): where a run in ``folder`` would start.
 
     groups: settings of other groups, by their names with a point.
     """
 
-    def choose(
-        max_update=100,
-        max_epoch=0,
-        stop_time_hours=0,
-        valid_subset="valid",
-        valid_data="a hash",
-        groups=None,
-        **settings,
-    ):
+    def choose(valid_data="a hash", groups=None, **settings):
         cfg = OmegaConf.structured(FairseqConfig)
-        checkpoint, optimization = cfg.checkpoint, cfg.optimization
-        checkpoint.save_dir = str(folder)
-        for name, value in settings.items():
-            checkpoint[name] = (
-                str(value) if "model" in name or "file" in name else value
-            )
-        optimization.max_update = max_update
-        optimization.max_epoch = max_epoch
-        optimization.stop_time_hours = stop_time_hours
-        cfg.dataset.valid_subset = valid_subset
+        given = {"save_dir": folder, "max_update": 100, "valid_subset": "valid"}
+        for name, value in (given | settings).items():
+            places = (cfg.checkpoint, cfg.optimization, cfg.dataset)
+            place = next(each for each in places if name in each)
+            place[name] = str(value) if isinstance(value, Path) else value
         for name, value in (groups or {}).items():
             OmegaConf.update(cfg, name, value)
         trainer = types.SimpleNamespace(checkpoint_suffix="", cfg=cfg)
         trainer.training_data = {"valid_data_sha256": valid_data}
-        return resuming.choose_start(checkpoint, trainer)
+        return resuming.choose_start(cfg.checkpoint, trainer)
 
     return choose
 
@@ -279,12 +253,12 @@ def test_validations_by_another_metric_do_not_finish_a_run(
 
 def test_the_best_by_another_metric_is_not_the_best(training):
     """Perplexities are above losses: none would ever be better."""
-    run = training(max_update=16, patience=4)
+    run = training(max_update=3, patience=4)
     assert run.run() == [0], run.text()
-    run.options |= {"best_checkpoint_metric": "ppl", "max_update": 24}
+    run.options |= {"best_checkpoint_metric": "ppl", "max_update": 6}
     assert run.run() == [0], run.text()
     assert_names(line_with(run.text(), "counts anew"), "best_checkpoint_metric=loss")
-    assert run.updates_of("checkpoint_best.pt") == 24
+    assert run.updates_of("checkpoint_best.pt") == 6
     extra = run.state()["extra_state"]
     assert extra["best"] == extra["val_loss"] > 20  # bits are 6 at most
     assert extra["early_stopping"] == {"best": extra["best"], "num_runs": 0}
@@ -348,27 +322,30 @@ def test_validations_by_other_settings(
 def test_the_best_of_other_validation_data_is_not_the_best(
     training, undisturbed, data, tmp_path, way
 ):
-    """They are of unknown words, so that none would ever be better."""
-    whole, run = undisturbed(), training(max_update=32, patience=3)
-    run.options["keep_best_checkpoints"] = 1
+    """None would ever be better than that of before, as it stands here."""
+    run = training(max_update=LAST + 3, patience=3, keep_best_checkpoints=1)
     run.data = tmp_path / "other"
     shutil.copytree(data, run.data)
     words = Dictionary.load(str(data / "dict.txt"))
-    write_binary_data(run.data, words, {"valid": ["<unk> <unk> <unk>"] * 9})
+    write_binary_data(run.data, words, {"valid": ["word1 word2 word3"] * 9})
+    state = undisturbed().state()
+    state["extra_state"]["best"] = 0.001
     if way == "resume":
-        shutil.copytree(whole.save_dir, run.save_dir)
-        best = run.save_dir / "checkpoint.best_loss_0.0010.pt"
-        shutil.copy(run.save_dir / "checkpoint_best.pt", best)
+        last = run.save_dir / "checkpoint_last.pt"
     else:
-        run.options["restore_file"] = whole.save_dir / "checkpoint_last.pt"
+        last = run.options[way] = tmp_path / "pretrained.pt"
+    last.parent.mkdir(exist_ok=True)
+    torch.save(state, last)
+    if way == "resume":
+        shutil.copy(last, run.save_dir / "checkpoint.best_loss_0.0010.pt")
     assert run.run() == [0], run.text()
     assert_names(line_with(run.text(), "counts anew"), "valid_data_sha256")
     extra = run.state()["extra_state"]
-    assert extra["best"] == extra["val_loss"] > whole.state()["extra_state"]["best"]
-    assert run.updates_of("checkpoint_best.pt") == 32
+    assert extra["best"] == extra["val_loss"] > 1
+    assert run.updates_of("checkpoint_best.pt") == LAST + 3
     assert extra["early_stopping"] == {"best": extra["best"], "num_runs": 0}
     (best,) = run.save_dir.glob("checkpoint.best_loss_*.pt")
-    assert run.updates_of(best.name) == 32
+    assert run.updates_of(best.name) == LAST + 3
 
 
 @pytest.mark.parametrize("request_", REQUESTS)

@@ -1,4 +1,4 @@
-"""SIGTERM: a checkpoint behind the update, exit code 75, and the same losses after."""
+"""SIGTERM where there is no checkpoint to write, between epochs, and to who starts."""
 
 import importlib
 import os
@@ -15,7 +15,6 @@ from torch.multiprocessing.spawn import ProcessExitedException
 from fairseq_transnormer.fairseq_patches import stopping
 from tests.messages import assert_names
 
-from .accidents import WAITING
 from .trainings import LOADING, MEETING, line_with
 
 
@@ -28,59 +27,22 @@ def own_handlers():
         signal.signal(number, handler)
 
 
-def stop_at(training, update, number=signal.SIGTERM, worker=0):
-    """Send a signal while a worker stands before ``update``; the exit codes."""
-    gate = training.save_dir.parent / "gate"
-    training.start(("wait_before", update, str(gate)), at_worker=worker)
-    training.wait_for(WAITING, worker)
-    training.send(number, worker)
-    gate.touch()
-    return training.wait()
-
-
-def test_sigterm_to_all_processes(training, goes_on, tell):
-    """Those that load data, too: of the signal they would die, and training of that."""
-    run = training(num_workers=1)
-    codes = stop_at(run, 13, signal.SIGTERM)
-    assert codes == [os.EX_TEMPFAIL], run.text()
-    said = line_with(run.text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
-    assert run.updates_of() == 13
-    assert goes_on(run) == 13
-    tell("SIGTERM to all processes, as Slurm sends it", codes, 13, 13, said)
-
-
-@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_processes_that_load_the_data_of_a_validation(training, num_workers):
-    """They are forked before the first update, and needed after the signal."""
-    run = training(num_workers=num_workers)
-    assert stop_at(run, 16) == [os.EX_TEMPFAIL], run.text()
-    assert list(run.validations()) == [8, 16] and run.updates_of() == 16
-
-
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_before_the_first_update_nothing_is_lost(training, workers, tmp_path):
+def test_before_the_first_update_nothing_is_lost(training, workers):
     run = training(workers, num_workers=1)
-    gate = tmp_path / "gate"
-    run.start(("wait_in_setup", str(gate)))
-    run.wait_for(WAITING)
-    run.send(signal.SIGTERM)
-    gate.touch()
-    assert run.wait() == [os.EX_TEMPFAIL] * workers, run.text()
+    codes = run.run(("signalled_in_setup", signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL] * workers, run.text()
     said = line_with(run.text(), "SIGTERM", "first update")
     assert_names(said, os.EX_TEMPFAIL, "same command")
     assert not run.losses() and not list(run.save_dir.iterdir())
 
 
-def test_between_epochs(training, tmp_path):
-    """Of 13 updates each."""
+def test_between_epochs(training):
+    """Of 4 updates each."""
     run = training(num_workers=1, batch_size=16, max_epoch=3)
-    gate = tmp_path / "gate"
-    run.start(("wait_between_epochs", str(gate)))
-    run.wait_for(WAITING)
-    run.send(signal.SIGTERM)
-    gate.touch()
-    assert run.wait() == [os.EX_TEMPFAIL], run.text()
-    assert run.updates_of() == len(run.losses()) == 14
+    codes = run.run(("signalled_between_epochs", signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], run.text()
+    assert run.updates_of() == len(run.losses()) == 5
 
 
 def test_while_the_workers_meet(training):
@@ -101,27 +63,10 @@ def test_before_any_worker_has_been_started(monkeypatch, tmp_path):
     assert end.value.code == os.EX_TEMPFAIL and (tmp_path / "note").exists()
 
 
-def test_sigterm_to_one_worker_of_two(training, goes_on, tell):
-    run = training(2)
-    codes = stop_at(run, 13, signal.SIGTERM, worker=1)
-    assert codes == [os.EX_TEMPFAIL] * 2, run.text()
-    assert run.updates_of() == 13
-    said = line_with(run.text(), "SIGTERM", "update 13", os.EX_TEMPFAIL)
-    assert goes_on(run) == 13
-    tell("SIGTERM to one worker of two", codes, 13, 13, said)
-
-
-def test_a_signal_at_an_update_with_a_validation_loses_nothing(training, goes_on):
-    run = training()
-    assert stop_at(run, 8, signal.SIGUSR1) == [os.EX_TEMPFAIL]
-    assert list(run.validations()) == [8]
-    assert goes_on(run) == 8
-
-
 def test_a_signal_at_the_last_update_is_a_finished_run(training):
-    run = training()
-    assert stop_at(run, 24, signal.SIGTERM) == [0], run.text()
-    assert run.updates_of() == 24
+    run = training(max_update=3)
+    assert run.run(("signalled_before", 3, signal.SIGTERM)) == [0], run.text()
+    assert run.updates_of() == 3
 
 
 def test_signals_are_a_programs_own_outside_training(monkeypatch):
@@ -201,7 +146,8 @@ def test_that_handler_waits_for_the_workers_that_a_process_started(
 
 def test_without_checkpoints_there_is_nothing_to_resume(training):
     run = training(1, ("--no-save",))
-    assert stop_at(run, 3, signal.SIGTERM) == [-signal.SIGTERM]
+    codes = run.run(("signalled_before", 3, signal.SIGTERM))
+    assert codes == [-signal.SIGTERM], run.text()
     line_with(run.text(), "SIGTERM", "no_save=true")
 
 

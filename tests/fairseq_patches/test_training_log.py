@@ -19,10 +19,9 @@ from fairseq_transnormer.data.training_records import LOG
 from tests.forked_trainings import Call, logged
 from tests.messages import assert_names
 
-from .accidents import WAITING
-from .trainings import line_with
+from .trainings import LAST, line_with
 
-UPDATES = list(range(1, 25))
+UPDATES = list(range(1, LAST + 1))
 BAR = re.compile(
     r"(\d+)/(\d+) updates(?:, loss ([\d.]+))?(?:, ([\d,]+) tokens/s)?, [\d:?]+ left"
 )
@@ -78,13 +77,10 @@ def test_of_two_workers_one_writes(undisturbed):
 
 def test_a_killed_run_appends_when_it_resumes(training, undisturbed):
     run = training()
-    run.start(("wait_before", 14, "/no/gate"))
-    run.wait_for(WAITING)
-    run.send(signal.SIGKILL)
-    assert run.wait() == [-signal.SIGKILL]
-    assert updates(run) == UPDATES[:13]
+    codes = run.run(("signalled_before", 5, signal.SIGKILL))
+    assert codes == [-signal.SIGKILL] and updates(run) == UPDATES[:4]
     assert run.run() == [0], run.text()
-    assert updates(run) == [*UPDATES[:13], *UPDATES[8:]]
+    assert updates(run) == [*UPDATES[:4], *UPDATES[3:]]
     # the later record of an update is the first one, and that of an undisturbed run
     losses = {each["num_updates"]: each["loss"] for each in records(run, "train_inner")}
     whole = [each["loss"] for each in records(undisturbed(), "train_inner")]
@@ -97,14 +93,14 @@ def test_a_killed_run_appends_when_it_resumes(training, undisturbed):
 
 def test_a_run_that_begins_anew_keeps_the_records_of_one_before_apart(training):
     run = training()
-    run.start(("wait_before", 5, "/no/gate"))  # no checkpoint is written by then
-    run.wait_for(WAITING)
-    run.kill()
+    # no checkpoint is written by then
+    codes = run.run(("signalled_before", 3, signal.SIGKILL))
+    assert codes == [-signal.SIGKILL]
     before = (run.save_dir / LOG).read_text()
-    run.options["max-update"] = 3
+    run.options["max-update"] = 2
     for number in (1, 2):
         assert run.run() == [0], run.text()
-        assert updates(run) == UPDATES[:3]
+        assert updates(run) == UPDATES[:2]
         assert (run.save_dir / f"{LOG}.earlier-{number}").read_text() == before
         before = (run.save_dir / LOG).read_text()
         for path in run.save_dir.glob("*.pt"):
@@ -112,7 +108,7 @@ def test_a_run_that_begins_anew_keeps_the_records_of_one_before_apart(training):
 
 
 def test_a_file_that_cannot_be_written_ends_no_training(training):
-    run = training(max_update=8)
+    run = training(max_update=2)
     (run.save_dir / LOG).mkdir(parents=True)
     assert run.run() == [0], run.text()
     said = line_with(run.text(), "no more records")
@@ -121,7 +117,7 @@ def test_a_file_that_cannot_be_written_ends_no_training(training):
 
 
 def test_a_run_that_saves_nothing_writes_none(training):
-    run = training(flags=("--no-save",), max_update=8)
+    run = training(flags=("--no-save",), max_update=2)
     assert run.run() == [0], run.text()
     assert not (run.save_dir / LOG).exists()
 
@@ -165,15 +161,13 @@ def test_a_terminal_has_a_bar_of_the_whole_run(training, terminal):
     name, shown = terminal
     run = training(log_format=None, log_interval=2, save_interval_updates=100)
     run.before = lambda rank: [Call(__name__, "show_on", (name,))]
-    # the first 12 of them are done when it begins
-    run.options["max-update"] = 12
-    assert run.run() == [0], run.text()
-    run.options["max-update"] = 24
-    assert run.run() == [0], run.text()
+    # the first 4 of them are done when it begins
+    for run.options["max-update"] in (4, LAST):
+        assert run.run() == [0], run.text()
     seen = [bar.groups() for bar in BAR.finditer(shown())]
-    assert seen[0][:2] == ("0", "12")
-    later = [bar for bar in seen if bar[1] == "24"]
-    assert later[0][0] == "12" and {int(bar[0]) for bar in later} <= {*range(12, 25)}
+    assert seen[0][:2] == ("0", "4")
+    later = [bar for bar in seen if bar[1] == str(LAST)]
+    assert later[0][0] == "4" and {int(bar[0]) for bar in later} <= {*range(4, 10)}
     losses = {f"{each['loss']:.3f}" for each in records(run, "train_inner")}
     told = [bar for bar in later if bar[2] and bar[3]]
     assert told and {bar[2] for bar in told} & losses

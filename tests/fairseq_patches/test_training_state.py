@@ -12,32 +12,28 @@ from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
 
 from fairseq_transnormer.fairseq_patches import training_state
 from fairseq_transnormer.modules.baselines.informer import InformerAttention
+from tests.forked_trainings import Call
 from tests.models.building import build, draw_tokens
 
-from .trainings import line_with
+from .trainings import ACCIDENTS, Training, line_with
 
-# the validation loss grows from the second one on
-WORSE = {"lr": 0.5, "warmup_updates": 1, "save_interval_updates": 4, "batch_size": 2}
-WORSE["max_update"] = 90  # less than an epoch
+# of validations after each third update: the second one is the best
+LOSSES = dict(zip(range(3, 18, 3), [5.0, 4.0, 4.5, 4.2, 4.1], strict=True))
 
 
-@pytest.mark.slow
-def test_patience_counts_on(training):
-    """Killed after the first of three validations without a better loss."""
-    whole, run = training(patience=3, **WORSE), training(patience=3, **WORSE)
-    run.save_dir = run.save_dir.with_name("killed")
-    assert whole.run() == [0], whole.text()
-    assert "early stop" in whole.text()
-    end = whole.updates_of()
-    best = whole.updates_of("checkpoint_best.pt")
-    assert end == best + 12 < 90
-    assert run.run(("killed_before", best + 7)) == [-signal.SIGKILL]
+@pytest.mark.parametrize("killed_before", [8, 15])
+def test_patience_counts_on(training, killed_before):
+    """Through a kill after the best one, or before the last of three that are none."""
+    run = training(patience=3, max_update=30, batch_size=2)
+    run.before = lambda rank: [
+        Call(ACCIDENTS, "validations_are", (LOSSES,)), *Training.before(run, rank)
+    ]  # fmt: skip
+    codes = run.run(("signalled_before", killed_before, signal.SIGKILL))
+    assert codes == [-signal.SIGKILL]
     assert run.run() == [0], run.text()
-    assert run.went_on_at() == best + 4
-    assert run.updates_of() == end and run.updates_of("checkpoint_best.pt") == best
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        ours, theirs = run.state(name)["model"], whole.state(name)["model"]
-        assert all(torch.equal(ours[each], theirs[each]) for each in theirs)
+    assert run.went_on_at() == (killed_before - 1) // 3 * 3
+    line_with(run.text(), "early stop", "last 3 runs")
+    assert run.updates_of() == 15 and run.updates_of("checkpoint_best.pt") == 6
     assert run.run() == [0] and not run.losses()
     line_with(run.text(), "checkpoint_last.pt", "finished", "patience=3")
 

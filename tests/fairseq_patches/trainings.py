@@ -9,21 +9,19 @@ from dataclasses import dataclass
 import torch
 
 from tests import forked_trainings
-from tests.forked_trainings import (
-    CONTEXT,
-    SECONDS,
-    Call,
-    logged,
-    training_arguments,
-)
+from tests.forked_trainings import SECONDS, Call, logged, training_arguments
 from tests.messages import lines_naming
 
-__all__ = ["CONTEXT", "SECONDS", "Training", "line_with", "training_arguments"]
+__all__ = ["SECONDS", "Training", "line_with", "training_arguments"]
+
+ACCIDENTS = "tests.fairseq_patches.accidents"
 
 # what fairseq logs, for tests to wait for
 MEETING = "distributed init (rank 0)"
 LOADING = "Preparing to load checkpoint"
 UPDATE_9 = '"num_updates": "9"'
+# of each run, but where it says so
+LAST = 9
 
 
 @dataclass
@@ -31,26 +29,26 @@ class Training(forked_trainings.Training):
     """A training run in which something happens."""
 
     DEFAULTS = {
-        "batch-size": 4, "max-update": 24, "save-interval-updates": 8,
+        "batch-size": 4, "max-update": LAST, "save-interval-updates": 3,
         "keep-interval-updates": 2, "tokens-per-sample": 32,
         "no-epoch-checkpoints": True,
     }  # fmt: skip
 
-    def start(self, accident: tuple | None = None, at_worker: int = 0) -> None:
-        """Start all workers; ``accident`` (a name and details) happens to one."""
+    def start(self, accident: tuple = (), at_worker: int | None = 0) -> None:
+        """Start all workers; ``accident``: name and details; to one, or all (None)."""
         self._accident, self._at_worker = accident, at_worker
         super().start()
 
-    def run(self, accident: tuple | None = None, at_worker: int = 0) -> list[int]:
+    def run(self, accident: tuple = (), at_worker: int | None = 0) -> list[int]:
         """Start and wait; the exit codes."""
         self.start(accident, at_worker)
         return self.wait()
 
     def before(self, rank: int) -> list[Call]:
-        if self._accident is None or rank != self._at_worker:
+        if not self._accident or self._at_worker not in (None, rank):
             return []
         name, *details = self._accident
-        return [Call("tests.fairseq_patches.accidents", name, tuple(details))]
+        return [Call(ACCIDENTS, name, tuple(details))]
 
     def wait_for(self, text: str, worker: int = 0) -> None:
         """Wait until a worker's log has this text."""

@@ -17,6 +17,7 @@ from tests.forked_trainings import (
     training_arguments,
     wait_for,
 )
+from tests.kept_configurations import kept
 from tests.paths import USER_DIR
 
 __all__ = ["logged", "training_arguments"]
@@ -58,7 +59,8 @@ def fairseq_tool(monkeypatch):
         argv += ["--user-dir", str(USER_DIR)]
         monkeypatch.setattr(sys, "argv", argv)
         torch.manual_seed(0)
-        importlib.import_module(f"fairseq_cli.{name}").cli_main()
+        with kept():
+            importlib.import_module(f"fairseq_cli.{name}").cli_main()
 
     return run
 

@@ -1,7 +1,6 @@
 """Checkpoints whose reading, or use by fairseq, would run code: it makes a folder."""
 
 import argparse
-import collections
 import cProfile
 import json
 import os
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hydra
-import numpy
 import omegaconf
 import torch
 from fairseq import utils
@@ -206,12 +204,6 @@ def _hidden(of: Callable[[str], Any]) -> Hostile:
     return Hostile(write)
 
 
-def _with_attribute(text: str) -> collections.OrderedDict:
-    settings = collections.OrderedDict(character_filters="[(1, 2)]")
-    settings.__dict__[EVALUATED] = text
-    return settings
-
-
 def _backslashes(made: Path) -> str:
     """Two texts and a plus; with one backslash less, a text and a call."""
     return f"'\\\\'+' and {code_without_quotes(made)} #'"
@@ -265,25 +257,12 @@ HOSTILE: dict[str, Hostile] = (
         ),
     }
     | {
-        "code as bytes": _hidden(str.encode),
-        "code as a bytearray": _hidden(lambda text: bytearray(text.encode())),
-        "code as a numpy number": _hidden(
-            lambda text: numpy.frombuffer(text.encode()[:8], dtype=numpy.float64)[0]
-        ),
+        # other containers: test_safe_loading.py
         "code in quotes": _hidden(repr),
         "code in a list": _hidden(lambda text: [text]),
-        "code in a tuple in a list": _hidden(lambda text: [(1, (text,))]),
-        "code in a set": _hidden(lambda text: {text}),
-        "code as a key": _hidden(lambda text: {text: 1}),
-        "code in a Namespace": _hidden(lambda text: argparse.Namespace(layers=text)),
-        "code in a DictConfig": _hidden(lambda text: omegaconf.DictConfig({"a": text})),
-        "code behind an attribute": _hidden(_with_attribute),
         "an interpolation": _hidden(lambda text: "${task.data}"),
         "an interpolation of the environment": _hidden(
             lambda text: "${oc.env:HOME}" + text
-        ),
-        "a tensor": _hidden(
-            lambda text: torch.frombuffer(text.encode(), dtype=torch.uint8)
         ),
     }
 )

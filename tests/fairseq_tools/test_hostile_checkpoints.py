@@ -1,6 +1,8 @@
 """No code from a checkpoint, in whatever way it is hidden and whoever reads it."""
 
+import argparse
 import io
+import re
 import sys
 from contextlib import suppress
 
@@ -20,20 +22,14 @@ from fairseq_transnormer.export import command_line as export
 from fairseq_transnormer.generation import command_line as generation
 from fairseq_transnormer.models import TransNormerLanguageModel
 from tests.classification.problems import write_problem
+from tests.messages import refuses
 from tests.tiny_data import write_tiny_data
 
 from .conftest import training_arguments
 from .hostile_checkpoints import EVALUATED, HOSTILE, stock_cfg, stock_state
 
-# through each entry point: one of each kind
-SOME = (
-    "os.system in extra_state",
-    "a setting with a call",
-    "all, older torch",
-    "cfg as YAML with a comment",
-    "args with a backslash",
-    "code behind an attribute",
-)
+# through each entry point; what they read with is asked all
+PICKLE, SETTING = "os.system in extra_state", "a setting with a call"
 
 
 @pytest.fixture(scope="module")
@@ -51,46 +47,46 @@ def problem(tmp_path_factory):
     return write_problem(tmp_path_factory.mktemp("problem"))
 
 
-def written(name, folder, cfg):
-    """The hostile file, and what it would make."""
-    path, made = folder / "checkpoint_last.pt", folder / "made"
-    HOSTILE[name].write(path, made, cfg)
-    return path, made
+def written(folder, cfg, names=HOSTILE):
+    """Of each hostile file: its name, its path, and what it would make."""
+    for number, name in enumerate(names):
+        place = folder / str(number)
+        place.mkdir()
+        path, made = place / "checkpoint_last.pt", place / "made"
+        HOSTILE[name].write(path, made, cfg)
+        yield name, path, made
 
 
-def test_the_list_is_long():
-    assert len(HOSTILE) >= 60 and set(SOME) <= HOSTILE.keys()
+def test_the_readers_refuse_all(cfg, tmp_path):
+    assert len(HOSTILE) >= 60
+    for name, path, made in written(tmp_path, cfg):
+        # all of fairseq's commands read with the first, and it with ours
+        readers = [lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path))]
+        if "backslash" not in name:  # these are plain values until Hydra has read them
+            readers.append(lambda path: read_checkpoint(path, mmap=True))
+        for read in readers:
+            with refuses(CheckpointError, path) as error:
+                read(path)
+            assert re.search("refused|not a fairseq checkpoint", str(error.value)), name
+            assert "weights_only=False" not in str(error.value)
+        assert not made.exists(), name
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_the_readers_refuse_it(name, cfg, tmp_path):
-    path, made = written(name, tmp_path, cfg)
-    with pytest.raises(CheckpointError, match="refused|not a fairseq checkpoint"):
-        # all of fairseq's commands read with it, and it with ours
-        checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    assert not made.exists()
-    if "backslash" not in name:  # these are plain values until Hydra has read them
-        with pytest.raises(CheckpointError, match="refused|not a fairseq checkpoint"):
-            read_checkpoint(path, mmap=True)
-    assert not made.exists()
-
-
-@pytest.mark.parametrize("name", [n for n, each in HOSTILE.items() if each.effect])
-def test_the_attack_works_where_nobody_looks(name, cfg, tmp_path, monkeypatch):
+def test_the_attacks_work_where_nobody_looks(cfg, tmp_path, monkeypatch):
     """Otherwise the tests above would pass for another reason."""
-    path, made = written(name, tmp_path, cfg)
     load = torch.load
-    if HOSTILE[name].effect == "pickle":
-        # an older format begins with another object; the call comes first
-        with suppress(RuntimeError):
-            load(path, weights_only=False)
-    else:
-        monkeypatch.setattr(
-            torch, "load", lambda file, **_: load(file, weights_only=False)
-        )
-        unprotected = checkpoint_utils.load_checkpoint_to_cpu.__wrapped__
-        eval(unprotected(str(path))["cfg"]["model"][EVALUATED])
-    assert made.exists()
+    monkeypatch.setattr(torch, "load", lambda file, **_: load(file, weights_only=False))
+    unprotected = checkpoint_utils.load_checkpoint_to_cpu.__wrapped__
+    effective = [name for name, each in HOSTILE.items() if each.effect]
+    assert len(effective) >= 55
+    for name, path, made in written(tmp_path, cfg, effective):
+        if HOSTILE[name].effect == "pickle":
+            # an older format begins with another object; the call comes first
+            with suppress(RuntimeError):
+                torch.load(path)
+        else:
+            eval(unprotected(str(path))["cfg"]["model"][EVALUATED])
+        assert made.exists(), name
 
 
 def fairseq_command(name, *arguments):
@@ -157,37 +153,29 @@ ENTRIES = {
     ),
     "data_prep.labelled_texts.classification": data_preparation,
 }
-# these take none of the settings, and what they read has no code in it
-UNAFFECTED = {
-    ("resuming", "all, older torch"),  # a damaged one is taken for granted
-    ("resuming", "args with a backslash"),
-}
+CASES = [(entry, PICKLE) for entry in ENTRIES]
+CASES += [(e, SETTING) for e in ENTRIES if not e.startswith("fairseq-")]
 
 
-def entries_and_kinds():
-    """fairseq's commands have one reader, which test_the_readers_refuse_it asks all."""
-    for entry in ENTRIES:
-        for name in SOME:
-            again = entry.startswith("fairseq-") and name not in SOME[:2]
-            yield pytest.param(entry, name, marks=[pytest.mark.slow] * again)
-
-
-@pytest.mark.parametrize(("entry", "name"), entries_and_kinds())
+@pytest.mark.parametrize(("entry", "name"), CASES)
 def test_entry_points_refuse_it(
     entry, name, cfg, data, problem, fairseq_tool, tmp_path, monkeypatch, capsys
 ):
-    path, made = written(name, tmp_path, cfg)
+    ((_, path, made),) = written(tmp_path, cfg, [name])
     monkeypatch.setattr(sys, "stdin", io.StringIO("word1 word2\n"))
-    run = ENTRIES[entry]
-    if (entry, name) in UNAFFECTED:
-        run(path, data, problem, fairseq_tool, tmp_path)
-    else:
-        with pytest.raises((ValueError, SystemExit)) as error:
-            run(path, data, problem, fairseq_tool, tmp_path)
-        told = str(error.value) + capsys.readouterr().err
-        assert path.name in told
+    with pytest.raises((ValueError, SystemExit)) as error:
+        ENTRIES[entry](path, data, problem, fairseq_tool, tmp_path)
+    told = str(error.value) + capsys.readouterr().err
+    assert path.name in told and "refused" in told
     assert not made.exists()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_resumes_from_another_format_as_its_loader_has_it(cfg, tmp_path):
+    """What looks at the folder reads none of it, and takes it for damaged."""
+    for _, path, made in written(tmp_path, cfg, ["all, older torch"]):
+        check_last_checkpoint("t2", path.parent)
+        assert not made.exists()
 
 
 @pytest.mark.slow
@@ -196,10 +184,8 @@ def test_every_one_of_them_at_every_entry_point(
     entry, cfg, data, problem, fairseq_tool, tmp_path, monkeypatch
 ):
     loaded = []
-    for name in HOSTILE:
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        folder.mkdir()
-        path, made = written(name, folder, cfg)
+    for name, path, made in written(tmp_path, cfg):
+        folder = path.parent
         monkeypatch.setattr(sys, "stdin", io.StringIO("word1 word2\n"))
         try:
             ENTRIES[entry](path, data, problem, fairseq_tool, folder)
@@ -213,8 +199,6 @@ def test_every_one_of_them_at_every_entry_point(
 
 def test_what_is_not_hostile_is_loaded(cfg, tmp_path):
     """Also as fairseq before 1.0 saved it, which Hydra reads."""
-    import argparse
-
     torch.save(stock_state(cfg), tmp_path / "cfg.pt")
     values = {"arch": "transformer_lm", "task": "language_modeling", "data": "a (1)"}
     values |= {EVALUATED: "[(1, 64), (2, 128)]", "adaptive_softmax_cutoff": "10,20"}

@@ -35,11 +35,15 @@ def sentences(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "arch",
-    ["roberta_vanilla_transformer_tiny", "roberta_performer_tiny"] + [ARCH],
+    [
+        ARCH,
+        pytest.param("roberta_performer_tiny", marks=pytest.mark.slow),
+        pytest.param("roberta_vanilla_transformer_tiny", marks=pytest.mark.slow),
+    ],
 )
 def test_pre_training_and_tuning(arch, sentences, fairseq_tool, tmp_path):
     pre_trained, tuned = tmp_path / "pre", tmp_path / "tuned"
-    options = training_arguments(arch, pre_trained, max_update=3)
+    options = training_arguments(arch, pre_trained, max_update=2)
     fairseq_tool("train", sentences / "input0", *options, "--cpu")
     reset = ("optimizer", "lr_scheduler", "dataloader", "meters")
     options = fine_tuning_arguments(

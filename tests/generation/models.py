@@ -8,6 +8,7 @@ from pathlib import Path
 from fairseq.data import Dictionary, encoders
 
 from tests.binary_data import write_binary_data
+from tests.kept_configurations import kept
 from tests.paths import USER_DIR
 
 PLUGIN = str(USER_DIR)
@@ -76,7 +77,8 @@ def run_fairseq(main, *arguments) -> None:
     argv = sys.argv
     sys.argv = ["fairseq", *map(str, arguments), "--user-dir", PLUGIN, "--cpu"]
     try:
-        main()
+        with kept():
+            main()
     finally:
         sys.argv = argv
 

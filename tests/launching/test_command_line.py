@@ -17,6 +17,7 @@ import torch
 
 from fairseq_transnormer.launching import command_line
 from tests.forked_trainings import start_command, wait_for
+from tests.kept_configurations import kept
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import SCRIPTS
 from tests.resolved_configs import command_line_config, flattened, hydra_config_now
@@ -66,7 +67,8 @@ def dry_run(capsys):
 
     def run(*arguments) -> tuple[list[str], str]:
         words = [str(each) for each in arguments]
-        code = command_line.main(["--dry-run", *words])
+        with kept():
+            code = command_line.main(["--dry-run", *words])
         printed = capsys.readouterr()
         assert code == 0, printed.err
         return shlex.split(printed.out), printed.err
@@ -79,6 +81,12 @@ def flags_of(words: list[str], starter: str = "") -> list[str]:
     at = words.index("fairseq-train")
     assert words[:at] == starter.split()
     return words[at + 1 :]
+
+
+def configuration_of(words: list[str], starter: str = ""):
+    """What the printed command trains with."""
+    with kept():
+        return command_line_config(flags_of(words, starter))
 
 
 def flag(flags: list[str], name: str) -> int:
@@ -208,63 +216,78 @@ def test_batches_fill_the_update_exactly(
     assert_names(told, f"{batch} at once", f"{update_freq} accumulated")
     assert flag(words, "--batch-size") == batch
     assert flag(words, "--update-freq") == update_freq
-    config = command_line_config(words[words.index("fairseq-train") + 1 :])
+    starter = " ".join(words[: words.index("fairseq-train")])
+    config = configuration_of(words, starter)
     processes = config.distributed_training.distributed_world_size
     assert processes * batch * update_freq == {"alm": 128, "blm": 512}[task]
 
 
+REFUSED = [
+    ("--gpus 3", ["3 workers", "128 sequences", 2, 4]),
+    ("--gpus 256", ["256 workers", "128 sequences", ": 128"]),
+    (
+        "--nodes 3 --rendezvous a:1",
+        ["--nodes 3", "8 processes", "24 workers", "128 sequences", 16, 32],
+    ),
+    ("--nodes 2", ["--nodes 2", "--rendezvous HOST:PORT"]),
+    ("--nodes 0", ["--nodes", "'0'", 1]),
+    ("--rendezvous host", ["--rendezvous", "'host'", "HOST:PORT"]),
+    ("--rendezvous host:65536", ["--rendezvous", "'host:65536'", "65535"]),
+    ("--rendezvous fe80::1:29400", ["--rendezvous", "[ADDRESS]:PORT"]),
+    ("--rendezvous a:1", ["--rendezvous a:1", "--nodes 1"]),
+    ("--workers 2 --gpus 8", ["--workers 2", "--gpus 8", "--gpus 0"]),
+    ("--batch-size 3", ["batch of 3", "16 sequences", "8 workers", 2, 4]),
+    ("--batch-size 32", ["batch of 32", "16 sequences", "8 workers", 16]),
+    ("--batch-size 0", ["--batch-size", "'0'", 1]),
+    ("--gpus two", ["--gpus", "'two'", 0]),
+    ("--gpus -1", ["--gpus"]),
+    ("--precision fp8", ["--precision", "'fp8'", "fp32", "fp16", "bf16"]),
+    (
+        "--precision fp16 --gpus 0",
+        ["--precision fp16", "GPU", "--gpus 0", "fp32", "bf16"],
+    ),
+    ("--save-dir=", ["--save-dir", "''"]),
+    ("--max-update 3", ["--max-update"]),
+    ("max_update", ["'max_update'", "KEY=VALUE"]),
+    ("model=alm_t9", ["alm_t9", "alm_t1", "alm_vanilla"]),
+    ("model.block_sizee=3", ["block_sizee"]),
+    ("+mine=3", ["mine=3", "fairseq-train"]),
+    ("precision=fp8", ["fp8", "fp32", "fp16", "bf16"]),
+    ("dataset.batch_size=0", ["dataset.batch_size=0", 1]),
+    ("dataset.batch_size=null", ["dataset.batch_size=None", 1]),
+    # what would be lost is refused
+    ("checkpoint.save_dir=x", ["checkpoint.save_dir=x", "--save-dir"]),
+    ("optimization.update_freq=[2]", ["update_freq=[2]", "--batch-size"]),
+    ("common.cpu=true", ["common.cpu=true", "--gpus 0"]),
+    ("++task.data=x", ["task.data=x", "--data"]),
+    ("precision=bf16 --precision fp32", ["precision=bf16", "--precision"]),
+    ("hydra.job.env_set.X=1", ["hydra.job.env_set.X=1", "hydra-train"]),
+    # of fairseq-train
+    ("-- --arch transnormer_t9", ["transnormer_t9", "transnormer_t1"]),
+    ("-- --max-updates 3", ["--max-updates"]),
+]
+REFUSED_BY_THE_ARENA = [
+    ("lra=images model=lra_t1", ["images", "image", "listops", "text"]),
+    ("lra=text model=lra_t3", ["lra_t3", "lra_t2"]),
+    ("lra=text model=lra_t1 --gpus 3", ["3 workers", "16 sequences", 2, 4]),
+]
+
+
 @pytest.mark.parametrize(
-    ("options", "parts"),
+    ("config", "options", "parts"),
     [
-        (["--gpus", "3"], ["3 workers", "128 sequences", 2, 4]),
-        (["--gpus", "256"], ["256 workers", "128 sequences", ": 128"]),
-        (
-            ["--nodes", "3", "--rendezvous", "a:1"],
-            ["--nodes 3", "8 processes", "24 workers", "128 sequences", 16, 32],
-        ),
-        (["--nodes", "2"], ["--nodes 2", "--rendezvous HOST:PORT"]),
-        (["--nodes", "0"], ["--nodes", "'0'", 1]),
-        (["--rendezvous", "host"], ["--rendezvous", "'host'", "HOST:PORT"]),
-        (["--rendezvous", "host:65536"], ["--rendezvous", "'host:65536'", "65535"]),
-        (["--rendezvous", "fe80::1:29400"], ["--rendezvous", "[ADDRESS]:PORT"]),
-        (["--workers", "2", "--gpus", "8"], ["--workers 2", "--gpus 8", "--gpus 0"]),
-        (["--batch-size", "3"], ["batch of 3", "16 sequences", "8 workers", 2, 4]),
-        (["--batch-size", "32"], ["batch of 32", "16 sequences", "8 workers", 16]),
-        (["--gpus", "two"], ["--gpus", "'two'", 0]),
-        (["--gpus", "-1"], ["--gpus"]),
-        (["--batch-size", "0"], ["--batch-size", "'0'", 1]),
-        (["--precision", "fp8"], ["--precision", "'fp8'", "fp32", "fp16", "bf16"]),
-        (
-            ["--precision", "fp16", "--gpus", "0"],
-            ["--precision fp16", "GPU", "--gpus 0", "fp32", "bf16"],
-        ),
-        (["--max-update", "3"], ["--max-update"]),
-        (["max_update"], ["'max_update'", "KEY=VALUE"]),
-        (["model=alm_t9"], ["alm_t9", "alm_t1", "alm_vanilla"]),
-        (["model.block_sizee=3"], ["block_sizee"]),
-        (["+mine=3"], ["mine=3", "fairseq-train"]),
-        (["precision=fp8"], ["fp8", "fp32", "fp16", "bf16"]),
-        # what would be lost is refused
-        (["checkpoint.save_dir=x"], ["checkpoint.save_dir=x", "--save-dir"]),
-        (["optimization.update_freq=[2]"], ["update_freq=[2]", "--batch-size"]),
-        (["common.cpu=true"], ["common.cpu=true", "--gpus 0"]),
-        (["++task.data=x"], ["task.data=x", "--data"]),
-        (["precision=bf16", "--precision", "fp32"], ["precision=bf16", "--precision"]),
-        (["hydra.job.env_set.X=1"], ["hydra.job.env_set.X=1", "hydra-train"]),
-        (["--rendezvous", "a:1"], ["--rendezvous a:1", "--nodes 1"]),
-        (["--save-dir", ""], ["--save-dir", "''"]),
-        (["dataset.batch_size=0"], ["dataset.batch_size=0", 1]),
-        (["dataset.batch_size=null"], ["dataset.batch_size=None", 1]),
+        *(("alm", *row) for row in REFUSED),
+        *(("lra", *row) for row in REFUSED_BY_THE_ARENA),
+        ("alm_t1", "", ["alm", "blm", "lra", "alm_small"]),
     ],
 )
-def test_bad_options_are_refused_with_the_reason(data, options, parts, capsys):
-    arguments = ["alm", "--dry-run", "--data", str(data), *options]
-    command_refuses(command_line.main, arguments, capsys, *parts)
-
-
-def test_configurations_are_listed(capsys):
-    known = ("alm", "blm", "lra", "alm_small")
-    command_refuses(command_line.main, ["alm_t1", "--dry-run"], capsys, *known)
+def test_bad_options_are_refused_with_the_reason(
+    data, sequences, config, options, parts, capsys
+):
+    folder = str(sequences if config == "lra" else data)
+    words = [config, "--dry-run", "--data", folder, *options.split()]
+    with kept():
+        command_refuses(command_line.main, words, capsys, *parts)
 
 
 @pytest.mark.parametrize("number", ["0", "abc", "-8", "1.5"])
@@ -344,32 +367,23 @@ def test_a_dry_run_needs_no_data(dry_run, tmp_path, monkeypatch, config, data):
     assert words[:2] == ["fairseq-train", str(tmp_path / "data-bin" / data)]
 
 
-@pytest.mark.parametrize("name", [r"o\q", "it's", 'b"c, d=e'])
-def test_folders_keep_their_names(dry_run, data, name):
+def test_folders_keep_their_names(dry_run, data):
+    name = r"""o\q it's b"c, d=e"""
     words, _ = dry_run("alm", "--data", data, "--save-dir", f"/tmp/{name}")
-    assert command_line_config(flags_of(words)).checkpoint.save_dir == f"/tmp/{name}"
+    assert configuration_of(words).checkpoint.save_dir == f"/tmp/{name}"
 
 
 def test_flags_after_two_dashes_win(dry_run, data):
     more = ["--lr", "0.25", "--block-size", "32"]
     words, _ = dry_run("alm", "--data", data, "--", *more)
-    cfg = command_line_config(flags_of(words))
+    cfg = configuration_of(words)
     assert (cfg.optimization.lr, cfg.model.block_size) == ([0.25], 32)
 
 
 def test_fairseqs_own_architectures_are_trained_alike(dry_run, data):
     words, _ = dry_run("alm", "--data", data, "--", "--arch", "transformer_lm")
-    cfg = command_line_config(flags_of(words))
+    cfg = configuration_of(words)
     assert cfg.model._name == "transformer_lm" and cfg.optimization.max_update == 1e5
-
-
-def test_wrong_flags_are_told_before_anything_starts(data, capsys):
-    for flags, *parts in (
-        (["--arch", "transnormer_t9"], "transnormer_t9", "transnormer_t1"),
-        (["--max-updates", "3"], "--max-updates"),
-    ):
-        arguments = ["alm", "--data", str(data), "--", *flags]
-        command_refuses(command_line.main, arguments, capsys, *parts)
 
 
 @pytest.mark.slow
@@ -408,33 +422,24 @@ def test_more_gpus_than_there_are_is_an_error(data, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["image"], ["TASK", "SYSTEM", "--help"]),
-        (["text", "t3"], ["lra_t3", "lra_t2"]),
-    ],
-)
-def test_the_arenas_script_refuses_with_the_reason(sequences, words, parts):
-    data = ["--data", sequences] if len(words) > 1 else []
-    done = script("lra", *words, *data, "--dry-run")
-    assert done.returncode == 2 and done.stdout == ""
-    assert_names(done.stderr, *parts)
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["lra=images", "model=lra_t1"], ["images", "image", "listops", "text"]),
-        (
-            ["lra=text", "model=lra_t1", "--gpus", "3"],
-            ["3 workers", "16 sequences", 2, 4],
-        ),
-    ],
-)
-def test_the_arenas_command_refuses_with_the_reason(sequences, words, parts, capsys):
-    arguments = ["lra", *words, "--data", str(sequences), "--dry-run"]
-    command_refuses(command_line.main, arguments, capsys, *parts)
+def test_the_arenas_script_names_task_and_system(tmp_path):
+    """A copy of it, beside a Python that says what it was asked for."""
+    python, copy = tmp_path / ".venv" / "bin" / "python", tmp_path / "scripts" / "lra"
+    for path, text in (
+        (python, '#!/bin/sh\necho "$@"\n'),
+        (copy, (SCRIPTS / "train_lra.sh").read_text()),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    done = [
+        subprocess.run([copy, *words], capture_output=True, text=True)
+        for words in (["text", "t3", "--gpus", "4"], ["image"])
+    ]
+    command = "-m fairseq_transnormer train lra lra=text model=lra_t3 --gpus 4\n"
+    assert (done[0].stdout, done[0].returncode) == (command, 0)
+    assert done[1].returncode == 2 and done[1].stdout == ""
+    assert_names(done[1].stderr, "TASK", "SYSTEM", "--help")
 
 
 @pytest.mark.slow  # torchrun as with one node, which is started all the same

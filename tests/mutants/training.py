@@ -118,7 +118,7 @@ TRAINING = (
         "fairseq_transnormer/checkpoints/safe_loading.py",
         'map_location="cpu", weights_only=True,',
         'map_location="cpu", weights_only=False,',
-        "tests/fairseq_tools/test_safe_loading.py",
+        "tests/fairseq_tools/test_hostile_checkpoints.py",
     ),
     Mutant(
         "checkpoints/settings-are-not-looked-at",
@@ -202,7 +202,14 @@ TRAINING = (
         _FAULTS + "saving.py",
         "if not finite.all():",
         "if not finite.any():",
-        "tests/fairseq_patches/test_not_a_number.py",
+        "tests/fairseq_patches/test_interruptions.py",
+    ),
+    Mutant(
+        "fairseq_patches/patience-begins-anew",
+        _FAULTS + "training_state.py",
+        "update(extra_state.get(EARLY_STOPPING, {}))",
+        "update({})",
+        "tests/fairseq_patches/test_training_state.py",
     ),
     Mutant(
         "fairseq_patches/half-a-file-has-the-name",

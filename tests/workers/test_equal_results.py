@@ -134,7 +134,13 @@ def test_torchs_ddp_trains_as_one(trained, task):
 
 @pytest.mark.parametrize(
     ("workers", "backend"),
-    [(1, "legacy_ddp"), (2, "legacy_ddp"), (4, "legacy_ddp"), (2, "pytorch_ddp")],
+    [
+        *((1, "legacy_ddp"), (2, "legacy_ddp")),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in ((4, "legacy_ddp"), (2, "pytorch_ddp"))
+        ),
+    ],
 )
 def test_any_number_of_workers_resumes(trained, text, tmp_path, workers, backend):
     """From update 8 of 2 workers, in the middle of the second epoch."""
