@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..ops.backend import autocast_enabled, like_captured
-
-if TYPE_CHECKING:
-    from .layers import LayerStack
 
 # each shape's graph holds the gradients and the output of its batch
 MOST_SHAPES = 8
@@ -30,11 +27,11 @@ class GraphedLayers:
     are thrown away. Dropout draws the same numbers with a graph and without.
 
     Args:
-        stack: a module whose ``run`` takes x (B, N, C) to the same shape, without
+        stack: an ``nn.Module`` whose ``run`` takes x (B, N, C) to the same shape, without
             waiting for the device.
     """
 
-    def __init__(self, stack: LayerStack):
+    def __init__(self, stack: Any):
         self.stack = stack
         self.hooks: list[Any] = []
         self.forget(())
@@ -128,7 +125,7 @@ class GraphedLayers:
 class _Layers(nn.Module):
     """What ``make_graphed_callables`` takes; it replaces ``forward``."""
 
-    def __init__(self, stack: LayerStack):
+    def __init__(self, stack: Any):
         super().__init__()
         self.stack = stack
 
