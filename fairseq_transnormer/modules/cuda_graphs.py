@@ -27,7 +27,7 @@ class GraphedLayers:
     are thrown away. Dropout draws the same numbers with a graph and without.
 
     Args:
-        stack: an ``nn.Module`` whose ``run`` takes x (B, N, C) to the same shape, without
+        stack: a module whose ``run`` takes x (B, N, C) to the same shape, without
             waiting for the device.
     """
 
