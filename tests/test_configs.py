@@ -202,12 +202,9 @@ def test_machines(machine):
     ],
 )
 def test_machines_train_systems_that_the_kernels_lack(machine, primary):
-    """Asked for by name, kernels that cannot run an op end training at its first step.
-
-    Vanilla has no such setting at all.
-    """
+    """Asked for by name, kernels that cannot run an op end training at its start."""
     cfg = hydra_config(primary, f"+machine={machine}")
-    assert cfg.model.get("backend", "auto") == "auto"
+    assert cfg.model.backend == "auto"
 
 
 @pytest.mark.parametrize("primary", KINDS)

@@ -31,9 +31,6 @@ QUICK = {("alm", "t2", machine) for machine in MACHINES if machine != "h100"} | 
 def combinations():
     for system in SYSTEMS.values():
         for kind in system.kinds:
-            if system.from_fairseq and kind != "lra":
-                # fairseq's own modules: no op of ours
-                continue
             for machine in MACHINES:
                 case = kind, system.name, machine
                 marks = [] if case in QUICK else [pytest.mark.slow]
