@@ -45,8 +45,12 @@ def part(model):
 @names
 @pytest.mark.parametrize(
     "changes",
-    [{}, OTHERS, {"norm_position": "pre"}],
-    ids=["defaults", "others", "pre"],
+    [
+        *({}, OTHERS, {"norm_position": "pre"}),
+        # one block for all of a text, as in Table 4's "Vanilla with LRPE"
+        {"attention_types": "diag*2", "block_size": 32},
+    ],
+    ids=["defaults", "others", "pre", "diag"],
 )
 @torch.no_grad()
 def test_fairseqs_layers_equal_ours(name, changes, monkeypatch):
