@@ -41,7 +41,6 @@ ARCHITECTURES = {
     system.architecture_of(kind): (system, kind)
     for system in SYSTEMS.values()
     for kind in system.kinds
-    if not system.from_fairseq
 }
 # tokens of a batch; the kernel of the loss is the same for any vocabulary
 TOKENS, VOCABULARY = 4096, 64

@@ -48,7 +48,7 @@ ALLOWED = {
     "export": {"checkpoints", "data", "missing_packages", "models", "modules"},
     "hf": {"data", "export", "modules", "ops"},
     "analysis": {
-        *("argument_types", "checkpoints", "data", "models", "modules", "ops"),
+        *("argument_types", "checkpoints", "data", "modules", "ops"),
         "subcommands",
     },
     "own_text": {

@@ -60,7 +60,7 @@ def build_model(
             }
             for rounds in (1, 4)
         },
-        "vanilla": {"num_layers": layers, "ffn_dim": 4 * width},
+        "vanilla": {"attention_types": f"softmax*{layers}", "ffn_dim": 4 * width},
     }
     arch = SYSTEMS[system]
     config = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])

@@ -24,6 +24,7 @@ from fairseq_transnormer.argument_types import positive_integer
 
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, time_in_turns
+from ..harness.language_models import build_transformer
 from ..harness.memory import (
     available_bytes,
     is_out_of_memory,
@@ -37,9 +38,10 @@ MODELS = {
     "TransNormer T2": "transnormer_t2",
     "TransNormer T1": "transnormer_t1",
     "1+elu": "linear_transformer",
-    WITH_SDPA: "vanilla_transformer",
-    AS_SHIPPED: "vanilla_transformer",
 }
+# fairseq's own, of the same sizes
+FAIRSEQ_MODELS = (WITH_SDPA, AS_SHIPPED)
+SIZE = {"width": 512, "heads": 8, "layers": 6}
 # way -> criterion, optimizer
 WAYS = {
     FAIRSEQS: ("cross_entropy", "adam"),
@@ -70,17 +72,21 @@ def task_of(vocabulary: int) -> SimpleNamespace:
     return SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
 
 
-def build(name: str, way: str, task, options) -> nn.Module:
-    """One of MODELS as fairseq builds it, in training mode."""
+def build(name: str, way: str, length: int, task, options) -> nn.Module:
+    """One of the models as fairseq builds it, in training mode."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
     from .sdpa_transformer import with_sdpa
 
     torch.manual_seed(0)
-    cfg = MODEL_DATACLASS_REGISTRY[MODELS[name]](**LAYERS.get(way, {}))
-    model = MODEL_REGISTRY[MODELS[name]].build_model(cfg, task)
-    if name == WITH_SDPA:
-        model = with_sdpa(model)
+    if name in FAIRSEQ_MODELS:
+        model = build_transformer(
+            **SIZE, vocabulary=options.vocabulary, max_positions=length + 2
+        )
+        model = with_sdpa(model) if name == WITH_SDPA else model
+    else:
+        cfg = MODEL_DATACLASS_REGISTRY[MODELS[name]](**LAYERS.get(way, {}))
+        model = MODEL_REGISTRY[MODELS[name]].build_model(cfg, task)
     dtype = getattr(torch, options.dtype)
     return model.to(options.device, dtype).train()
 
@@ -179,7 +185,8 @@ def _rows(name: str, case: Case, sample: dict, task, options, deadline) -> list[
         if reason:
             row["skipped"] = reason
             continue
-        update = Update(build(name, way, task, options), way, task, options.dtype)
+        model = build(name, way, case.length, task, options)
+        update = Update(model, way, task, options.dtype)
         call = functools.partial(update, sample)
         try:
             # the first makes Adam's sums
@@ -199,7 +206,7 @@ def _rows(name: str, case: Case, sample: dict, task, options, deadline) -> list[
 def _skipped(name: str, way: str, case: Case, options) -> str | None:
     """Why a case is left out: fairseq's layers are not compiled, and the logits of its
     criterion may not fit this host."""
-    if way in LAYERS and name in (AS_SHIPPED, WITH_SDPA):
+    if way in LAYERS and name in FAIRSEQ_MODELS:
         return f"{', '.join(LAYERS[way])} is of this package's layers"
     if way == GRAPHED and options.device.type != "cuda":
         return "CUDA graphs need a CUDA device"
@@ -216,7 +223,8 @@ def parse(arguments: list[str] | None):
     parser = command_line.benchmark_parser(NAME, __doc__.splitlines()[0])
     add = parser.add_argument
     add("--dtype", choices=command_line.DTYPES, default="float32", help="of weights")
-    add("--models", nargs="+", choices=MODELS, default=list(MODELS), help="to measure")
+    names = [*MODELS, *FAIRSEQ_MODELS]
+    add("--models", nargs="+", choices=names, default=names, help="to measure")
     add("--ways", nargs="+", choices=WAYS, default=[FAIRSEQS, OURS], help="to train")
     add(
         "--batches",

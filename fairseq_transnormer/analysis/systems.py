@@ -80,7 +80,7 @@ def classifier_parameters(architecture: str, task: str) -> int:
         vocabulary_size=vocabulary, num_classes=classes, num_sequences=sequences
     )
     values = {"max_positions": length, "linformer_length": length}
-    return parameters(_model(architecture, setup, "meta", **values))
+    return parameters(_model(architecture, setup, **values))
 
 
 class _Words:
@@ -101,26 +101,21 @@ def _built(system: System, kind: str) -> nn.Module:
     task = SimpleNamespace(
         source_dictionary=words, target_dictionary=words, dictionary=words
     )
-    # fairseq's own layers are initialised by way of the CPU
-    device = "cpu" if system.from_fairseq else "meta"
-    return _model(system.architecture_of(kind), task, device)
+    return _model(system.architecture_of(kind), task)
 
 
-def _model(architecture: str, task: object, device: str, **values) -> nn.Module:
-    """The model, on "meta" without memory for its weights."""
+def _model(architecture: str, task: object, **values) -> nn.Module:
+    """The model, without memory for its weights."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
     config = MODEL_DATACLASS_REGISTRY[architecture](**values)
-    with torch.device(device):
+    with torch.device("meta"):
         return MODEL_REGISTRY[architecture].build_model(config, task)
 
 
 def _megaflops(system: System, length: int) -> str:
-    from ..models.utilisation import FAIRSEQ_FLOPS
-
-    decoder = _built(system, "alm").decoder
-    layers = decoder.layers if system.from_fairseq else decoder.model.stack
+    layers = _built(system, "alm").decoder.model.stack
     try:
-        return f"{layer_flops(layers, length, FAIRSEQ_FLOPS) / 1e6:.1f}"
+        return f"{layer_flops(layers, length) / 1e6:.1f}"
     except ValueError:  # not counted
         return NONE

@@ -26,6 +26,7 @@ import numpy
 import torch
 
 from .added_fields import fill_in
+from .fairseq_vanilla import convert
 
 # what fairseq never evaluates: names of files, where text in brackets is no call
 NAMES_OF_FILES = ("data", "dir", "file", "path", "project", "_model", "prefix", "repo")
@@ -53,9 +54,10 @@ def error_line(error: Exception) -> str:
 def read_checkpoint(
     path: str | Path, *, mmap: bool = False, compare_sums: bool = True
 ) -> dict[str, Any]:
-    """What is in a checkpoint, on the CPU, as it was saved.
+    """What is in a checkpoint, on the CPU, as this version would have saved it.
 
-    Its configuration has the fields that came later, too (``added_fields``).
+    Its configuration has the fields that came later, too (``added_fields``), and
+    vanilla's weights have our names (``fairseq_vanilla``).
 
     Args:
         path: the file.
@@ -88,6 +90,10 @@ def read_checkpoint(
     settings = state.get("cfg")
     if isinstance(settings, Mapping) and isinstance(settings.get("model"), dict):
         fill_in(settings["model"])
+        try:
+            convert(state)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: {error}") from error
     return state
 
 

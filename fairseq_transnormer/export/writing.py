@@ -33,7 +33,6 @@ from ..data.subword_files import (
     find_subword_files,
 )
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
-from ..models.vanilla import VanillaEncoderModel
 from ..modules.encoder_classifier import HeadConfig
 from .errors import ExportError
 from .loading import check_tensors, load_exported, safetensors
@@ -138,9 +137,7 @@ def _kind(checkpoint: Path, cfg: dict[str, Any]) -> str:
     model = MODEL_REGISTRY.get(architecture, object)
     if issubclass(model, TransNormerLanguageModel):
         return CAUSAL
-    if issubclass(model, TransNormerEncoderModel) and not issubclass(
-        model, VanillaEncoderModel
-    ):
+    if issubclass(model, TransNormerEncoderModel):
         is_fine_tuned = cfg["task"].get("_name") == FINE_TUNING
         return CLASSIFIER if is_fine_tuned else BIDIRECTIONAL
     raise ExportError(

@@ -272,7 +272,7 @@ AT_IMPORT = (
     ),
     Patch(
         "fairseq.models.ema.ema.EMA", "restore", training_state.restore_with_versions,
-        "the average of a vanilla transformer loses the last LayerNorm",
+        "the average of fairseq's transformer_lm loses the last LayerNorm",
     ),
     Patch(
         PLATEAU, "state_dict", training_state.save_plateau_counters,

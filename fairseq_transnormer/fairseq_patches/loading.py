@@ -18,6 +18,7 @@ from fairseq.utils import split_paths
 from omegaconf import OmegaConf, open_dict
 
 from ..checkpoints.added_fields import fill_in
+from ..checkpoints.fairseq_vanilla import convert
 from ..checkpoints.identity import (
     DATA_KEY,
     KEY,
@@ -66,6 +67,7 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
     if OmegaConf.is_dict(model):
         with open_dict(model):
             fill_in(model)
+            convert(state)
     note_loaded_checkpoint(path, state)
     return state
 

@@ -1,8 +1,8 @@
-"""A model's loss inside its forward pass: ``model(tokens, targets=...)``.
+"""The loss of fairseq's own models inside their forward pass, as ours have it.
 
 A criterion that took the output layer's weight would use it outside of the module that
-DDP, FSDP and hooks know. So fairseq's models take targets, as this package's do, and
-return, instead of logits, the sum of the losses and that of each target.
+DDP, FSDP and hooks know. So ``model(tokens, targets=...)`` returns, instead of logits,
+the sum of the losses and that of each target.
 """
 
 from __future__ import annotations
@@ -31,22 +31,17 @@ def forward_language_model(
 
     Args:
         targets: int64 (B, N), ``padding_idx`` where none counts.
-        padding: where pads stand; for the models that ask for it.
+        padding: where pads stand, which these models do not ask.
 
     Raises:
         ValueError: ``targets`` for a model whose output layer is not one matrix.
     """
-    own = hasattr(model.decoder, "output_loss")
-    if own and padding is not None:
-        keywords["padding"] = padding
     if targets is None:
         return forward(model, src_tokens, *arguments, **keywords)
-    layer = None if own else _output_projection(model)
+    layer = _output_projection(model)
     features, extra = forward(
         model, src_tokens, *arguments, features_only=True, **keywords
     )
-    if own:
-        return model.decoder.output_loss(features, targets), extra
     pad = model.decoder.dictionary.pad()
     return output_loss(layer, features, targets, pad), extra
 
@@ -94,27 +89,19 @@ def forward_roberta(
     target_positions: Tensor | None = None,
     **keywords,
 ):
-    """Around ``RobertaModel.forward``; see ``encoder_loss``."""
+    """Around ``RobertaModel.forward``; see ``MaskedLanguageModel.output_loss``."""
     if targets is None:
         return forward(model, src_tokens, *arguments, **keywords)
     features, extra = forward(
         model, src_tokens, *arguments, features_only=True, **keywords
     )
-    return encoder_loss(model.encoder, features, targets, target_positions), extra
+    return _encoder_loss(model.encoder, features, targets, target_positions), extra
 
 
-def encoder_loss(
-    encoder, features: Tensor, targets: Tensor, positions: Tensor | None
+def _encoder_loss(
+    encoder: RobertaEncoder, features: Tensor, targets: Tensor, positions: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """What ``MaskedLanguageModel.output_loss`` is, of an encoder's features.
-
-    encoder: this package's, or fairseq's RoBERTa.
-
-    Raises:
-        ValueError: another package's RoBERTa has a head of its own.
-    """
-    if not isinstance(encoder, RobertaEncoder):
-        return encoder.output_loss(features, targets, positions)
+    """Raises ValueError where another package's RoBERTa has a head of its own."""
     pad, head = encoder.dictionary.pad(), encoder.lm_head
     own_layer = type(encoder).output_layer is not RobertaEncoder.output_layer
     if type(head) is not RobertaLMHead or own_layer:

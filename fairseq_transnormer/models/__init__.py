@@ -11,7 +11,6 @@ from .masked_language_model import (  # noqa: E402
     TransNormerEncoderModel,
 )
 from .sequence_classifier import SequenceClassifierModel  # noqa: E402
-from .vanilla import VanillaEncoderModel, VanillaLanguageModel  # noqa: E402
 
 __all__ = [
     "SequenceClassifierModel",
@@ -19,6 +18,4 @@ __all__ = [
     "TransNormerEncoder",
     "TransNormerEncoderModel",
     "TransNormerLanguageModel",
-    "VanillaEncoderModel",
-    "VanillaLanguageModel",
 ]

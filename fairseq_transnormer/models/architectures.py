@@ -8,7 +8,6 @@ from ..modules.systems import SYSTEMS, System
 from .language_model import TransNormerConfig, TransNormerLanguageModel
 from .masked_language_model import TransNormerEncoderConfig, TransNormerEncoderModel
 from .sequence_classifier import SequenceClassifierConfig, SequenceClassifierModel
-from .vanilla import VANILLA
 from .variants import register_variant
 
 MODELS = {
@@ -20,13 +19,10 @@ MODELS = {
 
 def _register(system: System, kind: str) -> None:
     name = system.architecture_of(kind)
-    if system.from_fairseq and kind in VANILLA:
-        model, config, values, tiny = VANILLA[kind]
-    else:
-        model, config = MODELS[kind]
-        values, tiny = system.model_values(kind), system.tiny_values(kind)
-    register_variant(name, model, config, **values)
+    model, config = MODELS[kind]
+    register_variant(name, model, config, **system.model_values(kind))
     if kind in system.tiny_kinds:
+        tiny = system.tiny_values(kind)
         register_variant(f"{name}_tiny", model, config, **tiny)
 
 

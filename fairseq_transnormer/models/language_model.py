@@ -169,3 +169,11 @@ class TransNormerLanguageModel(FairseqLanguageModel):
         limit = getattr(cfg, "max_target_positions", None)
         limit = NO_LONGEST_LENGTH if limit is None else limit
         return cls(TransNormerDecoder(config, task.target_dictionary, limit))
+
+    def forward(self, src_tokens, targets=None, **keywords):
+        """The decoder's results, or the loss of ``targets``, int64 (B, N), and a dict;
+        see ``CausalLanguageModel``."""
+        if targets is None:
+            return self.decoder(src_tokens, **keywords)
+        x, extra = self.decoder(src_tokens, features_only=True, **keywords)
+        return self.decoder.output_loss(x, targets), extra

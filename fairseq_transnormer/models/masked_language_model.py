@@ -13,7 +13,6 @@ from fairseq.models.roberta.model import RobertaClassificationHead
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import nn
 
-from ..fairseq_patches.output_loss import encoder_loss
 from ..modules.config import EncoderConfig
 from ..modules.encoder_classifier import Pooling, first_token, mean_over_tokens
 from ..modules.masked_language_model import MaskedLanguageModel
@@ -147,7 +146,7 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             **kwargs,
         )
         if targets is not None:
-            return encoder_loss(self.encoder, x, targets, target_positions), extra
+            return self.encoder.output_loss(x, targets, target_positions), extra
         if has_head:
             real = src_tokens.ne(self.encoder.dictionary.pad())
             if self.pooling == "mean":

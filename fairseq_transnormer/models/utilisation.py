@@ -17,7 +17,6 @@ from typing import Optional
 import torch
 from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
-from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from ..modules.model_flops import (
@@ -29,9 +28,6 @@ from ..modules.options import described
 from ..ops.backend import product_dtype, tf32_is_allowed
 
 logger = logging.getLogger(__name__)
-
-# vanilla on fairseq's modules
-FAIRSEQ_FLOPS = {MultiheadAttention: lambda m, n: 4 * n * m.embed_dim}
 
 # part of the name of a GPU -> TFLOP/s of dense products in 16 bits (V100: float16
 # only), TF32 and float32, by NVIDIA's data sheets; the first that fits counts
@@ -135,16 +131,9 @@ def training_flops(model: nn.Module, task) -> float | None:
     bidirectional = not hasattr(model, "decoder")
     part = model.encoder if bidirectional else model.decoder
     predicted = getattr(settings, "mask_prob", 1.0) if bidirectional else 1.0
-    if hasattr(part, "sentence_encoder"):  # fairseq's RoBERTa
-        part = part.sentence_encoder
-    plain = getattr(part, "model", None)
-    if isinstance(plain, nn.Module):
-        layers = plain.stack
-    else:  # vanilla
-        plain, layers = part, part.layers
-    vocab_size, embed_dim = plain.embed_tokens.weight.shape
+    vocab_size, embed_dim = part.model.embed_tokens.weight.shape
     try:
-        forward = layer_flops(layers, length, FAIRSEQ_FLOPS) + output_flops(
+        forward = layer_flops(part.model.stack, length) + output_flops(
             embed_dim, vocab_size, dense=bidirectional, predicted=predicted
         )
     except ValueError as error:

@@ -21,8 +21,6 @@ length n, a token and a layer besides its projections:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from torch import nn
 
 from .attention import Attention
@@ -31,18 +29,12 @@ from .registry import ATTENTIONS, LAYERS, token_mixers
 TRAINING_OVER_FORWARD = 3
 
 
-def layer_flops(
-    layers: nn.Module,
-    length: int,
-    others: Mapping[type, Callable[[nn.Module, int], float]] | None = None,
-) -> float:
+def layer_flops(layers: nn.Module, length: int) -> float:
     """Operations a token in a forward pass through layers.
 
     Args:
         layers: a ``LayerStack``, or any module whose linear layers see each token once.
         length: tokens of a sequence.
-        others: type of a token mixer that is not registered -> its operations a token
-            besides its projections, of (module, length).
 
     Raises:
         ValueError: a token mixer in it is not counted.
@@ -52,8 +44,6 @@ def layer_flops(
     for module in layers.modules():
         if isinstance(module, nn.Linear):
             total += 2 * module.weight.numel()
-        elif others is not None and type(module) in others:
-            total += others[type(module)](module, length)
         elif isinstance(module, mixers):
             count = getattr(module, "mixing_flops", None)
             flops = None if count is None else count(length)

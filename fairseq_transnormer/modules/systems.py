@@ -86,7 +86,6 @@ class System:
         tiny: what its models for tests have besides ``TINY``.
         tiny_kinds: of which there are models for tests.
         layers: kind -> how many.
-        from_fairseq: alm and blm are fairseq's own modules (``models/vanilla.py``).
     """
 
     name: str
@@ -102,7 +101,6 @@ class System:
     layers: Mapping[str, int] = field(
         default_factory=lambda: {"alm": 6, "blm": 12, "lra": 2}
     )
-    from_fairseq: bool = False
 
     def architecture_of(self, kind: str) -> str:
         """fairseq's ``--arch`` of a kind."""
@@ -144,8 +142,7 @@ SYSTEMS = {
                around=TRANSNORMER, values=T1, tiny_kinds=KINDS),
         System("t2", "TransNormer T2", "diag,norm", "transnormer_t2",
                around=TRANSNORMER, tiny_kinds=KINDS),
-        System("vanilla", "Vanilla", "softmax", "vanilla_transformer",
-               from_fairseq=True),
+        System("vanilla", "Vanilla", "softmax", "vanilla_transformer"),
         System("linear", "1+elu", "linear", "linear_transformer"),
         System("linear_unscaled", "1+elu w/o scaling", "linear",
                "linear_transformer_unscaled", _LANGUAGE_MODELS,

@@ -1,7 +1,8 @@
 """Checkpoints and exports that were written before the code moved load as they did.
 
 ``written_before/`` has a T2 of width 16 after four updates: fairseq's checkpoint, its
-export, and the logits that the export gave then, the first six of each token.
+export, and the logits that the export gave then, the first six of each token. And a
+vanilla of fairseq's own modules after as many.
 """
 
 import json
@@ -13,7 +14,7 @@ import torch
 
 from fairseq_transnormer.analysis.trained_models import load_trained_model
 from fairseq_transnormer.export import load_exported
-from tests.forked_trainings import Training
+from tests.forked_trainings import Training, logged
 from tests.tiny_data import write_tiny_data
 
 FOLDER = Path(__file__).parent / "written_before"
@@ -58,6 +59,24 @@ def test_its_training_resumes(data, tmp_path):
     shutil.copy(FOLDER / "checkpoint_last.pt", run.save_dir)
     assert run.run() == [0], run.text()
     assert "Loaded checkpoint" in run.text() and "num_updates: 6" in run.text()
+
+
+def test_a_training_of_fairseqs_own_modules_resumes(data, tmp_path):
+    """With the losses and gradient norms that they had."""
+    run = Training(
+        data,
+        tmp_path / "save",
+        options={
+            "max-update": 6, "embed-dim": 16, "num-heads": 2, "ffn-dim": 24,
+            "dropout": 0.0, "save-interval": 100,
+        },
+        arch="vanilla_transformer_tiny",
+    )  # fmt: skip
+    run.save_dir.mkdir()
+    shutil.copy(FOLDER / "vanilla.pt", run.save_dir / "checkpoint_last.pt")
+    assert run.run() == [0], run.text()
+    found = [(r["loss"], r["gnorm"]) for r in logged(run.text(), "train_inner")]
+    assert found == [("6.861", "0.597"), ("6.922", "0.614")]
 
 
 def test_one_eps_of_all_norms_in_an_export(tmp_path):

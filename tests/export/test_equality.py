@@ -28,7 +28,6 @@ ARCHITECTURES = [
     for name, model in MODEL_REGISTRY.items()
     if name.endswith("_tiny")
     and model.__module__.startswith("fairseq_transnormer.")
-    and "vanilla" not in name
     and not name.startswith("lra_")
 ]
 

@@ -7,13 +7,15 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import EMAConfig
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.models.ema.ema import EMA
 from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
 
 from fairseq_transnormer.fairseq_patches import training_state
 from fairseq_transnormer.modules.baselines.informer import InformerAttention
 from tests.forked_trainings import Call
-from tests.models.building import build, draw_tokens
+from tests.models.building import draw_tokens
+from tests.models.fairseq_transformers import fairseq_model
 
 from .trainings import ACCIDENTS, Training, line_with
 
@@ -164,7 +166,8 @@ def test_a_state_that_is_no_tensor_is_left_out_of_an_average():
 def test_an_average_keeps_the_last_layer_norm(in_float32):
     """fairseq's transformer takes weights without a version for an old format's."""
     sizes = {"embed_dim": 8, "num_heads": 2, "ffn_dim": 8}
-    model = build("vanilla_transformer", **sizes).requires_grad_(False)
+    cfg = MODEL_DATACLASS_REGISTRY["vanilla_transformer"](**sizes)
+    model = fairseq_model(cfg).requires_grad_(False)
     config = EMAConfig(store_ema=True, ema_decay=0.0, ema_fp32=in_float32)
     ema = EMA(model, config)
     for x in model.parameters():

@@ -34,7 +34,6 @@ OPTIONAL = {
 # of each family one; the others differ from them in options of their attentions
 FAMILIES = (
     *("transnormer_t1_tiny", "roberta_transnormer_t2_tiny", "lra_transnormer_t1_tiny"),
-    *("vanilla_transformer_tiny", "roberta_vanilla_transformer_tiny"),
 )
 # those that are built in a moment, a layer an attention
 SMALL = [name for name in NAMES if name.endswith("_tiny") or name.startswith("lra_")]

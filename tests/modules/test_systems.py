@@ -8,12 +8,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 import fairseq_transnormer  # noqa: F401 (registers the models)
 from fairseq_transnormer.modules.systems import CONFIGS, KINDS, SYSTEMS
 
-MODELS = [
-    (system, kind)
-    for system in SYSTEMS.values()
-    for kind in system.kinds
-    if not system.from_fairseq or kind == "lra"
-]
+MODELS = [(system, kind) for system in SYSTEMS.values() for kind in system.kinds]
 
 
 @pytest.mark.parametrize(

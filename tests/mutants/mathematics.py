@@ -319,16 +319,14 @@ MATHEMATICS = (
         _MODULES + "layers.py",
         "y = other(x) if self.pre_norm else x",
         "y = self.attention_norm(x) if self.pre_norm else x",
-        "tests/models/test_baselines.py::test_fairseqs_layers_equal_ours_with_"
-        "softmax_attention",
+        "tests/models/test_vanilla.py::test_fairseqs_layers_equal_ours",
     ),
     Mutant(
         "modules/layer-without-post-norm",
         _MODULES + "layers.py",
         "return x if self.pre_norm else norm(x)",
         "return x",
-        "tests/models/test_baselines.py::test_fairseqs_layers_equal_ours_with_"
-        "softmax_attention",
+        "tests/models/test_vanilla.py::test_fairseqs_layers_equal_ours",
     ),
     Mutant(
         "ops/ignored-targets-have-gradients",

@@ -66,11 +66,11 @@ MODELS = (
         "tests/models/test_gradient_recording.py",
     ),
     Mutant(
-        "models/vanilla-norms-the-other-way-round",
-        _MODELS + "vanilla.py",
-        'decoder.normalize_before = options.norm_position == "pre"',
-        'decoder.normalize_before = options.norm_position != "pre"',
-        "tests/models/test_baselines.py",
+        "checkpoints/vanillas-sums-of-gradients-swapped",
+        "fairseq_transnormer/checkpoints/fairseq_vanilla.py",
+        "order[i : i + 6] = [i + 4, i + 5, i, i + 1, i + 2, i + 3]",
+        "order[i : i + 6] = [i, i + 1, i + 2, i + 3, i + 4, i + 5]",
+        "tests/models/test_vanilla.py",
     ),
     Mutant(
         "models/baselines-of-six-layers",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import torch
@@ -10,8 +11,10 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from torch import Tensor, nn
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+from fairseq_transnormer.checkpoints.fairseq_vanilla import renamed
 from fairseq_transnormer.modules.systems import SYSTEMS
 from tests.binary_data import numbered_words
+from tests.models.fairseq_transformers import fairseq_model
 
 ARCHITECTURES = {
     system.architecture_of(kind): (system, kind)
@@ -68,38 +71,29 @@ def build(name: str, dictionary, **changes) -> nn.Module:
 
 def small(name: str) -> nn.Module:
     """Two layers, fixed weights."""
-    system, _ = ARCHITECTURES[name]
-    if system.from_fairseq:
-        changes = vanilla(name)
-    else:
-        changes = SMALL | {"attention_types": system.attention_types(2)}
+    system, kind = ARCHITECTURES[name]
+    changes = SMALL | {"attention_types": system.attention_types(2)}
     torch.manual_seed(0)
     model = build(name, numbered_words(WORDS), **changes)
-    fill(model)
+    made_of_fairseqs = system.name == "vanilla" and kind != "lra"
+    fill(model, names_of_fairseq(name, **changes) if made_of_fairseqs else {})
     return model
 
 
-def vanilla(name: str) -> dict[str, object]:
-    """fairseq's names of the same sizes, which its two classes spell differently."""
-    fields = {field for field in vars(MODEL_DATACLASS_REGISTRY[name]())}
-    values: dict[str, object] = {}
-    for field in fields:
-        part = field.removeprefix("decoder_").removeprefix("encoder_")
-        if part in ("embed_dim", "input_dim", "output_dim"):
-            values[field] = SMALL["embed_dim"]
-        elif part in ("ffn_embed_dim", "ffn_dim"):
-            values[field] = SMALL["ffn_dim"]
-        elif part in ("attention_heads", "num_heads"):
-            values[field] = SMALL["num_heads"]
-        elif part in ("layers", "num_layers"):
-            values[field] = 2
-    return values
+def names_of_fairseq(name: str, **changes) -> dict[str, str]:
+    """Our names of vanilla's weights -> fairseq's, whose modules it was made of."""
+    theirs = fairseq_model(MODEL_DATACLASS_REGISTRY[name](**changes))
+    return renamed({key: key for key in theirs.state_dict()}, tied=True)
 
 
 @torch.no_grad()
-def fill(model: nn.Module) -> None:
-    """Weights that follow from their names, whatever drew them before."""
+def fill(model: nn.Module, names: Mapping[str, str]) -> None:
+    """Weights that follow from their names, whatever drew them before.
+
+    names: of weights that had other names when the values were frozen.
+    """
     for name, parameter in model.named_parameters():
+        name = names.get(name, name)
         if name.endswith("theta"):
             continue  # angles as they are defined
         digest = hashlib.sha256(name.encode()).digest()
@@ -146,10 +140,8 @@ def values_of(name: str) -> dict[str, object]:
 
 
 def count(name: str) -> int:
-    """Parameters at the paper's size, mostly without memory."""
-    system, kind = ARCHITECTURES[name]
-    # fairseq's encoder copies weights as it is made
-    device = "cpu" if system.from_fairseq and kind == "blm" else "meta"
-    with torch.device(device):
+    """Parameters at the paper's size, without memory."""
+    _, kind = ARCHITECTURES[name]
+    with torch.device("meta"):
         model = build(name, Words(VOCABULARIES[kind]))
     return sum(p.numel() for p in model.parameters())

@@ -176,9 +176,8 @@ def test_a_table_may_have_conditions_of_its_own(data):
     for row in rows:
         cfg = plan_of("copy_task", row, "test_loss", data, "paper").configuration
         model = cfg["model"]
-        kinds = model.get("attention_types", "softmax*4")
-        counts = [int(n) for n in re.findall(r"\*(\d+)", kinds)]
-        assert sum(counts) == model.get("num_layers", 4) == 4
+        counts = [int(n) for n in re.findall(r"\*(\d+)", model["attention_types"])]
+        assert sum(counts) == 4
         assert (model["num_heads"], cfg["dataset"]["batch_size"]) == (8, 64)
         assert cfg["optimizer"]["_name"] == "radam"
         assert cfg["optimization"]["lr"] == cfg["lr_scheduler"]["lr"] == [1e-3]

@@ -15,6 +15,7 @@ QUICK = "--threads 1 --least-repeats 2 --most-repeats 2".split()
 def small_models(monkeypatch):
     for name, arch in update_cost.MODELS.items():
         monkeypatch.setitem(update_cost.MODELS, name, f"{arch}_tiny")
+    monkeypatch.setattr(update_cost, "SIZE", {"width": 32, "heads": 2, "layers": 2})
 
 
 def rows_of(path):

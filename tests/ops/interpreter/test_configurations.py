@@ -32,9 +32,6 @@ QUICK = {("alm", "t2", machine) for machine in ("a100", "cpu", "v100")} | {
 def combinations():
     for system in SYSTEMS.values():
         for kind in system.kinds:
-            if system.from_fairseq and kind != "lra":
-                # fairseq's own modules: no op of ours
-                continue
             for machine in MACHINES:
                 case = kind, system.name, machine
                 marks = [] if case in QUICK else [pytest.mark.slow]
