@@ -26,12 +26,12 @@ def measure(options) -> Iterator[list[dict[str, object]]]:
     # --help does without fairseq
     from fairseq.optim.adam import Adam
 
-    from fairseq_transnormer.optimizers.fused_adam import FusedAdam
+    from fairseq_transnormer.optimizers.fused_adam import FusedAdamW
 
     for number in options.weights:
         gradient = torch.randn(number, device=options.device)
         rows, calls = {}, {}
-        for name, optimizer in (("adam", Adam), ("fused_adam", FusedAdam)):
+        for name, optimizer in (("adam", Adam), ("fused_adam", FusedAdamW)):
             weights = torch.nn.Parameter(torch.ones_like(gradient))
             weights.grad = gradient
             calls[name] = optimizer([weights], **OPTIONS).step

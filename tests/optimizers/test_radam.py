@@ -7,7 +7,7 @@ import torch
 from fairseq.optim import build_optimizer
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.optimizers.radam import RAdamConfig
+from fairseq_transnormer.optimizers.fused_adam import FusedAdamConfig
 
 LR, BETAS, EPS, DECAY = 0.05, (0.9, 0.99), 1e-8, 0.1
 
@@ -33,7 +33,9 @@ def written_out(x: float, gradients: list[float]) -> float:
 def built(parameters, eps=EPS):
     """The optimizer as fairseq makes it of a configuration."""
     config = OmegaConf.structured(
-        RAdamConfig(adam_betas=str(BETAS), adam_eps=eps, weight_decay=DECAY, lr=[LR])
+        FusedAdamConfig(
+            adam_betas=str(BETAS), adam_eps=eps, weight_decay=DECAY, lr=[LR]
+        )
     )
     config._name = "radam"
     return build_optimizer(config, parameters)

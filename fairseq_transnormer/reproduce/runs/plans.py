@@ -11,7 +11,7 @@ from ..errors import ReproduceError
 
 # steps whose result the others read
 TRAININGS = ("train", "measure")
-# what fused_adam is, to rounding
+# what fused_adam is, but for the place of eps
 FAIRSEQS_ADAM = {
     "optimizer._name": "adam",
     "optimizer.use_old_adam": False,
