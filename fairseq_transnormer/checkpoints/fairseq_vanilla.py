@@ -125,7 +125,11 @@ def _reorder_optimizer(
 
 def _reorder_parts(x: Any, sizes: Sequence[int], order: Sequence[int]) -> Any:
     """A tensor of all parameters; counters stay."""
-    if not isinstance(x, Tensor) or x.numel() != sum(sizes):
+    if not isinstance(x, Tensor) or x.dim() == 0:
         return x
+    if x.numel() != sum(sizes):
+        raise ValueError(
+            f"an optimizer's state of {x.numel()} numbers, not {sum(sizes)}"
+        )
     parts = x.flatten().split(list(sizes))
     return torch.cat([parts[i] for i in order]).view_as(x)

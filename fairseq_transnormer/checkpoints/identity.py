@@ -299,7 +299,8 @@ def weights_fingerprint(path: Path | str) -> str:
 
 
 def _hash_weights(path: Path) -> str:
-    weights = read_checkpoint(path, mmap=True)["model"]
+    # a file's fingerprint does not change with the version that reads it
+    weights = read_checkpoint(path, mmap=True, as_saved=True)["model"]
     if not isinstance(weights, dict) or not weights:
         raise CheckpointError(f"{path}: no weights in its 'model'")
     digest = hashlib.sha256()

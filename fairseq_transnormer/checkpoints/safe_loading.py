@@ -52,12 +52,16 @@ def error_line(error: Exception) -> str:
 
 
 def read_checkpoint(
-    path: str | Path, *, mmap: bool = False, compare_sums: bool = True
+    path: str | Path,
+    *,
+    mmap: bool = False,
+    compare_sums: bool = True,
+    as_saved: bool = False,
 ) -> dict[str, Any]:
     """What is in a checkpoint, on the CPU, as this version would have saved it.
 
     Its configuration has the fields that came later, too (``added_fields``), and
-    vanilla's weights have our names (``fairseq_vanilla``).
+    vanilla's weights have our names (``fairseq_vanilla``); unless ``as_saved``.
 
     Args:
         path: the file.
@@ -88,7 +92,10 @@ def read_checkpoint(
     if compare_sums:
         _refuse_damage(path, has_sums)
     settings = state.get("cfg")
-    if isinstance(settings, Mapping) and isinstance(settings.get("model"), dict):
+    has_model = isinstance(settings, Mapping) and isinstance(
+        settings.get("model"), dict
+    )
+    if has_model and not as_saved:
         fill_in(settings["model"])
         try:
             convert(state)

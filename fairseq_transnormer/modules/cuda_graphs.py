@@ -62,7 +62,10 @@ class GraphedLayers:
             torch.compiler.is_compiling()
             or autocast_enabled(x)
             or any(
-                part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+                part._forward_hooks
+                or part._forward_pre_hooks
+                or part._backward_hooks
+                or part._backward_pre_hooks
                 for part in self.stack.modules()
             )
         )
@@ -73,8 +76,9 @@ class GraphedLayers:
         Raises:
             RuntimeError: in the backward pass, after another forward pass.
         """
-        weights = tuple(
-            (p.data_ptr(), p.requires_grad) for p in self.stack.parameters()
+        weights = (
+            *((id(p), p.data_ptr(), p.requires_grad) for p in self.stack.parameters()),
+            *(part.training for part in self.stack.modules()),
         )
         if weights != self.weights:
             self.forget(weights)

@@ -43,6 +43,14 @@ class FusedAdamW(torch.optim.AdamW):
     def __init__(self, params, **options):
         super().__init__(params, fused=True, **options)
 
+    def step(self, closure=None):
+        """One update. Gradients are laid out as their weights, if they are not."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and p.grad.stride() != p.stride():
+                    p.grad = torch.empty_like(p).copy_(p.grad)
+        return super().step(closure)
+
     def state_dict(self) -> dict[str, Any]:
         """torch's, with updates counted by an int, as fairseq's Adam does."""
         saved = super().state_dict()

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.analysis.trained_models import load_trained_model
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.export import load_exported
 from tests.forked_trainings import Training, logged
 from tests.tiny_data import write_tiny_data
@@ -77,6 +78,13 @@ def test_a_training_of_fairseqs_own_modules_resumes(data, tmp_path):
     assert run.run() == [0], run.text()
     found = [(r["loss"], r["gnorm"]) for r in logged(run.text(), "train_inner")]
     assert found == [("6.861", "0.597"), ("6.922", "0.614")]
+
+
+def test_its_fingerprint_is_that_of_then(tmp_path):
+    """Of the file as it is, not as it is read: fine-tunings have noted it."""
+    path = shutil.copy(FOLDER / "vanilla.pt", tmp_path)
+    then = "8d2c68e0a0123414d7ca9055b000de8a17c3294c6cd08dfa950083d7977daf46"
+    assert weights_fingerprint(path) == then
 
 
 def test_one_eps_of_all_norms_in_an_export(tmp_path):

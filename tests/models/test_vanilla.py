@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from fairseq import checkpoint_utils
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
-from fairseq_transnormer.checkpoints.fairseq_vanilla import convert, renamed
+from fairseq_transnormer.checkpoints.fairseq_vanilla import AVERAGES, convert, renamed
 from fairseq_transnormer.checkpoints.safe_loading import read_checkpoint
 from tests.export.checkpoints import write_checkpoint
 from tests.messages import refuses
@@ -71,19 +71,19 @@ def test_fairseqs_layers_equal_ours(name, changes, monkeypatch):
     torch.testing.assert_close(total, losses, rtol=1e-10, atol=1e-10)
 
 
-def saved(name, steps=2, flat=False):
+def saved(name, steps=2, flat=False, **changes):
     """A checkpoint of before in the middle of a training, and the model one step on."""
-    theirs, ours = both(name)
+    theirs, ours = both(name, **changes)
     (optimizer, _), tokens = adam(theirs, flat), draw_tokens(4, 11)
     for _ in range(steps):
         step(theirs, optimizer, tokens, flat)
-    cfg = vars(MODEL_DATACLASS_REGISTRY[name]())
+    cfg = vars(MODEL_DATACLASS_REGISTRY[name](**changes))
     cfg = {k: v for k, v in cfg.items() if k != "attention_types"}
     state = {
         "cfg": {"model": {**cfg, "_name": name, "num_layers": 2}},
         "model": copy.deepcopy(theirs.state_dict()),
         "last_optimizer_state": copy.deepcopy(optimizer.state_dict()),
-        "extra_state": {"ema": copy.deepcopy(theirs.state_dict())},
+        "extra_state": dict.fromkeys(AVERAGES, copy.deepcopy(theirs.state_dict())),
     }
     weights = [p.detach().flatten().clone() for p in theirs.parameters()]
     state["last_optimizer_state"]["fp32_weights"] = (
@@ -127,7 +127,8 @@ def test_a_training_of_before_goes_on(name, flat):
     assert state["cfg"]["model"]["attention_types"] == "softmax*2"
     assert layers_of(MODEL_DATACLASS_REGISTRY[name](attention_types="softmax*2")) == 2
     ours.load_state_dict(state["model"])
-    assert state["extra_state"]["ema"].keys() == state["model"].keys()
+    for average in AVERAGES:
+        assert state["extra_state"][average].keys() == state["model"].keys()
     saved_weights = state["last_optimizer_state"].pop("fp32_weights")
     own = [p.detach().flatten() for p in ours.parameters()]
     assert torch.equal(torch.cat(saved_weights), torch.cat(own))
@@ -139,9 +140,22 @@ def test_a_training_of_before_goes_on(name, flat):
         torch.testing.assert_close(x, expected[key], rtol=1e-6, atol=1e-7)
 
 
+@names
+def test_an_untied_output_layer_is_kept(name):
+    state, _, ours, _ = saved(name, untie_output_embedding=True)
+    convert(state)
+    ours.load_state_dict(state["model"])
+    assert state["extra_state"]["ema"].keys() == state["model"].keys()
+
+
 def test_what_cannot_be_converted_is_refused():
     state, *_ = saved(NAMES[0])
     state["last_optimizer_state"]["param_groups"] *= 2
+    with refuses(ValueError, "optimizer"):
+        convert(state)
+    state, *_ = saved(NAMES[0], flat=True)
+    sums = state["last_optimizer_state"]["state"][0]
+    sums["exp_avg"] = sums["exp_avg"][1:]
     with refuses(ValueError, "optimizer"):
         convert(state)
     # RoBERTa's head has the feed-forward network's activation, and ours gelu

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,14 +23,16 @@ def build(**changes):
 class Static(torch.autograd.Function):
     """One step in memory that the next step writes over, as a graph's."""
 
-    memory = None
+    memory = output = None
 
     @staticmethod
     def forward(ctx, module, x, *weights):
         ctx.module, ctx.x = module, x.detach().requires_grad_()
         with torch.enable_grad():
             ctx.y = module.forward(ctx.x)
-        return ctx.y.detach()
+        if Static.output is None or Static.output.shape != ctx.y.shape:
+            Static.output = ctx.y.detach().clone()
+        return Static.output.copy_(ctx.y.detach()).detach()
 
     @staticmethod
     def backward(ctx, grad):
@@ -55,6 +58,7 @@ def captured(monkeypatch):
         return lambda x: Static.apply(module, x, *module.parameters())
 
     monkeypatch.setattr(Static, "memory", None)
+    monkeypatch.setattr(Static, "output", None)
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.random, "fork_rng", lambda _: contextlib.nullcontext())
@@ -120,6 +124,45 @@ def test_other_weights_have_other_graphs(captured, change):
     if change == "moved":
         step(stack, draw())
         assert len(captured) == 2
+
+
+def test_results_are_nobody_elses_memory(captured):
+    stack, plain = build(cuda_graphs=True), build()
+    batches = [draw() for _ in range(4)]
+    found = [stack(x.requires_grad_()) for x in batches]
+    torch.testing.assert_close(found, [plain(x) for x in batches])
+
+
+def test_what_a_graph_has_not_is_done_without(captured):
+    stack = build(cuda_graphs=True)
+    pads = torch.zeros(2, 5, dtype=torch.bool)
+    for _ in range(3):
+        stack(draw().requires_grad_(), pads)
+        stack(draw().requires_grad_(), hidden_states=(kept := []))
+        assert len(kept) == 2
+        stack(draw().requires_grad_(), return_states=True)
+    assert not captured
+    for _ in range(2):
+        step(stack, draw())
+    stack.layers[0].eval()
+    step(stack, draw())
+    assert len(captured) == 1 and not any(stack.graphed.graphs.values())
+
+
+def test_hooks_and_autocast_go_without_graphs():
+    graphed = build(cuda_graphs=True).graphed
+    x = SimpleNamespace(is_cuda=True, requires_grad=True, device=torch.device("cpu"))
+    layer = graphed.stack.layers[0]
+    assert graphed.can_take(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not graphed.can_take(x)
+    with torch.no_grad():
+        assert not graphed.can_take(x)
+    for register in ("forward_hook", "forward_pre_hook", "full_backward_pre_hook"):
+        hook = getattr(layer, f"register_{register}")(lambda *_: None)
+        assert not graphed.can_take(x)
+        hook.remove()
+    assert graphed.can_take(x)
 
 
 def test_passes_out_of_order_are_refused(captured):

@@ -95,6 +95,15 @@ def test_steps_are_fairseqs_without_eps(dtype, store):
     torch.testing.assert_close(ours, theirs, rtol=limit, atol=limit)
 
 
+def test_a_gradient_may_lie_otherwise_in_memory():
+    """torch's kernel for CPUs takes numbers as they lie."""
+    weight = torch.nn.Parameter(torch.zeros(2, 3))
+    optimizer = FusedAdamW([weight], lr=1.0, weight_decay=0.0)
+    weight.grad = torch.tensor(3 * [[1.0, -1.0]]).t()
+    optimizer.step()
+    torch.testing.assert_close(weight.data, torch.tensor([3 * [-1.0], 3 * [1.0]]))
+
+
 def test_a_state_of_before_goes_on():
     """By hand, as fairseq's Adam and this one before wrote them; sums by columns and in
     half precision are put right."""

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.runs.plans import Step, merged
+from fairseq_transnormer.reproduce.runs.plans import Step, differences, merged
 from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from tests.messages import refuses
 
@@ -50,6 +50,17 @@ def test_fields_that_newer_code_adds_are_no_difference(folder):
     newer = plan("run")
     newer.configuration["model"]["new_field"] = 1
     folder.check(newer)
+
+
+def test_vanillas_layers_by_their_earlier_name_are_no_difference():
+    there, now = (
+        {"model": {"num_layers": 6}},
+        {"model": {"attention_types": "softmax*6"}},
+    )
+    assert differences(there, now) == []
+    now["model"]["attention_types"] = "softmax*5"
+    (found,) = differences(there, now)
+    assert "softmax*6" in found and "softmax*5" in found
 
 
 def test_what_no_attention_reads_is_no_difference(folder):

@@ -100,7 +100,7 @@ def differences(
     the older did. Which kernel updates the weights does not count, nor does what none
     of the model's attentions reads.
     """
-    old, new = _with_fairseqs_adam(there), _with_fairseqs_adam(now)
+    old, new = _comparable(there), _comparable(now)
     unread = unread_keys(old, new)
     return [
         f"{key}: {value!r} there, {new.get(key)!r} now"
@@ -118,8 +118,11 @@ def unread_keys(*configurations: Mapping[str, Any]) -> set[str]:
     return {f"model.{name}" for name in unused_options(*types)}
 
 
-def _with_fairseqs_adam(configuration: Configuration) -> dict[str, Any]:
+def _comparable(configuration: Configuration) -> dict[str, Any]:
+    """With fairseq's Adam for the fused one, and today's name for vanilla's layers."""
     values = flattened(configuration)
+    if (layers := values.pop("model.num_layers", None)) is not None:
+        values.setdefault("model.attention_types", f"softmax*{layers}")
     is_fused = values.get("optimizer._name") == "fused_adam"
     return values | FAIRSEQS_ADAM if is_fused else values
 
