@@ -91,11 +91,10 @@ def read_checkpoint(
         raise
     if compare_sums:
         _refuse_damage(path, has_sums)
+    if as_saved:
+        return state
     settings = state.get("cfg")
-    has_model = isinstance(settings, Mapping) and isinstance(
-        settings.get("model"), dict
-    )
-    if has_model and not as_saved:
+    if isinstance(settings, Mapping) and isinstance(settings.get("model"), dict):
         fill_in(settings["model"])
         try:
             convert(state)

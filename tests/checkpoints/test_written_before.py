@@ -47,35 +47,28 @@ def test_a_checkpoint(data):
         assert_as_then(model(TOKENS))
 
 
-def test_its_training_resumes(data, tmp_path):
-    run = Training(
-        data,
-        tmp_path / "save",
-        options={
-            "max-update": 6, "embed-dim": 16, "num-heads": 2, "ffn-dim": 24,
-            "attention-types": "diag,norm", "block-size": 8, "save-interval": 100,
-        },
-    )  # fmt: skip
+def resumed(data, save_dir, name, arch, **options):
+    """Two more updates of a training whose last checkpoint is one of these."""
+    options |= {"max-update": 6, "embed-dim": 16, "num-heads": 2, "ffn-dim": 24}
+    options["save-interval"] = 100
+    run = Training(data, save_dir, options=options, arch=arch)
     run.save_dir.mkdir()
-    shutil.copy(FOLDER / "checkpoint_last.pt", run.save_dir)
+    shutil.copy(FOLDER / name, run.save_dir / "checkpoint_last.pt")
     assert run.run() == [0], run.text()
+    return run
+
+
+def test_its_training_resumes(data, tmp_path):
+    options = {"attention-types": "diag,norm", "block-size": 8}
+    arch = Training.arch
+    run = resumed(data, tmp_path / "save", "checkpoint_last.pt", arch, **options)
     assert "Loaded checkpoint" in run.text() and "num_updates: 6" in run.text()
 
 
 def test_a_training_of_fairseqs_own_modules_resumes(data, tmp_path):
     """With the losses and gradient norms that they had."""
-    run = Training(
-        data,
-        tmp_path / "save",
-        options={
-            "max-update": 6, "embed-dim": 16, "num-heads": 2, "ffn-dim": 24,
-            "dropout": 0.0, "save-interval": 100,
-        },
-        arch="vanilla_transformer_tiny",
-    )  # fmt: skip
-    run.save_dir.mkdir()
-    shutil.copy(FOLDER / "vanilla.pt", run.save_dir / "checkpoint_last.pt")
-    assert run.run() == [0], run.text()
+    arch = "vanilla_transformer_tiny"
+    run = resumed(data, tmp_path / "save", "vanilla.pt", arch, dropout=0.0)
     found = [(r["loss"], r["gnorm"]) for r in logged(run.text(), "train_inner")]
     assert found == [("6.861", "0.597"), ("6.922", "0.614")]
 
