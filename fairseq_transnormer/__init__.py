@@ -1,13 +1,17 @@
 """TransNormer: ops and modules in PyTorch, and a plugin of fairseq.
 
-Wherever fairseq is imported besides, as by its ``--user-dir``, the models, tasks,
-criterions and optimizers are registered with it (plugin.py). Elsewhere nothing of
-fairseq is imported.
+``import fairseq_transnormer.plugin`` registers the models, tasks, criterions and
+optimizers with fairseq; fairseq's ``--user-dir fairseq_transnormer`` does the same.
+Without either, nothing of fairseq is imported.
 """
 
-from . import missing_packages, registration
+import importlib
+import sys
+
+from . import missing_packages
 
 __version__ = "0.1.0"
 
 missing_packages.explain_to_users()
-registration.register_with_fairseq()
+if "fairseq" in sys.modules:  # it imports this package: --user-dir
+    importlib.import_module(f"{__name__}.plugin")

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 import fairseq_transnormer  # noqa: F401 (registers the models)
-from fairseq_transnormer.launching.configurations import compose_words
+from fairseq_transnormer.training.config import compose_words
 from tests.paths import CONFIGS
 
 

@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.fairseq_patches.data_parallel import set_update_layout
-from fairseq_transnormer.launching.configurations import (
+from fairseq_transnormer.training.config import (
     ConfigurationError,
     compose_words,
 )

@@ -65,7 +65,7 @@ def test_nothing_is_left_to_fill_in():
 def test_architectures_and_configurations_exist():
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    import fairseq_transnormer.models  # noqa: F401 (registers them)
+    import fairseq_transnormer.plugin.models  # noqa: F401 (registers them)
 
     text = README + TRAINING
     named = set(re.findall(r"`((?:roberta_)?transnormer_t\w+)`", text))

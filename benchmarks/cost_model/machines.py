@@ -35,7 +35,7 @@ DTYPES = {"V100": "float16", "A100": "bfloat16", "H100": "bfloat16"}
 
 def machine_of(name: str, assumed: dict[str, float]) -> Machine:
     """One of ``RATES``, as far as ``GOOD`` or ``POOR`` give it to a run."""
-    from fairseq_transnormer.models.utilisation import PEAK_TFLOPS
+    from fairseq_transnormer.plugin.models.utilisation import PEAK_TFLOPS
 
     half, _, single = (1e12 * assumed["flops"] * each for each in PEAK_TFLOPS[name])
     memory, link = (1e9 * each for each in RATES[name])

@@ -26,7 +26,7 @@ def measure(options) -> Iterator[list[dict[str, object]]]:
     # --help does without fairseq
     from fairseq.optim.adam import Adam
 
-    from fairseq_transnormer.optimizers.fused_adam import FusedAdamW
+    from fairseq_transnormer.plugin.optimizers.fused_adam import FusedAdamW
 
     for number in options.weights:
         gradient = torch.randn(number, device=options.device)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..criterions import metrics
+from ..plugin.criterions import metrics
 from ..data.whole_files import make_folder_of, write_text
 from .classifier import TextClassifier
 from .errors import ClassificationError

@@ -32,7 +32,7 @@ from ..data.subword_files import (
     dictionary_folder,
     find_subword_files,
 )
-from ..models import TransNormerEncoderModel, TransNormerLanguageModel
+from ..plugin.models import TransNormerEncoderModel, TransNormerLanguageModel
 from ..modules.encoder_classifier import HeadConfig
 from .errors import ExportError
 from .loading import check_tensors, load_exported, safetensors

@@ -11,7 +11,7 @@ import types
 import numpy
 
 from ..missing_packages import how_to_install
-from ..registration import logging_unchanged
+
 
 logger = logging.getLogger(__name__)
 

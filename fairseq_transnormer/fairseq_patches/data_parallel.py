@@ -9,7 +9,7 @@ docs/distributed_training.md shows all of it.
 import logging
 import os
 
-from ..launching.update_layout import SEQUENCES, Layout, described, lay_out
+from ..training.update_layout import SEQUENCES, Layout, described, lay_out
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from ..launching.exit_code import EXIT_RESUMABLE, mark_resumable
+from ..training.exit_code import EXIT_RESUMABLE, mark_resumable
 from . import run_lock
 from .training_state import VALID_LOSS
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ..argument_types import integer_between, positive_number
 from ..data.texts import print_utf8
-from ..launching.exit_code import EXIT_RESUMABLE
-from ..launching.starters import handling
+from ..training.exit_code import EXIT_RESUMABLE
+from ..training.starters import handling
 from ..missing_packages import explanation
 from ..subcommands import command_parser
 from .errors import OwnTextError

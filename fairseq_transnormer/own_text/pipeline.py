@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..data import REPORT
 from ..data.whole_files import make_folder, write_json, write_text
-from ..launching.exit_code import EXIT_RESUMABLE, ended_by
+from ..training.exit_code import EXIT_RESUMABLE, ended_by
 from . import stages
 from .baselines import trivial_rules
 from .errors import OwnTextError

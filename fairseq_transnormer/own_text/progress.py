@@ -16,8 +16,8 @@ from typing import TextIO
 
 from ..analysis.training_log import parse_training_log
 from ..data.training_bar import TrainingBar
-from ..launching.exit_code import EXIT_RESUMABLE
-from ..launching.starters import child_process
+from ..training.exit_code import EXIT_RESUMABLE
+from ..training.starters import child_process
 
 LAST_LINES = 20
 # of the log's lines what a resumed training began with

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..launching.exit_code import ended_by
+from ..training.exit_code import ended_by
 from .errors import OwnTextError
 from .plan import HEAD_WIDTH, Plan
 

@@ -13,7 +13,7 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from ..generation.prefill import LOGITS_AT_ONCE
-from ..models.language_model import TransNormerDecoder
+from ..plugin.models.language_model import TransNormerDecoder
 from .batches import in_batches, padded
 from .context import Context, Window, windows
 

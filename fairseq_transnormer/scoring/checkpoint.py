@@ -11,7 +11,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from ..generation import GenerationError
 from ..generation.checkpoint import load_with_units, own_models
-from ..models.masked_language_model import TransNormerEncoderModel
+from ..plugin.models.masked_language_model import TransNormerEncoderModel
 from .causal import CausalScorer
 from .errors import ScoringError
 from .masked import MaskedScorer

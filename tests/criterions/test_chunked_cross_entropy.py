@@ -19,7 +19,7 @@ from fairseq.models.transformer_lm import (
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from fairseq_transnormer.criterions import ChunkedCrossEntropy, ChunkedMaskedLm
+from fairseq_transnormer.plugin.criterions import ChunkedCrossEntropy, ChunkedMaskedLm
 from tests.messages import refuses
 from tests.models.building import build, dictionary, draw_tokens, task
 

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from fairseq_transnormer.criterions.sentence_prediction import (
+from fairseq_transnormer.plugin.criterions.sentence_prediction import (
     SentencePredictionMetricsConfig,
     SentencePredictionMetricsCriterion,
 )

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
 
-from fairseq_transnormer.criterions import SequenceClassificationCriterion
+from fairseq_transnormer.plugin.criterions import SequenceClassificationCriterion
 
 EXAMPLES, CLASSES = 29, 4
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from hydra.core.config_store import ConfigStore
 
-from fairseq_transnormer.launching.configurations import compose
+from fairseq_transnormer.training.config import compose
 from tests.forked_trainings import training_arguments
 from tests.kept_configurations import kept
 from tests.paths import CONFIGS

@@ -19,7 +19,7 @@ from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.export.vocabulary import Vocabulary
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import GenerationError, TextGenerator
-from fairseq_transnormer.models import TransNormerLanguageModel
+from fairseq_transnormer.plugin.models import TransNormerLanguageModel
 from tests.messages import refuses
 
 from .models import run_fairseq

@@ -9,7 +9,7 @@ from fairseq.sequence_generator import EnsembleModel
 
 import fairseq_transnormer
 from fairseq_transnormer.generation import TextGenerator
-from fairseq_transnormer.models import TransNormerLanguageModel
+from fairseq_transnormer.plugin.models import TransNormerLanguageModel
 from tests.messages import refuses
 
 from .fairseq_results import fairseq_generates

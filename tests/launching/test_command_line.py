@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_transnormer.launching import command_line
+from fairseq_transnormer.training import command_line
 from tests.forked_trainings import start_command, wait_for
 from tests.kept_configurations import kept
 from tests.messages import assert_names, command_refuses, lines_naming

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_transnormer.launching import gpu_memory
-from fairseq_transnormer.launching.gpu_memory import (
+from fairseq_transnormer.training import gpu_memory
+from fairseq_transnormer.training.gpu_memory import (
     NEEDS,
     described_batch,
     largest_batch,

@@ -10,7 +10,7 @@ from fairseq_transnormer.fairseq_patches.data_parallel import (
     check_shared_updates,
     set_update_layout,
 )
-from fairseq_transnormer.launching.update_layout import lay_out
+from fairseq_transnormer.training.update_layout import lay_out
 from tests.messages import assert_names, refuses
 
 

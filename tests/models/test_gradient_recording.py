@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_transnormer.models import gradient_recording
-from fairseq_transnormer.models.gradient_recording import (
+from fairseq_transnormer.plugin.models import gradient_recording
+from fairseq_transnormer.plugin.models.gradient_recording import (
     GradientRecorder,
     record_gradients,
 )

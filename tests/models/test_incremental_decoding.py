@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_transnormer.models import TransNormerDecoder
+from fairseq_transnormer.plugin.models import TransNormerDecoder
 
 from .building import dictionary, draw_tokens, tiny_causal
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_transnormer.models.masked_language_model import mean_over_tokens
+from fairseq_transnormer.plugin.models.masked_language_model import mean_over_tokens
 from tests.messages import refuses
 
 from .building import BASELINES, build, dictionary, draw_tokens, tiny_encoder

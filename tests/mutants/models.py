@@ -2,9 +2,9 @@
 
 from .mutant import Mutant
 
-_MODELS = "fairseq_transnormer/models/"
+_MODELS = "fairseq_transnormer/plugin/models/"
 _GENERATION = "fairseq_transnormer/generation/"
-_CRITERIONS = "fairseq_transnormer/criterions/"
+_CRITERIONS = "fairseq_transnormer/plugin/criterions/"
 _HF = "fairseq_transnormer/hf/"
 
 MODELS = (
@@ -208,70 +208,70 @@ MODELS = (
     ),
     Mutant(
         "tasks/values-clipped-before-the-scale",
-        "fairseq_transnormer/tasks/gradient_values.py",
+        "fairseq_transnormer/plugin/tasks/gradient_values.py",
         "apply_factor()",
         "pass",
         "tests/tasks/test_gradient_values.py",
     ),
     Mutant(
         "tasks/every-epoch-the-same-batches",
-        "fairseq_transnormer/tasks/bucketed_sequences.py",
+        "fairseq_transnormer/plugin/tasks/bucketed_sequences.py",
         "seed = (np.random.randint(2**31 - 1), self.epoch)",
         "seed = (np.random.randint(2**31 - 1), 1)",
         "tests/tasks/test_bucketed_sequences.py",
     ),
     Mutant(
         "optimizers/decay-in-the-gradient",
-        "fairseq_transnormer/optimizers/radam.py",
+        "fairseq_transnormer/plugin/optimizers/radam.py",
         "decoupled_weight_decay=True",
         "decoupled_weight_decay=False",
         "tests/optimizers/test_radam.py",
     ),
     Mutant(
         "optimizers/adam-decay-in-the-gradient",
-        "fairseq_transnormer/optimizers/fused_adam.py",
+        "fairseq_transnormer/plugin/optimizers/fused_adam.py",
         "torch.optim.AdamW",
         "torch.optim.Adam",
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
         "optimizers/adam-of-other-strides",
-        "fairseq_transnormer/optimizers/fused_adam.py",
+        "fairseq_transnormer/plugin/optimizers/fused_adam.py",
         " and p.is_contiguous()",
         "",
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
         "optimizers/adam-half-precision-sums",
-        "fairseq_transnormer/optimizers/fused_adam.py",
+        "fairseq_transnormer/plugin/optimizers/fused_adam.py",
         "p.dtype not in HALF and ",
         "",
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
         "optimizers/adam-sums-of-other-strides",
-        "fairseq_transnormer/optimizers/fused_adam.py",
+        "fairseq_transnormer/plugin/optimizers/fused_adam.py",
         ".contiguous() for name",
         "[:] for name",
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
         "optimizers/adam-unfused-once-loaded",
-        "fairseq_transnormer/optimizers/fused_adam.py",
+        "fairseq_transnormer/plugin/optimizers/fused_adam.py",
         'group | {"fused": True}',
         "group",
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
         "optimizers/adam-state-laid-over",
-        "fairseq_transnormer/optimizers/fused_adam.py",
+        "fairseq_transnormer/plugin/optimizers/fused_adam.py",
         "loading_hack = True",
         "loading_hack = False",
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
         "optimizers/adam-of-another-name",
-        "fairseq_transnormer/optimizers/fused_adam.py",
+        "fairseq_transnormer/plugin/optimizers/fused_adam.py",
         "FairseqFusedAdam.__name__ = FairseqAdam.__name__",
         "",
         "tests/fairseq_patches/test_changed_optimizer.py",

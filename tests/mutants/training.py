@@ -136,14 +136,14 @@ TRAINING = (
     ),
     Mutant(
         "data_parallel/less-than-a-device-takes",
-        "fairseq_transnormer/launching/update_layout.py",
+        "fairseq_transnormer/training/update_layout.py",
         "if n <= (most or share)",
         "if n < (most or share + 1)",
         "tests/launching/test_update_layout.py",
     ),
     Mutant(
         "data_parallel/workers-need-not-divide-an-update",
-        "fairseq_transnormer/launching/update_layout.py",
+        "fairseq_transnormer/training/update_layout.py",
         "    if sequences % workers:\n",
         "    if False:\n",
         "tests/launching/test_update_layout.py",

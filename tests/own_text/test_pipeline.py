@@ -16,7 +16,7 @@ import pytest
 
 from data_prep.__main__ import main as data_prep_command
 from fairseq_transnormer.generation import command_line as generate_command
-from fairseq_transnormer.launching import command_line as train_command
+from fairseq_transnormer.training import command_line as train_command
 from fairseq_transnormer.own_text import command_line, pipeline, stages
 from fairseq_transnormer.own_text.baselines import trivial_rules
 from fairseq_transnormer.own_text.errors import OwnTextError

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from fairseq_transnormer.launching.configurations import compose
+from fairseq_transnormer.training.config import compose
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.reports import reporting

@@ -8,7 +8,7 @@ import pytest
 from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.launching.configurations import get
+from fairseq_transnormer.training.config import get
 from fairseq_transnormer.modules.registry import parse_attention_types
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.registry import JOBS

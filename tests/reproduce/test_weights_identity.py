@@ -11,7 +11,7 @@ import yaml
 from fairseq_transnormer.checkpoints import identity
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.data import fingerprints
-from fairseq_transnormer.launching.configurations import compose
+from fairseq_transnormer.training.config import compose
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.runs.run_folder import RunFolder

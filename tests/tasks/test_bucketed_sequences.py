@@ -7,7 +7,7 @@ from fairseq.data import data_utils
 
 from data_prep.long_range_arena.lra_stand_ins import main
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
-from fairseq_transnormer.tasks.bucketed_sequences import BucketedSequences
+from fairseq_transnormer.plugin.tasks.bucketed_sequences import BucketedSequences
 
 BUCKET = 32
 

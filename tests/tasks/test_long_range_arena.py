@@ -10,7 +10,7 @@ import torch
 
 from data_prep.long_range_arena.lra_stand_ins import main
 from fairseq_transnormer.data.labelled_sequences import FORMAT
-from fairseq_transnormer.tasks.long_range_arena import (
+from fairseq_transnormer.plugin.tasks.long_range_arena import (
     LongRangeArenaConfig,
     LongRangeArenaTask,
 )

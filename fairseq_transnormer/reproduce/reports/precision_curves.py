@@ -21,7 +21,7 @@ from ...analysis.run_curves import series
 from ...analysis.training_log import read_training_log
 from ...data.training_records import LOG
 from ...data.whole_files import write_json
-from ...launching.configurations import flattened
+from ...training.config import flattened
 from ...subcommands import command_parser, output_file, run_command
 from ..errors import ReproduceError
 from ..runs.run_folder import CONFIGURATION, EARLIER, RunFolder

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data.typed_mappings import MAPPING, TEXT, Kind, check_values, optional
-from ...launching.configurations import flattened, get
+from ...training.config import flattened, get
 from ..errors import ReproduceError
 from ..runs.metrics import NotAskedFor, NotMeasured, RunResults, read_metric
 

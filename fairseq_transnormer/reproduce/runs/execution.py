@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ...installation import PACKAGE
-from ...launching.exit_code import EXIT_RESUMABLE
+from ...training.exit_code import EXIT_RESUMABLE
 from ..errors import ReproduceError
 from .devices import Slot
 from .plans import Step

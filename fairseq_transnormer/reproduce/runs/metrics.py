@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from ...analysis.training_log import parse_training_log, saved_updates
-from ...launching.configurations import get
+from ...training.config import get
 from ..registry import Registry
 from .run_folder import RunFolder
 

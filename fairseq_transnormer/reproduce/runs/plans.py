@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...checkpoints.files import LAST
-from ...launching.configurations import Configuration, flattened, get
+from ...training.config import Configuration, flattened, get
 from ...modules.registry import unused_options
 from ..errors import ReproduceError
 

@@ -36,7 +36,7 @@ from ...data.typed_mappings import (
     read_json,
 )
 from ...data.whole_files import first_free, write_json, write_text
-from ...launching.configurations import Configuration
+from ...training.config import Configuration
 from ..errors import ReproduceError
 from ..yaml_files import read_yaml_mapping
 from .plans import (

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from ...launching.exit_code import ended_by
-from ...launching.starters import handling
+from ...training.exit_code import ended_by
+from ...training.starters import handling
 from ..errors import ReproduceError
 from .devices import Slot
 from .execution import Execution

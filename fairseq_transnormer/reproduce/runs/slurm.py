@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from ...installation import PACKAGE
-from ...launching.exit_code import EXIT_RESUMABLE
+from ...training.exit_code import EXIT_RESUMABLE
 from ..errors import ReproduceError
 from .run_folder import RunFolder
 

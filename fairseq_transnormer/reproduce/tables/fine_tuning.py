@@ -18,7 +18,7 @@ from ...data import REPORT
 from ...data.fingerprints import shortened
 from ...data.labelled_texts import SentenceData, updates_of_training
 from ...installation import PACKAGE
-from ...launching.configurations import Configuration, compose
+from ...training.config import Configuration, compose
 from ..errors import ReproduceError
 from ..runs.plans import Plan, Step
 from ..runs.run_folder import RunFolder

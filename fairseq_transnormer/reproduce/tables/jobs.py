@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ...checkpoints.files import check_last_checkpoint
 from ...installation import PACKAGE
-from ...launching.configurations import Configuration, compose, get
+from ...training.config import Configuration, compose, get
 from ..commands import filled
 from ..errors import ReproduceError
 from ..registry import JOBS

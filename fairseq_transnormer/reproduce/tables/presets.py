@@ -16,7 +16,7 @@ from ...data.typed_mappings import (
     list_of,
     mapping_of,
 )
-from ...launching.update_layout import lay_out
+from ...training.update_layout import lay_out
 from ...modules.registry import unused_options
 from ...modules.systems import CONFIGS
 from ..errors import ReproduceError

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ...launching.configurations import compose
+from ...training.config import compose
 from ..errors import ReproduceError
 
 # the vocabulary decides nothing here, and would take most of the time

@@ -15,7 +15,7 @@ from benchmarks.cost_model.machines import Machine, kernels_take, update_takes
 from benchmarks.cost_model.traced import trace
 from benchmarks.cost_model.training_step import AFTER, BEFORE, Cost, Model, traced
 from benchmarks.harness import results
-from fairseq_transnormer.launching.gpu_memory import NEEDS
+from fairseq_transnormer.training.gpu_memory import NEEDS
 from fairseq_transnormer.ops import linear_cross_entropy
 from tests.paths import ROOT
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fairseq_transnormer import ops
-from fairseq_transnormer.launching.configurations import compose
+from fairseq_transnormer.training.config import compose
 from fairseq_transnormer.modules.systems import SYSTEMS
 from fairseq_transnormer.ops import backend
 from tests.binary_data import numbered_words

@@ -4,7 +4,7 @@ What is registered: NAME (ALM), ``roberta_NAME`` (BLM) and ``lra_NAME`` (classif
 ``..._tiny`` for tests.
 """
 
-from ..modules.systems import SYSTEMS, System
+from ...modules.systems import SYSTEMS, System
 from .language_model import TransNormerConfig, TransNormerLanguageModel
 from .masked_language_model import TransNormerEncoderConfig, TransNormerEncoderModel
 from .sequence_classifier import SequenceClassifierConfig, SequenceClassifierModel

@@ -22,7 +22,7 @@ import torch
 from fairseq.distributed.utils import get_global_rank
 from torch import nn
 
-from ..modules.options import described
+from ...modules.options import described
 
 
 @dataclass

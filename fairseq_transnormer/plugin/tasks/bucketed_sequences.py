@@ -3,7 +3,7 @@
 import numpy as np
 from fairseq.data import FairseqDataset
 
-from ..data.labelled_sequences import Example, LabelledSequences, collate
+from ...data.labelled_sequences import Example, LabelledSequences, collate
 
 
 def is_for_training(split: str, keywords: dict) -> bool:

@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from ..modules.options import described
+from ...modules.options import described
 
 # the loss of a task that is learnt goes to 0, and fairseq's 3 decimals with it
 DECIMALS = 6

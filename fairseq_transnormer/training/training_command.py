@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
-from .configurations import Configuration, ConfigurationError, flattened, get
+from .config import Configuration, ConfigurationError, flattened, get
 
 # chosen by an option, which then has options of its own
 CHOICES = {

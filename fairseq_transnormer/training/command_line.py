@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..argument_types import integer_between
 from ..installation import CONFIGS, PACKAGE
-from .configurations import Composed, ConfigurationError, compose_words, quoted
+from .config import Composed, ConfigurationError, compose_words, quoted
 from .exit_code import EXIT_RESUMABLE, ended_by
 from .gpu_memory import NEEDS, described_batch
 from .starters import Workers, run, starter_of

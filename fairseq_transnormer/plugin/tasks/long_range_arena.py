@@ -7,8 +7,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
 
-from ..data.labelled_sequences import LabelledSequences, read_manifest
-from ..modules.options import Choice, described
+from ...data.labelled_sequences import LabelledSequences, read_manifest
+from ...modules.options import Choice, described
 from .bucketed_sequences import BucketedSequences, is_for_training
 from .gradient_values import clip_gradient_values
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 
-from ..modules.config import (
+from ...modules.config import (
     ClassifierConfig,
 )
-from ..modules.sequence_classifier import SequenceClassifier
+from ...modules.sequence_classifier import SequenceClassifier
 from .variants import as_dataclass
 
 

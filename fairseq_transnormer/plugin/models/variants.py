@@ -9,8 +9,8 @@ from dataclasses import fields, make_dataclass
 
 from fairseq.models import register_model
 
-from ..modules.config import with_defaults
-from ..modules.options import checked
+from ...modules.config import with_defaults
+from ...modules.options import checked
 from .gradient_recording import GradientRecordingOptions, RecordsGradients
 from .utilisation import LogsUtilisation, UtilisationOptions
 

@@ -18,8 +18,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqEncoderModel, FairseqLanguageModel
 from torch import nn
 
-from ..modules.masked_language_model import target_positions
-from ..modules.padding import find_padding
+from ...modules.masked_language_model import target_positions
+from ...modules.padding import find_padding
 
 
 def padding_of(sample: dict, padding_idx: int) -> str:

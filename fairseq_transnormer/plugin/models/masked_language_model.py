@@ -13,10 +13,10 @@ from fairseq.models.roberta.model import RobertaClassificationHead
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import nn
 
-from ..modules.config import EncoderConfig
-from ..modules.encoder_classifier import Pooling, first_token, mean_over_tokens
-from ..modules.masked_language_model import MaskedLanguageModel
-from ..modules.options import described, probability
+from ...modules.config import EncoderConfig
+from ...modules.encoder_classifier import Pooling, first_token, mean_over_tokens
+from ...modules.masked_language_model import MaskedLanguageModel
+from ...modules.options import described, probability
 from .variants import as_dataclass
 
 logger = logging.getLogger(__name__)

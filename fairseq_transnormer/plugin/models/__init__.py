@@ -1,6 +1,6 @@
 """The fairseq models: thin adapters around ``fairseq_transnormer.modules``."""
 
-from ..fairseq_patches.apply import apply
+from ...fairseq_patches.apply import apply
 
 apply()
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .configurations import ConfigurationError
+from .config import ConfigurationError
 from .exit_code import EXIT_RESUMABLE, RESUMABLE_FILE
 
 # signals that end a training after a checkpoint, and as what torchrun hands them on

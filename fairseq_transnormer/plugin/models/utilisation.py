@@ -19,13 +19,13 @@ from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
 from torch import nn
 
-from ..modules.model_flops import (
+from ...modules.model_flops import (
     TRAINING_OVER_FORWARD,
     layer_flops,
     output_flops,
 )
-from ..modules.options import described
-from ..ops.backend import product_dtype, tf32_is_allowed
+from ...modules.options import described
+from ...ops.backend import product_dtype, tf32_is_allowed
 
 logger = logging.getLogger(__name__)
 

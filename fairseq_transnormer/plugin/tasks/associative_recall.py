@@ -11,9 +11,9 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
 
-from ..data.recall import RecallLines, mixed_folders, read_settings
-from ..data.subword_files import DICTIONARY
-from ..modules.options import described
+from ...data.recall import RecallLines, mixed_folders, read_settings
+from ...data.subword_files import DICTIONARY
+from ...modules.options import described
 from .bucketed_sequences import SizedDataset, is_for_training
 
 

@@ -9,10 +9,10 @@ from fairseq.models import (
     FairseqLanguageModel,
 )
 
-from ..modules.config import LanguageModelConfig
-from ..modules.language_model import CausalLanguageModel
-from ..modules.options import described
-from ..ops import reorder_state
+from ...modules.config import LanguageModelConfig
+from ...modules.language_model import CausalLanguageModel
+from ...modules.options import described
+from ...ops import reorder_state
 from .variants import as_dataclass
 
 # fairseq asks for a longest length; this is the one of its own sinusoidal positions
