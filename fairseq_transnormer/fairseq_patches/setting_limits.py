@@ -24,7 +24,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ..devices import check_torch_build
 from ..modules.options import check_number, checked
-from .data_parallel import WORKED_OUT
+from ..training.update_layout import WORKED_OUT
 
 COUNT = {"at_least": 1}
 NOT_NEGATIVE = {"at_least": 0}
