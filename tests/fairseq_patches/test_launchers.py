@@ -7,8 +7,10 @@ import time
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from fairseq_transnormer.data.training_records import LOG
+from fairseq_transnormer.training.config import compose
 from tests.forked_trainings import Call, start_command, wait_for
 from tests.messages import assert_names
 from tests.paths import USER_DIR
@@ -16,7 +18,6 @@ from tests.paths import USER_DIR
 from .trainings import ACCIDENTS, SECONDS, UPDATE_9, line_with, training_arguments
 
 CONFIGURATION = """
-# @package _global_
 model: {{_name: transnormer_t2_tiny}}
 task: {{_name: language_modeling, data: {data}, tokens_per_sample: 32}}
 criterion: cross_entropy
@@ -34,14 +35,16 @@ def updates_of(path) -> int:
     return state["optimizer_history"][-1]["num_updates"]
 
 
-def test_hydra(data, tmp_path):
+def test_a_configurations_file(data, tmp_path):
     content = CONFIGURATION.format(data=data, user_dir=USER_DIR)
-    (tmp_path / "tiny.yaml").write_text(content)
-    words = ["--config-dir", tmp_path, "--config-name", "tiny"]
-    words += [f"hydra.run.dir={tmp_path}"]
+    (tmp_path / "tiny.yaml").write_text(f"# @package _global_\n{content}")
+    composed = compose(tmp_path, "tiny", {})
+    (tmp_path / "whole.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(composed)))
     log, signalled = tmp_path / "log", (3, signal.SIGTERM)
     call = Call(ACCIDENTS, "signalled_before", signalled)
-    process = start_command("hydra_train", words, log, before=[call])
+    process = start_command(
+        "fairseq_transnormer.training", ["whole.yaml"], log, tmp_path, before=[call]
+    )
     assert wait_for([process]) == [os.EX_TEMPFAIL], log.read_text()
     line_with(log.read_text(), "SIGTERM", "update 3", os.EX_TEMPFAIL)
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"
