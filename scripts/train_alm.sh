@@ -2,9 +2,9 @@
 # Trains an autoregressive language model on WikiText-103 with the values of the paper's Table 13
 # (configs/alm.yaml): TransNormer T2 on 8 GPUs, unless something else is said:
 #   scripts/train_alm.sh model=alm_t1 --gpus 4 --precision bf16
-#   scripts/train_alm.sh --gpus 1 -- --max-update 1000 --tensorboard-logdir runs/log
-# The same command again resumes the run. What follows -- goes to fairseq-train; --dry-run
-# prints its whole command line. All options: scripts/train_alm.sh --help
+#   scripts/train_alm.sh --gpus 1 optimization.max_update=1000 common.tensorboard_logdir=runs/log
+# The same command again resumes the run. --dry-run prints the whole configuration. All
+# options: scripts/train_alm.sh --help
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -2,9 +2,9 @@
 # Trains a bidirectional language model on WikiText-103 in GPT-2's BPE with the values of the paper's Table 13
 # (configs/blm.yaml): TransNormer T2 on 8 GPUs, unless something else is said:
 #   scripts/train_blm.sh model=blm_t1 --gpus 4 --precision bf16
-#   scripts/train_blm.sh --gpus 1 -- --max-update 1000 --tensorboard-logdir runs/log
-# The same command again resumes the run. What follows -- goes to fairseq-train; --dry-run
-# prints its whole command line. All options: scripts/train_blm.sh --help
+#   scripts/train_blm.sh --gpus 1 optimization.max_update=1000 common.tensorboard_logdir=runs/log
+# The same command again resumes the run. --dry-run prints the whole configuration. All
+# options: scripts/train_blm.sh --help
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -4,7 +4,7 @@
 # that divides it.
 #   scripts/train_lra.sh TASK SYSTEM [options]    as in configs/lra and configs/model/lra_*
 #   scripts/train_lra.sh listops t2
-#   scripts/train_lra.sh text linformer --gpus 4 --precision bf16 -- --max-update 1000
+#   scripts/train_lra.sh text linformer --gpus 4 --precision bf16 optimization.max_update=1000
 # The same command again resumes the run; with other --gpus each takes batches of another
 # size, and the epoch is cut up anew. All options: scripts/train_lra.sh --help
 set -euo pipefail

@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ReproduceError, ConfigurationError) as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return 2
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         print(
             f"{PROGRAM} {arguments.command}: error: {explanation(error)}",
             file=sys.stderr,

@@ -16,4 +16,7 @@ if __name__ == "__main__":
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML")
-    train_file(parser.parse_args().file)
+    file = parser.parse_args().file
+    if not file.is_file():
+        parser.error(f"{file}: no such file")
+    train_file(file)

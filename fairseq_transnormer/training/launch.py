@@ -125,7 +125,9 @@ def _run(training: Training, again: str) -> int:
         return 130
     except Exception as error:
         if _is_refusal(error):
-            print(f"train: error: {error}", file=sys.stderr)
+            # a full disk, as a rule, which work may be on already
+            told = resume if isinstance(error, OSError) else ""
+            print(f"train: error: {error}{told}", file=sys.stderr)
             return 2
         shown, what = _described(error)
         print(f"{shown}train: {what}{resume}", file=sys.stderr)
@@ -137,7 +139,7 @@ def _is_refusal(error: Exception) -> bool:
     if not isinstance(error, ValueError | OSError):
         return False
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals["__name__"].startswith(PACKAGE.name)
+    return frame.f_globals.get("__name__", "").startswith(PACKAGE.name)
 
 
 def _described(error: Exception) -> tuple[str, str]:

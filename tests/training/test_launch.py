@@ -20,7 +20,12 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from fairseq_transnormer.training import launch
 from fairseq_transnormer.training.update_layout import lay_out
 from tests.forked_trainings import logged, start_command, training_arguments, wait_for
-from tests.messages import assert_names, command_refuses, lines_naming
+from tests.messages import (
+    assert_names,
+    command_refuses,
+    lines_naming,
+    process_refuses,
+)
 from tests.paths import SCRIPTS
 from tests.resolved_configs import flattened, hydra_config_now
 from tests.tiny_data import write_tiny_data
@@ -416,6 +421,12 @@ def test_help_needs_neither_torch_nor_fairseq():
     code += "launch._parser(); print({'torch', 'fairseq', 'hydra'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+def test_a_file_that_is_not_there():
+    command = [sys.executable, "-m", "fairseq_transnormer.training", "none.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    process_refuses(done, "none.yaml")
 
 
 def test_it_trains_as_fairseq_train_does(data, tmp_path, dry_run):
