@@ -238,8 +238,8 @@ PATCHES = (
     # checkpoints
     Patch(
         CHECKPOINTS, "load_checkpoint_to_cpu", loading.check_and_load,
-        "checkpoint_utils.py:340, a bare torch.load: torch runs a file's code, or, from "
-        "2.6 on, refuses fairseq's own objects",
+        "checkpoint_utils.py:340, a bare torch.load: a file's code runs, or, with "
+        "torch 2.6, fairseq's own objects are refused",
         "fairseq loads with weights_only=True and evaluates no settings",
     ),
     Patch(

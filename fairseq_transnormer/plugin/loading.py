@@ -310,6 +310,7 @@ def load_archive(load, archive_file: str) -> str:
             archive.extractall(folder, filter=_file_or_folder)
     # tarfile and what decompresses raise what the damage happens to lead to
     except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
         raise CheckpointError(
             f"{archive_file}: neither a folder nor a whole tar archive of files and "
             f"folders ({error_line(error)})"
