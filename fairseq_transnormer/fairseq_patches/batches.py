@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import numpy as np
 from fairseq import utils
 from torch import Tensor
-
-
-def keep_last_batch(
-    batch_by_size, indices: Iterable[int], *arguments, **keywords
-) -> Sequence[np.ndarray]:
-    """Around data/data_utils.py, ``batch_by_size``: every index is in a batch.
-
-    fairseq cuts a split into batches in its order, then drops the last one if its size
-    is no multiple of ``required_batch_size_multiple``, 8 by default: a validation told
-    the figures of 72 of 77 examples, and of less than 8 none.
-    """
-    if not isinstance(indices, np.ndarray):
-        indices = np.fromiter(indices, dtype=np.int64)
-    if not len(indices):
-        return []
-    batches = batch_by_size(indices, *arguments, **keywords)
-    left = indices[sum(map(len, batches)) :]
-    return [*batches, left] if len(left) else batches
 
 
 def validate_apart_from_training(

@@ -1,15 +1,14 @@
 """Settings that are spelt as Python values, read without Python's ``eval``.
 
 fairseq evaluates some of its settings (``conv_feature_layers``, ``adam_betas``, ...),
-which checkpoints bring along. ``install`` puts ``evaluate`` in the place of ``eval``
-there: values and bounded arithmetic, and nothing that could be called.
+which checkpoints bring along. ``evaluate`` is in the place of ``eval`` there
+(plugin/compatibility.py): values and bounded arithmetic, and nothing to call.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-import sys
 import types
 from typing import Any
 
@@ -52,17 +51,6 @@ def evaluate(text: str) -> Any:
     except (RecursionError, MemoryError):
         reason = "too deep"
     raise ValueError(f"{text[:80]!r} is no plain value ({reason}); allowed: {ALLOWED}")
-
-
-def install() -> None:
-    """Let all modules of fairseq evaluate with ``evaluate``.
-
-    A module's own name hides the builtin of that name. All of fairseq's modules that
-    evaluate are imported with fairseq; a test looks for those that are not.
-    """
-    for name, module in list(sys.modules.items()):
-        if name.startswith("fairseq.") and isinstance(module, types.ModuleType):
-            vars(module).setdefault("eval", evaluate)
 
 
 class _Refused(Exception):

@@ -1,9 +1,17 @@
-"""Checkpoints that fairseq reads are looked at first, and name their dictionary."""
+"""Checkpoints and archives that fairseq reads are looked at first.
+
+And what a checkpoint says of the data that it was trained on.
+"""
 
 from __future__ import annotations
 
 import ast
+import atexit
 import inspect
+import os
+import shutil
+import tarfile
+import tempfile
 from argparse import Namespace
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -68,21 +76,20 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
         with open_dict(model):
             fill_in(model)
             convert(state)
-    note_loaded_checkpoint(path, state)
+    if _LOADING and _is_asked_for(path, _LOADING[-1]):
+        _LOADING[-1].states.append((str(path), _noted(state)))
+        _compare(_LOADING[-1])
     return state
 
 
-def save_identity(state_dict, trainer) -> dict[str, Any]:
-    """Around ``Trainer.state_dict``: the checkpoint names what belongs to it."""
-    state = state_dict(trainer)
+def identity(trainer) -> dict[str, Any]:
+    """What a checkpoint's extra_state says of the dictionary and the data."""
+    named = training_data(trainer)
     dictionary = task_dictionary(trainer.task)
     if dictionary is not None:
-        state["extra_state"][KEY] = identity_of(dictionary)
-    state["extra_state"] |= training_data(trainer)
+        named = named | {KEY: identity_of(dictionary)}
     name = getattr(trainer.task, "data_name", None)
-    if name is not None:
-        state["extra_state"][NAME_KEY] = name
-    return state
+    return named if name is None else named | {NAME_KEY: name}
 
 
 def training_data(trainer) -> dict[str, Any]:
@@ -94,7 +101,7 @@ def training_data(trainer) -> dict[str, Any]:
     if not hasattr(trainer, "training_data"):
         data = getattr(trainer.cfg.task, "data", None)
         folders = training_folders(trainer.task, data)
-        found = _labels_of(trainer.task)
+        found = labels_of(trainer.task)
         if folders:
             split = trainer.cfg.dataset.train_subset
             found[DATA_KEY] = split_fingerprint(folders, split)
@@ -106,7 +113,7 @@ def training_data(trainer) -> dict[str, Any]:
     return trainer.training_data
 
 
-def _labels_of(task) -> dict[str, Any]:
+def labels_of(task) -> dict[str, Any]:
     """The names of a fine-tuning's labels, or the scale of its scores."""
     if not isinstance(task, SentencePredictionTask):
         return {}
@@ -248,16 +255,6 @@ def _check_numbers(model, wrong: Container[str], path: str) -> None:
                 raise CheckpointError(f"{path}: {name}; allowed: finite floats")
 
 
-def note_loaded_checkpoint(path: str, state: Mapping[str, Any]) -> None:
-    """Compare a checkpoint that fairseq has read for models with their dictionary."""
-    if not _LOADING:
-        return
-    loading = _LOADING[-1]
-    if _is_asked_for(path, loading):
-        loading.states.append((str(path), _noted(state)))
-        _compare(loading)
-
-
 def _is_asked_for(path: Any, loading: _Loading) -> bool:
     # shards are named after the file that was asked for; a model may read others
     return str(path).startswith(tuple(n.removesuffix(".pt") for n in loading.filenames))
@@ -283,10 +280,48 @@ def _compare(loading: _Loading) -> None:
         if dictionary is not None:
             check_dictionary(state, dictionary, path)
         check_data_name(state, getattr(loading.task, "data_name", None), path)
-        found = _labels_of(loading.task)
+        found = labels_of(loading.task)
         check_labels(state, found.get(LABELS_KEY), found.get(SCALE_KEY), path)
 
 
 def head_of(name: str) -> str:
     """The head's name, of one of its weights."""
     return name.partition(HEADS)[2].partition(".")[0]
+
+
+def load_archive(load, archive_file: str) -> str:
+    """Around file_utils.py, ``load_archive_file``: local archives stay, and are safe.
+
+    Folders, names that are not there, and addresses of downloads are left to it.
+
+    Returns:
+        the folder with the archive's files; it lives as long as this process.
+
+    Raises:
+        CheckpointError: it is no whole tar archive, does not fit on the disk, or has
+            members other than files and folders inside of it.
+    """
+    if not os.path.isfile(archive_file):
+        return load(archive_file)
+    folder = Path(tempfile.mkdtemp(prefix="model_archive_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        with tarfile.open(archive_file) as archive:
+            archive.extractall(folder, filter=_file_or_folder)
+    # tarfile and what decompresses raise what the damage happens to lead to
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise CheckpointError(
+            f"{archive_file}: neither a folder nor a whole tar archive of files and "
+            f"folders ({error_line(error)})"
+        ) from error
+    found = list(folder.iterdir())
+    # an archive of a folder, as they are usually made
+    return str(found[0] if len(found) == 1 and found[0].is_dir() else folder)
+
+
+def _file_or_folder(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """The filter "data", without the links that it allows."""
+    if not (member.isdir() or member.isreg()):
+        raise CheckpointError(f"{member.name!r} is a link, a device or the like")
+    return tarfile.data_filter(member, folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fairseq import file_utils
 
-import fairseq_transnormer  # noqa: F401 (registers the models)
+import fairseq_transnormer.plugin  # noqa: F401 (changes fairseq)
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from tests.messages import refuses
 
@@ -78,7 +78,6 @@ def test_folders_are_left_to_fairseq(tmp_path):
 HOSTILE = {
     "a parent": lambda mine: [member("../../mine/dict.txt")],
     "a parent further on": lambda mine: [member("model/../../../mine/dict.txt")],
-    "an absolute path": lambda mine: [member(str(mine / "dict.txt"))],
     "a symbolic link out": lambda mine: [
         member("out", tarfile.SYMTYPE, mine),
         member("out/dict.txt"),
@@ -106,10 +105,17 @@ HOSTILE = {
 def test_members_that_leave_the_folder_are_refused(kind, tmp_path, outside):
     path = archive(tmp_path / "model.tar.gz", *HOSTILE[kind](tmp_path / "mine"))
     before = outside()
-    with refuses(CheckpointError, path, "member", "allowed"):
+    with refuses(CheckpointError, path, "files and folders"):
         file_utils.load_archive_file(str(path))
     assert outside() == before
     assert not any(each.is_file() for each in (tmp_path / "temporary").rglob("*"))
+
+
+def test_an_absolute_path_stays_inside(tmp_path, outside):
+    path = archive(tmp_path / "model.tar.gz", member(str(tmp_path / "mine/dict.txt")))
+    before = outside()
+    file_utils.load_archive_file(str(path))
+    assert outside() == before
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x1f\x8b" + b"\0" * 99])
@@ -128,12 +134,4 @@ def test_an_archive_that_was_cut(tmp_path, outside):
     )
     path.write_bytes(path.read_bytes()[:-200])
     with refuses(CheckpointError, path, "archive"):
-        file_utils.load_archive_file(str(path))
-
-
-def test_an_archive_that_does_not_fit_on_the_disk(tmp_path, outside, monkeypatch):
-    path = archive(tmp_path / "model.tar.gz", member("a", content=b"a" * 9999))
-    usage = type("Usage", (), {"free": 9998})
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
-    with refuses(CheckpointError, path, 9999, 9998):
         file_utils.load_archive_file(str(path))

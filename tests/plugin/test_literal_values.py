@@ -10,8 +10,8 @@ import fairseq
 import pytest
 from fairseq import utils
 
-import fairseq_transnormer  # noqa: F401 (registers the models)
-from fairseq_transnormer.fairseq_patches.literal_values import evaluate
+import fairseq_transnormer.plugin  # noqa: F401 (changes fairseq)
+from fairseq_transnormer.checkpoints.literal_values import evaluate
 from tests.messages import refuses
 
 SPELT = (
@@ -48,7 +48,7 @@ def test_fairseq_evaluates_nothing_with_pythons_eval():
 
 
 def test_fairseq_gives_texts_to_a_shell_where_it_is_known_to():
-    """binary_data.check_name_for_shell stands there."""
+    """compatibility.check_name_for_shell stands there."""
     found = set()
     for name, tree in sources().items():
         for node in ast.walk(tree):

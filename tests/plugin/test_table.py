@@ -1,0 +1,66 @@
+"""The table of what is changed in fairseq: it is short, applied once, and it is all."""
+
+import ast
+
+from fairseq_transnormer.plugin import compatibility
+from fairseq_transnormer.plugin.compatibility import PATCHES
+from tests.paths import PACKAGE
+
+
+def owners_and_patches():
+    for patch in PATCHES:
+        for owner in compatibility._owners(patch.owner):
+            yield owner, patch
+
+
+def test_the_table_is_applied_once():
+    before = [getattr(owner, patch.name) for owner, patch in owners_and_patches()]
+    compatibility.apply()
+    after = [getattr(owner, patch.name) for owner, patch in owners_and_patches()]
+    assert before == after
+    for found, (_, patch) in zip(after, owners_and_patches(), strict=True):
+        if not patch.sets:
+            assert not hasattr(found.__wrapped__, "__wrapped__"), patch.name
+
+
+def test_a_row_says_why_and_what_would_end_it():
+    assert len(PATCHES) <= 13
+    assert len({(patch.owner, patch.name) for patch in PATCHES}) == len(PATCHES)
+    for patch in PATCHES:
+        assert len(patch.why.split()) > 5 and len(patch.until.split()) > 2, patch.name
+        assert ".py" in patch.why, patch.name
+
+
+def changes_to_fairseq(source: str) -> list[int]:
+    """Lines that set an attribute of what is imported from fairseq, torch or numpy."""
+    tree = ast.parse(source)
+    foreign = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [(a.asname or a.name).split(".")[0] for a in node.names]
+            module = getattr(node, "module", None) or node.names[0].name
+            level = getattr(node, "level", 0)
+            if not level and module.split(".")[0] in ("fairseq", "torch", "numpy"):
+                foreign.update(names)
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setattr":
+            targets = [ast.Attribute(node.args[0], "")]
+        else:
+            continue
+        for target in targets:
+            owner = target.value if isinstance(target, ast.Attribute) else None
+            while isinstance(owner, ast.Attribute):
+                owner = owner.value
+            if isinstance(owner, ast.Name) and owner.id in foreign:
+                found.append(node.lineno)
+    return found
+
+
+def test_nothing_else_changes_fairseq():
+    for path in PACKAGE.rglob("*.py"):
+        assert not changes_to_fairseq(path.read_text(encoding="utf-8")), path
