@@ -76,7 +76,7 @@ def _logging_unchanged() -> Iterator[None]:
 
 import_fairseq()
 
-from . import loading  # noqa: E402 (which imports fairseq)
+from . import loader_signals, loading  # noqa: E402 (which import fairseq)
 
 
 def train_bf16_without_tpu(parse, *arguments, **keywords):
@@ -217,6 +217,13 @@ PATCHES = (
         "fairseq looks whether it is a task of srun",
     ),
     # data
+    Patch(
+        "torch.utils.data.dataloader._MultiProcessingDataLoaderIter", "__init__",
+        loader_signals.start_loaders,
+        "torch/utils/data/_utils/signal_handling: processes that load data die of a "
+        "signal that their trainer waits for, and the trainer of that",
+        "torch's loaders ignore signals of others than their parent",
+    ),
     Patch(
         "fairseq.data.data_utils", "batch_by_size", keep_last_batch,
         "data/data_utils.py:285: the last batch of every split is dropped if it is no "

@@ -131,6 +131,8 @@ class _Recorded(BaseProgressBar):
     def log(self, stats, tag=None, step=None) -> None:
         """Within an epoch."""
         self._run.record(tag, self._epoch, stats)
+        if self._run.bar is not None:
+            self._run.bar.show(stats)
         self._bar.log(stats, tag=tag, step=step)
 
     def print(self, stats, tag=None, step=None) -> None:

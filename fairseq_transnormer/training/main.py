@@ -20,7 +20,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import meters, metrics
 from omegaconf import OmegaConf
 
-from ..plugin.loading import check_labels, check_training_data
+from ..plugin.data_checks import check_labels, check_training_data
 from . import positions, signals, workers
 from .checkpointer import Checkpointer
 from .log import RunLog
@@ -75,12 +75,10 @@ def _trainer(cfg) -> Trainer:
     logger.info(model)
     for kind, made in (("task", task), ("model", model), ("criterion", criterion)):
         logger.info("%s: %s", kind, type(made).__name__)
+    weights = list(model.parameters())
     logger.info(
-        "num. shared model params: %s (num. trained: %s)",
-        *(
-            f"{sum(p.numel() for p in model.parameters() if p.requires_grad or every):,}"
-            for every in (True, False)
-        ),
+        f"num. shared model params: {sum(p.numel() for p in weights):,} (num. trained: "
+        f"{sum(p.numel() for p in weights if p.requires_grad):,})"
     )
     if not cfg.dataset.disable_validation:
         data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
@@ -145,16 +143,8 @@ class _Run:
     def _begin(self):
         """The iterator of the first epoch; None where the run is finished."""
         cfg, trainer = self.cfg, self.trainer
-        data = getattr(cfg.task, "data", None)
-        if data:
-            splits = [cfg.dataset.train_subset]
-            if not cfg.dataset.disable_validation:
-                splits += self.subsets
-            for split in splits:
-                workers.call_on_first_rank(
-                    trainer, check_training_data, self.task, data, split
-                )
         workers.limit_waiting(trainer)
+        workers.call_on_first_rank(trainer, self._check_data)
         self._stop_before_training()
         trainer.name_data()
         start = self.checkpointer.choose()
@@ -167,9 +157,17 @@ class _Run:
         self.log = RunLog(trainer, begins=start.updates is None)
         set_update_layout(cfg, trainer.data_parallel_world_size)
         epochs = self.checkpointer.load(disable_iterator_cache=self._is_sharded())
-        check_labels(self.task)
         self._stop_before_training()
         return epochs
+
+    def _check_data(self) -> None:
+        data, dataset = getattr(self.cfg.task, "data", None), self.cfg.dataset
+        splits = [dataset.train_subset]
+        if not dataset.disable_validation:
+            splits += self.subsets
+        check_labels(self.task, splits)
+        for split in splits if data else ():
+            check_training_data(self.task, data, split)
 
     def _is_sharded(self) -> bool:
         return self.task.has_sharded_data("train")
@@ -367,7 +365,8 @@ def validate(run: _Run, epochs) -> float:
 
 
 def _with_wall(stats: dict[str, Any]) -> dict[str, Any]:
-    return {**stats, "wall": round(metrics.get_meter("default", "wall").elapsed_time, 0)}
+    seconds = metrics.get_meter("default", "wall").elapsed_time
+    return {**stats, "wall": round(seconds, 0)}
 
 
 def _plain(cfg) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
         check_dictionary(state, dictionary, filename)
     if resumes:
         data = trainer.cfg.task.data
-        check_training_data(state, trainer.identity, filename, data)
+        check_training_data(state, trainer.training_data, filename, data)
     before, now = plain(state.get("cfg")), plain(trainer.cfg)
     if before:  # fairseq before 1.0 had none
         _compare(filename, before, now, resumes, resets_optimizer)

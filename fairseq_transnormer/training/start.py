@@ -228,7 +228,7 @@ def _validated_by(state: dict, trainer) -> tuple[str, ...]:
             if _of_figure(name, old[name]) != _of_figure(name, new[name]):
                 found.append(f"{group}.{name}={_of_figure(name, old[name])}")
     before = (state.get("extra_state") or {}).get(VALID_KEY)
-    now = trainer.identity.get(VALID_KEY)
+    now = trainer.training_data.get(VALID_KEY)
     if None not in (before, now) and before != now:
         found.append(f"{VALID_KEY}={before}")
     return tuple(found)

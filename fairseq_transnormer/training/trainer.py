@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ..checkpoints.files import write_checkpoint
-from ..checkpoints.identity import KEY, NAME_KEY, identity_of, task_dictionary
-from ..plugin.loading import training_data
+from ..plugin.loading import identity, training_data
 from . import positions, precision
 from .same_run import check_checkpoint
 from .workers import Heartbeat, call_on_first_rank
@@ -34,22 +33,16 @@ PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
 
 
 class Trainer(fairseq_trainer.Trainer):
-    """fairseq's, for one task, model and criterion.
-
-    Attributes:
-        identity: of the training's data; what checkpoints hold of them. Empty until
-            ``name_data`` is called.
-    """
+    """fairseq's, for one task, model and criterion."""
 
     def __init__(self, cfg, task, model, criterion, quantizer=None) -> None:
         super().__init__(cfg, task, model, criterion, quantizer)
-        self.identity: dict[str, Any] = {}
         # the split for training, opened again for validation
         self._validated_training_data = None
 
     def name_data(self) -> None:
         """Fingerprint the data, as they are before training opens them."""
-        self.identity = call_on_first_rank(self, training_data, self)
+        self.training_data = call_on_first_rank(self, training_data, self)
 
     # batches
 
@@ -172,28 +165,18 @@ class Trainer(fairseq_trainer.Trainer):
 
     def _build_ema(self) -> None:
         if self.cfg.ema.store_ema:
-            self._ema = _Average(self._model, self.cfg.ema, self.device)
+            self._ema = Average(self._model, self.cfg.ema, self.device)
 
     # checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """fairseq's, with what it leaves out, and what belongs to the weights."""
         state = super().state_dict()
-        plateau = self._plateau()
-        if plateau is not None:
-            state["optimizer_history"][-1]["lr_scheduler_state"] |= {
-                each: getattr(plateau, each) for each in PLATEAU_FIELDS
-            }
+        state["optimizer_history"][-1]["lr_scheduler_state"] |= self.plateau_state()
         extra = state["extra_state"]
         if self.cfg.ema.store_ema:
             extra[EMA_COUNTER] = self.ema.update_freq_counter
-        dictionary = task_dictionary(self.task)
-        if dictionary is not None:
-            extra[KEY] = identity_of(dictionary)
-        name = getattr(self.task, "data_name", None)
-        if name is not None:
-            extra[NAME_KEY] = name
-        extra.update(self.identity)
+        extra.update(identity(self))
         return state
 
     def save_checkpoint(self, filename, extra_state):
@@ -259,13 +242,23 @@ class Trainer(fairseq_trainer.Trainer):
             self._build_ema()
         if extra_state is None or reset_optimizer or not self._optim_history:
             return extra_state
-        plateau = self._plateau()
-        if plateau is not None and not reset_lr_scheduler:
-            state = self._optim_history[-1]["lr_scheduler_state"]
-            vars(plateau).update({k: state[k] for k in PLATEAU_FIELDS if k in state})
+        if not reset_lr_scheduler:
+            self.load_plateau(self._optim_history[-1]["lr_scheduler_state"])
         if self.cfg.ema.store_ema and not reset_meters:
             self.ema.update_freq_counter = extra_state.get(EMA_COUNTER, 0)
         return extra_state
+
+    def plateau_state(self) -> dict[str, Any]:
+        """For how long reduce_lr_on_plateau has seen no better loss."""
+        plateau = self._plateau()
+        fields = () if plateau is None else PLATEAU_FIELDS
+        return {each: getattr(plateau, each) for each in fields}
+
+    def load_plateau(self, state: dict[str, Any]) -> None:
+        """Take over what ``plateau_state`` has given, where the schedule is one."""
+        plateau = self._plateau()
+        if plateau is not None:
+            vars(plateau).update({k: state[k] for k in PLATEAU_FIELDS if k in state})
 
     def forget_validations(self) -> None:
         """The schedule's best loss is of another figure."""
@@ -278,15 +271,13 @@ class Trainer(fairseq_trainer.Trainer):
         return found if isinstance(found, ReduceLROnPlateau) else None
 
 
-class _Average(EMA):
+class Average(EMA):
     """fairseq's moving average, which goes through names."""
 
     def _step_internal(self, new_model, updates=None):
         """Tied weights have two names, and would be averaged twice: with the square of
         the decay. Integers, such as informer's draws, are the model's."""
-        averages = (
-            self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
-        )
+        averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
         first_names = {}
         for name, average in averages.items():
             if not isinstance(average, dict):  # fairseq leaves these out
@@ -312,4 +303,3 @@ class _Average(EMA):
 
 def _pinned(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_cuda or not tensor.numel() else tensor.pin_memory()
-

@@ -25,7 +25,7 @@ from fairseq_transnormer.export import load_exported
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import TextGenerator
 from fairseq_transnormer.scoring import Context, ScoringError, TextScorer
-from tests.fairseq_patches.trainings import free_port
+from tests.training.trainings import free_port
 from tests.forked_trainings import Training, logged, start_command, wait_for
 from tests.messages import assert_names, refuses
 from tests.paths import ROOT

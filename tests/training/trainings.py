@@ -14,7 +14,7 @@ from tests.messages import lines_naming
 
 __all__ = ["SECONDS", "Training", "line_with", "training_arguments"]
 
-ACCIDENTS = "tests.fairseq_patches.accidents"
+ACCIDENTS = "tests.training.accidents"
 
 # what fairseq logs, for tests to wait for
 MEETING = "distributed init (rank 0)"

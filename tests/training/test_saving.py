@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 
 from fairseq_transnormer.checkpoints import files
-from fairseq_transnormer.fairseq_patches import saving
+from fairseq_transnormer.training.checkpointer import Checkpointer
+from fairseq_transnormer.training.start import Start
 from tests.messages import refuses
 
 
 @pytest.fixture
 def failing(monkeypatch):
     """failing(number, times): writes that end in this error after some bytes."""
-    monkeypatch.setattr(saving, "SECONDS_BETWEEN_ATTEMPTS", 0)
+    monkeypatch.setattr(files, "SECONDS_BETWEEN_ATTEMPTS", 0)
 
     def make(number, times):
         left = [times]
@@ -30,9 +30,7 @@ def failing(monkeypatch):
             file.seek(0)
             torch.serialization.save(state, file)
 
-        monkeypatch.setattr(
-            saving, "torch", types.SimpleNamespace(save=save, stack=torch.stack)
-        )
+        monkeypatch.setattr(files, "torch", types.SimpleNamespace(save=save))
         return left
 
     return make
@@ -41,7 +39,7 @@ def failing(monkeypatch):
 def test_a_passing_fault_leaves_a_whole_checkpoint(failing, tmp_path):
     failing(errno.EIO, 2)
     path = tmp_path / "checkpoint_last.pt"
-    checkpoint_utils.torch_persistent_save({"a": torch.ones(3)}, str(path))
+    files.write_checkpoint(path, {"a": torch.ones(3)})
     assert files.is_whole(path)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
@@ -52,47 +50,62 @@ def test_one_that_stays_leaves_the_old_checkpoint(failing, tmp_path, number, att
     path.write_bytes(b"old")
     left = failing(number, 9)
     with refuses(OSError, path, "cannot be written", "as it may be", "MB") as end:
-        checkpoint_utils.torch_persistent_save({}, str(path))
+        files.write_checkpoint(path, {})
     assert end.value.errno == number and left == [9 - attempts]
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("metric", ["loss", "ppl", "correlation"])
-def test_a_validation_that_is_nan_is_not_the_best(tmp_path, monkeypatch, metric):
-    # what a training in the same process left
-    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
-    cfg = types.SimpleNamespace(best_checkpoint_metric=metric, save_dir=str(tmp_path))
-    trainer = types.SimpleNamespace(get_num_updates=lambda: 7)
-    with refuses(FloatingPointError, f"validation {metric}", "nan", "update 7"):
-        checkpoint_utils.save_checkpoint(cfg, trainer, None, float("nan"))
-    assert not hasattr(checkpoint_utils.save_checkpoint, "best")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture
-def saves(tmp_path, monkeypatch):
+def saves(tmp_path):
     """saves(settings) gives save(updates, score, is_end), which saves a checkpoint."""
-    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)
 
     def begin(**settings):
-        cfg = CheckpointConfig(save_dir=str(tmp_path), **settings)
+        checkpoint = CheckpointConfig(save_dir=str(tmp_path), **settings)
         trainer = types.SimpleNamespace(
-            data_parallel_rank=0, checkpoint_suffix="", task=None, is_saved=False,
-            should_save_checkpoint_on_current_rank=True, consolidate_optimizer=int,
+            cfg=types.SimpleNamespace(checkpoint=checkpoint),
+            checkpoint_suffix="", task=None, consolidate_optimizer=int,
+            should_save_checkpoint_on_current_rank=True,
             save_checkpoint=lambda path, state: Path(path).write_text(path),
         )  # fmt: skip
+        checkpointer = Checkpointer(trainer)
+        checkpointer.start = Start({})
 
         def save(updates, score, is_end=True):
             trainer.get_num_updates = lambda: updates
-            epoch = types.SimpleNamespace(
-                epoch=1, end_of_epoch=lambda: is_end, state_dict=dict
-            )
-            checkpoint_utils.save_checkpoint(cfg, trainer, epoch, score)
+            epochs = types.SimpleNamespace(
+                epoch=1, end_of_epoch=lambda: is_end, state_dict=dict, num_shards=1,
+                frozen_batches=(),
+            )  # fmt: skip
+            checkpointer.save(epochs, score)
 
         return save
 
     return begin
+
+
+@pytest.mark.parametrize("metric", ["loss", "ppl", "correlation"])
+def test_a_validation_that_is_nan_is_not_the_best(tmp_path, saves, metric):
+    save = saves(best_checkpoint_metric=metric)
+    with refuses(FloatingPointError, f"validation {metric}", "nan", "update 7"):
+        save(7, float("nan"))
+    assert not list(tmp_path.iterdir())
+    save(8, 100.0)
+    assert (tmp_path / "checkpoint_best.pt").exists()
+
+
+@pytest.mark.parametrize("metric", ["loss", "ppl"])
+def test_a_perplexity_may_be_infinite(tmp_path, saves, metric):
+    """Of a loss above 1,000 it is; the loss itself is not."""
+    save = saves(best_checkpoint_metric=metric)
+    if metric == "loss":
+        with refuses(FloatingPointError, "validation loss", "inf"):
+            save(7, float("inf"))
+        return
+    save(7, float("inf"))
+    save(8, 100.0)
+    best = tmp_path / "checkpoint_best.pt"
+    assert best.read_text().endswith("checkpoint1.pt")
 
 
 @pytest.mark.parametrize("maximize", [True, False])

@@ -11,7 +11,8 @@ from fairseq.data.iterators import EpochBatchIterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fairseq_transnormer  # noqa: F401 (the patches)
+import fairseq_transnormer.plugin  # noqa: F401 (keeps the last batch)
+from fairseq_transnormer.training import positions
 from tests.forked_trainings import logged
 from tests.messages import assert_names
 
@@ -146,10 +147,10 @@ def test_groups_of_batches_of_another_number_of_workers(caplog, grouped):
     state = {"epoch": 1, "iterations_in_epoch": 2, "shuffle": True, "version": 2}
     state |= {"workers": 4, "batches_in_epoch": 16}
     caplog.set_level(logging.INFO)
-    share(4).load_state_dict(state)
+    positions.restore(share(4), state)
     assert not caplog.records
     resumed = share(2)
-    resumed.load_state_dict(state)
+    positions.restore(resumed, state)
     assert resumed.iterations_in_epoch == 4
     said = [each.message for each in caplog.records if each.levelname == "WARNING"]
     assert bool(said) == grouped

@@ -1,5 +1,6 @@
 """SIGTERM where there is no checkpoint to write, between epochs, and to who starts."""
 
+import functools
 import importlib
 import os
 import random
@@ -10,9 +11,11 @@ from contextlib import suppress
 
 import pytest
 from fairseq.dataclass.configs import DistributedTrainingConfig
+from fairseq.distributed import utils as distributed_utils
 from torch.multiprocessing.spawn import ProcessExitedException
 
-from fairseq_transnormer.fairseq_patches import stopping
+from fairseq_transnormer.training import signals, workers
+from fairseq_transnormer.training.redirect import take_over
 from tests.messages import assert_names
 
 from .trainings import LOADING, MEETING, line_with
@@ -21,7 +24,7 @@ from .trainings import LOADING, MEETING, line_with
 @pytest.fixture
 def own_handlers():
     """What a test does to handlers ends with it."""
-    before = {each: signal.getsignal(each) for each in stopping.SIGNALS}
+    before = {each: signal.getsignal(each) for each in signals.SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -34,7 +37,7 @@ def test_before_the_first_update_nothing_is_lost(training, workers):
     assert codes == [os.EX_TEMPFAIL] * workers, run.text()
     said = line_with(run.text(), "SIGTERM", "first update")
     assert_names(said, os.EX_TEMPFAIL, "same command")
-    assert not run.losses() and not list(run.save_dir.iterdir())
+    assert not run.losses() and not list(run.save_dir.glob("*.pt"))
 
 
 def test_between_epochs(training):
@@ -56,11 +59,22 @@ def test_while_the_workers_meet(training):
     line_with(run.text(), "SIGTERM", "before", "workers", os.EX_TEMPFAIL)
 
 
-def test_before_any_worker_has_been_started(monkeypatch, tmp_path):
+def test_before_any_worker_has_been_started(monkeypatch, tmp_path, own_handlers):
     monkeypatch.setenv("RESUMABLE_FILE", str(tmp_path / "note"))
+    signalled = lambda *_: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
+    monkeypatch.setattr(workers.torch.multiprocessing, "spawn", signalled)
     with pytest.raises(SystemExit) as end:
-        stopping._hand_on(signal.SIGTERM)
+        workers.call_main(spawning(), None)
     assert end.value.code == os.EX_TEMPFAIL and (tmp_path / "note").exists()
+
+
+def spawning():
+    """A configuration by which a process starts workers."""
+    training = types.SimpleNamespace(
+        distributed_init_method="tcp://localhost:1", distributed_no_spawn=False,
+        distributed_rank=0, distributed_world_size=2,
+    )  # fmt: skip
+    return types.SimpleNamespace(distributed_training=training)
 
 
 def test_a_signal_at_the_last_update_is_a_finished_run(training):
@@ -70,32 +84,33 @@ def test_a_signal_at_the_last_update_is_a_finished_run(training):
 
 
 def test_signals_are_a_programs_own_outside_training(monkeypatch):
-    request, died = stopping.StopRequest(), []
-    monkeypatch.setattr(stopping, "_die", died.append)
+    request, died = signals.StopRequest(), []
+    monkeypatch.setattr(signals, "die", died.append)
     before = signal.getsignal(signal.SIGTERM)
-    with request.noting():
+    with request.noted():
         os.kill(os.getpid(), signal.SIGTERM)
         assert request.number == signal.SIGTERM
         os.kill(os.getpid(), signal.SIGTERM)  # torchrun's, behind Slurm's
         assert not died
-        monkeypatch.setattr(stopping, "SECONDS_OF_ONE_STOP", -1)
+        monkeypatch.setattr(signals, "SECONDS_OF_ONE_STOP", -1)
         os.kill(os.getpid(), signal.SIGTERM)
         assert died == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize(
-    ("program", "is_noted"),
-    [("train", True), ("eval_lm", False), ("validate", False), ("interactive", False)],
-)
-def test_programs_that_train_nothing_are_ended(program, is_noted):
+@pytest.mark.parametrize("program", ["eval_lm", "validate", "interactive"])
+def test_programs_that_train_nothing_are_ended(program):
     """Theirs would be noted, and looked at by nobody."""
+    take_over()
     main = importlib.import_module(f"fairseq_cli.{program}").main
     training = DistributedTrainingConfig(distributed_world_size=1)
-    cfg = types.SimpleNamespace(distributed_training=training)
+    cfg = types.SimpleNamespace(
+        distributed_training=training, common=types.SimpleNamespace(tpu=False)
+    )
     seen = []
-    stopping.call_main(lambda *_: seen.append(stopping._request.is_noting()), cfg, main)
-    assert seen == [is_noted]
+    is_default = lambda *_: seen.append(signal.getsignal(signal.SIGTERM))  # noqa: E731
+    distributed_utils.call_main(cfg, functools.wraps(main)(is_default))
+    assert seen == [signal.SIG_DFL]
 
 
 def test_a_handler_that_there_was_is_called(own_handlers):
@@ -107,12 +122,12 @@ def test_a_handler_that_there_was_is_called(own_handlers):
         is_data_parallel_master=True,
         get_num_updates=lambda: 3,
     )
-    cfg = types.SimpleNamespace(write_checkpoints_asynchronously=False)
-    with stopping._request.noting():
+    request = signals.StopRequest()
+    with request.noted():
         os.kill(os.getpid(), signal.SIGUSR2)
         assert not calls
         with pytest.raises(SystemExit) as end:
-            stopping._leave(cfg, trainer, stopping._request.number, "here")
+            request.leave(trainer, request.number, "here")
     os.kill(os.getpid(), signal.SIGTERM)  # while the process ends
     assert end.value.code == os.EX_TEMPFAIL
     assert calls == [(signal.SIGUSR2, None)]
@@ -123,22 +138,26 @@ def test_that_handler_waits_for_the_workers_that_a_process_started(
 ):
     """submitit queues a job again at once: its checkpoint has to be there."""
     happened = []
-    monkeypatch.setattr(stopping, "_hand_on", lambda number: happened.append(number))
 
-    def workers(cfg, main):
+    def spawn(*_):
         os.kill(os.getpid(), signal.SIGUSR2)
         happened.append("checkpoint")
         raise ProcessExitedException(
             "", error_index=0, error_pid=1, exit_code=os.EX_TEMPFAIL
         )
 
-    training = types.SimpleNamespace(
-        distributed_init_method="tcp://localhost:1", distributed_no_spawn=False
+    monkeypatch.setattr(workers.torch.multiprocessing, "spawn", spawn)
+    started = types.SimpleNamespace(pid=7)
+    monkeypatch.setattr(workers, "active_children", lambda: [started])
+    kill = os.kill
+    monkeypatch.setattr(
+        workers.os,
+        "kill",
+        lambda pid, n: happened.append(n) if pid == 7 else kill(pid, n),
     )
-    cfg = types.SimpleNamespace(distributed_training=training)
     signal.signal(signal.SIGUSR2, lambda *each: happened.append("queued"))
     with pytest.raises(SystemExit) as end:
-        stopping.call_main(workers, cfg, None)
+        workers.call_main(spawning(), None)
     os.kill(os.getpid(), signal.SIGTERM)  # torchrun's, after Slurm's
     assert end.value.code == os.EX_TEMPFAIL
     assert happened == [signal.SIGUSR2, "checkpoint", "queued"]
@@ -148,7 +167,7 @@ def test_without_checkpoints_there_is_nothing_to_resume(training):
     run = training(1, ("--no-save",))
     codes = run.run(("signalled_before", 3, signal.SIGTERM))
     assert codes == [-signal.SIGTERM], run.text()
-    line_with(run.text(), "SIGTERM", "no_save=true")
+    line_with(run.text(), "no_save=true", "signal")
 
 
 @pytest.mark.slow

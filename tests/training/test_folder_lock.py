@@ -10,19 +10,13 @@ import time
 import pytest
 
 from fairseq_transnormer.checkpoints import files
-from fairseq_transnormer.fairseq_patches import run_lock
+from fairseq_transnormer.training.folder_lock import HOLDER, LOCK, FolderLock
 from tests.messages import assert_names, refuses
 
 from .accidents import WAITING
 from .trainings import line_with
 
 FORK = multiprocessing.get_context("fork")
-
-
-@pytest.fixture(autouse=True)
-def released():
-    yield
-    run_lock.release()
 
 
 @pytest.fixture
@@ -36,7 +30,8 @@ def holder(tmp_path):
 
 
 def hold_for_long(folder):
-    run_lock.hold(folder)
+    lock = FolderLock(folder)
+    lock.hold()
     (folder / "held").touch()
     time.sleep(100)
 
@@ -67,62 +62,40 @@ def test_two_runs_in_one_folder(training, goes_on, tell):
 
 def test_who_holds_it_is_named(holder, tmp_path):
     with refuses(ValueError, tmp_path, f"pid {holder.pid}", socket.gethostname()):
-        run_lock.hold(tmp_path)
+        FolderLock(tmp_path).hold()
 
 
 def test_a_killed_holder_keeps_nobody_out(holder, tmp_path):
     holder.kill()
     holder.join()
-    assert (tmp_path / run_lock.NAME).exists()
-    assert run_lock.hold(tmp_path)
-    assert str(os.getpid()) in (tmp_path / run_lock.NAME).read_text()
+    assert (tmp_path / HOLDER).exists()
+    lock = FolderLock(tmp_path)
+    assert lock.hold()
+    assert str(os.getpid()) in (tmp_path / HOLDER).read_text()
+    lock.release()
+    assert not (tmp_path / HOLDER).exists()
 
 
 def test_a_child_does_not_keep_it(tmp_path):
     """Data loaders may outlive a trainer that was killed by seconds."""
-    assert run_lock.hold(tmp_path)
+    lock = FolderLock(tmp_path)
+    assert lock.hold()
     child = FORK.Process(target=time.sleep, args=(100,), daemon=True)
     child.start()
-    run_lock.release()
-    assert not (tmp_path / run_lock.NAME).exists()
-    assert run_lock.hold(tmp_path)
+    lock.release()
+    again = FolderLock(tmp_path)
+    assert again.hold()
+    again.release()
     child.kill()
-
-
-def test_the_next_run_of_a_process_has_its_own_folder(tmp_path):
-    """As in a sweep of Hydra."""
-    folders = [tmp_path / name for name in "ab"]
-    for folder in folders:
-        folder.mkdir()
-        assert run_lock.hold(folder) and run_lock.hold(folder)
-    assert not (folders[0] / run_lock.NAME).exists()
-
-
-def test_a_file_that_its_holder_has_just_removed(tmp_path, monkeypatch):
-    lock, calls = run_lock.fcntl.flock, []
-
-    def removed_meanwhile(descriptor, how):
-        lock(descriptor, how)
-        if not calls:
-            (tmp_path / run_lock.NAME).unlink()
-        calls.append(descriptor)
-
-    monkeypatch.setattr(run_lock.fcntl, "flock", removed_meanwhile)
-    assert run_lock.hold(tmp_path) and len(calls) == 2
-    assert (tmp_path / run_lock.NAME).exists()
 
 
 def test_where_there_are_no_locks_training_starts(tmp_path, monkeypatch, caplog):
     def unknown(descriptor, how):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(run_lock.fcntl, "flock", unknown)
-    assert not run_lock.hold(tmp_path)
-    assert_names(caplog.text, run_lock.NAME, "No locks available")
-
-
-def test_a_folder_that_cannot_be_written_to_is_fairseqs_to_tell_of(tmp_path):
-    assert not run_lock.hold(tmp_path / "missing")
+    monkeypatch.setattr("fcntl.flock", unknown)
+    assert not FolderLock(tmp_path).hold()
+    assert_names(caplog.text, LOCK, "No locks available")
 
 
 def test_only_parts_of_dead_writers_are_removed(tmp_path):

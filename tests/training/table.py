@@ -1,6 +1,6 @@
-"""The table of docs/fault_tolerance.md: python -m tests.fairseq_patches.table FILE
+"""The table of docs/fault_tolerance.md: python -m tests.training.table FILE
 
-FILE is what ``FAULTS_JSON=FILE python -m pytest tests/fairseq_patches`` wrote.
+FILE is what ``FAULTS_JSON=FILE python -m pytest tests/training`` wrote.
 """
 
 import json

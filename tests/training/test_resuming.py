@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import logging
 import os
 import shutil
 import signal
@@ -15,7 +16,8 @@ from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.checkpoints.files import fingerprint
-from fairseq_transnormer.fairseq_patches import resuming, run_lock
+from fairseq_transnormer.training.folder_lock import LOCK, FolderLock
+from fairseq_transnormer.training.start import Start, choose_start
 from tests.binary_data import write_binary_data
 from tests.messages import assert_names, refuses
 
@@ -59,23 +61,23 @@ def test_a_finished_run_changes_nothing(training, undisturbed, workers):
     before = content(run.save_dir)
     assert run.run() == [0] * workers, run.text()
     assert not run.losses() and content(run.save_dir) == before
-    line_with(run.text(), "checkpoint_last.pt", "finished", f"max_update={LAST}")
+    line_with(run.text(), "finished", f"max_update={LAST}")
 
 
 def content(folder):
     return {
         path.name: (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).digest())
         for path in folder.iterdir()
+        if path.name != LOCK
     }
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A run's folder, unlocked when the test ends."""
+    """A run's folder."""
     path = tmp_path / "run"
     path.mkdir()
-    yield path
-    run_lock.release()
+    return path
 
 
 @pytest.fixture
@@ -96,7 +98,11 @@ def start(folder):
             OmegaConf.update(cfg, name, value)
         trainer = types.SimpleNamespace(checkpoint_suffix="", cfg=cfg)
         trainer.training_data = {"valid_data_sha256": valid_data}
-        return resuming.choose_start(cfg.checkpoint, trainer)
+        lock = FolderLock(folder)
+        try:
+            return choose_start(trainer, lock)
+        finally:
+            lock.release()
 
     return choose
 
@@ -139,7 +145,7 @@ def test_the_same_request_resumes(start, folder, tmp_path, request_):
     assert fresh.updates is None and fresh.finished is None
     save(folder / "checkpoint_last.pt", 7, fresh.started_from)
     for same in (filled(request_, source), {}):  # nothing asked for: as fairseq
-        assert start(**same) == resuming.Start(fresh.started_from, 7)
+        assert start(**same) == Start(fresh.started_from, 7)
     source.rename(moved)
     assert start(**filled(request_, moved)).updates == 7
     assert start(**filled(request_, source)).updates == 7  # by its name
@@ -163,6 +169,7 @@ def test_another_request_is_refused(start, folder, tmp_path, before, request_):
 
 
 def test_another_file_of_the_same_name_is_told_of(start, folder, tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "filelock")
     source = tmp_path / "source.pt"
     save(source)
     save(folder / "checkpoint_last.pt", 7, start(restore_file=source).started_from)
@@ -407,7 +414,7 @@ def test_a_finished_run_that_is_damaged_is_not_done(start, folder):
     offset = damaged.index(torch.load(last)["model"]["weight"].numpy().tobytes())
     damaged[offset] ^= 1
     last.write_bytes(damaged)
-    assert start(max_update=5) == resuming.Start(start().started_from, 3)
+    assert start(max_update=5) == Start(start().started_from, 3)
 
 
 def test_a_fingerprint_is_of_the_content(tmp_path):

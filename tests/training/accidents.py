@@ -43,15 +43,13 @@ def signalled_in_setup(number: int) -> None:
     """A signal when the checkpoint is loaded and the data are looked at."""
     from fairseq.trainer import Trainer
 
-    original, calls = Trainer.get_valid_iterator, []
+    original = Trainer.get_train_iterator
 
-    def get_valid_iterator(trainer, *arguments, **keywords):
-        if not calls:
-            calls.append(None)
-            os.killpg(0, number)
+    def get_train_iterator(trainer, *arguments, **keywords):
+        os.killpg(0, number)
         return original(trainer, *arguments, **keywords)
 
-    Trainer.get_valid_iterator = get_valid_iterator
+    Trainer.get_train_iterator = get_train_iterator
 
 
 def signalled_between_epochs(number: int) -> None:
@@ -111,9 +109,9 @@ def killed_while_writing(name: str, number: int) -> None:
                 return write_whole(target, lambda file: write(Half(file)))
         return write_whole(target, write)
 
-    from fairseq_transnormer.fairseq_patches import saving
+    from fairseq_transnormer.checkpoints import files
 
-    whole_files.write_whole = saving.write_whole = write_half
+    whole_files.write_whole = files.write_whole = write_half
 
 
 def loss_is_nan(number: int, updates: int = 1) -> None:
@@ -157,13 +155,13 @@ def weights_become_nan(number: int) -> None:
 
 def no_limit_on_waiting() -> None:
     """The process group's timeout does not hold."""
-    from fairseq_transnormer.fairseq_patches import workers
+    from fairseq_transnormer.training import workers
 
     workers.limit_waiting = lambda trainer: None
 
 
 def validations_are(losses: dict[int, float]) -> None:
     """The loss of each validation, by its update."""
-    from fairseq_cli import train
+    from fairseq_transnormer.training import main
 
-    train.validate = lambda cfg, trainer, *others: [losses[trainer.get_num_updates()]]
+    main.validate = lambda run, epochs: losses[run.trainer.get_num_updates()]

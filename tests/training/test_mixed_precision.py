@@ -1,88 +1,17 @@
-"""What asks for half precision is computed in it, or refused."""
+"""Half precision resumes bit for bit: weights in float32, and the loss scaler."""
 
 import pytest
 import torch
 from fairseq.dataclass.configs import CommonConfig, FairseqConfig
 from fairseq.optim.adam import FairseqAdamConfig
-from fairseq.optim.amp_optimizer import AMPOptimizer
-from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.fairseq_patches.mixed_precision import (
+from fairseq_transnormer.training.precision import (
     HALF,
-    _weights,
-    check_precision,
+    AMPOptimizer,
+    FP16Optimizer,
+    MemoryEfficientFP16Optimizer,
 )
-from tests.messages import lines_naming, refuses
-
-
-def common(**values):
-    return OmegaConf.structured(CommonConfig(**values))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"bf16": True},
-        {"bf16": True, "memory_efficient_bf16": True},
-        {"fp16": True, "fp16_no_flatten_grads": True},
-        {"fp16": True, "memory_efficient_fp16": True},
-    ],
-)
-def test_what_a_cpu_can_do_is_allowed(values):
-    check_precision(common(**values), cuda=False)
-
-
-@pytest.mark.parametrize(
-    ("values", "cuda", "parts"),
-    [
-        ({"fp16": True, "bf16": True}, True, ["common.fp16", "common.bf16", "true"]),
-        ({"bf16": True, "amp": True}, True, ["common.bf16", "common.amp", "true"]),
-        # --bf16 --memory-efficient-fp16
-        (
-            {"fp16": True, "bf16": True, "memory_efficient_fp16": True},
-            True,
-            ["common.fp16", "common.bf16", "true"],
-        ),
-        (
-            {"memory_efficient_fp16": True},
-            True,
-            ["common.memory_efficient_fp16=true", "fp16", "common.fp16=true"],
-        ),
-        (
-            {"memory_efficient_bf16": True},
-            False,
-            ["common.memory_efficient_bf16=true", "bf16", "common.bf16=true"],
-        ),
-        ({"amp": True}, False, ["common.amp=true", "CPU", "fp32"]),
-    ],
-)
-def test_what_would_be_another_precision_is_refused(values, cuda, parts):
-    with refuses(ValueError, *parts):
-        check_precision(common(**values), cuda)
-
-
-def test_amp_is_for_gpus():
-    check_precision(common(amp=True), cuda=True)
-
-
-def test_flat_float16_weights_need_a_gpu(monkeypatch):
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    check_precision(common(fp16=True), cuda=False)
-
-    def none():
-        raise AssertionError("Torch not compiled with CUDA enabled")
-
-    monkeypatch.setattr("torch.cuda.current_device", none)
-    with refuses(ValueError, "common.fp16", "common.fp16_no_flatten_grads=true"):
-        check_precision(common(fp16=True), cuda=False)
-
-
-def test_a_training_ends_at_its_start(training):
-    run = training(1, ("--amp",))
-    assert run.run() == [1]
-    assert lines_naming(run.text(), "ValueError", "common.amp=true", "CPU")
 
 
 @pytest.fixture
@@ -149,7 +78,7 @@ def test_a_parameter_that_stays_in_float32_is_rounded_by_nobody(
     values, angles = torch.tensor([1 / 3, torch.pi, 2**-20 / 3]), torch.tensor([1 / 3])
     options = {"dtype": dtype, "more": [angles], "flat": flat}
     first, second = (make(FP16Optimizer, values.tolist(), **options) for _ in "ab")
-    weights, loaded = (_weights(each) for each in (first, second))
+    weights, loaded = (each._in_float32() for each in (first, second))
     with torch.no_grad():
         weights[0].reshape(-1)[:3] = values
     second.load_state_dict(first.state_dict())

@@ -5,14 +5,14 @@ import types
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq.dataclass.configs import EMAConfig
+from fairseq.dataclass.configs import CheckpointConfig, EMAConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY
-from fairseq.models.ema.ema import EMA
 from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
 
-from fairseq_transnormer.fairseq_patches import training_state
 from fairseq_transnormer.modules.baselines.informer import InformerAttention
+from fairseq_transnormer.training.checkpointer import Checkpointer
+from fairseq_transnormer.training.start import Start
+from fairseq_transnormer.training.trainer import Average, Trainer
 from tests.forked_trainings import Call
 from tests.models.building import draw_tokens
 from tests.models.fairseq_transformers import fairseq_model
@@ -34,10 +34,10 @@ def test_patience_counts_on(training, killed_before):
     assert codes == [-signal.SIGKILL]
     assert run.run() == [0], run.text()
     assert run.went_on_at() == (killed_before - 1) // 3 * 3
-    line_with(run.text(), "early stop", "last 3 runs")
+    line_with(run.text(), "early stop", "3 runs")
     assert run.updates_of() == 15 and run.updates_of("checkpoint_best.pt") == 6
     assert run.run() == [0] and not run.losses()
-    line_with(run.text(), "checkpoint_last.pt", "finished", "patience=3")
+    line_with(run.text(), "finished", "patience=3")
 
 
 def plateau(losses, interrupted_after=None):
@@ -45,17 +45,36 @@ def plateau(losses, interrupted_after=None):
     made, rates = scheduler(), []
     for epoch, loss in enumerate(losses, 1):
         extra = {"train_iterator": {"epoch": epoch + 1}, "val_loss": loss}
-        state = made.state_dict()  # fairseq saves before the scheduler sees the loss
+        state = state_of(made)  # a checkpoint is before the scheduler sees the loss
         if epoch == interrupted_after:
             optimizer, made = made.optimizer, scheduler()
             made.optimizer.set_lr(optimizer.get_lr())
+            trainer = trainer_of(made)
             made.load_state_dict(state)
-            trainer = types.SimpleNamespace(lr_scheduler=made, lr_step=made.step)
-            training_state.finish_epoch(trainer, extra)
+            trainer.load_plateau(state)
+            checkpointer(trainer)._finish_epoch(extra)
         else:
             made.step(epoch, loss)
         rates.append(made.optimizer.get_lr())
     return rates
+
+
+def trainer_of(scheduler) -> Trainer:
+    """With this schedule alone."""
+    trainer = Trainer.__new__(Trainer)
+    trainer._lr_scheduler, trainer.lr_step = scheduler, scheduler.step
+    trainer.cfg = types.SimpleNamespace(checkpoint=CheckpointConfig(no_save=True))
+    return trainer
+
+
+def state_of(scheduler) -> dict:
+    return {**scheduler.state_dict(), **trainer_of(scheduler).plateau_state()}
+
+
+def checkpointer(trainer, *validated_by: str) -> Checkpointer:
+    made = Checkpointer(trainer)
+    made.start = Start({}, validated_by=validated_by)
+    return made
 
 
 def scheduler():
@@ -87,28 +106,19 @@ def test_a_plateau_is_as_long_as_without_a_kill(epoch):
 
 
 def test_validations_of_another_figure_are_forgotten():
-    save = checkpoint_utils.save_checkpoint
-    save.best = 4.9
     made = scheduler()
     for epoch, loss in enumerate([4.9, 5.0, 5.0], 1):
         made.step(epoch, loss)
-    extra = {"early_stopping": {}, "valid_loss": 5.0, "val_loss": 5.0, "other": 1}
-    trainer = types.SimpleNamespace(lr_scheduler=made)
-    training_state.forget_validations(trainer, extra)
-    assert extra == {"other": 1} and not hasattr(save, "best")
+    saved = {"best": 4.9, "early_stopping": {"best": 4.9, "num_runs": 2}}
+    extra = {**saved, "valid_loss": 5.0, "val_loss": 5.0}
+    for validated_by in ((), ("criterion.label_smoothing=0.1",)):
+        kept = checkpointer(trainer_of(made), *validated_by)
+        kept._take_over(extra)
+        assert kept.best_of(5.0) == (None if validated_by else 4.9)
+        assert ("val_loss" in extra) == (not validated_by)
     for epoch, perplexity in enumerate([30.0, 29.0, 28.0, 27.0], 4):
         made.step(epoch, perplexity)
     assert made.optimizer.get_lr() == 1.0
-
-
-def test_the_best_loss_is_of_this_run(monkeypatch):
-    """Another run in this process, as in a sweep of Hydra, leaves its counters."""
-    program = types.ModuleType("fairseq_cli.train")
-    program.validate_and_save = program.should_stop_early = lambda: None
-    program.should_stop_early.best, program.should_stop_early.num_runs = 1.0, 2
-    monkeypatch.setitem(training_state.sys.modules, "fairseq_cli.train", program)
-    training_state.forget_earlier_runs()
-    assert not vars(program.should_stop_early)
 
 
 @pytest.mark.parametrize("in_float32", [False, True])
@@ -122,7 +132,7 @@ def test_tied_weights_are_averaged_once(dtype, in_float32):
     for x in model.parameters():
         x.fill_(1)
     config = EMAConfig(store_ema=True, ema_decay=0.75, ema_fp32=in_float32)
-    ema = EMA(model, config)
+    ema = Average(model, config)
     for x in model.parameters():
         x.fill_(2)
     ema.step(model, updates=1)
@@ -136,7 +146,7 @@ def test_tied_weights_are_averaged_once(dtype, in_float32):
 def test_integers_of_an_average_are_the_models(in_float32):
     model = InformerAttention(4, 2, causal=False)
     config = EMAConfig(store_ema=True, ema_decay=0.75, ema_fp32=in_float32)
-    ema = EMA(model, config)
+    ema = Average(model, config)
     before = model.q_proj.weight.detach().clone()
     model.drawn.add_(1)
     model.requires_grad_(False).q_proj.weight.add_(1)
@@ -155,7 +165,7 @@ def test_a_state_that_is_no_tensor_is_left_out_of_an_average():
             assert state == {"calls": 1}
 
     model = Counted(2, 2).requires_grad_(False)
-    ema = EMA(model, EMAConfig(store_ema=True, ema_decay=0.75))
+    ema = Average(model, EMAConfig(store_ema=True, ema_decay=0.75))
     before = model.weight.clone()
     model.weight.add_(1)
     ema.step(model, updates=1)
@@ -169,7 +179,7 @@ def test_an_average_keeps_the_last_layer_norm(in_float32):
     cfg = MODEL_DATACLASS_REGISTRY["vanilla_transformer"](**sizes)
     model = fairseq_model(cfg).requires_grad_(False)
     config = EMAConfig(store_ema=True, ema_decay=0.0, ema_fp32=in_float32)
-    ema = EMA(model, config)
+    ema = Average(model, config)
     for x in model.parameters():
         x.add_(0.1)
     for update in (1, 2):
