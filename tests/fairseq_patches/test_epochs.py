@@ -11,7 +11,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fairseq_transnormer  # noqa: F401 (the patches)
+import fairseq_transnormer.plugin  # noqa: F401 (the patches)
 from tests.forked_trainings import logged
 from tests.messages import assert_names
 
