@@ -10,6 +10,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.binary_data import write_binary_data
 from tests.forked_trainings import (
     logged,

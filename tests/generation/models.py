@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairseq.data import Dictionary, encoders
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from fairseq_transnormer.training.redirect import take_over
 from tests.binary_data import write_binary_data
 from tests.kept_configurations import kept

@@ -8,6 +8,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from fairseq_transnormer.fairseq_patches.data_parallel import check_device
 from tests.messages import refuses
 

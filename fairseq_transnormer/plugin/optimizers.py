@@ -1,7 +1,8 @@
-"""torch's fused AdamW, one kernel over the weights, in the place of fairseq's Adam.
+"""torch's fused AdamW, one kernel over the weights, and its RAdam, for fairseq.
 
-Both decay weights apart from the gradient. They differ in the place of eps: torch adds
-it to the corrected root of the second sum, fairseq to the uncorrected one.
+AdamW decays weights apart from the gradient, as fairseq's Adam does. They differ in the
+place of eps: torch adds it to the corrected root of the second sum, fairseq to the
+uncorrected one.
 """
 
 from dataclasses import dataclass, field
@@ -91,3 +92,17 @@ class FairseqFusedAdam(FairseqAdam):
 # fairseq notes it in checkpoints and resumes from those alone that have the same one;
 # either reads the other's states
 FairseqFusedAdam.__name__ = FairseqAdam.__name__
+
+
+@register_optimizer("radam", dataclass=FusedAdamConfig)
+class RAdam(FairseqOptimizer):
+    """torch's (Liu et al., 2020), which needs no warm-up; "Transformers are RNNs"
+    trains with it."""
+
+    optimizer_config = FairseqAdam.optimizer_config
+
+    def __init__(self, cfg: FusedAdamConfig, params):
+        super().__init__(cfg)
+        self._optimizer = torch.optim.RAdam(
+            params, decoupled_weight_decay=True, **self.optimizer_config
+        )
