@@ -7,7 +7,7 @@ from .subcommands import Subcommand, run
 
 COMMANDS = {
     "train": Subcommand(
-        f"{__package__}.launching.command_line",
+        f"{__package__}.training.launch",
         "train by a configuration, on a CPU, GPUs or a cluster",
     ),
     "own_text": Subcommand(
@@ -57,6 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     # the log of a training is whole; where a model is only used, it is in the way
-    if sys.argv[1:2] != ["reproduce"]:
+    if sys.argv[1:2] not in (["train"], ["reproduce"]):
         logging.getLogger("fairseq").setLevel(logging.WARNING)
     sys.exit(main())

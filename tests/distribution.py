@@ -25,7 +25,7 @@ FIRST = (
     "tests/generation",
     "tests/reproduce",
     "tests/fairseq_tools",
-    "tests/launching/test_command_line.py",
+    "tests/training/test_launch.py",
     "tests/models/test_adding_a_system.py",
     "tests/test_configs.py",
     "tests/modules/token_mixers",

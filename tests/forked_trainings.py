@@ -19,6 +19,7 @@ from pathlib import Path
 from tests import kept_configurations
 from tests.paths import USER_DIR
 
+PACKAGE = "fairseq_transnormer"
 SECONDS = 900  # a crowded machine, not a measured time
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -74,7 +75,9 @@ def run_command(
     for call in before:
         call()
     try:
-        if name.endswith(".py"):
+        if name.startswith(PACKAGE):
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        elif name.endswith(".py"):
             sys.argv[0] = name
             runpy.run_path(name, run_name="__main__")
         else:
@@ -93,10 +96,11 @@ def start_command(
 ) -> multiprocessing.Process:
     """Start ``fairseq-NAME`` with the plugin in a folder; its output goes to ``log``.
 
-    ``hydra_train`` is given the plugin by its configuration. Or a script, NAME.py.
+    ``hydra_train`` is given the plugin by its configuration. Or a script, NAME.py, or a
+    module of this package, such as fairseq_transnormer.training.
     """
     words = [*map(str, arguments)]
-    if name != "hydra_train" and not name.endswith(".py"):
+    if name != "hydra_train" and not name.endswith(".py") and PACKAGE not in name:
         words += ["--user-dir", str(USER_DIR)]
     where = (str(log), str(folder) if folder else None)
     process = CONTEXT.Process(

@@ -88,7 +88,7 @@ def test_a_wheel_has_what_its_commands_need(tmp_path):
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
     )
-    assert f"--user-dir {tmp_path}/site/fairseq_transnormer" in shown
+    assert f"user_dir: {tmp_path}/site/fairseq_transnormer\n" in shown
 
 
 def run_python(*arguments, **keywords) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..argument_types import integer_between, positive_number
 from ..data.texts import print_utf8
 from ..training.exit_code import EXIT_RESUMABLE
-from ..training.starters import handling
+from ..training.processes import handling
 from ..missing_packages import explanation
 from ..subcommands import command_parser
 from .errors import OwnTextError

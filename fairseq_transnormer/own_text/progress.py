@@ -17,19 +17,17 @@ from typing import TextIO
 from ..analysis.training_log import parse_training_log
 from ..data.training_bar import TrainingBar
 from ..training.exit_code import EXIT_RESUMABLE
-from ..training.starters import child_process
+from ..training.processes import child_process
 
 LAST_LINES = 20
-# of the log's lines what a resumed training began with
-RESUMED = re.compile(
-    r"Loaded checkpoint .* @ (\d+) updates|(resuming with other settings: .*)"
-)
+# of the log's lines what a resumed training begins with
+RESUMED = re.compile(r"resumed at update \d+|resuming with another schedule: .*")
 # received -> handed on to the training
 SIGNALS = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGINT), signal.SIGTERM)
 
 
 class Progress:
-    """Shows what the JSON log of fairseq-train says, as it comes.
+    """Shows what the JSON log of a training says, as it comes.
 
     Args:
         updates: of the whole training.
@@ -46,7 +44,7 @@ class Progress:
     def read(self, line: str) -> None:
         """Take a line of the log."""
         if found := RESUMED.search(line):
-            self._say(found[2] or f"resumed at update {found[1]}")
+            self._say(found[0])
         records = parse_training_log(line)
         for record in records["train_inner"]:
             self._show(int(record["num_updates"]), record)
@@ -93,7 +91,7 @@ class Progress:
 def run_training(
     command: Sequence[str], environment: Mapping[str, str], log: Path, updates: int
 ) -> int:
-    """Run fairseq-train, its output to a log and its progress to stderr.
+    """Run a training, its output to a log and its progress to stderr.
 
     SIGTERM, SIGHUP and a terminal's interrupt end the training after a checkpoint.
 

@@ -7,8 +7,9 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,35 @@ class ConfigurationError(ValueError):
     """There is no such configuration, or a value of it is not allowed."""
 
 
-@dataclass(frozen=True)
 class Composed:
-    """What fairseq-hydra-train makes of a configuration.
+    """What fairseq-hydra-train makes of a configuration, before values are looked up.
 
     Attributes:
-        values: group -> key -> value, as training has them.
         environment: variables that Hydra sets for the training.
         folder: the run's, as the configuration names it.
     """
 
-    values: Configuration
-    environment: dict[str, str]
-    folder: str
+    def __init__(self, primary: str, cfg: Any) -> None:
+        self._primary, self._cfg = primary, cfg
+        with _refusing(primary):
+            self.environment: dict[str, str] = dict(cfg.hydra.job.env_set)
+            self.folder: str = cfg.hydra.run.dir
+        del cfg["hydra"]
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Dotted key -> value; what refers to the key, such as another one, follows."""
+        from omegaconf import OmegaConf
+
+        for key, value in values.items():
+            OmegaConf.update(self._cfg, key, value)
+
+    @property
+    def values(self) -> Configuration:
+        """Group -> key -> value, as training has them."""
+        from omegaconf import OmegaConf
+
+        with _refusing(self._primary):
+            return OmegaConf.to_container(self._cfg, resolve=True, enum_to_str=True)
 
 
 def compose(configs: Path, primary: str, overrides: Mapping[str, Any]) -> Configuration:
@@ -45,44 +62,40 @@ def compose(configs: Path, primary: str, overrides: Mapping[str, Any]) -> Config
     Raises:
         ConfigurationError: there is no such configuration, or Hydra refuses a value.
     """
-    words = [f"{key}={_as_text(value)}" for key, value in overrides.items()]
-    return compose_words(configs, primary, words).values
+    words = (f"{key}={_as_text(value)}" for key, value in overrides.items())
+    return json.loads(_composed_once(configs, primary, tuple(words)))
 
 
-def compose_words(configs: Path, primary: str, overrides: list[str]) -> Composed:
+@functools.cache
+def _composed_once(configs: Path, primary: str, words: tuple[str, ...]) -> str:
+    return json.dumps(compose_words(configs, primary, words).values)
+
+
+def compose_words(configs: Path, primary: str, words: Iterable[str]) -> Composed:
     """``compose`` with overrides as on Hydra's command line, e.g. "model=alm_t1".
 
-    Every key with a dot may be one that no file names, as with Hydra's "++".
+    Every key with a dot may be one that no file names, as with Hydra's "++"; a list of
+    rates may be a number.
     """
     if not (configs / f"{primary}.yaml").is_file():
         known = ", ".join(sorted(path.stem for path in configs.glob("*.yaml")))
         raise ConfigurationError(
             f"configuration {primary!r} is not in {configs}; allowed: {known}"
         )
-    free = tuple(
-        f"++{each}" if "." in each.partition("=")[0] and each[0] not in "+~" else each
-        for each in overrides
-    )
-    return Composed(**json.loads(_composed(configs, primary, free)))
-
-
-@functools.cache
-def _composed(configs: Path, primary: str, overrides: tuple[str, ...]) -> str:
+    # first: it imports fairseq with logging as it is, and registers what files may name
+    from .. import plugin  # noqa: F401, I001
     from fairseq.dataclass.initialize import add_defaults
     from fairseq.models import MODEL_DATACLASS_REGISTRY
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.hydra_config import HydraConfig
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     _register_schema(primary)
-    try:
-        with warnings.catch_warnings():  # of how fairseq finds its schema
-            warnings.simplefilter("ignore")
-            with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
-                cfg = hydra_compose(primary, list(overrides), return_hydra_config=True)
+    with _refusing(primary), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of how fairseq finds its schema
+        overrides = [_free(word) for word in words]
+        with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
+            cfg = hydra_compose(primary, overrides, return_hydra_config=True)
         name = cfg.model._name
         if name not in MODEL_DATACLASS_REGISTRY:
             raise ConfigurationError(
@@ -90,17 +103,72 @@ def _composed(configs: Path, primary: str, overrides: tuple[str, ...]) -> str:
             )
         HydraConfig.instance().set_config(cfg)
         add_defaults(cfg)
-        environment = OmegaConf.to_container(cfg.hydra.job.env_set)
-        folder = cfg.hydra.run.dir
-        del cfg["hydra"]
-        plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    composed = Composed(primary, cfg)
+    _check_keys(primary, cfg)
+    return composed
+
+
+def _check_keys(primary: str, cfg: Any) -> None:
+    """Refuse what Hydra's "++" adds and nobody reads, such as a mistyped group."""
+    from fairseq.dataclass.configs import FairseqConfig
+
+    groups = FairseqConfig.__dataclass_fields__
+    for group, values in cfg.items():
+        if group not in groups:
+            allowed = ", ".join(groups)
+            raise ConfigurationError(
+                f"configuration {primary!r} has no group {group!r}; allowed: {allowed}"
+            )
+        known = _known_keys(group, values)
+        for key in values or () if known else ():
+            if key not in known:
+                raise ConfigurationError(
+                    f"configuration {primary!r}: there is no {group}.{key}; allowed "
+                    f"there: {', '.join(known)}"
+                )
+
+
+def _known_keys(group: str, values: Any) -> list[str]:
+    """What a group may have; empty for any, which argparse's models have."""
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.models import MODEL_DATACLASS_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    chosen = {each: REGISTRIES[each]["dataclass_registry"] for each in REGISTRIES}
+    chosen |= {"model": MODEL_DATACLASS_REGISTRY, "task": TASK_DATACLASS_REGISTRY}
+    if group not in chosen:
+        kind = getattr(FairseqConfig(), group, None)
+    elif values is None or isinstance(values, str):
+        return []
+    elif values.get("_name") is None:
+        return ["_name"]
+    else:
+        kind = chosen[group].get(values._name)
+    return ["_name", *(each.name for each in fields(kind))] if kind else []
+
+
+def _free(word: str) -> str:
+    """An override whose key need not be there, and whose rates are a list."""
+    word = re.sub(r"^(\+*optimization\.lr=)([^\[].*)$", r"\1[\2]", word)
+    free = "." in word.partition("=")[0] and word[0] not in "+~"
+    return f"++{word}" if free else word
+
+
+@contextmanager
+def _refusing(primary: str) -> Iterator[None]:
+    """Hydra's and OmegaConf's errors as ours."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
     except (HydraException, OmegaConfBaseException) as error:
         # the cause says what is allowed, in its first line
         parts = [" ".join(str(error).split())]
         parts += str(error.__cause__ or "").splitlines()[:1]
         message = ": ".join(parts)
         raise ConfigurationError(f"configuration {primary!r}: {message}") from error
-    return json.dumps({"values": plain, "environment": environment, "folder": folder})
 
 
 @functools.cache
@@ -112,9 +180,7 @@ def _register_schema(primary: str) -> None:
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    return json.dumps(value)
+    return quoted(value) if isinstance(value, str) else json.dumps(value)
 
 
 def quoted(text: str) -> str:

@@ -6,10 +6,18 @@ exactly: the total batch decides what a run learns, and is the paper's on any nu
 workers.
 """
 
+import logging
+import os
 from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
 
 # sequences of an update: the environment carries it, since fairseq has no option for it
 SEQUENCES = "SEQUENCES_PER_UPDATE"
+# Hydra overwrites the environment with this
+IN_HYDRA = f"hydra.job.env_set.{SEQUENCES}="
+# value of update_freq that stands for: whatever fills the update
+WORKED_OUT = [0]
 
 
 class Layout(NamedTuple):
@@ -64,6 +72,89 @@ def described(sequences: int, workers: int, layout: Layout) -> str:
     return (
         f"an update has {sequences} sequences: {workers} workers x {layout.batch} at "
         f"once x {layout.update_freq} accumulated"
+    )
+
+
+def check_shared_updates(cfg, workers: int) -> None:
+    """Raise ValueError where they make their own, and SEQUENCES_PER_UPDATE is set."""
+    apart = {
+        "optimization.use_bmuf=true": cfg.optimization.use_bmuf,
+        "distributed_training.ddp_backend=slowmo": (
+            cfg.distributed_training.ddp_backend == "slowmo"
+        ),
+    }
+    found = [name for name, chosen in apart.items() if chosen]
+    if found and workers > 1 and _declared() is not None:
+        raise ValueError(
+            f"{found[0]}: each of {workers} workers makes updates of its own, so that "
+            f"none has the sequences that {SEQUENCES}={_declared()} says; allowed: "
+            f"neither, or an empty {SEQUENCES} (in Hydra {IN_HYDRA})"
+        )
+
+
+def set_update_layout(cfg, workers: int) -> None:
+    """Work ``update_freq`` out where it is [0], and look that an update is as declared.
+
+    One worker for which nothing is declared accumulates nothing.
+
+    Args:
+        cfg: fairseq's configuration; its batch_size and update_freq are set.
+        workers: that really train, which Slurm or torchrun may have decided.
+
+    Raises:
+        ValueError: the sequences of an update cannot be, or are not, those that
+            SEQUENCES_PER_UPDATE declares.
+    """
+    dataset, optimization = cfg.dataset, cfg.optimization
+    wanted = _declared()
+    work_out = list(optimization.update_freq) == WORKED_OUT
+    if wanted is None and work_out:
+        if workers > 1:
+            raise ValueError(
+                f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; "
+                "allowed: the sequences of an update there (in Hydra "
+                f"++{IN_HYDRA}N), or the batches to accumulate here"
+            )
+        optimization.update_freq, work_out = [1], False
+    if dataset.batch_size is None or dataset.max_tokens is not None:
+        if wanted is not None:
+            raise ValueError(
+                f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed "
+                f"number of sequences; allowed with {SEQUENCES}={wanted}: "
+                "dataset.batch_size alone"
+            )
+        return
+    if work_out:
+        layout = lay_out(wanted, workers, most=dataset.batch_size)
+        dataset.batch_size, optimization.update_freq = (
+            layout.batch,
+            [layout.update_freq],
+        )
+    for update_freq in optimization.update_freq:
+        layout = Layout(dataset.batch_size, update_freq)
+        sequences = workers * layout.batch * layout.update_freq
+        told = described(sequences, workers, layout)
+        if wanted not in (None, sequences):
+            raise ValueError(f"{told}; {_instead(wanted, workers, layout.batch)}")
+        logger.info(told)
+
+
+def _declared() -> int | None:
+    text = os.environ.get(SEQUENCES, "")
+    if text and (not text.isdecimal() or int(text) == 0):
+        raise ValueError(f"{SEQUENCES}={text}; allowed: 1, 2, ... or nothing")
+    return int(text) if text else None
+
+
+def _instead(wanted: int, workers: int, batch: int) -> str:
+    try:
+        update_freq = lay_out(wanted, workers, batch=batch).update_freq
+        allowed = f"optimization.update_freq=[{update_freq}]"
+    except ValueError as error:
+        allowed = f"others ({error})"
+    return (
+        f"{SEQUENCES} is {wanted}; allowed: {allowed}, or an empty {SEQUENCES} (in "
+        f"Hydra {IN_HYDRA}) for any number"
     )
 
 

@@ -81,7 +81,7 @@ def test_it_trains_by_a_configuration(copy, tmp_path):
     out = run(
         copy, "-m", "fairseq_transnormer", "train", "alm_small", *chosen,
         *("--data", str(data), "--gpus", "0", "--save-dir", str(tmp_path / "run")),
-        *("--", "--max-update", "2", "--log-interval", "1"),
+        *("optimization.max_update=2", "common.log_interval=1"),
     )  # fmt: skip
     assert "num_updates=2" in out and "ReluLinearAttention" in out
     assert (tmp_path / "run" / "checkpoint_last.pt").is_file()

@@ -139,14 +139,14 @@ TRAINING = (
         "fairseq_transnormer/training/update_layout.py",
         "if n <= (most or share)",
         "if n < (most or share + 1)",
-        "tests/launching/test_update_layout.py",
+        "tests/training/test_update_layout.py",
     ),
     Mutant(
         "data_parallel/workers-need-not-divide-an-update",
         "fairseq_transnormer/training/update_layout.py",
         "    if sequences % workers:\n",
         "    if False:\n",
-        "tests/launching/test_update_layout.py",
+        "tests/training/test_update_layout.py",
     ),
     Mutant(
         "data_parallel/a-cpu-that-nobody-asked-for",

@@ -13,15 +13,17 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from data_prep.__main__ import main as data_prep_command
 from fairseq_transnormer.generation import command_line as generate_command
-from fairseq_transnormer.training import command_line as train_command
 from fairseq_transnormer.own_text import command_line, pipeline, stages
 from fairseq_transnormer.own_text.baselines import trivial_rules
 from fairseq_transnormer.own_text.errors import OwnTextError
 from fairseq_transnormer.own_text.plan import plan_for
 from fairseq_transnormer.own_text.stages import Run
+from fairseq_transnormer.training import launch
+from fairseq_transnormer.training.config import get
 from tests.generation.models import sentences
 from tests.messages import assert_names, command_refuses, lines_naming, refuses
 from tests.paths import ROOT
@@ -265,7 +267,7 @@ def test_dry_run_writes_nothing(folder, run, tmp_path):
 
 
 def test_the_training_command_is_one(folder, tmp_path, capsys):
-    """What fairseq-train is given, by the configuration."""
+    """What is composed."""
     counts = {"characters": 9 * 10**5, "different_characters": 60}
     plan = plan_for({**counts, "frequent_characters": 50}, False)
     run = Run(tmp_path)
@@ -274,21 +276,21 @@ def test_the_training_command_is_one(folder, tmp_path, capsys):
         (run.data / name).write_text("")
     command = stages.training(run, plan, 0, None)
     assert command[:4] == ["python", "-m", "fairseq_transnormer", "train"]
-    assert train_command.main([*command[4:], "--dry-run"]) == 0
-    told = capsys.readouterr().out.replace("\n", " ")
+    assert launch.main([*command[4:], "--dry-run"]) == 0
+    composed = yaml.safe_load(capsys.readouterr().out)
     half = plan.layers // 2
-    for option, value in {
-        "--arch": "transnormer_t2",
-        "--attention-types": f"'diag*{half},norm*{half}'",
-        "--embed-dim": plan.width,
-        "--max-update": plan.updates,
-        "--batch-size": plan.batch_size,
-        "--patience": 4,
-        "--log-format": "json",
-        "--save-dir": run.checkpoints,
+    for key, value in {
+        "model._name": "transnormer_t2",
+        "model.attention_types": f"diag*{half},norm*{half}",
+        "model.embed_dim": plan.width,
+        "optimization.max_update": plan.updates,
+        "dataset.batch_size": plan.batch_size,
+        "checkpoint.patience": 4,
+        "common.log_format": "json",
+        "checkpoint.save_dir": str(run.checkpoints),
+        "common.cpu": True,
     }.items():
-        assert f"{option} {value} " in told, option
-    assert " --cpu " in told
+        assert get(composed, key) == value, key
 
 
 def test_trivial_rules(tmp_path, folder):

@@ -52,13 +52,15 @@ def test_what_is_resumed_is_told():
     stream = io.StringIO()
     progress = Progress(40, stream)
     for text in (
-        "Loaded checkpoint runs/x/checkpoint_last.pt (epoch 3 @ 78 updates)",
-        "resuming with other settings: optimization.max_update: 534 before, now 200",
+        "INFO | resumed at update 78 from runs/x/checkpoint_last.pt",
+        "WARNING | resuming with another schedule: lr_scheduler.warmup_updates: 53 "
+        "before, now 20",
     ):
-        progress.read(f"2026-01-01 00:00:00 | INFO | fairseq.trainer | {text}\n")
+        level, said = text.split(" | ")
+        progress.read(f"2026-01-01 00:00:00 | {level} | fairseq_transnormer | {said}\n")
     first, second = stream.getvalue().splitlines()
     assert first == "resumed at update 78"
-    assert_names(second, "max_update", 534, 200)
+    assert_names(second, "another schedule", "warmup_updates", 53, 20)
 
 
 def test_a_bar_in_a_terminal():
@@ -91,7 +93,7 @@ def test_a_bar_in_a_terminal_that_does_not_know_its_size():
     os.close(shown)
 
 
-# stands for fairseq-train: logs, and ends after SIGTERM as the plugin makes it end
+# stands for a training: logs, and ends after SIGTERM as the plugin makes it end
 TRAINING = textwrap.dedent(
     """
     import signal, sys, time

@@ -13,7 +13,7 @@ class Writer:
 
 
 def main(end: str) -> int:
-    forked = "fairseq_cli.hydra_train" in sys.modules
+    forked = "fairseq_transnormer.training.main" in sys.modules
     threads = os.environ["OMP_NUM_THREADS"]
     here = {
         "forked": forked,

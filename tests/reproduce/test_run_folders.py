@@ -24,7 +24,6 @@ def folder(tmp_path):
 
 def test_the_folder_has_everything_about_the_run(folder):
     text = (folder.path / "configuration.yaml").read_text()
-    assert text.startswith("# @package _global_\n")
     assert yaml.safe_load(text) == plan("run").configuration
     description = json.loads((folder.path / "run.json").read_text())
     assert description["seed"] == 1 and description["steps"][0]["name"] == "train"

@@ -1,4 +1,4 @@
-"""fairseq-hydra-train under the runner: killed, gone on with, evaluated, reported."""
+"""Trainings under the runner: killed, gone on with, evaluated, reported."""
 
 import json
 import re

@@ -11,12 +11,8 @@ from fairseq.data.iterators import EpochBatchIterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-<<<<<<< HEAD:tests/training/test_epochs.py
 import fairseq_transnormer.plugin  # noqa: F401 (keeps the last batch)
 from fairseq_transnormer.training import positions
-=======
-import fairseq_transnormer.plugin  # noqa: F401 (the patches)
->>>>>>> plug:tests/fairseq_patches/test_epochs.py
 from tests.forked_trainings import logged
 from tests.messages import assert_names
 

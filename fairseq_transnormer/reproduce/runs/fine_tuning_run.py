@@ -1,6 +1,6 @@
 """One fine-tuning in the folder of its run: checked, trained, its best weights kept.
 
-python -m fairseq_transnormer.reproduce.runs.fine_tuning_run [OPTIONS of hydra_train]
+python -m fairseq_transnormer.reproduce.runs.fine_tuning_run
 
 One process does all of it: to import fairseq takes longer than to check, and a sweep
 has hundreds of runs. Exit code 2: checkpoint or data do not fit, nothing was trained.
@@ -16,6 +16,7 @@ from ...checkpoints.pretrained import PretrainedCheckpoint
 from ...checkpoints.safe_loading import read_checkpoint
 from ...data.labelled_texts import SentenceData
 from ...data.whole_files import write_whole
+from ...training.processes import train_file
 from .run_folder import CONFIGURATION
 
 CHECKPOINTS = "checkpoints"
@@ -76,9 +77,7 @@ def main() -> int:
     if is_trained(Path(CHECKPOINTS)):
         print(f"fine_tuning_run: {Path(CHECKPOINTS) / BEST} is of a finished training")
         return 0
-    from ...hydra_train import cli_main
-
-    cli_main()
+    train_file(Path(CONFIGURATION))
     slim(Path(CHECKPOINTS))
     return 0
 

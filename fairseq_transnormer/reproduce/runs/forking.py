@@ -16,7 +16,7 @@ from .processes import SIGNALS, LoggedProcess
 from .run_folder import RunFolder
 
 # what trainings import, and an optimizer as soon as it is made
-IMPORTED = ("fairseq_cli.hydra_train", "fairseq_transnormer.plugin", "torch._dynamo")
+IMPORTED = ("fairseq_transnormer.training.main", "torch._dynamo")
 
 
 class ForkedProcess(LoggedProcess):

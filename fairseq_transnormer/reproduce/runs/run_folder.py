@@ -274,7 +274,7 @@ class RunFolder:
         else:
             self._put_aside(plan)
             content = yaml.safe_dump(plan.configuration, sort_keys=False)
-            write_text(self.path / CONFIGURATION, "# @package _global_\n" + content)
+            write_text(self.path / CONFIGURATION, content)
             description = {
                 "name": plan.name,
                 "origin": plan.origin,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from ...training.exit_code import ended_by
-from ...training.starters import handling
+from ...training.processes import handling
 from ..errors import ReproduceError
 from .devices import Slot
 from .execution import Execution

@@ -26,7 +26,6 @@ from ..yaml_files import names_in
 from .corpora import LabelledText
 from .definitions import MODEL, Cell, Table, plain
 from .jobs import (
-    HYDRA_OPTIONS,
     LAYOUT_KEYS,
     MACHINE_KEYS,
     Conditions,
@@ -123,7 +122,7 @@ class FineTune:
         check_model(configuration["model"])
         named = {key: v for key, v in cell.overrides.items() if key == MODEL}
         plain = compose(conditions.configs, cell.config, named)
-        command = [sys.executable, "-m", FINE_TUNING_RUN, *HYDRA_OPTIONS]
+        command = [sys.executable, "-m", FINE_TUNING_RUN]
         return Plan(
             name=name,
             configuration=configuration,

@@ -18,17 +18,13 @@ from ..commands import filled
 from ..errors import ReproduceError
 from ..registry import JOBS
 from ..runs.plans import Plan, Step, starting_checkpoint
-from ..runs.run_folder import RunFolder
+from ..runs.run_folder import CONFIGURATION, RunFolder
 from .corpora import Corpus, Text
 from .definitions import MODEL, Cell
 from .presets import Preset
 from .setting_checks import check_model, check_settings, check_updates
 
-# of the command that trains in a run's folder
-HYDRA_OPTIONS = (
-    *("--config-dir", ".", "--config-name", "configuration"),
-    *("hydra.run.dir=.", "hydra.output_subdir=null"),
-)
+TRAINING = "fairseq_transnormer.training"
 # primary configurations whose runs are called by the model alone
 LANGUAGE_MODELS = ("alm", "blm")
 # What may change when a run resumes elsewhere.
@@ -131,7 +127,7 @@ def with_needs(cells: list[Cell]) -> list[Cell]:
 
 @JOBS.register("hydra_train")
 class HydraTrain:
-    """Training by fairseq-hydra-train, which validates on the test split, too."""
+    """Training by a configuration, which validates on the test split, too."""
 
     most_devices = None
 
@@ -287,7 +283,8 @@ def check_checkpoints(folder: RunFolder, plan: Plan) -> None:
 
 
 def training_command() -> list[str]:
-    return [sys.executable, "-m", "fairseq_transnormer.hydra_train", *HYDRA_OPTIONS]
+    """Trains in a run's folder, by its configuration."""
+    return [sys.executable, "-m", TRAINING, CONFIGURATION]
 
 
 def _steps_after(cell: Cell, data: Path) -> list[Step]:

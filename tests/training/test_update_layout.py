@@ -5,12 +5,12 @@ import logging
 import pytest
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.fairseq_patches.data_parallel import (
+from fairseq_transnormer.training.update_layout import (
     IN_HYDRA,
     check_shared_updates,
+    lay_out,
     set_update_layout,
 )
-from fairseq_transnormer.training.update_layout import lay_out
 from tests.messages import assert_names, refuses
 
 

@@ -1,19 +1,19 @@
-"""Who starts the processes: fairseq alone, fairseq in a step of Slurm, or torchrun."""
+"""The processes of a training: this one, by fairseq alone, or those of torchrun."""
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from .config import ConfigurationError
+from .config import Configuration, ConfigurationError
 from .exit_code import EXIT_RESUMABLE, RESUMABLE_FILE
 
 # signals that end a training after a checkpoint, and as what torchrun hands them on
@@ -24,6 +24,8 @@ SIGNALS = {
     signal.SIGINT: signal.SIGINT,
 }
 SLURM_PORT = "29500"
+# what torchrun's processes run, with a configuration's file
+MODULE = __package__
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,21 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Starter:
+class Start:
     """How the processes are started.
 
     Attributes:
-        overrides: what the configuration has for them.
-        command: what stands in front of fairseq-train.
-        waits: whether this process stays, to hand signals on.
+        settings: dotted keys of the configuration, with what these processes need.
+        torchrun: its command, up to the file; empty where this process trains, or
+            fairseq starts one a GPU.
     """
 
-    overrides: list[str]
-    command: list[str] = field(default_factory=list)
-    waits: bool = False
+    settings: Configuration
+    torchrun: Sequence[str] = ()
 
 
-def starter_of(workers: Workers, rendezvous: str | None, name: str) -> Starter:
-    """The starter for these workers on this machine.
+def start_of(workers: Workers, rendezvous: str | None, name: str) -> Start:
+    """How these workers are started on this machine.
 
     Args:
         workers: that are wanted.
@@ -81,14 +82,14 @@ def starter_of(workers: Workers, rendezvous: str | None, name: str) -> Starter:
         raise ConfigurationError(
             f"--rendezvous {rendezvous} with --nodes 1; allowed: with --nodes 2, 3, ..."
         )
-    overrides = [f"distributed_training.distributed_world_size={workers.all}"]
+    settings: Configuration = {
+        "distributed_training.distributed_world_size": workers.all
+    }
     meeting = ["--standalone"]
     if workers.nodes > 1:
         if workers.gpus and rendezvous is None and _slurm_step_has(workers.nodes):
-            port = os.environ.get("MASTER_PORT", SLURM_PORT)
-            return Starter(
-                [*overrides, f"distributed_training.distributed_port={port}"]
-            )
+            port = int(os.environ.get("MASTER_PORT", SLURM_PORT))
+            return Start(settings | {"distributed_training.distributed_port": port})
         if rendezvous is None:
             raise ConfigurationError(
                 f"--nodes {workers.nodes} needs --rendezvous HOST:PORT, or a step of "
@@ -98,13 +99,13 @@ def starter_of(workers: Workers, rendezvous: str | None, name: str) -> Starter:
         meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous]
         meeting += ["--rdzv-id", name, "--nnodes", str(workers.nodes)]
     elif workers.gpus or workers.each == 1:
-        return Starter(overrides)
+        return Start(settings)
     if not workers.gpus:
         # fairseq's pytorch_ddp wants GPUs
-        overrides += ["distributed_training.distributed_backend=gloo"]
-        overrides += ["distributed_training.ddp_backend=legacy_ddp"]
-    processes = ["--nproc-per-node", str(workers.each), "--no-python"]
-    return Starter(overrides, ["torchrun", *meeting, *processes], waits=True)
+        settings["distributed_training.distributed_backend"] = "gloo"
+        settings["distributed_training.ddp_backend"] = "legacy_ddp"
+    processes = ["--nproc-per-node", str(workers.each), "-m", MODULE]
+    return Start(settings, ["torchrun", *meeting, *processes])
 
 
 def _slurm_step_has(tasks: int) -> bool:
@@ -112,33 +113,49 @@ def _slurm_step_has(tasks: int) -> bool:
     return all(os.environ.get(name) == str(tasks) for name in names)
 
 
-def run(starter: Starter, command: list[str], environment: Mapping[str, str]) -> int:
-    """Start the training; returns torchrun's exit code, and never returns otherwise.
+def set_up_logging() -> None:
+    """As fairseq_cli/train.py does, which has to be before fairseq is imported."""
+    logging.basicConfig(
+        format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+        level=os.environ.get("LOGLEVEL", "INFO").upper(),
+        stream=sys.stdout,
+    )
+
+
+def train(configuration: Configuration) -> None:
+    """Train in this process, or in those that fairseq starts from it, to the end."""
+    from omegaconf import OmegaConf
+
+    from .main import main
+    from .signals import call_main
+
+    cfg = OmegaConf.create(configuration)
+    OmegaConf.set_struct(cfg, True)
+    call_main(cfg, main)
+
+
+def train_file(path: Path) -> None:
+    """``train`` by a whole composed configuration, as YAML."""
+    set_up_logging()
+    from omegaconf import OmegaConf
+
+    train(OmegaConf.to_container(OmegaConf.load(path)))
+
+
+def run_torchrun(torchrun: Sequence[str], file: Path) -> int:
+    """Train by a file in torchrun's processes; returns its exit code.
 
     torchrun ends with 1 whatever its workers end with: they leave a note
     (``exit_code``). It dies of signals that should end a training after a checkpoint,
     and gets SIGTERM for them.
-
-    Raises:
-        ConfigurationError: the program is not installed.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    beside = str(Path(sys.executable).parent)
-    path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
-    program = shutil.which(command[0], path=path)
-    if program is None:
-        raise ConfigurationError(
-            f"{command[0]} is not installed; scripts/install.sh installs it"
-        )
-    environment = {**os.environ, **environment, "PATH": path}
-    if not starter.waits:
-        os.execve(program, command, environment)
+    # the program of that name may be another Python's
+    command = [sys.executable, "-m", "torch.distributed.run", *torchrun[1:], str(file)]
     with tempfile.TemporaryDirectory() as notes:
         note = Path(notes) / "resumable"
-        environment[RESUMABLE_FILE] = str(note)
-        whole = [program, *command[1:]]
-        with child_process(whole, SIGNALS, env=environment) as process:
+        environment = {**os.environ, RESUMABLE_FILE: str(note)}
+        with child_process(command, SIGNALS, env=environment) as process:
             code = process.wait()
         return EXIT_RESUMABLE if code and note.exists() else code
 

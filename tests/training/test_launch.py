@@ -1,4 +1,4 @@
-"""``train`` and the scripts over it: what they run, and what they refuse."""
+"""``train`` and the scripts over it: what they train with, and what they refuse."""
 
 import os
 import re
@@ -14,21 +14,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import DictConfig, OmegaConf
+from torch.multiprocessing.spawn import ProcessRaisedException
 
-from fairseq_transnormer.training import command_line
-from tests.forked_trainings import start_command, wait_for
-from tests.kept_configurations import kept
+from fairseq_transnormer.training import launch
+from fairseq_transnormer.training.update_layout import lay_out
+from tests.forked_trainings import logged, start_command, training_arguments, wait_for
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import SCRIPTS
-from tests.resolved_configs import command_line_config, flattened, hydra_config_now
+from tests.resolved_configs import flattened, hydra_config_now
 from tests.tiny_data import write_tiny_data
 
 # GPUs of this machine, as messages say it
 HERE = f"has {torch.cuda.device_count()}"
 TINY = ["model.attention_types='diag,norm'", "model.embed_dim=32"]
 TINY += ["model.num_heads=2", "model.ffn_dim=85", "task.tokens_per_sample=16"]
-# Where the run lies, and what only translation reads.
-NOT_COMPARED = re.compile(r"task\.data$|checkpoint\.save_dir$|scoring(\.|$)")
+# where the run lies
+NOT_COMPARED = ("task.data", "checkpoint.save_dir")
 
 
 def with_this_python() -> dict[str, str]:
@@ -61,53 +63,40 @@ def sequences(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def environment():
+    """What a training sets for itself ends with the test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture
 def dry_run(capsys):
-    """The words of the printed command, and what is told beside it."""
+    """The configuration that is printed, and what is told beside it."""
 
-    def run(*arguments) -> tuple[list[str], str]:
-        words = [str(each) for each in arguments]
-        with kept():
-            code = command_line.main(["--dry-run", *words])
+    def run(*arguments) -> tuple[DictConfig, str]:
+        code = launch.main(["--dry-run", *map(str, arguments)])
         printed = capsys.readouterr()
         assert code == 0, printed.err
-        return shlex.split(printed.out), printed.err
+        return OmegaConf.create(printed.out), printed.err
 
     return run
 
 
-def flags_of(words: list[str], starter: str = "") -> list[str]:
-    """What follows fairseq-train, after the words of its ``starter``."""
-    at = words.index("fairseq-train")
-    assert words[:at] == starter.split()
-    return words[at + 1 :]
-
-
-def configuration_of(words: list[str], starter: str = ""):
-    """What the printed command trains with."""
-    with kept():
-        return command_line_config(flags_of(words, starter))
-
-
-def flag(flags: list[str], name: str) -> int:
-    """An option's value; fairseq's own default is 1 for those that are asked here."""
-    return int(flags[flags.index(name) + 1]) if name in flags else 1
-
-
-def assert_same(flags, primary, *overrides, data):
-    """fairseq-train with ``flags`` trains what fairseq-hydra-train composes."""
-    by_command = flattened(command_line_config(flags))
+def assert_same(cfg, primary, *overrides, data):
+    """``train`` and fairseq-hydra-train have the same configuration."""
     # not from the cache: the environment is in it
-    by_hydra = flattened(hydra_config_now(primary, *overrides))
+    ours, hydras = flattened(cfg), flattened(hydra_config_now(primary, *overrides))
     differences = {
-        key: (by_command.get(key), by_hydra.get(key))
-        for key in by_command.keys() | by_hydra.keys()
-        if by_command.get(key) != by_hydra.get(key) and not NOT_COMPARED.match(key)
+        key: (ours.get(key), hydras.get(key))
+        for key in ours.keys() | hydras.keys()
+        if ours.get(key) != hydras.get(key) and key not in NOT_COMPARED
     }
     assert not differences
-    assert by_command["task.data"] == str(data)
-    assert len(by_command) > 200
-    return by_command
+    assert ours["task.data"] == str(data)
+    assert len(ours) > 200
 
 
 @pytest.mark.parametrize(
@@ -118,31 +107,26 @@ def assert_same(flags, primary, *overrides, data):
         ("alm", ["model=alm_vanilla", "+machine=a100"]),
         ("blm", ["run=gpus2", "precision=bf16"]),
         ("alm_small", []),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                ("alm", ["run=gpus1", "model.block_size=32"]),
-                ("alm", ["run=cpu", "model=alm_ls"]),
-                ("blm", ["model=blm_performer", "optimization.lr=[0.001]"]),
-                ("blm_small", ["++model.dropout=0.0"]),
-                ("copy_task", []),
-                ("digits", []),
-            )
-        ),
+        ("alm", ["run=gpus1", "model.block_size=32"]),
+        ("alm", ["run=cpu", "model=alm_ls"]),
+        ("blm", ["model=blm_performer", "optimization.lr=[0.001]"]),
+        ("blm_small", ["++model.dropout=0.0"]),
+        ("copy_task", []),
+        ("digits", []),
     ],
 )
-def test_the_command_trains_the_configuration(dry_run, data, config, overrides):
-    words, _ = dry_run(config, *overrides, "--data", data)
-    assert_same(flags_of(words), config, *overrides, data=data)
+def test_it_trains_the_configuration(dry_run, data, config, overrides):
+    cfg, _ = dry_run(config, *overrides, "--data", data)
+    assert_same(cfg, config, *overrides, data=data)
 
 
 @pytest.mark.parametrize("task", ["text", "image"])
-def test_the_arenas_command_trains_its_configuration(dry_run, sequences, task):
+def test_the_arenas_tasks_have_their_configuration(dry_run, sequences, task):
     options = ["--data", sequences, "--gpus", 4, "--precision", "bf16"]
-    words, _ = dry_run("lra", f"lra={task}", "model=lra_linformer", *options)
+    cfg, _ = dry_run("lra", f"lra={task}", "model=lra_linformer", *options)
     batch = {"text": 4, "image": 64}[task]
-    values = assert_same(
-        flags_of(words),
+    assert_same(
+        cfg,
         "lra",
         *(f"lra={task}", "model=lra_linformer", "precision=bf16"),
         f"dataset.batch_size={batch}",
@@ -150,26 +134,27 @@ def test_the_arenas_command_trains_its_configuration(dry_run, sequences, task):
         data=sequences,
     )
     folder = f"runs/lra/{task}/lra_linformer/checkpoints"
-    assert values["checkpoint.save_dir"] == folder
+    assert cfg.checkpoint.save_dir == folder
 
 
 GLOO = ["distributed_training.distributed_backend=gloo"]
 GLOO += ["distributed_training.ddp_backend=legacy_ddp"]
+MODULE = "-m fairseq_transnormer.training"
 
 
 @pytest.mark.parametrize(
-    ("options", "starter", "workers", "overrides"),
+    ("options", "torchrun", "workers", "overrides"),
     [
         (
             ["--nodes", "2", "--rendezvous", "node0:29400", "--gpus", "8"],
             "torchrun --rdzv-backend c10d --rdzv-endpoint node0:29400 --rdzv-id "
-            "alm_t2 --nnodes 2 --nproc-per-node 8 --no-python",
+            f"alm_t2 --nnodes 2 --nproc-per-node 8 {MODULE} runs/alm_t2/config.yaml",
             16,
             [],
         ),
         (
-            ["--gpus", "0", "--workers", "4"],
-            "torchrun --standalone --nproc-per-node 4 --no-python",
+            ["--gpus", "0", "--workers", "4", "--save-dir", "x/y"],
+            f"torchrun --standalone --nproc-per-node 4 {MODULE} x/y/config.yaml",
             4,
             ["common.cpu=true", *GLOO],
         ),
@@ -182,15 +167,17 @@ GLOO += ["distributed_training.ddp_backend=legacy_ddp"]
     ],
 )
 def test_started_by_others_they_train_the_same_too(
-    dry_run, data, options, starter, workers, overrides, monkeypatch
+    dry_run, data, options, torchrun, workers, overrides, monkeypatch
 ):
-    if not starter:  # a step of Slurm
+    if not torchrun:  # a step of Slurm
         monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
         monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
         monkeypatch.setenv("MASTER_PORT", "12345")
-    words, _ = dry_run("alm", "--data", data, *options)
+    cfg, told = dry_run("alm", "--data", data, *options)
+    commands = [line for line in told.splitlines() if "torchrun" in line]
+    assert commands == ([f"train: {torchrun}"] if torchrun else [])
     assert_same(
-        flags_of(words, starter),
+        cfg,
         "alm",
         f"distributed_training.distributed_world_size={workers}",
         f"optimization.update_freq=[{128 // 8 // workers}]",
@@ -212,13 +199,12 @@ def test_started_by_others_they_train_the_same_too(
 def test_batches_fill_the_update_exactly(
     dry_run, data, task, options, batch, update_freq
 ):
-    words, told = dry_run(task, "--data", data, *options)
+    cfg, told = dry_run(task, "--data", data, *options)
     assert_names(told, f"{batch} at once", f"{update_freq} accumulated")
-    assert flag(words, "--batch-size") == batch
-    assert flag(words, "--update-freq") == update_freq
-    starter = " ".join(words[: words.index("fairseq-train")])
-    config = configuration_of(words, starter)
-    processes = config.distributed_training.distributed_world_size
+    assert cfg.optimization.update_freq == [update_freq]
+    # what is the same, unless something else is said
+    assert cfg.dataset.batch_size == cfg.dataset.batch_size_valid == batch
+    processes = cfg.distributed_training.distributed_world_size
     assert processes * batch * update_freq == {"alm": 128, "blm": 512}[task]
 
 
@@ -244,14 +230,14 @@ REFUSED = [
     ("--precision fp8", ["--precision", "'fp8'", "fp32", "fp16", "bf16"]),
     (
         "--precision fp16 --gpus 0",
-        ["--precision fp16", "GPU", "--gpus 0", "fp32", "bf16"],
+        ["precision=fp16", "GPU", "--gpus 0", "fp32", "bf16"],
     ),
     ("--save-dir=", ["--save-dir", "''"]),
     ("--max-update 3", ["--max-update"]),
     ("max_update", ["'max_update'", "KEY=VALUE"]),
     ("model=alm_t9", ["alm_t9", "alm_t1", "alm_vanilla"]),
     ("model.block_sizee=3", ["block_sizee"]),
-    ("+mine=3", ["mine=3", "fairseq-train"]),
+    ("+mine=3", ["'mine'", "optimization", "model"]),
     ("precision=fp8", ["fp8", "fp32", "fp16", "bf16"]),
     ("dataset.batch_size=0", ["dataset.batch_size=0", 1]),
     ("dataset.batch_size=null", ["dataset.batch_size=None", 1]),
@@ -262,9 +248,18 @@ REFUSED = [
     ("++task.data=x", ["task.data=x", "--data"]),
     ("precision=bf16 --precision fp32", ["precision=bf16", "--precision"]),
     ("hydra.job.env_set.X=1", ["hydra.job.env_set.X=1", "hydra-train"]),
-    # of fairseq-train
-    ("-- --arch transnormer_t9", ["transnormer_t9", "transnormer_t1"]),
-    ("-- --max-updates 3", ["--max-updates"]),
+    # as in a command of fairseq-train
+    ("-- --max-update 3", ["--max-update"]),
+    ("optimizaton.lr=[0.1]", ["optimizaton", "optimization"]),
+    ("ema.decay=0.9", ["ema.decay", "ema_decay"]),
+    ("criterion.sentence_avg=true", ["criterion.sentence_avg", "_name"]),
+    ("optimization.lr=0", ["optimization.lr=[0.0]", "above 0"]),
+    ("optimization.lr=[0.1,-1]", ["optimization.lr", "above 0"]),
+    ("optimization.lr=nan", ["optimization.lr=[nan]", "above 0"]),
+    ("optimization.lr=fast", ["optimization.lr", "'fast'", "Float"]),
+    ("--data ${oc.env:HOME}", ["--data", "${oc.env:HOME}"]),
+    ("--save-dir x/${y}", ["--save-dir", "x/${y}"]),
+    ("common.fp16=true --gpus 0", ["precision=fp16", "GPU", "fp32", "bf16"]),
 ]
 REFUSED_BY_THE_ARENA = [
     ("lra=images model=lra_t1", ["images", "image", "listops", "text"]),
@@ -286,8 +281,7 @@ def test_bad_options_are_refused_with_the_reason(
 ):
     folder = str(sequences if config == "lra" else data)
     words = [config, "--dry-run", "--data", folder, *options.split()]
-    with kept():
-        command_refuses(command_line.main, words, capsys, *parts)
+    command_refuses(launch.main, words, capsys, *parts)
 
 
 @pytest.mark.parametrize("number", ["0", "abc", "-8", "1.5"])
@@ -295,7 +289,7 @@ def test_bad_numbers_of_sequences_are_refused(data, number, monkeypatch, capsys)
     monkeypatch.setenv("SEQUENCES_PER_UPDATE", number)
     arguments = ["alm", "--dry-run", "--data", str(data)]
     field = f"SEQUENCES_PER_UPDATE={number}"
-    command_refuses(command_line.main, arguments, capsys, field, 1, 2, "nothing")
+    command_refuses(launch.main, arguments, capsys, field, 1, 2, "nothing")
 
 
 @pytest.mark.parametrize(
@@ -310,25 +304,12 @@ def test_the_environment_chooses_the_update(
     dry_run, data, number, options, batch, update_freq, monkeypatch
 ):
     monkeypatch.setenv("SEQUENCES_PER_UPDATE", number)
-    words, told = dry_run("alm", "--data", data, *options)
-    assert flag(words, "--batch-size") == batch
-    assert flag(words, "--update-freq") == update_freq
+    cfg, told = dry_run("alm", "--data", data, *options)
+    assert cfg.dataset.batch_size == batch
+    assert cfg.optimization.update_freq == [update_freq]
     sizes = (f"{batch} at once", f"{update_freq} accumulated")
     in_all = f"{3 * batch * update_freq} sequences"
     assert_names(told, "update", in_all, "3 workers", *sizes)
-
-
-@pytest.mark.parametrize(
-    "words", [["--batch-size", "4"], ["--update-freq=4"], ["--max-tokens", "4096"]]
-)
-def test_flags_that_make_another_update_are_named(dry_run, data, words, monkeypatch):
-    _, told = dry_run("alm", "--data", data, "--", *words)
-    assert_names(told, "update", words[0].partition("=")[0], "128 sequences")
-    assert "accumulated" not in told
-    monkeypatch.setenv("SEQUENCES_PER_UPDATE", "")
-    _, told = dry_run("alm", "--data", data, "--", *words)
-    assert_names(told, "update", words[0].partition("=")[0])
-    assert "sequences" not in told
 
 
 def test_missing_data_is_named(data, sequences, tmp_path, capsys):
@@ -342,19 +323,52 @@ def test_missing_data_is_named(data, sequences, tmp_path, capsys):
     ):
         arguments = [config, "--gpus", "0", "--data", str(folder)]
         parts = ("--data", folder, *parts)
-        command_refuses(command_line.main, arguments, capsys, *parts)
+        command_refuses(launch.main, arguments, capsys, *parts)
 
 
-def test_a_training_that_dies_says_by_what(data, monkeypatch, capsys):
-    words = ["alm", "--gpus", "0", "--workers", "2", "--data", str(data)]
+WORDS = ["alm", "--gpus", "0"]
+PYTHON_M = "python -m fairseq_transnormer "
+
+
+def test_a_training_that_dies_says_by_what(data, tmp_path, monkeypatch, capsys):
+    words = [*WORDS, "--data", str(data), "--save-dir", str(tmp_path)]
+    again = shlex.join(["train", *words])
+
+    def ended(name: str, function) -> tuple[int, str]:
+        monkeypatch.setattr(launch, name, function)
+        return launch.main(words), capsys.readouterr().err
+
+    def raises(error: BaseException):
+        raise error
+
+    worker = ProcessRaisedException("of worker 1\nKeyError: 'a'", 1, 1)
+    for error, above, last in (
+        (
+            RuntimeError("no\nmemory"),
+            "Traceback",
+            "train: RuntimeError: no; to resume: ",
+        ),
+        (ValueError("of others"), "Traceback", "train: ValueError: of others; to"),
+        (worker, "of worker 1", "train: KeyError: 'a'; to resume: "),
+    ):
+        code, told = ended("train", lambda _, error=error: raises(error))
+        line = told.splitlines()[-1]
+        assert code == 1 and above in told and last in line and line.endswith(again)
+        assert error is not worker or "Traceback" not in told
+    code, told = ended("train", lambda _: raises(KeyboardInterrupt()))
+    assert code == 130 and told.endswith(f"interrupted; to resume: {PYTHON_M}{again}\n")
+    # a check of ours is no accident
+    code, told = ended("train", lambda _: lay_out(3, 2))
+    assert code == 2 and "Traceback" not in told
+    assert_names(told.splitlines()[-1], "train: error:", "2 workers", "3 sequences")
+    words += ["--workers", "2"]
+    again += " --workers 2"
     for code, by in ((-9, "signal 9"), (1, "exit code 1")):
-        monkeypatch.setattr(command_line, "run", lambda *_, code=code: code)
-        again = shlex.join(["train", *words, "--", "--seed", "3"])
-        words_given = [*words, "--", "--seed", "3"]
-        command_refuses(command_line.main, words_given, capsys, by, again, code=code)
-    monkeypatch.setattr(command_line, "run", lambda *_: 75)
-    assert command_line.main(words) == 75
-    assert "ended" not in capsys.readouterr().err
+        found, told = ended("run_torchrun", lambda *_, code=code: code)
+        line = told.splitlines()[-1]
+        assert found == code and by in line and line.endswith(again)
+    code, told = ended("run_torchrun", lambda *_: os.EX_TEMPFAIL)
+    assert code == os.EX_TEMPFAIL and "ended" not in told
 
 
 @pytest.mark.parametrize(
@@ -363,62 +377,110 @@ def test_a_training_that_dies_says_by_what(data, monkeypatch, capsys):
 )
 def test_a_dry_run_needs_no_data(dry_run, tmp_path, monkeypatch, config, data):
     monkeypatch.chdir(tmp_path)
-    words, _ = dry_run(config)
-    assert words[:2] == ["fairseq-train", str(tmp_path / "data-bin" / data)]
+    cfg, _ = dry_run(config)
+    assert cfg.task.data == str(tmp_path / "data-bin" / data)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_folders_keep_their_names(dry_run, data):
     name = r"""o\q it's b"c, d=e"""
-    words, _ = dry_run("alm", "--data", data, "--save-dir", f"/tmp/{name}")
-    assert configuration_of(words).checkpoint.save_dir == f"/tmp/{name}"
+    cfg, _ = dry_run("alm", "--data", data, "--save-dir", f"/tmp/{name}")
+    assert cfg.checkpoint.save_dir == f"/tmp/{name}"
 
 
-def test_flags_after_two_dashes_win(dry_run, data):
-    more = ["--lr", "0.25", "--block-size", "32"]
-    words, _ = dry_run("alm", "--data", data, "--", *more)
-    cfg = configuration_of(words)
-    assert (cfg.optimization.lr, cfg.model.block_size) == ([0.25], 32)
+def test_a_rate_need_not_be_a_list(dry_run, data):
+    cfg, _ = dry_run("alm", "--data", data, "optimization.lr=0.001")
+    assert cfg.optimization.lr == cfg.optimizer.lr == cfg.lr_scheduler.lr == [0.001]
 
 
-def test_fairseqs_own_architectures_are_trained_alike(dry_run, data):
-    words, _ = dry_run("alm", "--data", data, "--", "--arch", "transformer_lm")
-    cfg = configuration_of(words)
-    assert cfg.model._name == "transformer_lm" and cfg.optimization.max_update == 1e5
+def test_the_run_has_the_configuration(dry_run, data, tmp_path, monkeypatch, capsys):
+    """In its folder, and no file of others is written over."""
+    trained = []
+    monkeypatch.setattr(launch, "train", trained.append)
+    for save_dir, file in (
+        ("run/checkpoints", "run/config.yaml"),
+        ("runs/a", "runs/a/config.yaml"),
+    ):
+        words = [*WORDS, "--data", data, "--save-dir", tmp_path / save_dir]
+        cfg, _ = dry_run(*words)
+        for _ in range(2):
+            assert launch.main([*map(str, words)]) == 0
+            assert OmegaConf.load(tmp_path / file) == cfg == trained.pop()
+    (tmp_path / file).write_text("mine: 1\n")
+    command_refuses(launch.main, words, capsys, tmp_path / file, "--save-dir")
+    assert (tmp_path / file).read_text() == "mine: 1\n" and not trained
+
+
+def test_help_needs_neither_torch_nor_fairseq():
+    code = "import sys; from fairseq_transnormer.training import launch\n"
+    code += "launch._parser(); print({'torch', 'fairseq', 'hydra'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
+
+
+def test_it_trains_as_fairseq_train_does(data, tmp_path, dry_run):
+    """Every printed loss of some updates."""
+    small = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 85}
+    flags = training_arguments(
+        "transnormer_t2", tmp_path / "fairseq", **small, max_update=3, dropout=0.1,
+        attention_types="diag,norm", tokens_per_sample=16, batch_size=8, lr=0.001,
+        adam_betas="(0.9,0.98)", weight_decay=0.01, warmup_updates=2, update_freq=2,
+        adam_eps=1e-8, warmup_init_lr=1e-7, optimizer="fused_adam",
+        criterion="chunked_cross_entropy",
+    )  # fmt: skip
+    words = [f"model.{name}={value}" for name, value in small.items()]
+    words += TINY + ["optimization.max_update=3", "optimization.lr=0.001"]
+    words += ["lr_scheduler.warmup_updates=2", "common.log_format=json"]
+    words += ["common.log_interval=1", "dataset.num_workers=0"]
+    words += ["--batch-size", 8, "--save-dir", tmp_path / "ours"]
+    update = {"SEQUENCES_PER_UPDATE": "16"}
+    logs = [tmp_path / "fairseq.log", tmp_path / "ours.log"]
+    processes = [
+        start_command("train", [data, *flags], logs[0]),
+        start_command(
+            "fairseq_transnormer",
+            ["train", *WORDS, "--data", data, *words],
+            logs[1],
+            environment=update,
+        ),
+    ]
+    assert wait_for(processes) == [0, 0], [log.read_text()[-2000:] for log in logs]
+    theirs, ours = (
+        [each["loss"] for each in logged(log.read_text(), "train_inner")]
+        for log in logs
+    )
+    assert len(ours) == 3 and ours == theirs
+    # by its file alone, and it is done
+    third = tmp_path / "file.log"
+    file = tmp_path / "ours" / "config.yaml"
+    again = start_command(
+        "fairseq_transnormer.training", [file], third, environment=update
+    )
+    assert wait_for([again]) == [0], third.read_text()[-2000:]
+    assert not logged(third.read_text(), "train_inner")
 
 
 @pytest.mark.slow
 def test_the_script_trains_and_resumes(data, tmp_path):
     """One update of 128 sequences on the CPU, then a second by the script itself."""
     options = ["--gpus", 0, "--data", data, *TINY]
-    first = script("alm", *options, "--dry-run", "--", "--max-update", 1, cwd=tmp_path)
-    flags, log = flags_of(shlex.split(first.stdout)), tmp_path / "log"
-    assert wait_for([start_command("train", flags, log, tmp_path)]) == [0], log
+    words, log = ["train", "alm", *options, "optimization.max_update=1"], tmp_path / "l"
+    first = start_command("fairseq_transnormer", words, log, tmp_path)
+    assert wait_for([first]) == [0], log.read_text()[-2000:]
     last = tmp_path / "runs" / "alm_t2" / "checkpoints" / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:-1000])  # as a kill while copying leaves it
-    done = script("alm", *options, "--", "--max-update", 2, cwd=tmp_path)
+    done = script("alm", *options, "optimization.max_update=2", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("fairseq-train ")
     (told,) = lines_naming(done.stdout, "damaged", "checkpoint_last.pt.damaged")
     assert re.search(r"checkpoint_(best|\d+)\.pt", told), told
-    assert lines_naming(done.stdout, "Loaded checkpoint", last)
     state = torch.load(last, weights_only=True)
     assert state["optimizer_history"][-1]["num_updates"] == 2
-
-
-@pytest.mark.slow
-def test_flags_do_not_change_the_update_unnoticed(data, tmp_path):
-    options = ["--gpus", 0, "--data", data, *TINY]
-    flags = ["--batch-size", 4, "--max-update", 1]
-    done = script("alm", *options, "--", *flags, cwd=tmp_path)
-    assert done.returncode == 1
-    sizes = ("64 sequences", "1 workers", "4 at once", "16 accumulated")
-    assert lines_naming(done.stderr, *sizes, "SEQUENCES_PER_UPDATE", 128)
 
 
 def test_more_gpus_than_there_are_is_an_error(data, tmp_path, capsys):
     save_dir = ["--save-dir", str(tmp_path / "run")]
     arguments = ["alm", "--gpus", "64", "--data", str(data), *save_dir]
-    command_refuses(command_line.main, arguments, capsys, "--gpus 64", HERE, "0", "CPU")
+    command_refuses(launch.main, arguments, capsys, "--gpus 64", HERE, "0", "CPU")
     assert not (tmp_path / "run").exists()
 
 
@@ -449,12 +511,9 @@ def test_two_nodes_meet_and_train(data, tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     options = ["--nodes", 2, "--rendezvous", f"localhost:{port}", "--gpus", 0]
-    options += ["--data", data, *TINY]
+    options += ["--data", data, *TINY, "optimization.max_update=1"]
     with ThreadPoolExecutor() as nodes:
-        starts = [
-            nodes.submit(script, "alm", *options, "--", "--max-update", 1, cwd=tmp_path)
-            for _ in range(2)
-        ]
+        starts = [nodes.submit(script, "alm", *options, cwd=tmp_path) for _ in range(2)]
         done = [start.result() for start in starts]
     text = "".join(each.stdout + each.stderr for each in done)
     assert [each.returncode for each in done] == [0, 0], text
@@ -468,8 +527,7 @@ def test_two_nodes_meet_and_train(data, tmp_path):
 def test_a_signal_ends_torchrun_with_the_exit_code_of_its_workers(data, tmp_path):
     log = tmp_path / "log"
     words = ["--gpus", 0, "--workers", 2, "--data", data, *TINY]
-    words += ["--", "--max-update", 100_000, "--log-interval", 1]
-    words += ["--disable-validation"]
+    words += ["common.log_interval=1", "dataset.disable_validation=true"]
     with log.open("w") as stream:
         job = subprocess.Popen(
             ["bash", SCRIPTS / "train_alm.sh", *map(str, words)],
