@@ -7,26 +7,16 @@ import time
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from fairseq_transnormer.data.training_records import LOG
 from tests.forked_trainings import Call, start_command, wait_for
+from tests.kept_configurations import kept
 from tests.messages import assert_names
 from tests.paths import USER_DIR
+from tests.resolved_configs import command_line_config
 
 from .trainings import ACCIDENTS, SECONDS, UPDATE_9, line_with, training_arguments
-
-CONFIGURATION = """
-# @package _global_
-model: {{_name: transnormer_t2_tiny}}
-task: {{_name: language_modeling, data: {data}, tokens_per_sample: 32}}
-criterion: cross_entropy
-common: {{user_dir: {user_dir}, cpu: true, log_format: json, log_interval: 1}}
-dataset: {{batch_size: 4, num_workers: 0, required_batch_size_multiple: 1}}
-optimizer: {{_name: adam, adam_betas: "(0.9, 0.98)"}}
-lr_scheduler: {{_name: inverse_sqrt, warmup_updates: 20}}
-optimization: {{lr: [0.003], max_update: 400}}
-checkpoint: {{save_dir: checkpoints, save_interval_updates: 2}}
-"""
 
 
 def updates_of(path) -> int:
@@ -34,14 +24,18 @@ def updates_of(path) -> int:
     return state["optimizer_history"][-1]["num_updates"]
 
 
-def test_hydra(data, tmp_path):
-    content = CONFIGURATION.format(data=data, user_dir=USER_DIR)
-    (tmp_path / "tiny.yaml").write_text(content)
-    words = ["--config-dir", tmp_path, "--config-name", "tiny"]
-    words += [f"hydra.run.dir={tmp_path}"]
+def test_a_configurations_file(data, tmp_path):
+    words = training_arguments(
+        "transnormer_t2_tiny", "checkpoints", tokens_per_sample=32, batch_size=4,
+        max_update=400, save_interval_updates=2,
+    )  # fmt: skip
+    with kept():
+        cfg = command_line_config([str(data), *words, "--user-dir", str(USER_DIR)])
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(cfg))
     log, signalled = tmp_path / "log", (3, signal.SIGTERM)
     call = Call(ACCIDENTS, "signalled_before", signalled)
-    process = start_command("hydra_train", words, log, before=[call])
+    program = "fairseq_transnormer.training"
+    process = start_command(program, ["config.yaml"], log, tmp_path, before=[call])
     assert wait_for([process]) == [os.EX_TEMPFAIL], log.read_text()
     line_with(log.read_text(), "SIGTERM", "update 3", os.EX_TEMPFAIL)
     last = tmp_path / "checkpoints" / "checkpoint_last.pt"

@@ -6,10 +6,10 @@ import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
+from fairseq_transnormer.fairseq_patches.data_parallel import check_device
 from omegaconf import OmegaConf
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from fairseq_transnormer.fairseq_patches.data_parallel import check_device
 from tests.messages import refuses
 
 
