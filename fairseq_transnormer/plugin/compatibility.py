@@ -220,7 +220,7 @@ PATCHES = (
     Patch(
         "torch.utils.data.dataloader._MultiProcessingDataLoaderIter", "__init__",
         loader_signals.start_loaders,
-        "torch/utils/data/_utils/signal_handling: processes that load data die of a "
+        "torch/utils/data/_utils/worker.py: processes that load data die of a "
         "signal that their trainer waits for, and the trainer of that",
         "torch's loaders ignore signals of others than their parent",
     ),

@@ -7,11 +7,12 @@
 import argparse
 import logging
 import math
+import os
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, quantization_utils, tasks, utils
+from fairseq import checkpoint_utils, tasks, utils
 from fairseq.data import data_utils, iterators
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -24,7 +25,9 @@ from ..plugin.data_checks import check_labels, check_training_data
 from . import positions, signals, workers
 from .checkpointer import Checkpointer
 from .log import RunLog
+from .same_run import check_checkpoint
 from .settings import check_settings, set_update_layout
+from .start import last_of
 from .trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -89,6 +92,8 @@ def _trainer(cfg) -> Trainer:
                 task.load_dataset(subset, combine=False, epoch=1)
     quantizer = None
     if cfg.common.quantization_config_path is not None:
+        from fairseq import quantization_utils
+
         quantizer = quantization_utils.Quantizer(
             config_path=cfg.common.quantization_config_path,
             max_epoch=cfg.optimization.max_epoch,
@@ -149,6 +154,8 @@ class _Run:
         trainer.name_data()
         start = self.checkpointer.choose()
         if start.finished:
+            last = os.fspath(last_of(trainer))
+            workers.call_on_first_rank(trainer, check_checkpoint, trainer, last, False)
             logger.info(
                 "the run is finished: %s; nothing is left to do, and no file changes",
                 start.finished,

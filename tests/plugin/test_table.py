@@ -10,7 +10,9 @@ from tests.paths import PACKAGE
 def owners_and_patches():
     for patch in PATCHES:
         for owner in compatibility._owners(patch.owner):
-            yield owner, patch
+            # fairseq's modules that others have imported since evaluate nothing
+            if patch.owner != compatibility.EVERY_MODULE or "eval" in vars(owner):
+                yield owner, patch
 
 
 def test_the_table_is_applied_once():
@@ -62,5 +64,7 @@ def changes_to_fairseq(source: str) -> list[int]:
 
 
 def test_nothing_else_changes_fairseq():
-    for path in PACKAGE.rglob("*.py"):
+    redirect = PACKAGE / "training" / "redirect.py"
+    assert len(changes_to_fairseq(redirect.read_text(encoding="utf-8"))) == 1
+    for path in {*PACKAGE.rglob("*.py")} - {redirect}:
         assert not changes_to_fairseq(path.read_text(encoding="utf-8")), path
