@@ -82,7 +82,7 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
     return state
 
 
-def saved_identity(trainer) -> dict[str, Any]:
+def identity(trainer) -> dict[str, Any]:
     """What a checkpoint's extra_state says of the dictionary and the data."""
     named = training_data(trainer)
     dictionary = task_dictionary(trainer.task)
