@@ -1,4 +1,4 @@
-"""configs/ against Table 13 of the paper, and fairseq-hydra-train with them."""
+"""configs/ against Table 13 of the paper, and trainings by them."""
 
 import copy
 import functools
@@ -19,13 +19,11 @@ from fairseq_transnormer.fairseq_patches.data_parallel import set_update_layout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.training.config import (
-    ConfigurationError,
-    compose_words,
-)
+from fairseq_transnormer.training.config import ConfigurationError, compose_words
+from fairseq_transnormer.training.update_layout import set_update_layout
 
 from .forked_trainings import start_command, wait_for
-from .messages import assert_names, refuses
+from .messages import assert_names, lines_naming, refuses
 from .paths import CONFIGS, ROOT, TESTS
 from .resolved_configs import composed, flattened, hydra_config
 from .tiny_data import write_tiny_data
@@ -253,37 +251,23 @@ def working_copy(tmp_path_factory) -> Path:
     return folder
 
 
-def short_training(primary: str, *overrides: str) -> list[str]:
-    """The arguments of fairseq-hydra-train."""
-    arguments = ["--config-dir", str(CONFIGS), "--config-name", primary, *overrides]
-    arguments += ["dataset.batch_size=2", "task.tokens_per_sample=32"]
-    return [*arguments, "common.log_interval=1"]
+SHORT = ["dataset.batch_size=2", "task.tokens_per_sample=32", "common.log_interval=1"]
 
 
-def train(folder: Path, primary: str, *overrides: str) -> str:
-    """Run fairseq-hydra-train in a fork; return its log."""
+def train(folder: Path, primary: str, *words: str) -> str:
+    """Run ``train`` in a fork; return its log."""
     log = folder / "output"
     log.unlink(missing_ok=True)
-    arguments = short_training(primary, *overrides)
-    codes = wait_for([start_command("hydra_train", arguments, log, folder)])
+    arguments = ["train", primary, *words, *SHORT]
+    codes = wait_for([start_command("fairseq_transnormer", arguments, log, folder)])
     assert codes == [0], log.read_text()[-3000:]
     return log.read_text()
 
 
 @pytest.mark.slow
-def test_a_restarted_hydra_run_resumes(working_copy):
-    """The first start is the command itself, the second a fork."""
-    command = Path(sys.executable).with_name("fairseq-hydra-train")
-    first = subprocess.run(
-        [command, *short_training("alm_small", "optimization.max_update=3")],
-        cwd=working_copy, capture_output=True, text=True,
-    )  # fmt: skip
-    text = first.stdout + first.stderr
-    assert first.returncode == 0, text[-3000:]
-    assert "No existing checkpoint found" in text
-    imported = f"common.user_dir={ROOT / 'fairseq_transnormer'}"
-    more = ["optimization.max_update=5", imported]
-    again = train(working_copy, "alm_small", *more)
+def test_a_restarted_run_resumes(working_copy):
+    train(working_copy, "alm_small", "optimization.max_update=3")
+    again = train(working_copy, "alm_small", "optimization.max_update=5")
     updates = [int(n) for n in re.findall(r"train_inner.*num_updates=(\d+)", again)]
     assert updates == [4, 5]
     folder = working_copy / "runs" / "alm_t2_small" / "checkpoints"
@@ -293,17 +277,26 @@ def test_a_restarted_hydra_run_resumes(working_copy):
     assert (folder / "checkpoint_best.pt").exists()
 
 
-def test_the_small_bidirectional_model_trains_from_any_folder(working_copy, tmp_path):
-    """With absolute paths, as for an installed package."""
-    train(
-        tmp_path,
-        "blm_small",
-        f"common.user_dir={ROOT / 'fairseq_transnormer'}",
-        f"task.data={working_copy / 'data-bin' / 'stdlib'}",
-        "optimization.max_update=2",
+@pytest.mark.slow
+def test_fairseq_hydra_train_trains_with_its_own_loop(working_copy):
+    """And says how to have ours."""
+    command = Path(sys.executable).with_name("fairseq-hydra-train")
+    words = ["--config-dir", CONFIGS, "--config-name", "alm_small", *SHORT]
+    words += ["optimization.max_update=2", "hydra.run.dir=runs/bare"]
+    done = subprocess.run(
+        [command, *words], cwd=working_copy, capture_output=True, text=True
     )
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text[-3000:]
+    assert lines_naming(text, "python -m fairseq_transnormer train")
+    assert (working_copy / "runs/bare/checkpoints/checkpoint_last.pt").exists()
+
+
+def test_the_small_bidirectional_model_trains_from_any_folder(working_copy, tmp_path):
+    data = str(working_copy / "data-bin" / "stdlib")
+    train(tmp_path, "blm_small", "optimization.max_update=2", "--data", data)
     folder = tmp_path / "runs" / "blm_t2_small"
-    assert "done training" in (folder / "hydra_train.log").read_text()
+    assert (folder / "config.yaml").exists()
     assert (folder / "checkpoints" / "checkpoint_last.pt").exists()
 
 

@@ -74,8 +74,7 @@ def _composed_once(configs: Path, primary: str, words: tuple[str, ...]) -> str:
 def compose_words(configs: Path, primary: str, words: Iterable[str]) -> Composed:
     """``compose`` with overrides as on Hydra's command line, e.g. "model=alm_t1".
 
-    Every key with a dot may be one that no file names, as with Hydra's "++"; a list of
-    rates may be a number.
+    Every key with a dot may be one that no file names, as with Hydra's "++".
     """
     if not (configs / f"{primary}.yaml").is_file():
         known = ", ".join(sorted(path.stem for path in configs.glob("*.yaml")))
@@ -93,7 +92,12 @@ def compose_words(configs: Path, primary: str, words: Iterable[str]) -> Composed
     _register_schema(primary)
     with _refusing(primary), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of how fairseq finds its schema
-        overrides = [_free(word) for word in words]
+        overrides = [
+            f"++{word}"
+            if "." in word.partition("=")[0] and word[0] not in "+~"
+            else word
+            for word in words
+        ]
         with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
             cfg = hydra_compose(primary, overrides, return_hydra_config=True)
         name = cfg.model._name
@@ -146,13 +150,6 @@ def _known_keys(group: str, values: Any) -> list[str]:
     else:
         kind = chosen[group].get(values._name)
     return ["_name", *(each.name for each in fields(kind))] if kind else []
-
-
-def _free(word: str) -> str:
-    """An override whose key need not be there, and whose rates are a list."""
-    word = re.sub(r"^(\+*optimization\.lr=)([^\[].*)$", r"\1[\2]", word)
-    free = "." in word.partition("=")[0] and word[0] not in "+~"
-    return f"++{word}" if free else word
 
 
 @contextmanager

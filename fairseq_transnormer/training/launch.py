@@ -296,7 +296,9 @@ def _check(options: argparse.Namespace) -> None:
 def _words(options: argparse.Namespace) -> list[str]:
     """The overrides that the options stand for."""
     words = [f"common.user_dir={quoted(str(PACKAGE))}"]
-    words += options.overrides
+    # a rate where fairseq has a list of them
+    rate = r"^(\+*optimization\.lr=)([^\[].*)$"
+    words += [re.sub(rate, r"\1[\2]", each) for each in options.overrides]
     if options.precision:
         words.append(f"precision={options.precision}")
     if options.gpus is not None:

@@ -4,6 +4,7 @@ To start Python and import fairseq takes longer than a few updates of a small mo
 """
 
 import importlib
+import logging
 import os
 import runpy
 import signal
@@ -61,6 +62,7 @@ def _become(
         sys.stdout, sys.stderr = (
             os.fdopen(file, "w", buffering=1, closefd=False) for file in (1, 2)
         )
+        logging.getLogger().handlers.clear()  # which write where the runner does
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, signal.SIG_DFL)
