@@ -15,7 +15,6 @@ import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig
-from fairseq_transnormer.fairseq_patches.data_parallel import set_update_layout
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
