@@ -76,7 +76,7 @@ def _logging_unchanged() -> Iterator[None]:
 
 import_fairseq()
 
-from . import loader_signals, loading  # noqa: E402 (which import fairseq)
+from . import data_checks, loader_signals, loading  # noqa: E402 (import fairseq)
 
 
 def train_bf16_without_tpu(parse, *arguments, **keywords):
@@ -229,6 +229,13 @@ PATCHES = (
         "data/data_utils.py:285: the last batch of every split is dropped if it is no "
         "multiple of required_batch_size_multiple",
         "fairseq's cython has the last indices in a batch",
+    ),
+    Patch(
+        "fairseq.tasks.fairseq_task.FairseqTask", "filter_indices_by_size",
+        data_checks.check_left_out,
+        "tasks/fairseq_task.py:155: samples that are too long are left out, all of "
+        "them maybe, and counted as samples",
+        "fairseq tells the share of tokens",
     ),
     Patch(
         "numpy", "compat", types.SimpleNamespace(long=int),

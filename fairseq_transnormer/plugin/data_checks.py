@@ -6,6 +6,7 @@ and on a GPU without its name.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,7 +23,43 @@ from ..data.binary_data import (
 from ..data.subword_files import DICTIONARY, RESERVED, control_ids
 from .loading import training_folders
 
+logger = logging.getLogger(__name__)
+
 LABEL = "label"
+# of all tokens: where samples longer than the model takes have more, a figure is not of
+# the text that was asked for
+MOST_LEFT_OUT = 0.25
+
+
+def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
+    """Around ``FairseqTask.filter_indices_by_size``.
+
+    With ``skip_invalid_size_inputs_valid_test``, in training and in fairseq-eval-lm,
+    fairseq leaves samples out that are longer than the model takes, and counts them as
+    samples: the perplexity of nothing is 1.00.
+
+    Raises:
+        ValueError: they have more than ``MOST_LEFT_OUT`` of the tokens.
+    """
+    kept = filter_indices(task, indices, dataset, *arguments, **keywords)
+    count, sizes = len(indices) - len(kept), getattr(dataset, "sizes", None)
+    if not count:
+        return kept
+    share = count / len(indices)
+    if isinstance(sizes, np.ndarray) and sizes.ndim == 1:
+        share = 1 - sizes[kept].sum() / sizes[indices].sum()
+    told = (
+        f"{count:,} of {len(indices):,} samples are longer than the model takes: "
+        f"{share:.1%} of the tokens are left out"
+    )
+    if share > MOST_LEFT_OUT:
+        raise ValueError(
+            f"{told}; at most {MOST_LEFT_OUT:.0%} may be. task.sample_break_mode=none "
+            "cuts long lines; task.tokens_per_sample is at most the model's "
+            "max_positions"
+        )
+    logger.warning(told)
+    return kept
 
 
 def check_training_data(task, data: str, subset: str) -> None:

@@ -7,13 +7,7 @@ fairseq's position counts the batches of one worker's share. These functions wor
 import logging
 from typing import Any
 
-import numpy as np
-
 logger = logging.getLogger(__name__)
-
-# of all tokens: where samples longer than the model takes have more, a figure is not of
-# the text that was asked for
-MOST_LEFT_OUT = 0.25
 
 
 def is_made_once(task, dataset, cfg, disable_iterator_cache: bool) -> bool:
@@ -30,38 +24,6 @@ def load_each_epoch_anew(epochs) -> None:
     """fairseq keeps a loader's processes, which have the dataset of their first epoch:
     masks would be the same in all, and others after resuming."""
     epochs.reuse_dataloader = epochs.persistent_workers = False
-
-
-def check_left_out(subset: str, dataset, epochs) -> None:
-    """Tell of tokens that no batch has, since their samples are too long.
-
-    Args:
-        subset: the split's name.
-        dataset: fairseq's, with the ``sizes`` of its samples.
-        epochs: the iterator.
-
-    Raises:
-        ValueError: they are more than ``MOST_LEFT_OUT``.
-    """
-    sizes = getattr(dataset, "sizes", None)
-    if not isinstance(sizes, np.ndarray) or sizes.ndim != 1 or not sizes.sum():
-        return
-    batches = [np.asarray(each, dtype=np.int64) for each in epochs.frozen_batches]
-    kept = np.concatenate(batches) if batches else np.zeros(0, dtype=np.int64)
-    share = 1 - sizes[kept].sum() / sizes.sum()
-    if share <= 0:
-        return
-    told = (
-        f"{subset}: {len(sizes) - len(kept):,} of {len(sizes):,} samples are longer "
-        f"than the model takes: {share:.1%} of the tokens are left out"
-    )
-    if share > MOST_LEFT_OUT:
-        raise ValueError(
-            f"{told}; at most {MOST_LEFT_OUT:.0%} may be. Another "
-            "task.sample_break_mode (none) cuts them, or tokens_per_sample is larger "
-            "than the model's max_positions"
-        )
-    logger.warning(told)
 
 
 def state_of(epochs) -> dict[str, Any]:

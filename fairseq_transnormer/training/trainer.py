@@ -85,8 +85,6 @@ class Trainer(fairseq_trainer.Trainer):
         if once and hasattr(dataset, "set_epoch"):
             dataset.set_epoch(epoch)  # what is drawn for each epoch, as masks are
         positions.load_each_epoch_anew(epochs)
-        if load_dataset:
-            positions.check_left_out(name, dataset, epochs)
         return epochs
 
     def get_valid_iterator(self, subset, disable_iterator_cache=False):
@@ -104,7 +102,6 @@ class Trainer(fairseq_trainer.Trainer):
             datasets[subset] = self._validated_training_data
         try:
             epochs = super().get_valid_iterator(subset, disable_iterator_cache)
-            positions.check_left_out(subset, datasets[subset], epochs)
         finally:
             if training is not None:
                 datasets[subset] = training

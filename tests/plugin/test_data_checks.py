@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fairseq.data import FairseqDataset
 from fairseq.data.fasta_dataset import FastaDataset
-from fairseq.tasks import setup_task
+from fairseq.tasks import FairseqTask, setup_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig
 from omegaconf import OmegaConf
 
@@ -17,7 +18,7 @@ from fairseq_transnormer.data import binary_data
 from fairseq_transnormer.data.binary_data import HEADER
 from fairseq_transnormer.plugin.data_checks import check_labels, check_training_data
 from tests.binary_data import numbered_words, write_binary_data, write_labelled_data
-from tests.messages import refuses
+from tests.messages import assert_names, refuses
 
 WORDS = 8
 LINES = {"train": ["w0 w1", "w2", "w3 w4 w5"], "valid": ["w6", "w7 w0"]}
@@ -188,3 +189,30 @@ def test_names_of_files_are_no_commands(name, tmp_path, monkeypatch):
     with refuses(ValueError, name, "shell"):
         FastaDataset(f"valid.{name}")
     assert not Path("made").exists()
+
+
+class Lines(FairseqDataset):
+    """Of so many tokens each."""
+
+    def __init__(self, *sizes):
+        self.sizes = np.array(sizes)
+
+    def num_tokens(self, index):
+        return self.sizes[index]
+
+    size = num_tokens
+
+    def filter_indices_by_size(self, indices, most):
+        kept = indices[self.sizes[indices] <= most]
+        return kept, indices[self.sizes[indices] > most].tolist()
+
+
+def test_the_share_of_tokens_that_no_batch_has_is_told(caplog):
+    """Of samples it is a tenth, of tokens half or less."""
+    lines, indices = Lines(*[10] * 9, 90), np.arange(10)
+    filtered = FairseqTask(None).filter_indices_by_size
+    with refuses(ValueError, "1 of 10 samples", "50.0%", "25%", "sample_break_mode"):
+        filtered(indices, lines, 64, ignore_invalid_inputs=True)
+    kept = filtered(indices, Lines(*[10] * 9, 20), 15, ignore_invalid_inputs=True)
+    assert kept.tolist() == [*range(9)]
+    assert_names(caplog.text, "1 of 10 samples", "18.2% of the tokens")
