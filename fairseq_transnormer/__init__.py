@@ -13,5 +13,7 @@ from . import missing_packages
 __version__ = "0.1.0"
 
 missing_packages.explain_to_users()
-if "fairseq" in sys.modules:  # it imports this package: --user-dir
+if sys.modules.get("fairseq") is not None:  # it imports this package: --user-dir
     importlib.import_module(f"{__name__}.plugin")
+if "fairseq_cli.train" in sys.modules:
+    importlib.import_module(f"{__name__}.training.redirect").take_over()

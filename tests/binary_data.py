@@ -5,6 +5,8 @@ from pathlib import Path
 
 from fairseq.data import Dictionary, indexed_dataset
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+
 
 def dictionary_of(symbols: Iterable[str]) -> Dictionary:
     """A dictionary of these symbols in their order, after fairseq's special ones."""

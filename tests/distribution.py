@@ -13,12 +13,12 @@ TOGETHER = {
     "tests/generation": "tests/generation",
     "tests/hf": "tests/generation",
     "tests/scoring": "tests/generation",
-    "tests/fairseq_patches": "tests/fairseq_patches",
+    "tests/training": "tests/fairseq_patches",
     "tests/workers": "tests/workers",
 }
 # by seconds, the longest first; what comes last ends when all are at their ends
 FIRST = (
-    "tests/fairseq_patches",
+    "tests/training",
     "tests/models/test_variants.py",
     "tests/examples",
     "tests/workers",

@@ -25,9 +25,9 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *("fairseq_cli.train", "fairseq_cli.hydra_train"),
-        "fairseq_transnormer.plugin",
+        "fairseq_transnormer.training.redirect",
         "torch._dynamo",  # by an optimizer as soon as it is made
-        *("tests.fairseq_patches.accidents", "tests.workers.recording"),
+        *("tests.training.accidents", "tests.workers.recording"),
         "tests.kept_configurations",
     ]
 )
@@ -68,8 +68,9 @@ def run_command(
         os.chdir(folder)
     os.environ |= environment
     sys.argv = [f"fairseq-{name.replace('_', '-')}", *arguments]
-    if "--fp16" in arguments:  # fairseq asks for a GPU's number
-        torch.cuda.current_device = lambda: None
+    if "--fp16" in arguments:  # fairseq asks for a GPU's number, and at an overflow
+        torch.cuda.current_device = lambda: None  # moves a zero there
+        torch.Tensor.cuda = lambda tensor: tensor
     kept_configurations.keep(kept)
     for call in before:
         call()

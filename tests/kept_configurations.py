@@ -19,6 +19,8 @@ from hydra import initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+
 _OF_HYDRA = {"initialize": utils.initialize, "compose": utils.compose}
 _CONFIG = str(Path(fairseq.__file__).parent / "config")
 

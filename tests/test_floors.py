@@ -246,7 +246,11 @@ def test_plain_pytorch_needs_no_fairseq(room):
         ("from ..modules import GLU", "ops.new", ("ops", "modules")),
         ("from .. import modules", "ops.new", ("ops", "modules")),
         ("def f():\n    from ... import models", "ops.a.new", ("ops", "models")),
-        ("import fairseq_transnormer.plugin.models.variants", "ops.new", ("ops", "models")),
+        (
+            "import fairseq_transnormer.plugin.models.variants",
+            "ops.new",
+            ("ops", "models"),
+        ),
         ("import fairseq_transnormer", "ops.new", ("ops", "__init__")),
         ("from benchmarks.harness import x", "ops.new", ("ops", "benchmarks.harness")),
     ],

@@ -17,11 +17,11 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-import fairseq_transnormer  # noqa: F401 (registers the models)
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from data_prep.folders.fairseq_format import gpt2_dictionary
 from fairseq_transnormer.export.writing import export_checkpoint
-from fairseq_transnormer.fairseq_patches.loading import save_identity
 from fairseq_transnormer.generation import TextGenerator
+from fairseq_transnormer.plugin import loading
 from tests.binary_data import write_binary_data
 from tests.classification.problems import dictionary, write_problem
 from tests.generation import models
@@ -215,6 +215,6 @@ def save(
         "extra_state": {"train_iterator": {"epoch": 1}, "val_loss": None},
     }
     if identity:
-        state = save_identity(lambda _: state, SimpleNamespace(task=task, cfg=cfg))
+        state["extra_state"] |= loading.identity(SimpleNamespace(task=task, cfg=cfg))
     checkpoint_utils.torch_persistent_save(state, str(path))
     return path, model

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from unittest import mock
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers fused_adam)
+
+# isort: split
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.optim import build_optimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
-
-# registers the plugin's
-from fairseq_transnormer import optimizers  # noqa: F401
 
 ADAM = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8, "weight_decay": 0.01}
 

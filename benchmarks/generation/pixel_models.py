@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+
+# isort: split
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.hub_utils import GeneratorHubInterface

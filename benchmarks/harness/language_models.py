@@ -59,6 +59,9 @@ def build_transformer(
     max_positions: its table of positions is made that long at once, since a longer
     input would make it anew in each step.
     """
+    import fairseq_transnormer.plugin  # noqa: F401 (imports fairseq first)
+
+    # isort: split
     from fairseq.data import Dictionary
     from fairseq.models.transformer_lm import (
         TransformerLanguageModel,

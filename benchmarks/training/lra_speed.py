@@ -66,6 +66,9 @@ PEAKS = {
 
 def build(name: str, options, length: int) -> nn.Module:
     """A system's classifier for sequences of up to ``length`` tokens."""
+    import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+
+    # isort: split
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
     architecture = SYSTEMS[name]

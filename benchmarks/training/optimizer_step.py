@@ -24,9 +24,10 @@ OPTIONS = {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.01}
 def measure(options) -> Iterator[list[dict[str, object]]]:
     """The rows of one number of weights after the other."""
     # --help does without fairseq
-    from fairseq.optim.adam import Adam
+    from fairseq_transnormer.plugin.optimizers import FusedAdamW
 
-    from fairseq_transnormer.plugin.optimizers.fused_adam import FusedAdamW
+    # isort: split
+    from fairseq.optim.adam import Adam
 
     for number in options.weights:
         gradient = torch.randn(number, device=options.device)

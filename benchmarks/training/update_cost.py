@@ -5,7 +5,8 @@
 The paper's sizes and vocabulary; random tokens. fairseq's way: criterion cross_entropy,
 optimizer adam. Ours, the configurations': chunked_cross_entropy and fused_adam, on
 request with compile_layers or cuda_graphs. All by fairseq's own classes: forward, loss,
-backward, gradients divided by the tokens, Adam.
+backward, gradients divided by the tokens, Adam; fairseq's transformer has our loss by
+ops.linear_cross_entropy.
 The models are TransNormer T1 and T2, linear attention with 1+elu, and fairseq's
 transformer as shipped and with its attention through torch's fused kernels.
 """
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 from fairseq_transnormer.argument_types import positive_integer
+from fairseq_transnormer.ops import linear_cross_entropy
 
 from ..harness import command_line
 from ..harness.cases import Deadline, add_time_limit, time_in_turns
@@ -91,6 +93,14 @@ def build(name: str, way: str, length: int, task, options) -> nn.Module:
     return model.to(options.device, dtype).train()
 
 
+def chunked_loss(model: nn.Module, sample: dict) -> tuple[torch.Tensor, int, dict]:
+    """chunked_cross_entropy of fairseq's transformer_lm, whose weights are tied."""
+    tokens = sample["net_input"]["src_tokens"]
+    x, _ = model.decoder.extract_features(tokens, encoder_out=None)
+    weight = model.decoder.output_projection.weight
+    return linear_cross_entropy(x, weight, sample["target"])[0], sample["ntokens"], {}
+
+
 class Update:
     """A call that is one update; it returns the loss.
 
@@ -104,6 +114,7 @@ class Update:
     def __init__(self, model: nn.Module, way: str, task, dtype: str):
         from fairseq.criterions import CRITERION_REGISTRY
         from fairseq.dataclass.configs import FairseqConfig
+        from fairseq.models.transformer_lm import TransformerLanguageModel
         from fairseq.optim import OPTIMIZER_REGISTRY
         from fairseq.optim.fp16_optimizer import FP16Optimizer
         from fairseq.registry import REGISTRIES
@@ -112,6 +123,8 @@ class Update:
         criterion, optimizer = WAYS[way]
         self.model = model
         self.criterion = CRITERION_REGISTRY[criterion](task, sentence_avg=False)
+        if way != FAIRSEQS and isinstance(model, TransformerLanguageModel):
+            self.criterion = chunked_loss
         dataclasses = REGISTRIES["optimizer"]["dataclass_registry"]
         cfg = OmegaConf.structured(FairseqConfig())
         OmegaConf.set_struct(cfg, False)
@@ -249,7 +262,7 @@ def parse(arguments: list[str] | None):
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     options = parse(arguments)
-    import fairseq.models  # noqa: F401 (its registries, and with them ours)
+    import fairseq_transnormer.plugin  # noqa: F401 (fills fairseq's registries)
 
     command_line.run(
         NAME,

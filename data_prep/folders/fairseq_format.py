@@ -4,7 +4,6 @@ fairseq is imported inside the functions: it costs seconds, which neither ``--he
 nor a wrong option nor a worker process should have to pay.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -25,8 +24,9 @@ PADDING_FACTOR = 8
 
 def fairseq_data() -> Any:
     """The package ``fairseq.data``, imported without its chatter."""
-    # At import this module logs a hint about an optional package.
-    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+    import fairseq_transnormer.plugin  # noqa: F401 (imports fairseq first)
+
+    # isort: split
     import fairseq.data
     import fairseq.data.indexed_dataset
 

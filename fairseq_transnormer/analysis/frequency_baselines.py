@@ -108,6 +108,9 @@ def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
             raise ValueError(
                 f"{folder} has no {name}; allowed: binarised text with this split"
             )
+    from .. import plugin  # noqa: F401 (imports fairseq first)
+
+    # isort: split
     from fairseq.data import Dictionary
 
     ids = read_binary_data(folder / split).ids().astype(np.int64)

@@ -106,6 +106,9 @@ def _built(system: System, kind: str) -> nn.Module:
 
 def _model(architecture: str, task: object, **values) -> nn.Module:
     """The model, without memory for its weights."""
+    from .. import plugin  # noqa: F401 (registers the models)
+
+    # isort: split
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
     config = MODEL_DATACLASS_REGISTRY[architecture](**values)

@@ -25,10 +25,13 @@ def load_trained_model(path: Path, data: Path) -> nn.Module:
         ValueError: there is no such file, or it is no checkpoint of a language model
             with this dictionary.
     """
+    from .. import plugin  # noqa: F401 (registers the models)
+
+    # isort: split
     from fairseq import checkpoint_utils
 
     try:
-        # fairseq's loader lies inside fairseq_patches' check
+        # fairseq's loader lies inside plugin/loading.py's check
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path), {"data": str(data)})
         models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
             [str(path)], state=state
@@ -75,6 +78,9 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
     Raises:
         ValueError: there is no such split, or it has fewer tokens.
     """
+    from .. import plugin  # noqa: F401 (imports fairseq first)
+
+    # isort: split
     from fairseq.data import Dictionary, data_utils
 
     dictionary = data / "dict.txt"

@@ -1,16 +1,21 @@
 """Checkpoints as files: fingerprints, repair of damaged ones, and what they are of."""
 
+import errno
 import hashlib
 import logging
 import os
 import re
+import shutil
+import time
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..data.fingerprints import file_sha256
-from ..data.whole_files import copy_whole
+from ..data.whole_files import copy_whole, write_whole
 from .safe_loading import CheckpointError, is_whole, read_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -22,6 +27,53 @@ PART = re.compile(r"checkpoint.*\.pt\.[0-9a-f]{32}\.tmp")
 # fairseq's own names, without those of shards: others in the folder (an average, a
 # pre-trained model) are not states of this run
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+_-?\d+(\.\d+)?)\.pt")
+
+ATTEMPTS = 3
+SECONDS_BETWEEN_ATTEMPTS = 2.5
+# another attempt would end in the same way
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_checkpoint(path: str | Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint; the file is the old or the new one at every moment.
+
+    Raises:
+        OSError: it cannot be written; what was there stays.
+    """
+    _attempt(path, lambda: write_whole(path, lambda file: torch.save(state, file)))
+
+
+def copy_checkpoint(source: Path, target: Path) -> None:
+    """Copy a checkpoint, as ``write_checkpoint`` writes one."""
+    _attempt(target, lambda: copy_whole(source, target))
+
+
+def _attempt(path: str | Path, act: Callable[[], None]) -> None:
+    """fairseq tries again for any reason, at the end of the half file of before."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return act()
+        except Exception as error:
+            cause = _system_error(error)
+            if cause is None:
+                raise
+            if cause.errno in NO_ROOM or attempt == ATTEMPTS:
+                free = shutil.disk_usage(os.path.dirname(path) or ".").free
+                raise OSError(
+                    cause.errno,
+                    f"{path} cannot be written: {cause.strerror}, {free / 1e6:.1f} MB "
+                    "are free. Checkpoints written before are untouched; when there is "
+                    "room, the same command resumes from the last one",
+                ) from None
+            logger.warning("%s: %s; trying again", path, cause)
+        time.sleep(SECONDS_BETWEEN_ATTEMPTS)
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The error of the operating system that led to what ``torch.save`` raises."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error
 
 
 def number_of_updates(state: dict) -> int:
@@ -127,7 +179,7 @@ def check_last_checkpoint(arch: str, save_dir: Path) -> None:
     """Raise ValueError if the run in ``save_dir`` is of another architecture.
 
     The table runner asks before it starts anything; the start of training looks at
-    all settings (fairseq_patches/setting_changes.py). A damaged checkpoint passes:
+    all settings (training/same_run.py). A damaged checkpoint passes:
     training begins with another one in its place.
     """
     last = save_dir / LAST

@@ -2,7 +2,7 @@
 
 A checkpoint is a pickle, and a pickle can call any function. torch's safe loading
 (``weights_only=True``) lets through tensors, plain containers and what it is told of.
-fairseq's own commands load the same way: ``fairseq_patches`` puts ``read_checkpoint``
+fairseq's own commands load the same way: ``plugin/loading.py`` has ``read_checkpoint``
 in front of fairseq's loader, and ``check_settings`` after it. A damaged file is seen
 here, too. docs/checkpoints.md says what this does not reach.
 """

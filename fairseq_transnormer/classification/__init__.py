@@ -21,6 +21,7 @@ def __getattr__(name: str):
     """fairseq is imported when a classifier is asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .. import plugin  # noqa: F401 (imports fairseq first)
     from . import classifier
 
     return getattr(classifier, name)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils, tasks
 
+from .. import plugin  # noqa: F401 (registers the models)
 from ..checkpoints.identity import check_labels, check_units
 from ..checkpoints.pretrained import PretrainedCheckpoint
 from ..checkpoints.safe_loading import CheckpointError, error_line

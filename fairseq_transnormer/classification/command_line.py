@@ -89,7 +89,7 @@ def _run(args: argparse.Namespace) -> None:
     if args.dump_predictions is not None and args.evaluate is None:
         raise ClassificationError("--dump-predictions: allowed with --evaluate only")
     # fairseq: seconds that --help shall not cost
-    from .classifier import TextClassifier
+    from . import TextClassifier
     from .evaluation import evaluate
     from .submission import write_submission
 

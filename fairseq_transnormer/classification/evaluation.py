@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..plugin.criterions import metrics
 from ..data.whole_files import make_folder_of, write_text
+from ..plugin.criterions import metrics
 from .classifier import TextClassifier
 from .errors import ClassificationError
 

@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         # fairseq: seconds that --help shall not cost
+        from .. import plugin  # noqa: F401 (imports fairseq first)
         from .writing import export_checkpoint
 
         done = export_checkpoint(args.checkpoint, args.dest, args.data)

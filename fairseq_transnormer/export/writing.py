@@ -32,8 +32,8 @@ from ..data.subword_files import (
     dictionary_folder,
     find_subword_files,
 )
-from ..plugin.models import TransNormerEncoderModel, TransNormerLanguageModel
 from ..modules.encoder_classifier import HeadConfig
+from ..plugin.models import TransNormerEncoderModel, TransNormerLanguageModel
 from .errors import ExportError
 from .loading import check_tensors, load_exported, safetensors
 from .manifest import (

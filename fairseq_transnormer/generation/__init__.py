@@ -28,6 +28,7 @@ else:
         """fairseq is imported when a generator is asked for, not for the settings."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .. import plugin  # noqa: F401 (imports fairseq first)
         from . import generator
 
         return getattr(generator, name)

@@ -13,7 +13,6 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 from omegaconf import OmegaConf, open_dict
 
-from .. import models
 from ..checkpoints.files import embedding_rows
 from ..checkpoints.identity import (
     check_dictionary,
@@ -29,6 +28,7 @@ from ..data.subword_files import (
     find_subword_files,
     missing_units,
 )
+from ..plugin import models
 from .errors import GenerationError
 
 TASKS = ("language_modeling",)
@@ -151,7 +151,7 @@ def _check_task(path: Path, cfg: Mapping[str, Any], names: Sequence[str]) -> Non
 def _read_checkpoint(path: Path) -> dict[str, Any]:
     """A checkpoint as fairseq upgrades it; raises GenerationError if it is none."""
     try:
-        # fairseq's loader lies inside fairseq_patches' check
+        # fairseq's loader lies inside plugin/loading.py's check
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         state["cfg"]["model"], state["model"]
     except CheckpointError as error:

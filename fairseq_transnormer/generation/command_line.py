@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace) -> None:
     # a wrong setting shall not wait for the checkpoint
     GenerationSettings(**settings)
     # fairseq: seconds that --help shall not cost
-    from .generator import TextGenerator
+    from . import TextGenerator
 
     generator = TextGenerator.from_checkpoint(
         args.path, args.data, args.device, args.sentencepiece_model

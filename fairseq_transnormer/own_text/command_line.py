@@ -19,10 +19,10 @@ from pathlib import Path
 
 from ..argument_types import integer_between, positive_number
 from ..data.texts import print_utf8
-from ..training.exit_code import EXIT_RESUMABLE
-from ..training.processes import handling
 from ..missing_packages import explanation
 from ..subcommands import command_parser
+from ..training.exit_code import EXIT_RESUMABLE
+from ..training.processes import handling
 from .errors import OwnTextError
 
 MOST = 10**7

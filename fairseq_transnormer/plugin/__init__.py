@@ -1,9 +1,9 @@
-"""Importing this registers all of this package with fairseq, which is changed first.
+"""Importing this changes fairseq (compatibility.py) and registers all with it."""
 
-Whoever imports both this package and fairseq has imported it: see registration.py.
-"""
+from . import compatibility
 
-from . import models  # isort: skip (changes fairseq first)
-from . import criterions, optimizers, tasks
+compatibility.apply()
+
+from . import criterions, models, optimizers, tasks  # noqa: E402
 
 __all__ = ["criterions", "models", "optimizers", "tasks"]

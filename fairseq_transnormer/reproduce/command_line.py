@@ -8,9 +8,9 @@ from typing import Any
 
 from ..data.whole_files import write_text
 from ..installation import working_folder
+from ..missing_packages import explanation
 from ..training.config import ConfigurationError
 from ..training.exit_code import EXIT_RESUMABLE
-from ..missing_packages import explanation
 from .arguments import PROGRAM, parser
 from .errors import ReproduceError
 from .reports.claims import judge, load_claims

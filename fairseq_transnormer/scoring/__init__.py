@@ -23,6 +23,7 @@ def __getattr__(name: str):
     """fairseq is imported when a scorer is asked for, and not for the rest."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .. import plugin  # noqa: F401 (imports fairseq first)
     from . import scorer
 
     return getattr(scorer, name)

@@ -114,7 +114,8 @@ def _run(args: argparse.Namespace) -> None:
     if args.window is not None:
         context = Context(None if args.window == ALL else args.window, args.overlap)
     # fairseq: seconds that --help shall not cost
-    from .scorer import TextScorer, check_known
+    from . import TextScorer
+    from .scorer import check_known
 
     scorer = TextScorer.from_checkpoint(
         args.path,

@@ -128,7 +128,7 @@ def train(configuration: Configuration) -> None:
     from omegaconf import OmegaConf
 
     from .main import main
-    from .signals import call_main
+    from .workers import call_main
 
     cfg = OmegaConf.create(configuration)
     OmegaConf.set_struct(cfg, True)

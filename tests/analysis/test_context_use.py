@@ -15,6 +15,7 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import nn
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from fairseq_transnormer.analysis import context_use
 from fairseq_transnormer.analysis.context_use import perplexities
 from fairseq_transnormer.analysis.trained_models import run_on, trained_mask_share

@@ -15,7 +15,7 @@ from fairseq_transnormer.checkpoints.identity import (
 )
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.subword_files import dictionary_sha256
-from fairseq_transnormer.fairseq_patches.loading import save_identity
+from fairseq_transnormer.plugin.loading import identity
 from tests.messages import refuses
 
 
@@ -31,7 +31,7 @@ def saved_with(found):
         task=SimpleNamespace(source_dictionary=found),
         cfg=SimpleNamespace(task=SimpleNamespace()),
     )
-    return save_identity(lambda each: {"extra_state": {"metrics": {}}}, trainer)
+    return {"extra_state": {"metrics": {}} | identity(trainer)}
 
 
 def test_the_dictionary_of_the_training_passes():

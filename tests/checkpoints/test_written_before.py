@@ -62,7 +62,7 @@ def test_its_training_resumes(data, tmp_path):
     options = {"attention-types": "diag,norm", "block-size": 8}
     arch = Training.arch
     run = resumed(data, tmp_path / "save", "checkpoint_last.pt", arch, **options)
-    assert "Loaded checkpoint" in run.text() and "num_updates: 6" in run.text()
+    assert "Loaded checkpoint" in run.text() and "update 6 of max_update" in run.text()
 
 
 def test_a_training_of_fairseqs_own_modules_resumes(data, tmp_path):

@@ -5,13 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed import ModuleProxyWrapper
-from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY
-from fairseq.models.roberta.model import RobertaLMHead, RobertaModel
+from fairseq.models import MODEL_REGISTRY
+from fairseq.models.roberta.model import RobertaModel
 from fairseq.models.transformer_lm import (
     TransformerLanguageModel,
     TransformerLanguageModelConfig,
@@ -138,25 +137,6 @@ def test_encoders(name):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"share_decoder_input_output_embed": True}],
-    ids=["untied", "tied"],
-)
-def test_fairseqs_transformer_lm(changes):
-    check(transformer_lm(**changes), *causal_criterions(), causal_sample())
-
-
-def test_fairseqs_roberta():
-    check(roberta(), *masked_criterions(), masked_sample())
-
-
-def test_a_hook_on_fairseqs_head_counts():
-    model = roberta()
-    model.encoder.lm_head.register_forward_hook(lambda *call: 2 * call[-1])
-    check(model, *masked_criterions(), masked_sample())
-
-
-@pytest.mark.parametrize(
-    "changes",
     [
         {"untie_output_embedding": True},
         {"output_bias": True},
@@ -259,85 +239,20 @@ def test_ddp_knows_every_weight_of_the_loss(
             torch.testing.assert_close(found[3][f"module.module.{key}"], gradient)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda: transformer_lm(adaptive_softmax_cutoff="5,10"),
-        lambda: MODEL_REGISTRY["lstm_lm"].build_model(_lstm_options(), task()),
-    ],
-    ids=["adaptive softmax", "lstm"],
-)
-def test_other_output_layers_are_refused(model):
-    with refuses(ValueError, "output layer", "adaptive_loss", "cross_entropy"):
-        causal_criterions()[1](model(), causal_sample())
-
-
-@pytest.mark.parametrize("name", ["ours", "roberta", "translates"])
-def test_models_of_another_kind_are_refused(name, one_worker):
+def test_models_of_another_kind_are_refused(one_worker):
     """An encoder's loss would be that of its masked tokens over all tokens."""
-    others = {
-        "ours": lambda: build("roberta_transnormer_t2_tiny"),
-        "roberta": roberta,
-        "translates": lambda: MODEL_REGISTRY["bart"].build_model(_bart(), task()),
-    }
-    model = others[name]()
-    for each in (model, ModuleProxyWrapper(DistributedDataParallel(model))):
-        with refuses(ValueError, "chunked_cross_entropy", type(model).__name__):
-            causal_criterions()[1](each, masked_sample())
-    if name != "translates":
-        model = build("transnormer_t2_tiny") if name == "ours" else transformer_lm()
-    with refuses(ValueError, "chunked_masked_lm", type(model).__name__):
-        masked_criterions()[1](model, masked_sample())
-
-
-def _bart():
-    options = SimpleNamespace(encoder_layers=1, decoder_layers=1, max_positions=16)
-    for side in ("encoder", "decoder"):
-        for field in ("embed_dim", "ffn_embed_dim"):
-            setattr(options, f"{side}_{field}", 16)
-        setattr(options, f"{side}_attention_heads", 2)
-    ARCH_CONFIG_REGISTRY["bart_large"](options)
-    return options
-
-
-def test_an_adaptive_loss_asks_for_an_adaptive_softmax():
-    model, criterion = build("transnormer_t2_tiny"), AdaptiveLoss(task(), False)
-    names = ("adaptive_loss", "TransNormerDecoder", "cross_entropy")
-    with refuses(ValueError, *names):
-        criterion(model, causal_sample())
-    adaptive = transformer_lm(adaptive_softmax_cutoff="4,8")
-    loss, *_ = criterion(adaptive, causal_sample())
-    assert torch.isfinite(loss)
-
-
-def test_output_layers_of_subclasses_are_refused():
-    """They may do more than multiply by the matrix that they have."""
-
-    class Sharper:
-        def output_layer(self, *inputs, **keywords):
-            return 2 * super().output_layer(*inputs, **keywords)
-
-    class SharperHead(RobertaLMHead):
-        def forward(self, *inputs, **keywords):
-            return 2 * super().forward(*inputs, **keywords)
-
-    decodes, encodes, has_head = transformer_lm(), roberta(), roberta()
-    for part in (decodes.decoder, encodes.encoder):
-        part.__class__ = type("Own", (Sharper, type(part)), {})
-    has_head.encoder.lm_head.__class__ = SharperHead
-    with refuses(ValueError, "Own", "output layer", "cross_entropy"):
-        causal_criterions()[1](decodes, causal_sample())
-    for model, name in ((encodes, "Own"), (has_head, "RobertaEncoder")):
-        with refuses(ValueError, name, "output layer", "masked_lm"):
-            masked_criterions()[1](model, masked_sample())
-
-
-def _lstm_options():
-    options = SimpleNamespace(
-        tokens_per_sample=16, max_target_positions=16, criterion="cross_entropy"
-    )
-    ARCH_CONFIG_REGISTRY["lstm_lm"](options)
-    return options
+    ours, encodes = build("transnormer_t2_tiny"), build("roberta_transnormer_t2_tiny")
+    causal, masked = causal_criterions()[1], masked_criterions()[1]
+    for model in (encodes, transformer_lm(), roberta()):
+        for each in (model, ModuleProxyWrapper(DistributedDataParallel(model))):
+            name = type(model).__name__
+            with refuses(ValueError, "chunked_cross_entropy", name, "cross_entropy"):
+                causal(each, masked_sample())
+    for model in (ours, transformer_lm(), roberta()):
+        with refuses(
+            ValueError, "chunked_masked_lm", type(model).__name__, "masked_lm"
+        ):
+            masked(model, masked_sample())
 
 
 def test_losses_are_those_of_fairseqs_own_forward_pass():

@@ -7,7 +7,9 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from fairseq_transnormer.plugin.criterions.partial_cross_entropy import PartialCrossEntropy
+from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
+    PartialCrossEntropy,
+)
 from tests.binary_data import dictionary_of
 from tests.messages import refuses
 

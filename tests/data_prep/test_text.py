@@ -14,6 +14,7 @@ from fairseq_cli import preprocess
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from data_prep.folders import verify
 from data_prep.folders.encoders import WordEncoder
 from data_prep.folders.fairseq_format import word_dictionary, write_split

@@ -25,11 +25,11 @@ from fairseq_transnormer.export import load_exported
 from fairseq_transnormer.export.writing import export_checkpoint
 from fairseq_transnormer.generation import TextGenerator
 from fairseq_transnormer.scoring import Context, ScoringError, TextScorer
-from tests.fairseq_patches.trainings import free_port
 from tests.forked_trainings import Training, logged, start_command, wait_for
 from tests.messages import assert_names, refuses
 from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
+from tests.training.trainings import free_port
 
 SCRIPT = ROOT / "examples" / "train_plain_pytorch.py"
 UPDATES = 9

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from fairseq_transnormer.export import ExportError, load_exported
 from fairseq_transnormer.export.writing import export_checkpoint
-from tests.fairseq_patches.test_damaged_files import flip
 from tests.messages import refuses
+from tests.training.test_damaged_files import flip
 from tests.zoo import CAUSAL, ENCODERS, WORDS
 
 from .checkpoints import changed_section

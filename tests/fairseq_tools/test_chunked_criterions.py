@@ -11,13 +11,7 @@ CLOSE, ROUNDED = 2e-3, 2e-2
 KINDS = {
     "transnormer_t2_tiny": ("cross_entropy", "chunked_cross_entropy"),
     "vanilla_transformer_tiny": ("cross_entropy", "chunked_cross_entropy"),
-    "transformer_lm": ("cross_entropy", "chunked_cross_entropy"),
     "roberta_transnormer_t1_tiny": ("masked_lm", "chunked_masked_lm"),
-}
-SMALL = {
-    **dict.fromkeys(["decoder-embed-dim", "decoder-output-dim"], 32),
-    **{"decoder-ffn-embed-dim": 32, "decoder-layers": 1, "decoder-attention-heads": 2},
-    **{"decoder-input-dim": 32, "share-decoder-input-output-embed": True},
 }
 
 
@@ -29,8 +23,6 @@ class ShortTraining(Training):
 
 def trained(data, folder, criterion, arch, workers, options, flags):
     options = options | {"criterion": criterion}
-    if arch == "transformer_lm":
-        options = options | SMALL
     training = ShortTraining(data, folder, workers, options, flags, arch)
     assert training.run() == [0] * workers, training.text()
     steps = logged(training.text(), "train_inner")[:UPDATES]
@@ -47,10 +39,6 @@ def trained(data, folder, criterion, arch, workers, options, flags):
     [
         ("transnormer_t2_tiny", 1, {"update-freq": 2}, ("--fp16",), ROUNDED),
         ("roberta_transnormer_t1_tiny", 2, {}, (), CLOSE),
-        pytest.param(
-            *("transformer_lm", 2, {}, (), CLOSE),
-            marks=pytest.mark.slow,
-        ),
         pytest.param(
             *("transnormer_t2_tiny", 1, {"update-freq": 2}, (), CLOSE),
             marks=pytest.mark.slow,

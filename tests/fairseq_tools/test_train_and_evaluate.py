@@ -7,6 +7,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from tests.messages import refuses
+
 from .conftest import fairseq_command, training_arguments
 
 # the rows of Table 4 train the others in every run
@@ -109,3 +111,14 @@ def exact_bits_per_token(path, data_bin) -> float:
                 logits[0].double(), targets[block], reduction="sum"
             ).item()
     return total / len(stream) / math.log(2)
+
+
+def test_an_evaluation_of_nothing_is_refused(trained, data_bin, fairseq_tool):
+    """fairseq leaves out what is longer than a model takes; ppl of nothing is 1."""
+    path = trained["roberta_transnormer_t2_tiny"]
+    with refuses(ValueError, "of the tokens", "max_positions"):
+        fairseq_tool(
+            "validate", data_bin, "--task", "masked_lm", "--path", path, "--cpu",
+            "--batch-size", 4, "--skip-invalid-size-inputs-valid-test",
+            "--tokens-per-sample", 1024, "--sample-break-mode", "none",
+        )  # fmt: skip

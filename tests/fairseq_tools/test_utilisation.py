@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fairseq_transnormer.analysis.training_log import parse_training_log
+from fairseq_transnormer.modules.model_flops import layer_flops, output_flops
 from fairseq_transnormer.plugin.models import utilisation
 from fairseq_transnormer.plugin.models.utilisation import known_peak, training_flops
-from fairseq_transnormer.modules.model_flops import layer_flops, output_flops
 from tests.messages import refuses
 from tests.models.building import build, dictionary
 from tests.tiny_data import write_tiny_data

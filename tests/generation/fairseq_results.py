@@ -2,6 +2,8 @@
 
 from fairseq.hub_utils import GeneratorHubInterface
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+
 
 def fairseq_generates(
     hub: GeneratorHubInterface, prompt: str, max_new_tokens: int, **options

@@ -7,6 +7,7 @@ import sys
 import pytest
 from fairseq_cli import generate, interactive
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.messages import refuses
 
 from .models import run_fairseq

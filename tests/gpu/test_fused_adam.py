@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.optim.adam import Adam
 
-from fairseq_transnormer.plugin.optimizers.fused_adam import FusedAdamW
+from fairseq_transnormer.plugin.optimizers import FusedAdamW
 
 pytestmark = pytest.mark.gpu
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
-import fairseq_transnormer  # noqa: F401 (registers the models)
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.binary_data import numbered_words
 
 CAUSAL = ("transnormer_t1", "transnormer_t2", "transnormer_t1_tiny")

@@ -12,10 +12,14 @@ import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
 from fairseq_transnormer.checkpoints.pretrained import FREE_FIELDS
-from fairseq_transnormer.plugin.models.masked_language_model import TransNormerEncoderModel
-from fairseq_transnormer.plugin.models.sequence_classifier import SequenceClassifierModel
 from fairseq_transnormer.modules.options import TRAINING_ONLY, Choice
 from fairseq_transnormer.modules.registry import OPTIONS, parse_attention_types
+from fairseq_transnormer.plugin.models.masked_language_model import (
+    TransNormerEncoderModel,
+)
+from fairseq_transnormer.plugin.models.sequence_classifier import (
+    SequenceClassifierModel,
+)
 from tests.messages import refuses
 
 from .building import build, draw_tokens, task

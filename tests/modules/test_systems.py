@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
-import fairseq_transnormer  # noqa: F401 (registers the models)
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from fairseq_transnormer.modules.systems import CONFIGS, KINDS, SYSTEMS
 
 MODELS = [(system, kind) for system in SYSTEMS.values() for kind in system.kinds]

@@ -170,11 +170,11 @@ TRAINING = (
         "tests/fairseq_patches/test_setting_changes.py",
     ),
     Mutant(
-        "fairseq_patches/truncated-data-are-opened",
-        _FAULTS + "binary_data.py",
-        "    check_prefix(path)\n    return open_data",
-        "    return open_data",
-        "tests/fairseq_patches/test_binary_contents.py",
+        "plugin/any-class-is-a-label",
+        "fairseq_transnormer/plugin/data_checks.py",
+        "(classes >= count)",
+        "(classes > count)",
+        "tests/plugin/test_data_checks.py",
     ),
     Mutant(
         "fairseq_patches/flipped-bits-are-whole",

@@ -10,7 +10,7 @@ from fairseq.optim.adam import Adam, FairseqAdamConfig
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.plugin.optimizers.fused_adam import SUMS, FusedAdamConfig, FusedAdamW
+from fairseq_transnormer.plugin.optimizers import SUMS, FusedAdamConfig, FusedAdamW
 
 CONFIGS = {"adam": FairseqAdamConfig, "fused_adam": FusedAdamConfig}
 LR, BETAS, DECAY = 0.05, (0.9, 0.98), 0.1

@@ -7,7 +7,7 @@ import torch
 from fairseq.optim import build_optimizer
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.plugin.optimizers.fused_adam import FusedAdamConfig
+from fairseq_transnormer.plugin.optimizers import FusedAdamConfig
 
 LR, BETAS, EPS, DECAY = 0.05, (0.9, 0.99), 1e-8, 0.1
 

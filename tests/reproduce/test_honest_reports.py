@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 
-from fairseq_transnormer.training.config import compose
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.reports import reporting
@@ -18,6 +17,7 @@ from fairseq_transnormer.reproduce.runs.metrics import RunResults, read_metric
 from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from fairseq_transnormer.reproduce.tables.jobs import changed_model
 from fairseq_transnormer.reproduce.tables.presets import load_preset
+from fairseq_transnormer.training.config import compose
 from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import CONFIGS
 

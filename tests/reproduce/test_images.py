@@ -11,8 +11,10 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel
 
 from data_prep.symbols import digits
-from fairseq_transnormer.plugin.criterions.partial_cross_entropy import PartialCrossEntropy
 from fairseq_transnormer.generation import GenerationError, TextGenerator
+from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
+    PartialCrossEntropy,
+)
 from fairseq_transnormer.reproduce.reports import images
 from fairseq_transnormer.reproduce.reports.images import (
     NO_LEVEL,

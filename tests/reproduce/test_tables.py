@@ -8,7 +8,6 @@ import pytest
 from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.training.config import get
 from fairseq_transnormer.modules.registry import parse_attention_types
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.registry import JOBS
@@ -21,6 +20,7 @@ from fairseq_transnormer.reproduce.tables.definitions import (
 )
 from fairseq_transnormer.reproduce.tables.jobs import Conditions, job_of
 from fairseq_transnormer.reproduce.tables.presets import load_preset
+from fairseq_transnormer.training.config import get
 from tests import rows
 from tests.messages import refuses
 from tests.models import building

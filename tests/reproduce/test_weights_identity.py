@@ -11,13 +11,13 @@ import yaml
 from fairseq_transnormer.checkpoints import identity
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.data import fingerprints
-from fairseq_transnormer.training.config import compose
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.runs.run_folder import RunFolder
 from fairseq_transnormer.reproduce.runs.scheduling import run_all
 from fairseq_transnormer.reproduce.tables import fine_tuning, jobs
 from fairseq_transnormer.reproduce.tables.presets import load_preset
+from fairseq_transnormer.training.config import compose
 from tests.classification.problems import WORDS
 from tests.messages import assert_names
 from tests.paths import CONFIGS

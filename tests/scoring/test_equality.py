@@ -8,6 +8,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import eval_lm
 
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from data_prep.folders.encoders import Gpt2Encoder
 from fairseq_transnormer.scoring import Context, TextScorer
 from tests.generation.models import PLUGIN, sentences

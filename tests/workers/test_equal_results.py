@@ -11,7 +11,7 @@ import torch
 from fairseq import checkpoint_utils
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-import fairseq_transnormer  # noqa: F401 (registers the models)
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.messages import lines_naming
 
 from .conftest import (

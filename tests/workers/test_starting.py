@@ -6,9 +6,10 @@ import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
+from fairseq_transnormer.fairseq_patches.data_parallel import check_device
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.fairseq_patches.data_parallel import check_device
+import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.messages import refuses
 
 

@@ -15,11 +15,11 @@ from fairseq.criterions.cross_entropy import (
 )
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import FairseqEncoderModel, FairseqLanguageModel
 from torch import nn
 
 from ...modules.masked_language_model import target_positions
 from ...modules.padding import find_padding
+from ..models import TransNormerEncoderModel, TransNormerLanguageModel
 
 
 def padding_of(sample: dict, padding_idx: int) -> str:
@@ -32,8 +32,7 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
     """Cross entropy of the next tokens; ``cross_entropy`` for language models.
 
     Raises:
-        ValueError: the model is no language model, or its output layer is not one
-            matrix.
+        ValueError: the model is no language model of this package.
     """
 
     def look_at_batch(self, sample: dict) -> dict:
@@ -44,7 +43,7 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
         """Loss of a batch.
 
         Args:
-            model: a language model, see ``fairseq_patches.output_loss``.
+            model: a language model of this package, which takes ``targets``.
             sample: of the task ``language_modeling``.
             reduce: sum over the tokens; without, autograd does not see the losses.
 
@@ -52,7 +51,7 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
             the summed loss, the number of tokens or, with ``sentence_avg``, of
             sentences, and what is logged.
         """
-        _check_kind(model, FairseqLanguageModel, "future", _INSTEAD_OF_CAUSAL)
+        _check_kind(model, TransNormerLanguageModel, _INSTEAD_OF_CAUSAL)
         targets = model.get_targets(sample, None)
         (total, losses), _ = model(
             **sample["net_input"], targets=targets, padding=sample.get("padding")
@@ -65,10 +64,10 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
 
 @register_criterion("chunked_masked_lm", dataclass=FairseqDataclass)
 class ChunkedMaskedLm(MaskedLmLoss):
-    """Cross entropy of the masked tokens; ``masked_lm`` for RoBERTa's kind.
+    """Cross entropy of the masked tokens; ``masked_lm`` for encoders.
 
     Raises:
-        ValueError: the model is of another kind.
+        ValueError: the model is no encoder of this package.
     """
 
     def __init__(self, cfg: FairseqDataclass, task):
@@ -86,14 +85,14 @@ class ChunkedMaskedLm(MaskedLmLoss):
         """Loss of a batch.
 
         Args:
-            model: an encoder, see ``fairseq_patches.output_loss``.
+            model: an encoder of this package, which takes ``targets``.
             sample: of the task ``masked_lm``.
             reduce: sum over the tokens; without, autograd does not see the losses.
 
         Returns:
             the summed loss, the number of masked tokens, and what is logged.
         """
-        _check_kind(model, FairseqEncoderModel, "self", _INSTEAD_OF_MASKED)
+        _check_kind(model, TransNormerEncoderModel, _INSTEAD_OF_MASKED)
         positions = sample.get("target_positions")
         if positions is None:
             positions = target_positions(sample["target"], self.padding_idx)
@@ -110,37 +109,33 @@ class ChunkedMaskedLm(MaskedLmLoss):
 
 _INSTEAD_OF_CAUSAL = (
     "chunked_cross_entropy",
-    "language models, such as transnormer_t2 and transformer_lm; for encoders of "
-    "masked_lm: chunked_masked_lm; for others: cross_entropy",
+    "this package's language models, such as transnormer_t2; for its encoders: "
+    "chunked_masked_lm; for fairseq's language models: cross_entropy",
 )
 _INSTEAD_OF_MASKED = (
     "chunked_masked_lm",
-    "encoders of masked_lm, such as roberta_transnormer_t2 and roberta; for language "
-    "models: chunked_cross_entropy",
+    "this package's encoders, such as roberta_transnormer_t2; for its language models: "
+    "chunked_cross_entropy; for fairseq's encoders: masked_lm",
 )
 
 
-def _check_kind(
-    model: nn.Module, kind: type, target: str, words: tuple[str, str]
-) -> None:
-    """Refuse a model whose tokens predict something else.
+def _check_kind(model: nn.Module, kind: type, words: tuple[str, str]) -> None:
+    """Refuse a model that does not make this loss itself.
 
     An encoder would take the loss of its masked tokens for one of all tokens.
 
     Args:
         model: as fairseq's trainer wraps it.
-        kind: fairseq's class for such models.
-        target: what they predict, one of fairseq's ``supported_targets``.
+        kind: of the models that do.
         words: the criterion's name, and which models are allowed.
     """
     while hasattr(model, "module"):
         model = model.module
-    if isinstance(model, kind) and target in getattr(model, "supported_targets", ()):
-        return
-    name, allowed = words
-    raise ValueError(
-        f"criterion._name={name} with {type(model).__name__}; allowed: {allowed}"
-    )
+    if not isinstance(model, kind):
+        name, allowed = words
+        raise ValueError(
+            f"criterion._name={name} with {type(model).__name__}; allowed: {allowed}"
+        )
 
 
 # fairseq notes it in checkpoints and resumes from those alone that have the same one;

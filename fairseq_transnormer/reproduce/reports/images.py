@@ -158,7 +158,7 @@ def _rows(
     options: argparse.Namespace,
 ) -> tuple[list[tuple[str, np.ndarray]], ImageFormat]:
     """Titles and pictures of the sheet's rows."""
-    from ...generation.generator import TextGenerator
+    from ...generation import TextGenerator
 
     image = ImageFormat.of(options.data)
     settings = {

@@ -21,8 +21,8 @@ from ...analysis.run_curves import series
 from ...analysis.training_log import read_training_log
 from ...data.training_records import LOG
 from ...data.whole_files import write_json
-from ...training.config import flattened
 from ...subcommands import command_parser, output_file, run_command
+from ...training.config import flattened
 from ..errors import ReproduceError
 from ..runs.run_folder import CONFIGURATION, EARLIER, RunFolder
 

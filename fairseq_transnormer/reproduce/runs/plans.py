@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...checkpoints.files import LAST
-from ...training.config import Configuration, flattened, get
 from ...modules.registry import unused_options
+from ...training.config import Configuration, flattened, get
 from ..errors import ReproduceError
 
 # steps whose result the others read

@@ -16,9 +16,9 @@ from ...data.typed_mappings import (
     list_of,
     mapping_of,
 )
-from ...training.update_layout import lay_out
 from ...modules.registry import unused_options
 from ...modules.systems import CONFIGS
+from ...training.update_layout import lay_out
 from ..errors import ReproduceError
 from ..yaml_files import (
     OVERRIDES,

@@ -15,8 +15,8 @@ from benchmarks.cost_model.machines import Machine, kernels_take, update_takes
 from benchmarks.cost_model.traced import trace
 from benchmarks.cost_model.training_step import AFTER, BEFORE, Cost, Model, traced
 from benchmarks.harness import results
-from fairseq_transnormer.training.gpu_memory import NEEDS
 from fairseq_transnormer.ops import linear_cross_entropy
+from fairseq_transnormer.training.gpu_memory import NEEDS
 from tests.paths import ROOT
 
 TINY = Model("alm", "T2", width=32, heads=1, layers=2, vocabulary=50, length=16)

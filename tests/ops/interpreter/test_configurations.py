@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fairseq_transnormer import ops
-from fairseq_transnormer.training.config import compose
 from fairseq_transnormer.modules.systems import SYSTEMS
 from fairseq_transnormer.ops import backend
+from fairseq_transnormer.training.config import compose
 from tests.binary_data import numbered_words
 from tests.paths import ROOT
 from tests.proofs.models import build

@@ -1,0 +1,157 @@
+"""Data that contradict themselves or their dictionary, found before training begins.
+
+fairseq meets a token id beyond the dictionary where a batch has it, days later maybe,
+and on a GPU without its name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+
+from ..checkpoints.identity import check_dictionary_file, task_dictionary
+from ..data.binary_data import (
+    AnotherFormatError,
+    bin_file,
+    in_parts,
+    read_binary_data,
+)
+from ..data.subword_files import DICTIONARY, RESERVED, control_ids
+from .loading import training_folders
+
+logger = logging.getLogger(__name__)
+
+LABEL = "label"
+# of all tokens: where samples longer than the model takes have more, a figure is not of
+# the text that was asked for
+MOST_LEFT_OUT = 0.25
+
+
+def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
+    """Around ``FairseqTask.filter_indices_by_size``.
+
+    With ``skip_invalid_size_inputs_valid_test``, in training and in fairseq-eval-lm,
+    fairseq leaves samples out that are longer than the model takes, and counts them as
+    samples: the perplexity of nothing is 1.00.
+
+    Raises:
+        ValueError: they have more than ``MOST_LEFT_OUT`` of the tokens.
+    """
+    kept = filter_indices(task, indices, dataset, *arguments, **keywords)
+    count, sizes = len(indices) - len(kept), getattr(dataset, "sizes", None)
+    if not count:
+        return kept
+    share = count / len(indices)
+    if isinstance(sizes, np.ndarray) and sizes.ndim == 1:
+        share = 1 - sizes[kept].sum() / sizes[indices].sum()
+    told = (
+        f"{count:,} of {len(indices):,} samples are longer than the model takes: "
+        f"{share:.1%} of the tokens are left out"
+    )
+    if share > MOST_LEFT_OUT:
+        raise ValueError(
+            f"{told}; at most {MOST_LEFT_OUT:.0%} may be. task.sample_break_mode=none "
+            "cuts long lines; task.tokens_per_sample is at most the model's "
+            "max_positions"
+        )
+    logger.warning(told)
+    return kept
+
+
+def check_training_data(task, data: str, subset: str) -> None:
+    """Check all shards of a split, of which training opens one an epoch; reads all.
+
+    Args:
+        task: fairseq's, which has the dictionaries.
+        data: folders, with colons between them, as fairseq takes them.
+        subset: such as "train".
+
+    Raises:
+        ValueError: a file is damaged or too short; an id is beyond the dictionary, or
+            would begin, end, pad or mask a line; dict.txt is not the one that data_prep
+            reports. The file and what is wrong with it are named.
+    """
+    folders = training_folders(task, data)
+    for folder in folders:
+        for column in ("", "*/"):  # labelled texts have a folder for each
+            for prefix in _shards(folder, column, subset):
+                name = prefix.parent.name if column else ""
+                is_label = name == LABEL
+                dictionary = (
+                    getattr(task, "label_dictionary", None)
+                    if is_label
+                    else task_dictionary(task)
+                )
+                # fairseq reads the first folder's
+                file = folders[0] / name / DICTIONARY
+                if file.is_file():
+                    check_dictionary_file(file)
+                if dictionary is not None:
+                    _check_ids(prefix, dictionary, file)
+
+
+def check_labels(task, splits: Iterable[str]) -> None:
+    """Check the labels of the splits that ``sentence_prediction`` trains and tests on.
+
+    Raises:
+        ValueError: a split has no labels, or one is none of ``num_classes``; file, line
+            and label are named.
+    """
+    loads = getattr(type(task), "load_dataset", None)
+    if loads is not SentencePredictionTask.load_dataset:  # a subclass has its own items
+        return
+    folder, scores = Path(task.cfg.data, LABEL), bool(task.cfg.regression_target)
+    for split in splits:
+        file = folder / f"{split}.{'label' if scores else 'idx'}"
+        if not file.is_file():
+            raise ValueError(
+                f"{file}: no such file, with regression_target={scores}; allowed for "
+                "dataset.train_subset and dataset.valid_subset: splits with labels"
+            )
+        for prefix in () if scores else _shards(folder, "", split):
+            _check_classes(prefix, task.label_dictionary, task.cfg.num_classes)
+
+
+def _shards(folder: Path, column: str, subset: str) -> Iterator[Path]:
+    """The files of a split without .idx: train, train1, ..."""
+    for file in sorted(folder.glob(f"{column}{subset}*.idx")):
+        if file.stem == subset or file.stem.removeprefix(subset).isdecimal():
+            yield file.with_suffix("")
+
+
+def _check_ids(prefix: Path, dictionary, file: Path) -> None:
+    size, control = len(dictionary), control_ids(dictionary)
+    try:
+        data = read_binary_data(prefix)
+    except AnotherFormatError:  # fairseq's to read
+        return
+    for part in in_parts(data.ids()):
+        fault = data.fault(*part, size, control)
+        if fault is not None:
+            raise ValueError(
+                f"{fault}, since {file} has {size} symbols with {dictionary.nspecial} "
+                f"special ones. Prepare the data again, of text without "
+                f"{', '.join(RESERVED)}, or put the dictionary there that they were "
+                "made with"
+            )
+
+
+def _check_classes(prefix: Path, dictionary, count: int) -> None:
+    try:
+        data = read_binary_data(prefix)
+    except AnotherFormatError:
+        return
+    for first, ids in in_parts(data.ids()):
+        classes = ids.astype(np.int64) - dictionary.nspecial
+        wrong = (ids != dictionary.eos()) & ((classes < 0) | (classes >= count))
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise ValueError(
+                f"{bin_file(prefix)}: line {data.line_of(first + at) + 1}: label "
+                f"{dictionary[ids[at]]!r}, class {classes[at]}; allowed: 0 to "
+                f"{count - 1} (task.num_classes={count})"
+            )

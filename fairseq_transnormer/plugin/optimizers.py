@@ -1,0 +1,108 @@
+"""torch's fused AdamW, one kernel over the weights, and its RAdam, for fairseq.
+
+AdamW decays weights apart from the gradient, as fairseq's Adam does. They differ in the
+place of eps: torch adds it to the corrected root of the second sum, fairseq to the
+uncorrected one.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim.adam import Adam, FairseqAdam
+from omegaconf import II
+
+HALF = (torch.float16, torch.bfloat16)
+SUMS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass
+class FusedAdamConfig(FairseqDataclass):
+    """Fields named as Adam's, so that a configuration changes its optimizer's name."""
+
+    adam_betas: Any = field(default="(0.9, 0.999)", metadata={"help": "betas"})
+    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon"})
+    weight_decay: float = field(default=0.0, metadata={"help": "decoupled decay"})
+    lr: list[float] = II("optimization.lr")
+
+
+class FusedAdamW(torch.optim.AdamW):
+    """torch's, with fairseq's marks and states that fairseq's Adam reads and writes.
+
+    Weights are contiguous and of one dtype with their sums: on a CPU the kernel goes
+    over memory by its order, whatever the strides.
+    """
+
+    supports_flat_params = True
+    supports_memory_efficient_fp16 = True
+    # MemoryEfficientFP16Optimizer, which fully_sharded puts around float32 weights,
+    # would lay the saved state over the one that was loaded
+    disable_mem_eff_fp16_loading_hack = True
+
+    def __init__(self, params, **options):
+        super().__init__(params, fused=True, **options)
+
+    def step(self, closure=None):
+        """One update. Gradients are laid out as their weights, if they are not."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and p.grad.stride() != p.stride():
+                    p.grad = torch.empty_like(p).copy_(p.grad)
+        return super().step(closure)
+
+    def state_dict(self) -> dict[str, Any]:
+        """torch's, with updates counted by an int, as fairseq's Adam does."""
+        saved = super().state_dict()
+        for key, state in saved["state"].items():
+            saved["state"][key] = state | {"step": int(state["step"])}
+        return saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take a state of this class or of fairseq's Adam, whose groups lack "fused".
+
+        torch makes tensors of the counts, on the weights' device for "fused" groups.
+        """
+        groups = [group | {"fused": True} for group in state_dict["param_groups"]]
+        states = {
+            key: state | {name: state[name].contiguous() for name in SUMS}
+            for key, state in state_dict["state"].items()
+        }
+        super().load_state_dict(state_dict | {"param_groups": groups, "state": states})
+
+
+@register_optimizer("fused_adam", dataclass=FusedAdamConfig)
+class FairseqFusedAdam(FairseqAdam):
+    """``--optimizer fused_adam``.
+
+    torch's kernel wants the sums in the weights' dtype. So fairseq's Adam, whose sums
+    are float32, updates half-precision weights (fairseq's memory-efficient options),
+    and models with a weight that is not contiguous.
+    """
+
+    def __init__(self, cfg: FusedAdamConfig, params):
+        FairseqOptimizer.__init__(self, cfg)  # FairseqAdam's would make its own
+        params = [*params]
+        fit = all(p.dtype not in HALF and p.is_contiguous() for p in params)
+        kind = FusedAdamW if fit else Adam
+        self._optimizer = kind(params, **self.optimizer_config)
+
+
+# fairseq notes it in checkpoints and resumes from those alone that have the same one;
+# either reads the other's states
+FairseqFusedAdam.__name__ = FairseqAdam.__name__
+
+
+@register_optimizer("radam", dataclass=FusedAdamConfig)
+class RAdam(FairseqOptimizer):
+    """torch's (Liu et al., 2020), which needs no warm-up; "Transformers are RNNs"
+    trains with it."""
+
+    optimizer_config = FairseqAdam.optimizer_config
+
+    def __init__(self, cfg: FusedAdamConfig, params):
+        super().__init__(cfg)
+        self._optimizer = torch.optim.RAdam(
+            params, decoupled_weight_decay=True, **self.optimizer_config
+        )

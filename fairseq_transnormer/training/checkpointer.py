@@ -1,0 +1,358 @@
+"""Checkpoints of a run: loaded at its start, saved, and the best ones kept.
+
+Which validation was the best belongs to validation data, metric and settings; where
+these differ, it is found anew.
+"""
+
+import ast
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fairseq.data import data_utils
+
+from ..checkpoints.files import LAST, copy_checkpoint
+from . import positions
+from .folder_lock import FolderLock
+from .start import EARLY_STOPPING, RESETS, STARTED_FROM, Start, choose_start, last_of
+from .workers import call_on_first_rank
+
+logger = logging.getLogger(__name__)
+
+# in the extra_state of a checkpoint
+VALID_LOSS = "valid_loss"
+POSITION = "train_iterator"
+# what the best checkpoints are put aside as; fairseq does not count these
+BEFORE = ".before"
+
+
+class Checkpointer:
+    """What a run loads and saves.
+
+    Args:
+        trainer: ours.
+
+    Attributes:
+        start: where the run starts; after ``choose``.
+    """
+
+    def __init__(self, trainer) -> None:
+        self._trainer, self._cfg = trainer, trainer.cfg.checkpoint
+        self._folder = Path(self._cfg.save_dir)
+        self._lock = FolderLock(self._folder)
+        self._best: float | None = None
+        # of --patience: the best validation, and how many have not been better since
+        self._early: dict[str, Any] | None = None
+        self.start: Start
+
+    # at the start
+
+    def choose(self) -> Start:
+        """Find out where the run starts, for all workers.
+
+        Raises:
+            ValueError: as ``choose_start``.
+        """
+        found = call_on_first_rank(
+            self._trainer, lambda: vars(choose_start(self._trainer, self._lock))
+        )
+        self.start = Start(**found)
+        return self.start
+
+    def load(self, **options):
+        """Load the checkpoint of the start, if there is one.
+
+        Args:
+            options: of ``Trainer.get_train_iterator``.
+
+        Returns:
+            the iterator of the epoch that is trained next.
+
+        Raises:
+            ValueError: it is of something else than this run, or nothing is left to do.
+        """
+        path, resets = self._source()
+        trainer, cfg = self._trainer, self._cfg
+        extra = trainer.load_checkpoint(
+            path,
+            "reset_optimizer" in resets,
+            "reset_lr_scheduler" in resets,
+            ast.literal_eval(cfg.optimizer_overrides),
+            reset_meters="reset_meters" in resets,
+        )
+        if extra is not None and "reset_dataloader" not in resets:
+            position = extra[POSITION]
+            epochs = trainer.get_train_iterator(position["epoch"], **options)
+            positions.restore(epochs, position)
+            own = extra.get(type(trainer.task).__name__)
+            if own and hasattr(trainer.task, "set_checkpoint_dict"):
+                trainer.task.set_checkpoint_dict(own)
+        else:
+            epochs = trainer.get_train_iterator(1, **options)
+        trainer.lr_step(epochs.epoch)
+        if self.start.updates is None:
+            self._check_something_is_left(epochs)
+        else:
+            updates = trainer.get_num_updates()
+            logger.info("resumed at update %d from %s", updates, path)
+        if extra and not {"reset_optimizer", "reset_meters"} & resets:
+            self._take_over(extra)
+            if not {"reset_lr_scheduler", "reset_dataloader"} & resets:
+                self._finish_epoch(extra)
+        positions.begin_with_whole_update(epochs, trainer.cfg)
+        return epochs
+
+    def _source(self) -> tuple[str, set[str]]:
+        """The checkpoint to load, which need not be there, and what it is reset of."""
+        cfg, last = self._cfg, os.fspath(last_of(self._trainer))
+        if self.start.updates is not None:
+            return last, set()
+        resets = {name for name in RESETS if cfg[name]}
+        if cfg.finetune_from_model is not None:
+            if resets or cfg.restore_file != LAST:
+                raise ValueError(
+                    "--finetune-from-model resets all by itself, once; allowed with "
+                    "it: neither --restore-file nor --reset-*"
+                )
+            return cfg.finetune_from_model, set(RESETS)
+        if cfg.restore_file == LAST:
+            return getattr(cfg, "continue_once", None) or last, resets
+        suffix = self._trainer.checkpoint_suffix
+        return cfg.restore_file.replace(".pt", f"{suffix}.pt"), resets
+
+    def _take_over(self, extra: dict) -> None:
+        """What validations before have found, if they are of the same figure."""
+        if not self.start.validated_by:
+            self._best, self._early = extra.get("best"), extra.get(EARLY_STOPPING)
+            return
+        for name in (VALID_LOSS, "val_loss"):
+            extra.pop(name, None)
+        self._trainer.forget_validations()
+        if not self._cfg.no_save:
+            call_on_first_rank(self._trainer, self._put_best_aside)
+        logger.warning(
+            "validations were of %s before: which of them was the best, and for how "
+            "long none was better, counts anew",
+            ", ".join(self.start.validated_by),
+        )
+
+    def _put_best_aside(self) -> None:
+        """Keep those of --keep-best-checkpoints under names that are not counted."""
+        for path in self._folder.glob("checkpoint.best_*.pt"):
+            os.replace(path, path.with_name(f"{path.name}{BEFORE}"))
+
+    def _finish_epoch(self, extra: dict) -> None:
+        """The scheduler sees an epoch's validation loss after the checkpoint of the
+        epoch's end has been written."""
+        position = extra[POSITION]
+        if position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0:
+            loss = extra.get(VALID_LOSS, extra.get("val_loss"))
+            self._trainer.lr_step(position["epoch"] - 1, loss)
+
+    def _check_something_is_left(self, epochs) -> None:
+        """Refuse another run's checkpoint that is at this run's end.
+
+        fairseq trains one more update than max_update, and beyond max_epoch it ends
+        with exit code 0 and no checkpoint. So it does where --stop-min-lr is reached by
+        the first rate, as that of a warm-up from 0.
+        """
+        limits, name = self._trainer.cfg.optimization, self._cfg.restore_file
+        updates, epoch = self._trainer.get_num_updates(), epochs.next_epoch_idx
+        rate, end = self._trainer.get_lr(), None
+        if 0 < (limits.max_update or 0) <= updates:
+            end = f"update {updates} of max_update={limits.max_update}"
+        elif 0 < (limits.max_epoch or 0) < epoch:
+            end = f"epoch {epoch}, max_epoch={limits.max_epoch}"
+        elif rate <= limits.stop_min_lr and not epochs.iterations_in_epoch:
+            raise ValueError(
+                f"optimization.stop_min_lr={limits.stop_min_lr}: training begins with "
+                f"a learning rate of {rate}, and would end at once; allowed: less than "
+                "that, such as -1"
+            )
+        if end is not None:
+            name = self._cfg.continue_once if name == LAST else name
+            raise ValueError(
+                f"{name} leaves nothing to train: it is at {end}; allowed: a larger "
+                "limit, which counts from the beginning of its run, or "
+                "--reset-optimizer and --reset-dataloader, which count anew"
+            )
+
+    def release(self) -> None:
+        """Let another run into the folder."""
+        self._lock.release()
+
+    # validations
+
+    def best_of(self, loss: float) -> float | None:
+        """The best validation there has been, this one included, for the log."""
+        better = max if self._cfg.maximize_best_checkpoint_metric else min
+        return None if self._best is None else better(self._best, loss)
+
+    def has_patience(self, loss: float | None) -> bool:
+        """Count a validation; whether --patience goes on."""
+        if loss is None or self._cfg.patience <= 0:
+            return True
+        if self._early is None or self._is_better(loss, self._early["best"]):
+            self._early = {"best": float(loss), "num_runs": 0}
+            return True
+        self._early = {**self._early, "num_runs": self._early["num_runs"] + 1}
+        if self._early["num_runs"] < self._cfg.patience:
+            return True
+        logger.info(
+            "early stop: no better validation for %d runs", self._early["num_runs"]
+        )
+        return False
+
+    def _is_better(self, loss: float, other: float, or_equal: bool = False) -> bool:
+        if or_equal and loss == other:
+            return True
+        return (
+            loss > other if self._cfg.maximize_best_checkpoint_metric else loss < other
+        )
+
+    # saving
+
+    def save(self, epochs, loss: float | None, validated: float | None = None):
+        """Write what is due; returns the path of a checkpoint, or None.
+
+        Args:
+            epochs: the iterator.
+            loss: of a validation that belongs to these weights, or None.
+            validated: of one that has been counted already, for the schedule.
+
+        Raises:
+            FloatingPointError: the loss, or a weight, is not finite.
+            OSError: there is no room; earlier checkpoints stay.
+        """
+        cfg, trainer = self._cfg, self._trainer
+        self._check_loss(loss)
+        if loss is not None:
+            is_best = self._best is None or self._is_better(loss, self._best, True)
+            self._best = loss if is_best else self._best
+        else:
+            is_best = False
+        if cfg.no_save:
+            return None
+        trainer.consolidate_optimizer()
+        if not trainer.should_save_checkpoint_on_current_rank:
+            if trainer.always_call_state_dict_during_save_checkpoint:
+                trainer.state_dict()
+            return None
+        began = time.monotonic()
+        names = list(self._names(epochs, loss, is_best))
+        if not names:
+            return None
+        first, *others = (self._folder / name for name in names)
+        trainer.save_checkpoint(os.fspath(first), self._extra(epochs, loss, validated))
+        for path in others:
+            copy_checkpoint(first, path)
+        logger.info(
+            "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %.2f "
+            "seconds)",
+            first,
+            epochs.epoch,
+            trainer.get_num_updates(),
+            loss,
+            time.monotonic() - began,
+        )
+        self._remove_old()
+        return os.fspath(first)
+
+    def _check_loss(self, loss: float | None) -> None:
+        """After a NaN, the next one would be the best.
+
+        Of other metrics some are infinite for good reason, as a perplexity.
+        """
+        metric = self._cfg.best_checkpoint_metric
+        if loss is None or not (
+            math.isnan(loss) or (metric == "loss" and math.isinf(loss))
+        ):
+            return
+        # fairseq's sentence_prediction has scipy's correlations
+        hint = "; criterion=sentence_prediction_metrics has 0 for constant predictions"
+        raise FloatingPointError(
+            f"the validation {metric} is {float(loss)} after update "
+            f"{self._trainer.get_num_updates()}; no checkpoint is written, and earlier "
+            f"ones stay{hint if metric not in ('loss', 'ppl') else ''}"
+        )
+
+    def _names(self, epochs, loss: float | None, is_best: bool) -> Iterator[str]:
+        """fairseq's names of the checkpoints that are due."""
+        cfg, suffix = self._cfg, self._trainer.checkpoint_suffix
+        epoch, updates = epochs.epoch, self._trainer.get_num_updates()
+        every, ended = cfg.save_interval_updates, epochs.end_of_epoch()
+        if ended and not cfg.no_epoch_checkpoints and epoch % cfg.save_interval == 0:
+            yield f"checkpoint{epoch}{suffix}.pt"
+        if every > 0 and updates % every == 0:
+            yield f"checkpoint_{epoch}_{updates}{suffix}.pt"
+        if is_best:
+            yield f"checkpoint_best{suffix}.pt"
+        if loss is not None and cfg.keep_best_checkpoints > 0:
+            kept = self._kept_best()
+            if len(kept) < cfg.keep_best_checkpoints or self._is_better(
+                loss, kept[-1][0], True
+            ):
+                # fairseq's random digit, which tells equal scores apart
+                with data_utils.numpy_seed(epoch, updates, loss):
+                    digit = np.random.randint(0, cfg.keep_best_checkpoints)
+                metric = cfg.best_checkpoint_metric
+                yield f"checkpoint.best_{metric}_{loss:.3f}{digit}{suffix}.pt"
+        if not cfg.no_last_checkpoints:
+            yield f"checkpoint_last{suffix}.pt"
+
+    def _extra(self, epochs, loss: float | None, validated: float | None) -> dict:
+        extra = {
+            POSITION: positions.state_of(epochs),
+            "val_loss": loss,
+            STARTED_FROM: self.start.started_from,
+        }
+        task = self._trainer.task
+        if hasattr(task, "get_checkpoint_dict"):
+            extra |= task.get_checkpoint_dict()
+        if validated is not None:
+            extra[VALID_LOSS] = validated
+        if self._best is not None:
+            extra["best"] = self._best
+        if self._early is not None:
+            extra[EARLY_STOPPING] = self._early
+        return extra
+
+    def _remove_old(self) -> None:
+        """Remove checkpoints of this run that its --keep-* do not keep."""
+        cfg = self._cfg
+        if cfg.keep_interval_updates > 0:
+            found = self._numbered(r"checkpoint_\d+_(\d+)")
+            pattern = cfg.keep_interval_updates_pattern
+            if pattern > 0:
+                found = [each for each in found if each[0] % pattern]
+            _remove(found[cfg.keep_interval_updates :])
+        if cfg.keep_last_epochs > 0:
+            _remove(self._numbered(r"checkpoint(\d+)")[cfg.keep_last_epochs :])
+        if cfg.keep_best_checkpoints > 0:
+            _remove(self._kept_best()[cfg.keep_best_checkpoints :])
+
+    def _kept_best(self) -> list[tuple[float, Path]]:
+        """Those of --keep-best-checkpoints, the best first; correlations have signs."""
+        metric = re.escape(self._cfg.best_checkpoint_metric)
+        found = self._numbered(rf"checkpoint\.best_{metric}_(-?\d+\.?\d*)")
+        return found if self._cfg.maximize_best_checkpoint_metric else found[::-1]
+
+    def _numbered(self, pattern: str) -> list[tuple[float, Path]]:
+        """Files of a pattern with one number, the largest first."""
+        suffix = re.escape(self._trainer.checkpoint_suffix)
+        whole = re.compile(rf"{pattern}{suffix}\.pt")
+        found = ((whole.fullmatch(each.name), each) for each in self._folder.iterdir())
+        return sorted(
+            ((float(match[1]), path) for match, path in found if match), reverse=True
+        )
+
+
+def _remove(found: list[tuple[float, Path]]) -> None:
+    for _, path in found:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,185 @@
+"""train.log beside the checkpoints, and on a terminal a bar of the whole run.
+
+fairseq writes its records where --log-format says, into the output of whoever started
+it. Besides, the first worker appends them to a file of the run
+(data/training_records.py), whatever --log-format and --log-file say. fairseq's bar is
+of an epoch; this one tells how long the run still takes.
+"""
+
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from numbers import Number
+from pathlib import Path
+from typing import Any
+
+from fairseq.distributed.utils import is_master
+from fairseq.logging import metrics, progress_bar
+from fairseq.logging.progress_bar import BaseProgressBar, format_stat
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from ..data.training_bar import TrainingBar
+from ..data.training_records import LOG, append_record, put_earlier_aside
+
+logger = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_LOOKS = 1.0
+# of fairseq's configuration "common", what its progress_bar takes by these names
+LOGGERS = ("aim_repo", "aim_run_hash", "tensorboard_logdir", "wandb_project")
+LOGGERS += ("azureml_logging",)
+
+
+class RunLog:
+    """What is written and shown of one training.
+
+    Args:
+        trainer: fairseq's.
+        begins: whether the run begins with its first update: an earlier train.log in
+            the folder is another run's.
+    """
+
+    def __init__(self, trainer, begins: bool) -> None:
+        self._trainer, self._cfg = trainer, trainer.cfg
+        # once there is a terminal to show it on
+        self.bar: TrainingBar | None = None
+        self._folder = None
+        if trainer.is_data_parallel_master and not self._cfg.checkpoint.no_save:
+            self._folder = Path(self._cfg.checkpoint.save_dir).absolute()
+            if begins:
+                self._put_earlier_aside()
+
+    def _put_earlier_aside(self) -> None:
+        try:
+            put_earlier_aside(self._folder)
+        except OSError as error:
+            logger.warning("%s: %s", self._folder / LOG, error.strerror)
+
+    def progress(self, iterator, epoch: int, subset: str | None = None):
+        """fairseq's bar over batches, or none, with records in train.log.
+
+        Args:
+            iterator: of an epoch, or of a validation.
+            epoch: its number.
+            subset: the split of a validation.
+        """
+        common, first = self._cfg.common, is_master(self._cfg.distributed_training)
+        form = common.log_format or ("simple" if common.no_progress_bar else "tqdm")
+        options = {name: common[name] if first else None for name in LOGGERS}
+        options["log_interval"] = common.log_interval
+        if subset is None:
+            options["log_file"] = common.log_file
+            if form == "tqdm" and first and sys.stderr.isatty():
+                iterator, form = _RunBar(self, iterator, epoch), "simple"
+                options["log_interval"] = None  # the bar shows what is within an epoch
+        bar = progress_bar.progress_bar(
+            iterator,
+            log_format=form,
+            epoch=epoch,
+            prefix=subset and f"valid on '{subset}' subset",
+            aim_param_checkpoint_dir=self._cfg.checkpoint.save_dir,
+            wandb_run_name=os.environ.get(
+                "WANDB_NAME", os.path.basename(self._cfg.checkpoint.save_dir)
+            ),
+            **options,
+        )
+        return _Recorded(self, bar, epoch)
+
+    def record(self, kind: str, epoch: int, stats: Mapping[str, Any]) -> None:
+        """Append to train.log; no training ends because that cannot be written."""
+        if self._folder is None:
+            return
+        prefix = "" if kind == "train_inner" else f"{kind}_"
+        values = {prefix + name: _number(value) for name, value in stats.items()}
+        try:
+            append_record(self._folder, kind, {"epoch": epoch} | values)
+        except OSError as error:
+            logger.warning(
+                "%s: %s: no more records of this run are written",
+                self._folder / LOG,
+                error.strerror,
+            )
+            self._folder = None
+
+    def update(self) -> int:
+        """How many updates are done."""
+        return self._trainer.get_num_updates()
+
+    def updates(self, of_epoch: int) -> int | None:
+        """All updates, as far as the settings tell.
+
+        Args:
+            of_epoch: updates of an epoch.
+        """
+        optimization = self._cfg.optimization
+        epochs = optimization.max_epoch or math.inf
+        least = min(optimization.max_update or math.inf, epochs * of_epoch)
+        return None if least == math.inf else int(least)
+
+
+class _Recorded(BaseProgressBar):
+    """A bar of fairseq, or none, with records in train.log."""
+
+    def __init__(self, run: RunLog, bar: BaseProgressBar, epoch: int) -> None:
+        self._run, self._bar, self._epoch = run, bar, epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._bar)
+
+    def log(self, stats, tag=None, step=None) -> None:
+        """Within an epoch."""
+        self._run.record(tag, self._epoch, stats)
+        if self._run.bar is not None:
+            self._run.bar.show(stats)
+        self._bar.log(stats, tag=tag, step=step)
+
+    def print(self, stats, tag=None, step=None) -> None:
+        """At the end of an epoch, or of a validation."""
+        self._run.record(tag, self._epoch, stats)
+        self._bar.print(stats, tag=tag, step=step)
+
+    def update_config(self, config) -> None:
+        """For loggers that keep it."""
+        self._bar.update_config(config)
+
+
+class _RunBar:
+    """Updates of the whole run, with its loss, tokens a second and time left."""
+
+    def __init__(self, run: RunLog, batches, epoch: int) -> None:
+        self._run, self._batches, self._epoch = run, batches, epoch
+        self.n = getattr(batches, "n", 0)  # fairseq's bars ask for it
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        run = self._run
+        if run.bar is None:
+            run.bar = TrainingBar(run.updates(len(self)), run.update())
+        bar, looked = run.bar, 0.0
+        bar.describe(f"epoch {self._epoch:03d}")
+        try:
+            # fairseq's lines would else begin in the middle of the bar's
+            with logging_redirect_tqdm():
+                for each in self._batches:
+                    yield each
+                    if time.monotonic() - looked > SECONDS_BETWEEN_LOOKS:
+                        looked = time.monotonic()
+                        bar.show(metrics.get_smoothed_values("train_inner"))
+                    bar.move_to(run.update())
+        finally:
+            bar.clear()
+
+
+def _number(value: Any) -> Any:
+    """As it is; what is not, as fairseq writes it."""
+    if isinstance(value, Number):
+        return value
+    text = format_stat(value)
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return text

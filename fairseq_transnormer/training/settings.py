@@ -1,0 +1,81 @@
+"""What a training's settings must be for it to begin.
+
+fairseq's own options are fairseq's to check; these few lead to figures or folders that
+nobody asked for, in silence.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from omegaconf import OmegaConf
+
+from ..devices import check_torch_build
+
+# in which OmegaConf would put another text in the place of ${...}
+PATHS = ("checkpoint.save_dir", "checkpoint.restore_file", "task.data")
+PATHS += ("checkpoint.finetune_from_model", "common.tensorboard_logdir")
+
+
+def check_settings(cfg) -> None:
+    """Refuse what would train something else than was asked for.
+
+    Args:
+        cfg: fairseq's whole configuration.
+
+    Raises:
+        ValueError: the setting, its value and what is allowed are named.
+    """
+    for problem in _problems(cfg):
+        raise ValueError(problem)
+    if torch.cuda.is_available() and not cfg.common.cpu:
+        check_torch_build(torch.device("cuda", 0))
+
+
+def _problems(cfg) -> Iterator[str]:
+    common, dataset, saving = cfg.common, cfg.dataset, cfg.checkpoint
+    if min(cfg.optimization.lr, default=0) <= 0:
+        yield f"optimization.lr={cfg.optimization.lr}; allowed: rates above 0"
+    sizes = {name: dataset[name] for name in ("batch_size", "max_tokens")}
+    if all(size is None for size in sizes.values()):
+        yield "dataset.batch_size and dataset.max_tokens are not set; allowed: either"
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            yield f"dataset.{name}={size}; allowed: 1, 2, ..."
+    for name in PATHS:
+        group, key = name.split(".")
+        node = cfg[group]._get_node(key) if OmegaConf.is_config(cfg[group]) else None
+        if node is not None and node._is_interpolation():
+            yield f"{name}={node._value()}; allowed: a path without ${{...}}"
+    if common.tpu or common.model_parallel_size > 1:
+        yield "common.tpu and common.model_parallel_size > 1 are not supported"
+    if not (torch.cuda.is_available() or common.cpu):
+        yield (
+            "common.cpu=false, and torch finds no GPU on this machine; allowed here: "
+            "common.cpu=true (--cpu), which trains on the CPU"
+        )
+    if saving.write_checkpoints_asynchronously:
+        yield (
+            "checkpoint.write_checkpoints_asynchronously=true; allowed: false, since a "
+            "checkpoint takes its name when all of it is on the disk"
+        )
+    if _leaves_nothing(cfg):
+        yield (
+            "checkpoint.no_last_checkpoints=true: no checkpoint would be left; allowed "
+            "with it: epoch checkpoints, a save_interval_updates up to max_update, or "
+            "validation"
+        )
+
+
+def _leaves_nothing(cfg) -> bool:
+    saving, dataset = cfg.checkpoint, cfg.dataset
+    updates = cfg.optimization.max_update or math.inf
+    epochs = cfg.optimization.max_epoch or math.inf
+    is_validated = not dataset.disable_validation
+    return not (
+        saving.no_save
+        or not saving.no_last_checkpoints
+        or (not saving.no_epoch_checkpoints and saving.save_interval <= epochs)
+        or 0 < saving.save_interval_updates <= updates
+        or (is_validated and dataset.validate_after_updates <= updates)
+    )

@@ -1,0 +1,149 @@
+"""SIGTERM, as Slurm and torchrun send it: a checkpoint, then exit code 75.
+
+A training notes signals from its start to its end. It acts on them between updates.
+While workers meet, where nothing is there to save, they end the process.
+"""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+
+from ..plugin.loader_signals import SIGNALS
+from .exit_code import EXIT_RESUMABLE, mark_resumable
+
+logger = logging.getLogger(__name__)
+
+# Slurm sends to every process and torchrun to its workers, too: one stop, two signals
+SECONDS_OF_ONE_STOP = 10
+
+
+class StopRequest:
+    """What signals have asked for while ``noted``.
+
+    The first signal is noted. One that comes more than ``SECONDS_OF_ONE_STOP`` later
+    ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0  # of the signal
+        self._time = 0.0
+        self._before: dict[int, object] = {}
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note signals instead of dying of them."""
+        # Python lets no other thread set handlers
+        outermost = (
+            not self._before and threading.current_thread() is threading.main_thread()
+        )
+        if outermost:
+            self.number = 0
+            self._before = {each: signal.signal(each, self._note) for each in SIGNALS}
+        try:
+            yield
+        finally:
+            if outermost:
+                self.end()
+
+    def end(self) -> None:
+        """Leave signals to who had them before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def of_any_worker(self, trainer) -> int:
+        """The signal that a worker has noted, the same for all, or 0."""
+        if trainer.data_parallel_world_size == 1:
+            return self.number
+        number = torch.tensor([self.number], dtype=torch.int32, device=trainer.device)
+        distributed_utils.all_reduce(
+            number, group=trainer.data_parallel_process_group, op="max"
+        )
+        return int(number)
+
+    def leave(self, trainer, number: int, where: str) -> None:
+        """End all workers with exit code 75.
+
+        The handler that there was is called first: submitit's queues the job again.
+
+        Args:
+            trainer: fairseq's.
+            number: of the signal.
+            where: for the log.
+        """
+        mark_resumable()
+        if trainer.data_parallel_world_size > 1:
+            # the first worker to leave may make a launcher end the others
+            torch.distributed.barrier(trainer.data_parallel_process_group)
+        if trainer.is_data_parallel_master:
+            logger.info(
+                "%s: stopped %s; exit code %d; the same command resumes",
+                signal.Signals(number).name,
+                where,
+                EXIT_RESUMABLE,
+            )
+        handler = self._before.get(number)
+        if callable(handler):
+            handler(number, None)
+        for each in self._before:  # what comes now, to all processes, is the same stop
+            signal.signal(each, signal.SIG_IGN)
+        self._before = {}
+        raise SystemExit(EXIT_RESUMABLE)
+
+    @contextmanager
+    def ending_at_once(self) -> Iterator[None]:
+        """Let a signal end the process with 75 while it waits for the other workers.
+
+        They meet in C++, where Python's handlers wait: a thread reads of the signal.
+        """
+        if not self._before:
+            yield
+            return
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        thread = threading.Thread(target=_end_on_signal, args=(reading,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(writing)
+            thread.join()
+            os.close(reading)
+
+    def _note(self, number, frame) -> None:
+        if not self.number:
+            self.number, self._time = number, time.monotonic()
+        elif time.monotonic() - self._time > SECONDS_OF_ONE_STOP:
+            die(number)
+
+
+request = StopRequest()
+
+
+def die(number: int) -> None:
+    """Die of a signal, as a process without handlers does."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _end_on_signal(reading: int) -> None:
+    while byte := os.read(reading, 1):
+        if byte[0] in SIGNALS:
+            mark_resumable()
+            logger.info(
+                "%s: stopped before the workers have met; nothing is lost; exit code "
+                "%d; the same command starts again",
+                signal.Signals(byte[0]).name,
+                EXIT_RESUMABLE,
+            )
+            logging.shutdown()
+            os._exit(EXIT_RESUMABLE)

@@ -1,0 +1,62 @@
+"""The table of what is changed in fairseq: it is short, applied once, and it is all."""
+
+import ast
+
+from fairseq_transnormer.plugin import compatibility
+from fairseq_transnormer.plugin.compatibility import PATCHES
+from tests.paths import PACKAGE
+
+
+def test_the_table_is_applied_once():
+    functions = [patch for patch in PATCHES if not patch.sets]
+    owners = [compatibility._owners(patch.owner)[0] for patch in functions]
+    before = [getattr(o, p.name) for o, p in zip(owners, functions, strict=True)]
+    compatibility.apply()
+    after = [getattr(o, p.name) for o, p in zip(owners, functions, strict=True)]
+    assert before == after
+    assert not [each for each in after if hasattr(each.__wrapped__, "__wrapped__")]
+
+
+def test_a_row_says_why_and_what_would_end_it():
+    assert len(PATCHES) <= 13
+    assert len({(patch.owner, patch.name) for patch in PATCHES}) == len(PATCHES)
+    for patch in PATCHES:
+        assert len(patch.why.split()) > 5 and len(patch.until.split()) > 2, patch.name
+        assert ".py" in patch.why, patch.name
+
+
+def changes_to_fairseq(source: str) -> list[int]:
+    """Lines that set an attribute of what is imported from fairseq, torch or numpy."""
+    tree = ast.parse(source)
+    foreign = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [(a.asname or a.name).split(".")[0] for a in node.names]
+            module = getattr(node, "module", None) or node.names[0].name
+            level = getattr(node, "level", 0)
+            if not level and module.split(".")[0] in ("fairseq", "torch", "numpy"):
+                foreign.update(names)
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setattr":
+            targets = [ast.Attribute(node.args[0], "")]
+        else:
+            continue
+        for target in targets:
+            owner = target.value if isinstance(target, ast.Attribute) else None
+            while isinstance(owner, ast.Attribute):
+                owner = owner.value
+            if isinstance(owner, ast.Name) and owner.id in foreign:
+                found.append(node.lineno)
+    return found
+
+
+def test_nothing_else_changes_fairseq():
+    redirect = PACKAGE / "training" / "redirect.py"
+    assert len(changes_to_fairseq(redirect.read_text(encoding="utf-8"))) == 1
+    for path in {*PACKAGE.rglob("*.py")} - {redirect}:
+        assert not changes_to_fairseq(path.read_text(encoding="utf-8")), path

@@ -1,0 +1,75 @@
+"""SIGTERM reaches training through each way to start it."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.data.training_records import LOG
+from tests.forked_trainings import Call, start_command, wait_for
+from tests.kept_configurations import kept
+from tests.messages import assert_names
+from tests.paths import USER_DIR
+from tests.resolved_configs import command_line_config
+
+from .trainings import ACCIDENTS, SECONDS, UPDATE_9, line_with, training_arguments
+
+
+def updates_of(path) -> int:
+    state = torch.load(path, weights_only=True)
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def test_a_configurations_file(data, tmp_path):
+    words = training_arguments(
+        "transnormer_t2_tiny", "checkpoints", tokens_per_sample=32, batch_size=4,
+        max_update=400, save_interval_updates=2,
+    )  # fmt: skip
+    with kept():
+        cfg = command_line_config([str(data), *words, "--user-dir", str(USER_DIR)])
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(cfg))
+    log, signalled = tmp_path / "log", (3, signal.SIGTERM)
+    call = Call(ACCIDENTS, "signalled_before", signalled)
+    program = "fairseq_transnormer.training"
+    process = start_command(program, ["config.yaml"], log, tmp_path, before=[call])
+    assert wait_for([process]) == [os.EX_TEMPFAIL], log.read_text()
+    line_with(log.read_text(), "SIGTERM", "update 3", os.EX_TEMPFAIL)
+    last = tmp_path / "checkpoints" / "checkpoint_last.pt"
+    assert updates_of(last) == 3
+    records = [json.loads(each) for each in (last.parent / LOG).open()]
+    steps = [each for each in records if each["kind"] == "train_inner"]
+    assert [each["num_updates"] for each in steps] == [1, 2, 3]
+
+
+def two_gpus() -> None:
+    """fairseq starts a worker for each."""
+    torch.cuda.device_count = lambda: 2
+
+
+@pytest.mark.slow
+def test_workers_that_fairseq_starts(data, tmp_path, tell):
+    """Two, of which the process that was sent the signal is neither."""
+    last, log = tmp_path / "checkpoints" / "checkpoint_last.pt", tmp_path / "log"
+    words = training_arguments(
+        "transnormer_t2_tiny", last.parent, tokens_per_sample=32, batch_size=4,
+        max_update=100_000, save_interval_updates=8, distributed_world_size=2,
+        distributed_backend="gloo", ddp_backend="legacy_ddp",
+    )  # fmt: skip
+    call = Call(__name__, "two_gpus")
+    process = start_command("train", [data, *words], log, before=[call])
+    deadline = time.monotonic() + SECONDS
+    while not (log.exists() and UPDATE_9 in log.read_text()):
+        assert process.exitcode is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGTERM)
+    codes, text = wait_for([process]), log.read_text()
+    assert codes == [os.EX_TEMPFAIL], text
+    said = line_with(text, "SIGTERM", "checkpoint", os.EX_TEMPFAIL)
+    updates = updates_of(last)
+    assert_names(said, f"update {updates}", "same command")
+    fault = "SIGTERM to the process that started two workers"
+    tell(fault, codes, updates, updates, said)

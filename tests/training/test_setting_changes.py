@@ -1,0 +1,434 @@
+"""A checkpoint of another model, or of none: refused or said before training."""
+
+import argparse
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from fairseq.file_io import PathManager
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.training.main import main
+from fairseq_transnormer.training.same_run import model_changes, training_changes
+from tests.classification.problems import write_problem
+from tests.generation.models import train
+from tests.messages import assert_names, refuses
+
+from .trainings import Training, line_with
+
+ARCH = "transnormer_t2_tiny"
+
+
+@pytest.fixture
+def resumed(trained, tmp_path, caplog):
+    """resumed(settings, save_dir): a run in a copy of the trained one's folder, or in
+    ``save_dir``, by ``main``; what it said."""
+    own = tmp_path / "checkpoints"
+    shutil.copytree(trained.parent, own)
+    before = torch.load(trained, weights_only=True)["cfg"]
+
+    def run(settings=(), save_dir=own) -> str:
+        cfg = OmegaConf.create(before)
+        cfg.optimization.max_update = 3
+        cfg.checkpoint.save_dir = str(save_dir)
+        for name, value in dict(settings).items():
+            OmegaConf.update(cfg, name, value)
+        caplog.set_level(logging.INFO)
+        caplog.clear()
+        main(cfg)
+        assert updates_of(save_dir) == 3
+        return caplog.text
+
+    run.save_dir, run.last = own, str(own / "checkpoint_last.pt")
+    return run
+
+
+def updates_of(save_dir) -> int:
+    state = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def lines_with(text, part):
+    return [line for line in text.splitlines() if part in line]
+
+
+def test_the_same_settings_resume_in_silence(resumed):
+    (line,) = lines_with(resumed(), "other settings")
+    assert_names(line, "optimization.max_update", 3, 2)
+
+
+def test_fairseq_train_refuses_as_hydra_does(resumed, data):
+    def start(arch, *options):
+        train(data, resumed.save_dir, arch, "--max-update", 3, *options)
+
+    last = resumed.save_dir / "checkpoint_last.pt"
+    t1 = {"model._name": "transnormer_t1_tiny", "model.diag_activation": "relu"}
+    for begin in (lambda: start("transnormer_t1_tiny"), lambda: resumed(t1)):
+        with refuses(ValueError, last, ARCH, "transnormer_t1_tiny", "--save-dir"):
+            begin()
+    with refuses(ValueError, last, "model.block_size", 4, 8):
+        start(ARCH, "--block-size", 4)
+    missing = resumed.save_dir / "checkpoint_lst.pt"
+    with refuses(ValueError, missing, "checkpoint_last.pt"):
+        start(ARCH, "--restore-file", missing)
+    assert updates_of(resumed.save_dir) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "before"),
+    [
+        ("block_size", 4, 8),
+        ("ffn_activation", "gelu", "silu"),
+        ("norm_eps", 0.01, "1e-08"),
+        ("relative_position", "none", "lrpe"),
+        ("diag_activation", "relu", "softmax"),
+        ("no_final_norm", True, False),
+        ("no_scale_embedding", True, False),
+    ],
+)
+def test_a_model_that_computes_something_else_is_refused(resumed, name, value, before):
+    ways = ("--save-dir", "--finetune-from-model")
+    with refuses(ValueError, f"model.{name}", value, before, *ways):
+        resumed({f"model.{name}": value})
+    assert updates_of(resumed.save_dir) == 2
+
+
+@pytest.mark.parametrize(
+    ("types", "name", "value"),
+    [("flash", "flash_far_bias", "rope"), ("diag_then_norm", "block_size", 4)],
+)
+def test_fields_that_layers_share_count_for_each(trained, types, name, value):
+    before = torch.load(trained, weights_only=True)["cfg"]["model"]
+    before = OmegaConf.to_container(OmegaConf.create(before)) | {
+        "attention_types": types
+    }
+    assert before[name] != value
+    computing, training = model_changes(before, before | {name: value})
+    assert [each.name for each in computing] == [f"model.{name}"] and not training
+
+
+def test_what_only_trains_otherwise_is_said(resumed):
+    changes = {
+        "model.dropout": (0.25, 0.0),
+        "model.checkpoint_activations": (True, False),
+        "optimization.lr": ([0.003], [0.01]),
+        "common.seed": (7, 3),
+        "optimization.update_freq": ([2], [1]),
+        "optimization.clip_norm": (1.5, 0.0),
+        "dataset.batch_size": (4, 8),
+    }
+    copies = {"task.seed": 7, "optimizer.lr": [0.003], "lr_scheduler.lr": [0.003]}
+    said = resumed({name: value for name, (value, _) in changes.items()} | copies)
+    lines = [*lines_with(said, "other settings"), *lines_with(said, "other schedule")]
+    for name, values in changes.items():
+        (line,) = [line for line in lines if f"{name}=" in line]
+        assert all(str(value) in line for value in values)
+        assert ("WARNING" in line) == (name == "optimization.lr")
+    # settings that fairseq copies to other groups are said once
+    assert not [line for line in lines if any(f"{name}=" in line for name in copies)]
+
+
+@pytest.mark.parametrize("flags", [(), ("--bf16",)])
+def test_another_optimizers_state_is_refused(resumed, data, flags):
+    """RAdam's has the same names; in half precision fairseq would take it."""
+    changed = ("--optimizer", "radam", "--max-update", 3)
+    with refuses(ValueError, resumed.last, "optimizer._name=adam", "radam"):
+        train(data, resumed.save_dir, ARCH, *changed, *flags)
+    assert updates_of(resumed.save_dir) == 2
+
+
+@pytest.mark.parametrize("before", [(), ("--bf16",)])
+def test_another_precisions_state_is_refused(data, tmp_path, before):
+    """By fairseq, which compares the names of its optimizers' classes."""
+    folder = tmp_path / "checkpoints"
+    train(data, folder, ARCH, "--max-update", 2, *before)
+    now = () if before else ("--bf16",)
+    with refuses(AssertionError, "Optimizer does not match"):
+        train(data, folder, ARCH, "--max-update", 3, *now)
+    assert updates_of(folder) == 2
+
+
+def test_another_schedules_state_is_refused(data, tmp_path):
+    """ "fixed" keeps less than the others."""
+    folder = tmp_path / "fixed"
+    fixed = ("--lr-scheduler", "fixed", "--max-update", 2)
+    train(data, folder, ARCH, *fixed)
+    changed = ("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4)
+    with pytest.raises(KeyError, match="best"):
+        train(data, folder, ARCH, "--max-update", 3, *changed)
+    assert updates_of(folder) == 2
+
+
+def test_an_average_that_was_not_kept_is_refused(resumed):
+    with refuses(ValueError, resumed.last, "ema.store_ema=false"):
+        resumed({"ema.store_ema": True})
+
+
+def test_another_classification_head_is_refused(tmp_path):
+    """fairseq would throw the trained one away, with a line in the log."""
+    problem = write_problem(tmp_path / "data", labels=("no", "yes", "maybe"))
+    options = {
+        "task": "sentence_prediction", "criterion": "sentence_prediction_metrics",
+        "num-classes": 3, "init-token": 0, "tokens-per-sample": None, "max-update": 2,
+    }  # fmt: skip
+    run = Training(problem, tmp_path / "out", 1, options)
+    run.arch = "roberta_transnormer_t2_tiny"
+    assert run.run() == [0], run.text()
+    run.options["max-update"] = 3
+    for name, value, parts in (
+        ("classification-head-name", "another", ["another", "begin anew"]),
+        ("num-classes", 4, ["sentence_classification_head", "begin anew"]),
+    ):
+        kept = dict(run.options)
+        run.options[name] = value
+        assert run.run() == [1]
+        line_with(run.text(), "ValueError", "checkpoint_last.pt", *parts)
+        assert run.updates_of() == 2
+        run.options = kept
+    assert run.run() == [0] and run.updates_of() == 3, run.text()
+
+
+ELSEWHERE = {
+    "finetune": lambda path: {"checkpoint.finetune_from_model": path},
+    "restore": lambda path: {
+        "checkpoint.restore_file": path,
+        "checkpoint.reset_optimizer": True,
+        "checkpoint.reset_dataloader": True,
+    },
+}
+elsewhere = pytest.mark.parametrize("way", ELSEWHERE.values(), ids=ELSEWHERE)
+
+
+@elsewhere
+def test_another_run_may_begin_an_average(resumed, tmp_path, way):
+    """With a decay of 1 it stays what it began with."""
+    average = {"ema.store_ema": True, "ema.ema_decay": 1.0}
+    resumed(way(resumed.last) | average, tmp_path / "new")
+    begun = torch.load(resumed.last, weights_only=True)["model"]
+    state = torch.load(tmp_path / "new" / "checkpoint_last.pt", weights_only=True)
+    kept = state["extra_state"]["ema"]
+    assert all(torch.equal(kept[name], begun[name]) for name in begun)
+    assert any(not torch.equal(state["model"][name], begun[name]) for name in begun)
+
+
+@elsewhere
+def test_another_run_may_begin_with_other_settings(resumed, tmp_path, way):
+    settings = way(resumed.last) | {"model.block_size": 4, "optimization.lr": [0.1]}
+    said = resumed(settings, tmp_path / "another")
+    (line,) = lines_with(said, "another model")
+    assert_names(line, "WARNING", "model.block_size", 4, 8)
+    assert not lines_with(said, "other settings")
+
+
+@elsewhere
+def test_another_run_may_begin_with_another_architectures_weights(
+    resumed, tmp_path, way
+):
+    settings = way(resumed.last) | {"model._name": "transnormer_t1_tiny"}
+    said = resumed(settings, tmp_path / "another")
+    (line,) = lines_with(said, f"is of {ARCH}")
+    assert_names(line, "WARNING", resumed.last, "transnormer_t1_tiny")
+
+
+@elsewhere
+def test_weights_that_do_not_fit_are_refused(resumed, tmp_path, way):
+    settings = way(resumed.last) | {"model.embed_dim": 48}
+    with refuses(Exception, resumed.last, "architectures match"):
+        resumed(settings, tmp_path / "another")
+    assert not list(tmp_path.glob("another/*.pt"))
+
+
+@pytest.mark.parametrize("field", ["restore_file", "continue_once"])
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"max_update": 2}, ("update 2", "max_update=2", "--reset-optimizer")),
+        ({"max_update": 1}, ("update 2", "max_update=1", "--reset-optimizer")),
+        ({"max_epoch": 1}, ("epoch 2", "max_epoch=1", "--reset-dataloader")),
+    ],
+)
+def test_a_checkpoint_beyond_the_end_of_a_new_run_is_refused(
+    resumed, tmp_path, settings, parts, field
+):
+    """fairseq trains one more update, or ends without a checkpoint."""
+    path = tmp_path / "given.pt"
+    state = torch.load(resumed.last, weights_only=True)
+    state["extra_state"]["train_iterator"] |= {"epoch": 2, "iterations_in_epoch": 0}
+    torch.save(state, path)
+    given = {f"optimization.{name}": value for name, value in settings.items()}
+    with refuses(ValueError, path, "nothing to train", *parts):
+        resumed(given | {f"checkpoint.{field}": str(path)}, tmp_path / "another")
+    assert not list(tmp_path.glob("another/*.pt"))
+
+
+@pytest.mark.parametrize("name", ["checkpoint_lst.pt", "nowhere/model.pt"])
+@pytest.mark.parametrize("field", ["restore_file", "continue_once"])
+def test_a_missing_checkpoint_is_refused(resumed, tmp_path, field, name):
+    path = resumed.save_dir / name
+    with refuses(ValueError, path, "no such checkpoint"):
+        resumed({f"checkpoint.{field}": str(path)}, tmp_path / "another")
+    assert not list(tmp_path.glob("another/*.pt"))
+
+
+def test_the_last_checkpoint_by_its_path_may_be_missing(resumed, tmp_path):
+    """It is the default, spelled out, as scripts that requeue do."""
+    folder = tmp_path / "another"
+    resumed({"checkpoint.restore_file": str(folder / "checkpoint_last.pt")}, folder)
+
+
+def test_a_checkpoint_elsewhere_is_found(resumed, tmp_path, monkeypatch):
+    """As fairseq's PathManager finds them, with a URL."""
+    url, isfile = "s3://models/model.pt", PathManager.isfile
+    fetch = PathManager.get_local_path
+    monkeypatch.setattr(PathManager, "isfile", lambda path: path == url or isfile(path))
+    monkeypatch.setattr(
+        PathManager,
+        "get_local_path",
+        lambda path, **more: resumed.last if path == url else fetch(path, **more),
+    )
+    said = resumed({"checkpoint.restore_file": url}, tmp_path / "another")
+    assert f"Loaded checkpoint {url}" in said
+    other = "s3://models/other.pt"
+    with refuses(ValueError, "no such checkpoint", other):
+        resumed({"checkpoint.restore_file": other}, tmp_path / "third")
+
+
+@pytest.mark.parametrize("way", ["resume", *ELSEWHERE])
+def test_another_dictionary_of_equal_size_is_refused(resumed, data, tmp_path, way):
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    lines = (data / "dict.txt").read_text().splitlines()
+    (other / "dict.txt").write_text("\n".join(reversed(lines)) + "\n")
+    settings = {"task.data": str(other)}
+    folder = resumed.save_dir
+    if way != "resume":
+        settings |= ELSEWHERE[way](resumed.last)
+        folder = tmp_path / "another"
+    with refuses(ValueError, resumed.last, "dictionary"):
+        resumed(settings, folder)
+    assert updates_of(resumed.save_dir) == 2
+
+
+def shuffled(data, folder):
+    """The data with the lines of training in another order, by the same dictionary."""
+    shutil.copytree(data, folder)
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    lines = [*MMapIndexedDataset(str(data / "train"))]
+    builder = MMapIndexedDatasetBuilder(str(folder / "train.bin"), dtype=np.uint16)
+    assert len(dictionary) < 1 << 16
+    for line in lines[1:] + lines[:1]:
+        builder.add_item(line)
+    builder.finalize(str(folder / "train.idx"))
+    return folder
+
+
+def test_other_training_data_are_refused(resumed, data, tmp_path):
+    other = shuffled(data, tmp_path / "shuffled")
+    with refuses(ValueError, resumed.last, "training data", other, "train_data_sha256"):
+        resumed({"task.data": str(other)})
+
+
+def test_data_that_change_while_it_trains_are_refused_by_the_next_start(
+    resumed, data, tmp_path, monkeypatch
+):
+    """The checkpoint names those that it has trained on, which are still mapped."""
+    own, other = tmp_path / "own", shuffled(data, tmp_path / "shuffled")
+    shutil.copytree(data, own)
+
+    def replace(task, epoch, model):
+        for suffix in ("bin", "idx"):
+            (other / f"train.{suffix}").replace(own / f"train.{suffix}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModelingTask, "begin_epoch", replace)
+        resumed({"task.data": str(own)})
+    settings = {"task.data": str(own), "optimization.max_update": 4}
+    with refuses(ValueError, resumed.last, "training data", "train_data_sha256"):
+        resumed(settings)
+    resumed({"task.data": str(data)})
+
+
+def test_the_same_training_data_elsewhere_resume(resumed, data, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(data, moved)
+    (moved / "train.log").write_text("of another program")
+    resumed({"task.data": str(moved)})
+
+
+def test_another_run_may_begin_on_other_data(resumed, data, tmp_path):
+    other = shuffled(data, tmp_path / "shuffled")
+    settings = ELSEWHERE[next(iter(ELSEWHERE))](resumed.last)
+    resumed(settings | {"task.data": str(other)}, tmp_path / "another")
+
+
+def test_all_ranks_end_with_the_error(training, trained):
+    run = training(2)
+    shutil.copytree(trained.parent, run.save_dir)
+    run.options["block-size"] = 4
+    assert run.run() == [1, 1]
+    for log in run.logs:
+        assert_names(log.read_text().splitlines()[-1], "model.block_size", 4, 8)
+
+
+def test_options_of_attentions_that_are_not_there_do_not_count():
+    before = {"_name": ARCH, "attention_types": "norm*2", "block_size": 8}
+    assert model_changes(before, before | {"block_size": 4}) == ([], [])
+    assert model_changes(before, before | {"attention_types": "norm, norm"}) == ([], [])
+    now = before | {"attention_types": "diag,norm", "block_size": 4}
+    computing, training = model_changes(before, now)
+    assert not training
+    assert {each.name for each in computing} == {
+        "model.attention_types",
+        "model.block_size",
+    }
+
+
+def test_what_one_of_the_two_lacks_is_passed_over():
+    """A checkpoint of before a setting, or of after it was taken away."""
+    before = {"_name": ARCH, "of_before": 1, "norm_eps": 1e-8}
+    assert model_changes(before, {"_name": ARCH, "norm_eps": 1e-8, "new": 2}) == (
+        [],
+        [],
+    )
+
+
+def test_a_models_settings_of_another_package_are_not_refused():
+    """Nothing tells what they change."""
+    before = {"_name": "transformer_lm", "dropout": 0.1, "decoder_layers": 6}
+    computing, training = model_changes(before, before | {"dropout": 0.2})
+    assert not computing and [each.name for each in training] == ["model.dropout"]
+
+
+def test_changes_are_named_once_and_spelling_is_none():
+    before = {
+        "optimization": {"lr": [0.1]},
+        "optimizer": {"_name": "adam", "lr": [0.1], "adam_betas": "(0.9, 0.98)"},
+        "lr_scheduler": argparse.Namespace(lr=[0.1], power=1),
+        "common": {"log_interval": 5},
+    }
+    now = {
+        "optimization": {"lr": [0.2]},
+        "optimizer": {"_name": "nag", "lr": [0.2], "adam_betas": "(0.9,0.98)"},
+        "lr_scheduler": argparse.Namespace(lr=[0.2], power=1.0),
+        "common": {"log_interval": 7},
+    }
+    found = [str(each) for each in training_changes(before, now)]
+    assert [line.split("=")[0] for line in found] == [
+        "optimization.lr",
+        "optimizer._name",
+    ]
+    assert_names(found[0], 0.1, 0.2)
+
+
+def test_checkpoints_without_a_configuration_are_loaded(resumed):
+    """As fairseq's of before 1.0, which have a Namespace in its place."""
+    last = resumed.save_dir / "checkpoint_last.pt"
+    state = torch.load(last, weights_only=True)
+    state["cfg"], state["args"] = None, None
+    torch.save(state, last)
+    resumed({"model.block_size": 4})
