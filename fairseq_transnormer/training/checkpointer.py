@@ -176,7 +176,7 @@ class Checkpointer:
                 "that, such as -1"
             )
         if end is not None:
-            name = self._cfg.continue_once if name == LAST else name
+            name = getattr(self._cfg, "continue_once", None) if name == LAST else name
             raise ValueError(
                 f"{name} leaves nothing to train: it is at {end}; allowed: a larger "
                 "limit, which counts from the beginning of its run, or "

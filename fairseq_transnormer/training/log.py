@@ -67,7 +67,12 @@ class RunLog:
         """
         common, first = self._cfg.common, is_master(self._cfg.distributed_training)
         form = common.log_format or ("simple" if common.no_progress_bar else "tqdm")
-        options = {name: common[name] if first else None for name in LOGGERS}
+        # fairseq 0.12.2 has no aim
+        options = {
+            name: common[name] if first else None for name in LOGGERS if name in common
+        }
+        if "aim_repo" in options:
+            options["aim_param_checkpoint_dir"] = self._cfg.checkpoint.save_dir
         options["log_interval"] = common.log_interval
         if subset is None:
             options["log_file"] = common.log_file
@@ -79,7 +84,6 @@ class RunLog:
             log_format=form,
             epoch=epoch,
             prefix=subset and f"valid on '{subset}' subset",
-            aim_param_checkpoint_dir=self._cfg.checkpoint.save_dir,
             wandb_run_name=os.environ.get(
                 "WANDB_NAME", os.path.basename(self._cfg.checkpoint.save_dir)
             ),

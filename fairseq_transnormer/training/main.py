@@ -217,7 +217,7 @@ def train_epoch(run: _Run, epochs) -> tuple[float | None, bool]:
     batches = iterators.GroupedIterator(
         batches,
         positions.frequency(cfg.optimization, epochs.epoch),
-        skip_remainder_batch=cfg.optimization.skip_remainder_batch,
+        skip_remainder_batch=getattr(cfg.optimization, "skip_remainder_batch", False),
     )
     progress = run.log.progress(batches, epochs.epoch)
     progress.update_config(_plain(cfg))

@@ -7,6 +7,8 @@ fairseq's position counts the batches of one worker's share. These functions wor
 import logging
 from typing import Any
 
+from fairseq.data.iterators import EpochBatchIterator
+
 logger = logging.getLogger(__name__)
 
 
@@ -14,7 +16,7 @@ def is_made_once(task, dataset, cfg, disable_iterator_cache: bool) -> bool:
     """Whether fairseq makes the batches of a dataset for the first epoch alone."""
     return (
         not disable_iterator_cache
-        and not cfg.dataset.update_epoch_batch_itr
+        and not getattr(cfg.dataset, "update_epoch_batch_itr", False)
         and not getattr(task.cfg, "rebuild_batches", False)
         and task.can_reuse_epoch_itr(dataset)
     )
@@ -28,11 +30,11 @@ def load_each_epoch_anew(epochs) -> None:
 
 def state_of(epochs) -> dict[str, Any]:
     """fairseq's position, and of how many workers and batches it is one."""
-    return {
-        **epochs.state_dict(),
-        "workers": epochs.num_shards,
-        "batches_in_epoch": len(epochs.frozen_batches),
-    }
+    state = epochs.state_dict()
+    if not isinstance(epochs, EpochBatchIterator):  # a stream
+        return state
+    batches = len(epochs.frozen_batches)
+    return {**state, "workers": epochs.num_shards, "batches_in_epoch": batches}
 
 
 def restore(epochs, state: dict[str, Any]) -> None:
@@ -104,7 +106,7 @@ def begin_with_whole_update(epochs, cfg) -> None:
     update_freq = frequency(optimization, epoch)
     position, batches = epochs.iterations_in_epoch, len(epochs)
     rest = position % update_freq
-    if optimization.skip_remainder_batch:
+    if getattr(optimization, "skip_remainder_batch", False):
         # the last batch is left out whatever its size, and then what fills no update
         batches = (batches - 1) // update_freq * update_freq
     if position - rest >= batches:
