@@ -15,6 +15,8 @@ EXTRAS = {
     # modules work without it.
     "fairseq": [
         "ve-fairseq==0.12.3; python_version>='3.11' and python_version<'3.13'",
+        # one training a folder; 4 keeps no lock in forks
+        "filelock>=4",
     ],
     "data": [
         "datasets",

@@ -11,7 +11,9 @@ from types import TracebackType
 
 # extra of setup.py -> modules that it brings
 EXTRAS = {
-    "fairseq": ("fairseq", "fairseq_cli", "hydra", "omegaconf", "sacrebleu"),
+    "fairseq": (
+        *("fairseq", "fairseq_cli", "filelock", "hydra", "omegaconf", "sacrebleu"),
+    ),
     "data": (
         *("PIL", "datasets", "pooch", "pyarrow", "sentencepiece", "tiktoken", "tqdm"),
     ),

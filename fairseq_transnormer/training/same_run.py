@@ -30,29 +30,15 @@ from ..plugin.loading import HEADS, head_of
 
 logger = logging.getLogger(__name__)
 
-# in which a setting counts where several groups have it; fairseq copies some
-GROUPS = (
-    *("common", "dataset", "optimization", "optimizer", "lr_scheduler", "criterion"),
-    *("task", "ema", "bmuf", "checkpoint", "distributed_training"),
-)
-# groups of which some settings alone bear on what is learned
-SETTINGS_OF = {
-    "common": (
-        *("seed", "fp16", "bf16", "amp", "memory_efficient_fp16"),
-        *("memory_efficient_bf16", "fp16_init_scale", "fp16_scale_window"),
-        *("fp16_scale_tolerance", "min_loss_scale", "threshold_loss_scale"),
-        *("amp_init_scale", "amp_scale_window", "model_parallel_size"),
-    ),
-    "checkpoint": (
-        *("best_checkpoint_metric", "maximize_best_checkpoint_metric", "patience"),
-    ),
-    "distributed_training": ("distributed_world_size", "ddp_backend"),
-}
-# of the other groups, those that do not
-IGNORED = {
-    *("num_workers", "data_buffer_size", "gen_subset", "num_shards", "shard_id"),
-    *("ignore_unused_valid_subsets", "debug_param_names", "use_plasma_view"),
-    *("plasma_path", "tpu"),
+# by group, the settings that bear on what is learned: those named, or all. Of a setting
+# that fairseq copies, the first group counts
+TRAINING: dict[str, tuple[str, ...]] = {
+    "common": ("seed", "fp16", "bf16", "amp"),
+    "distributed_training": ("distributed_world_size",),
+    "dataset": ("batch_size", "max_tokens", "train_subset", "valid_subset"),
+    "checkpoint": ("best_checkpoint_metric", "patience"),
+    **dict.fromkeys(("optimization", "optimizer", "lr_scheduler", "criterion"), ()),
+    **dict.fromkeys(("ema", "task"), ()),
 }
 # optimizers that resume from each other's state
 ONE_OPTIMIZER = {"adam", "fused_adam"}
@@ -110,17 +96,13 @@ def training_changes(
         before, now: two configurations of fairseq, as plain values.
     """
     seen = set()
-    for group in GROUPS:
+    for group, names in TRAINING.items():
         old, new = plain(before.get(group)), plain(now.get(group))
-        for name in SETTINGS_OF.get(group, new):
-            if name in IGNORED or name not in old or name not in new:
-                continue
-            if not _differ(name, old[name], new[name]):
-                continue
-            change = Change(f"{group}.{name}", old[name], new[name])
-            if (name, repr(change.before), repr(change.now)) not in seen:
-                seen.add((name, repr(change.before), repr(change.now)))
-                yield change
+        for name in sorted({*old} & {*new} & {*(names or new)} - {"data"}):
+            key = (name, repr(old[name]), repr(new[name]))
+            if key not in seen and _differ(name, old[name], new[name]):
+                seen.add(key)
+                yield Change(f"{group}.{name}", old[name], new[name])
 
 
 def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import signal
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,7 +115,6 @@ def _meet(cfg) -> None:
     """
     training = cfg.distributed_training
     seconds = training.heartbeat_timeout
-    began = time.monotonic()
     logger.info(
         "distributed init (rank %d): %s",
         training.distributed_rank,
@@ -135,13 +133,10 @@ def _meet(cfg) -> None:
                 torch.distributed.all_reduce(torch.zeros(1).cuda())
     except RuntimeError:  # torch's errors of stores and networks, too
         logger.error(
-            "worker %s of %d ends before training: in %.0f seconds the others have "
-            "not all come to %s, or one has died; their own logs say of what. The same "
-            "command starts again",
+            "worker %d of %d ends before training: another has not come, or has died; "
+            "its own log says of what. The same command starts again",
             training.distributed_rank,
             training.distributed_world_size,
-            time.monotonic() - began,
-            training.distributed_init_method,
         )
         raise
     with warnings.catch_warnings():

@@ -4,7 +4,6 @@ What the same command gives after each is what a run gives that nothing happened
 """
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -180,8 +179,6 @@ def test_one_dies_before_the_workers_meet(training, meeting):
     assert time.monotonic() - began < 100  # torch's own limit is 1,800
     said = line_with(run.text(), f"worker {1 - victim} of 2", "before training")
     assert_names(said, "same command")
-    # more than its limit where the machine has other work
-    assert 4 <= int(re.search(r"(\d+) seconds", said)[1]) < 100
 
 
 def test_a_stopped_worker(training, goes_on, tell):
