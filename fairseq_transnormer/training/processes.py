@@ -113,13 +113,18 @@ def _slurm_step_has(tasks: int) -> bool:
     return all(os.environ.get(name) == str(tasks) for name in names)
 
 
-def set_up_logging() -> None:
-    """As fairseq_cli/train.py does, which has to be before fairseq is imported."""
+def set_up_logging(*, anew: bool = False) -> None:
+    """As fairseq_cli/train.py does, which has to be before fairseq is imported.
+
+    Args:
+        anew: whether handlers that are there go, as in a process that has imported it.
+    """
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
         level=os.environ.get("LOGLEVEL", "INFO").upper(),
         stream=sys.stdout,
+        force=anew,
     )
 
 

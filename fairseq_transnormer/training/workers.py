@@ -18,6 +18,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from ..plugin.loader_signals import SIGNALS
 from .exit_code import EXIT_RESUMABLE, mark_resumable
+from .processes import set_up_logging
 from .signals import request
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,11 @@ def work(device: int, main, cfg, first_rank: int = 0) -> None:
         torch.distributed.barrier(distributed_utils.get_global_group())
 
 
+def _spawned(device: int, main, cfg, first_rank: int) -> None:
+    set_up_logging(anew=True)
+    work(device, main, cfg, first_rank)
+
+
 def _spawn(count: int, main, cfg, first_rank: int) -> None:
     received = []
 
@@ -86,7 +92,7 @@ def _spawn(count: int, main, cfg, first_rank: int) -> None:
     before = {each: signal.signal(each, note_and_hand_on) for each in SIGNALS}
     after = dict(before)
     try:
-        torch.multiprocessing.spawn(work, (main, cfg, first_rank), count)
+        torch.multiprocessing.spawn(_spawned, (main, cfg, first_rank), count)
     except ProcessExitedException as error:
         # by a signal that came before the worker could note it: nothing is lost
         if error.exit_code not in (EXIT_RESUMABLE, *(-each for each in received)):

@@ -27,7 +27,7 @@ from fairseq_transnormer.reproduce.tables.fine_tuning import FineTune, checkpoin
 from fairseq_transnormer.reproduce.tables.jobs import Conditions, HydraTrain, with_needs
 from fairseq_transnormer.reproduce.tables.presets import load_preset
 from tests.classification.problems import dictionary, write_problem
-from tests.messages import assert_names, command_refuses, refuses
+from tests.messages import assert_names, command_refuses, lines_naming, refuses
 from tests.paths import CONFIGS, ROOT
 
 from .stand_in import finished_run, plan
@@ -71,10 +71,11 @@ def test_from_pre_training_to_labels(place, capsys, monkeypatch):
     assert cfg["optimization"]["max_update"] == 18
     assert cfg["lr_scheduler"]["warmup_updates"] == 1
     assert cfg["task"]["num_classes"] == 2
-    assert "loading pretrained model from" in (folder / "train.log").read_text()
-    # after the training, the best weights and the log are all that is left
+    log = (folder / "train.log").read_text()
+    assert lines_naming(log, "Loaded checkpoint", "blm_t2/seed1", "checkpoint_best.pt")
+    # after the training, the best weights, the log and an open lock are left
     left = sorted(path.name for path in (folder / "checkpoints").iterdir())
-    assert left == ["checkpoint_best.pt", "train.log"]
+    assert left == ["checkpoint_best.pt", "train.log", "training.lock"]
     best = folder / "checkpoints/checkpoint_best.pt"
     assert torch.load(best, weights_only=True)["last_optimizer_state"] is None
     # a runner that was killed meanwhile was not told

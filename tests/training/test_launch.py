@@ -26,7 +26,7 @@ from tests.messages import (
     lines_naming,
     process_refuses,
 )
-from tests.paths import SCRIPTS
+from tests.paths import ROOT, SCRIPTS
 from tests.resolved_configs import flattened, hydra_config_now
 from tests.tiny_data import write_tiny_data
 
@@ -472,6 +472,26 @@ def test_it_trains_as_fairseq_train_does(data, tmp_path, dry_run):
 
 
 @pytest.mark.slow
+def test_workers_that_are_spawned_log_as_one_process_does(data, tmp_path, dry_run):
+    """Two GPUs of this machine, which are none."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import torch\ntorch.cuda.device_count = lambda: 2\n"
+    )
+    words = [*WORDS, "--workers", 2, "--data", data, *TINY, "--save-dir", "run"]
+    cfg, _ = dry_run(*words, "optimization.max_update=1", "common.log_interval=1")
+    OmegaConf.save(cfg, tmp_path / "two.yaml")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_transnormer.training", "two.yaml"],
+        **{"cwd": tmp_path, "capture_output": True, "text": True},
+        env=os.environ | {"PYTHONPATH": path, "SEQUENCES_PER_UPDATE": "128"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert " | INFO | train_inner | " in done.stdout
+    assert lines_naming(done.stdout, "128 sequences", "2 workers")
+
+
+@pytest.mark.slow
 def test_the_script_trains_and_resumes(data, tmp_path):
     """One update of 128 sequences on the CPU, then a second by the script itself."""
     options = ["--gpus", 0, "--data", data, *TINY]
@@ -530,7 +550,8 @@ def test_two_nodes_meet_and_train(data, tmp_path):
     assert [each.returncode for each in done] == [0, 0], text
     sizes = ("128 sequences", "2 workers", "8 at once", "8 accumulated")
     assert lines_naming(text, "update", *sizes)
-    assert "loaded 2" not in text and "num_updates: 1 >= max_update: 1" in text
+    assert lines_naming(text, "stopping training", "update 1")
+    assert "loaded 2" not in text
     assert (tmp_path / "runs/alm_t2/checkpoints/checkpoint_last.pt").exists()
 
 
