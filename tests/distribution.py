@@ -13,7 +13,7 @@ TOGETHER = {
     "tests/generation": "tests/generation",
     "tests/hf": "tests/generation",
     "tests/scoring": "tests/generation",
-    "tests/training": "tests/fairseq_patches",
+    "tests/training": "tests/training",
     "tests/workers": "tests/workers",
 }
 # by seconds, the longest first; what comes last ends when all are at their ends
@@ -25,7 +25,6 @@ FIRST = (
     "tests/generation",
     "tests/reproduce",
     "tests/fairseq_tools",
-    "tests/training/test_launch.py",
     "tests/models/test_adding_a_system.py",
     "tests/test_configs.py",
     "tests/modules/token_mixers",
