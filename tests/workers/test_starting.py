@@ -6,11 +6,9 @@ import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
-from fairseq_transnormer.fairseq_patches.data_parallel import check_device
 from omegaconf import OmegaConf
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from tests.messages import refuses
 
 
 @pytest.fixture
@@ -54,12 +52,3 @@ def test_a_task_of_slurm_is_told_by_slurm(job):
     training = inferred(distributed_world_size=4, distributed_port=29500)
     assert training.distributed_init_method == "tcp://node7:29500"
     assert (training.distributed_world_size, training.distributed_rank) == (4, 2)
-
-
-def test_a_cpu_that_nobody_asked_for_is_refused():
-    common = OmegaConf.structured(FairseqConfig()).common
-    check_device(common, cuda=True)
-    with refuses(ValueError, "common.cpu=false", "GPU", "common.cpu=true", "--cpu"):
-        check_device(common, cuda=False)
-    common.cpu = True
-    check_device(common, cuda=False)
