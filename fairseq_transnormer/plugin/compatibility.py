@@ -28,6 +28,9 @@ from ..missing_packages import how_to_install
 logger = logging.getLogger(__name__)
 
 KNOWN_FAIRSEQ = ("0.12.2", "0.12.3")
+# options of fairseq's commands
+PATHS = ("data", "path", "save_dir", "restore_file", "finetune_from_model")
+PATHS += ("continue_once", "results_path", "tensorboard_logdir", "log_file")
 
 
 def import_fairseq() -> None:
@@ -79,15 +82,20 @@ import_fairseq()
 from . import data_checks, loader_signals, loading  # noqa: E402 (import fairseq)
 
 
-def train_bf16_without_tpu(parse, *arguments, **keywords):
+def keep_what_was_typed(parse, parser, *arguments, **keywords):
     """Around ``options.parse_args_and_arch``; Hydra's common.bf16 is not affected.
 
-    Where torch_xla is not installed, there is no TPU to train on.
+    Where torch_xla is not installed, there is no TPU to train on. A path that Hydra
+    would read as another one is refused.
     """
-    parsed = parse(*arguments, **keywords)
+    parsed = parse(parser, *arguments, **keywords)
     args = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
         args.tpu = False
+    for name in PATHS:
+        path = str(getattr(args, name, ""))
+        if "${" in path or "\\'" in path:
+            parser.error(f"{name}={path}; allowed: a path without ${{ and \\'")
     return parsed
 
 
@@ -184,10 +192,11 @@ CHECKPOINTS = "fairseq.checkpoint_utils"
 PATCHES = (
     # commands and configurations
     Patch(
-        "fairseq.options", "parse_args_and_arch", train_bf16_without_tpu,
+        "fairseq.options", "parse_args_and_arch", keep_what_was_typed,
         "options.py:200, `if args.bf16: args.tpu = True`: --bf16 asks for torch_xla on "
-        "every machine",
-        "fairseq tells the two apart",
+        "every machine. dataclass/utils.py:386: Hydra gets all options, and takes "
+        "${oc.env:HOME} in --save-dir for a variable",
+        "fairseq tells the two apart, and quotes what it gives to Hydra",
     ),
     Patch(
         "hydra._internal.config_repository.CachingConfigRepository", "__init__",

@@ -46,6 +46,8 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
     if not count:
         return kept
     share = count / len(indices)
+    if isinstance(sizes, list | tuple):  # of each column of a masked model's samples
+        sizes = np.sum(sizes, axis=0)
     if isinstance(sizes, np.ndarray) and sizes.ndim == 1:
         share = 1 - sizes[kept].sum() / sizes[indices].sum()
     told = (

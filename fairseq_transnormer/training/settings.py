@@ -8,13 +8,8 @@ import math
 from collections.abc import Iterator
 
 import torch
-from omegaconf import OmegaConf
 
 from ..devices import check_torch_build
-
-# in which OmegaConf would put another text in the place of ${...}
-PATHS = ("checkpoint.save_dir", "checkpoint.restore_file", "task.data")
-PATHS += ("checkpoint.finetune_from_model", "common.tensorboard_logdir")
 
 
 def check_settings(cfg) -> None:
@@ -42,11 +37,6 @@ def _problems(cfg) -> Iterator[str]:
     for name, size in sizes.items():
         if size is not None and size < 1:
             yield f"dataset.{name}={size}; allowed: 1, 2, ..."
-    for name in PATHS:
-        group, key = name.split(".")
-        node = cfg[group]._get_node(key) if OmegaConf.is_config(cfg[group]) else None
-        if node is not None and node._is_interpolation():
-            yield f"{name}={node._value()}; allowed: a path without ${{...}}"
     if common.tpu or common.model_parallel_size > 1:
         yield "common.tpu and common.model_parallel_size > 1 are not supported"
     if not (torch.cuda.is_available() or common.cpu):

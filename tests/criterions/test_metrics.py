@@ -43,6 +43,16 @@ def test_many_classes(absent):
     )
 
 
+def test_a_class_that_is_predicted_alone_counts():
+    """Its F1 is 0, as scikit-learn's; of a class that nobody names there is none."""
+    truth, predicted = np.array([0, 0, 1, 1, 1]), np.array([0, 2, 1, 1, 2])
+    found = of_classes(confusion_of(truth, predicted, 4))["macro_f1"]
+    assert found == pytest.approx(
+        100 * metrics.f1_score(truth, predicted, average="macro", zero_division=0)
+    )
+    assert found == pytest.approx(100 * (2 / 3 + 4 / 5 + 0) / 3)
+
+
 def test_a_model_that_always_says_the_same_has_no_correlation():
     found = of_classes(np.array([[7.0, 0], [3, 0]]))
     assert found == {"accuracy": 70.0, "mcc": 0.0, "f1": 0.0}

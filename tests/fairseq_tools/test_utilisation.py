@@ -47,6 +47,21 @@ def test_the_log_of_a_run(run):
         assert {"loss", "wps", "gnorm"} <= record.keys()
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_of_several_workers_each_has_its_peak(monkeypatch, workers):
+    """wps is of all of them together."""
+    monkeypatch.setattr(utilisation, "get_data_parallel_world_size", lambda: workers)
+    derived = {}
+    monkeypatch.setattr(
+        utilisation.metrics,
+        "log_derived",
+        lambda name, f, **_: derived.update({name: f}),
+    )
+    utilisation.Utilisation(flops=2e9, peak_tflops=3.0).log(torch.zeros(1))
+    share = derived["mfu"]({"wps": SimpleNamespace(avg=600.0)})
+    assert share == round(600 * 2e9 / (workers * 3e12), 4)
+
+
 def test_tensorboard_has_the_same_numbers(run):
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     records, folder = run

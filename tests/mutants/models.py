@@ -274,7 +274,7 @@ MODELS = (
         "fairseq_transnormer/plugin/optimizers.py",
         "FairseqFusedAdam.__name__ = FairseqAdam.__name__",
         "",
-        "tests/fairseq_patches/test_changed_optimizer.py",
+        "tests/training/test_changed_optimizer.py",
     ),
     Mutant(
         "hf/beams-keep-their-states",

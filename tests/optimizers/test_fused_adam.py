@@ -10,7 +10,12 @@ from fairseq.optim.adam import Adam, FairseqAdamConfig
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.plugin.optimizers import SUMS, FusedAdamConfig, FusedAdamW
+from fairseq_transnormer.plugin.optimizers import (
+    HALF,
+    SUMS,
+    FusedAdamConfig,
+    FusedAdamW,
+)
 
 CONFIGS = {"adam": FairseqAdamConfig, "fused_adam": FusedAdamConfig}
 LR, BETAS, DECAY = 0.05, (0.9, 0.98), 0.1
@@ -74,7 +79,7 @@ def with_gaps(parameters):
     parameters[0].data = torch.ones(4, 9)[:, :5]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *HALF])
 @pytest.mark.parametrize("store", [list, by_columns, with_gaps])
 def test_steps_are_fairseqs_without_eps(dtype, store):
     """... with a rate that moves, and weights that some steps have no gradient for."""
@@ -82,7 +87,7 @@ def test_steps_are_fairseqs_without_eps(dtype, store):
     store(ours)
     theirs = copy.deepcopy(ours)
     fused, fairseqs = built("fused_adam", ours), built("adam", theirs)
-    fits = dtype != torch.float16 and store is list
+    fits = dtype not in HALF and store is list
     assert type(fused.optimizer) is (FusedAdamW if fits else Adam)
     for step in range(25):
         give_gradients(ours, theirs)
@@ -93,6 +98,9 @@ def test_steps_are_fairseqs_without_eps(dtype, store):
             optimizer.step()
     limit = 1e-12 if dtype == torch.float64 else 2e-6
     torch.testing.assert_close(ours, theirs, rtol=limit, atol=limit)
+    states = fused.optimizer.state.values()
+    sums = {state[name].dtype for state in states for name in SUMS}
+    assert sums and not sums & {*HALF}  # which would lose small steps
 
 
 def test_a_gradient_may_lie_otherwise_in_memory():

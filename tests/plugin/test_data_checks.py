@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fairseq.data import FairseqDataset
+from fairseq.data import FairseqDataset, NestedDictionaryDataset
 from fairseq.data.fasta_dataset import FastaDataset
 from fairseq.tasks import FairseqTask, setup_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig
@@ -197,6 +197,9 @@ class Lines(FairseqDataset):
     def __init__(self, *sizes):
         self.sizes = np.array(sizes)
 
+    def __len__(self):
+        return len(self.sizes)
+
     def num_tokens(self, index):
         return self.sizes[index]
 
@@ -207,9 +210,13 @@ class Lines(FairseqDataset):
         return kept, indices[self.sizes[indices] > most].tolist()
 
 
-def test_the_share_of_tokens_that_no_batch_has_is_told(caplog):
+@pytest.mark.parametrize("columns", [False, True], ids=["one", "as masked models'"])
+def test_the_share_of_tokens_that_no_batch_has_is_told(caplog, columns):
     """Of samples it is a tenth, of tokens half or less."""
     lines, indices = Lines(*[10] * 9, 90), np.arange(10)
+    if columns:
+        sizes = [lines.sizes]
+        lines = NestedDictionaryDataset({"tokens": lines}, sizes=sizes)
     filtered = FairseqTask(None).filter_indices_by_size
     with refuses(ValueError, "1 of 10 samples", "50.0%", "25%", "sample_break_mode"):
         filtered(indices, lines, 64, ignore_invalid_inputs=True)

@@ -129,6 +129,48 @@ def test_no_whole_update_is_left_of_an_epoch(training, undisturbed):
     assert max(run.losses()) == batches - 1 + 2
 
 
+def test_no_whole_update_is_left_where_batches_divide_evenly(training, undisturbed):
+    """The last batch is left out, and with it the last of the updates."""
+    batches = epoch_length(undisturbed)
+    assert batches % 5 == 0
+    flags, stopped = ("--skip-remainder-batch",), batches - 3
+    run = training(1, flags, save_interval_updates=100, max_update=stopped)
+    assert run.run() == [0], run.text()
+    run.options |= {"update_freq": 5, "max_update": 1000, "max_epoch": 2}
+    assert run.run() == [0], run.text()
+    line_with(run.text(), "epoch 1", "no whole update left")
+    assert max(run.losses()) == stopped + batches // 5 - 1
+
+
+def test_another_batch_size_goes_on_at_the_same_part_of_an_epoch(training, undisturbed):
+    run = training(max_update=9, save_interval_updates=100)
+    batches = epoch_length(undisturbed)
+    assert run.run() == [0], run.text()
+    run.options |= {"batch_size": 8, "max_update": 1000, "max_epoch": 1}
+    assert run.run() == [0], run.text()
+    line_with(run.text(), "epoch has", f"had {batches} ", "come again")
+    fewer = -(-batches // 2)
+    assert max(run.losses()) == 9 + fewer - 9 * fewer // batches
+
+
+def test_a_rate_at_its_end_in_mid_epoch_ends_the_epoch(training):
+    """--stop-min-lr is asked for at an epoch's end, whatever was killed before."""
+    rates = {"lr_scheduler": "polynomial_decay", "warmup_updates": 0}
+    rates |= {"total_num_update": 12, "stop_min_lr": 0.0015, "max_update": 1000}
+    whole, run = (training(save_interval_updates=3, **rates) for _ in "ab")
+    run.save_dir = run.save_dir.with_name("stopped")
+    assert whole.run() == [0], whole.text()
+    codes = run.run(("signalled_before", 8, signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], run.text()
+    assert run.run() == [0], run.text()
+    assert run.went_on_at() == 8
+    losses = whole.losses()
+    assert run.losses() == {n: losses[n] for n in range(9, max(losses) + 1)}
+    for each in (run, whole):
+        line_with(each.text(), "stopping training", "stop-min-lr")
+        assert each.updates_of() == max(losses)
+
+
 def epoch_length(undisturbed) -> int:
     run = undisturbed(max_epoch=1, max_update=1000, save_interval_updates=1000)
     return max(run.losses())
@@ -156,6 +198,20 @@ def test_groups_of_batches_of_another_number_of_workers(caplog, grouped):
     assert bool(said) == grouped
     if grouped:
         assert_names(*said, "grouped_shuffling", "2 and 4")
+
+
+def test_a_position_of_another_batch_size(caplog):
+    """The same part of the epoch is done, whoever trained it."""
+    state = {"epoch": 2, "iterations_in_epoch": 3, "shuffle": True, "version": 2}
+    state |= {"workers": 2, "batches_in_epoch": 16}  # 6 of 16
+    for batches, workers, position in ((8, 1, 3), (8, 2, 1), (32, 2, 6), (40, 1, 15)):
+        epochs = EpochBatchIterator(
+            FairseqDataset(), list, [[i] for i in range(batches)], num_shards=workers
+        )
+        caplog.clear()
+        positions.restore(epochs, state)
+        assert (epochs.epoch, epochs.iterations_in_epoch) == (2, position)
+        assert_names(caplog.text, batches, 16, "epoch 2", "come again")
 
 
 @given(

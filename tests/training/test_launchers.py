@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.data.training_records import LOG
+from fairseq_transnormer.training.processes import run_torchrun
 from tests.forked_trainings import Call, start_command, wait_for
 from tests.kept_configurations import kept
 from tests.messages import assert_names
@@ -43,6 +45,24 @@ def test_a_configurations_file(data, tmp_path):
     records = [json.loads(each) for each in (last.parent / LOG).open()]
     steps = [each for each in records if each["kind"] == "train_inner"]
     assert [each["num_updates"] for each in steps] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("exit 1", 1),
+        ("kill -9 $$", -signal.SIGKILL),
+        ('touch "$RESUMABLE_FILE"; exit 1', os.EX_TEMPFAIL),
+        ('touch "$RESUMABLE_FILE"; exit 0', 0),
+    ],
+)
+def test_torchrun_that_fails_does_not_resume(tmp_path, monkeypatch, script, code):
+    """Of 1, its exit code for everything, workers leave a note."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert run_torchrun(["torchrun"], tmp_path / "config.yaml") == code
 
 
 def two_gpus() -> None:

@@ -11,6 +11,7 @@ from fairseq.dataclass.configs import CheckpointConfig
 from fairseq_transnormer.checkpoints import files
 from fairseq_transnormer.training.checkpointer import Checkpointer
 from fairseq_transnormer.training.start import Start
+from fairseq_transnormer.training.trainer import Trainer
 from tests.messages import refuses
 
 
@@ -92,6 +93,21 @@ def test_a_validation_that_is_nan_is_not_the_best(tmp_path, saves, metric):
     assert not list(tmp_path.iterdir())
     save(8, 100.0)
     assert (tmp_path / "checkpoint_best.pt").exists()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_weights_that_are_nan_are_not_saved(tmp_path, value):
+    """One of them among others, in the second of two."""
+    model = torch.nn.Linear(3, 3)
+    trainer = Trainer.__new__(Trainer)
+    trainer.get_model, trainer.get_num_updates = lambda: model, lambda: 7
+    trainer._check_weights("x")
+    with torch.no_grad():
+        model.bias[1] = float(value)
+    path = tmp_path / "checkpoint_last.pt"
+    with refuses(FloatingPointError, "NaN", "update 7", "bias", path):
+        trainer.save_checkpoint(str(path), {})
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("metric", ["loss", "ppl"])

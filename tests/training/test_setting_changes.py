@@ -58,7 +58,10 @@ def lines_with(text, part):
 
 
 def test_the_same_settings_resume_in_silence(resumed):
-    (line,) = lines_with(resumed(), "other settings")
+    said = resumed()
+    (line,) = lines_with(said, "resumed at")
+    assert_names(line, "update 2 ", resumed.last)
+    (line,) = lines_with(said, "other settings")
     assert_names(line, "optimization.max_update", 3, 2)
 
 
@@ -76,6 +79,14 @@ def test_fairseq_train_refuses_as_hydra_does(resumed, data):
     missing = resumed.save_dir / "checkpoint_lst.pt"
     with refuses(ValueError, missing, "checkpoint_last.pt"):
         start(ARCH, "--restore-file", missing)
+    assert updates_of(resumed.save_dir) == 2
+
+
+def test_a_finished_run_of_another_model_is_not_this_one(resumed):
+    """Its command would end with 0, as if it had trained this one."""
+    finished = {"optimization.max_update": 2}
+    with refuses(ValueError, resumed.last, "model.block_size", 4, 8):
+        resumed(finished | {"model.block_size": 4})
     assert updates_of(resumed.save_dir) == 2
 
 

@@ -80,8 +80,6 @@ def test_a_cpu_that_nobody_asked_for_is_refused(monkeypatch):
         ("dataset.batch_size", 0),
         ("dataset.batch_size", None),
         ("dataset.max_tokens", -1),
-        ("checkpoint.save_dir", "x/${oc.env:HOME}y"),
-        ("checkpoint.restore_file", "${oc.env:HOME}/x.pt"),
         ("checkpoint.write_checkpoints_asynchronously", True),
         ("common.tpu", True),
     ],

@@ -1,0 +1,58 @@
+"""Settings that would train something else than was asked for, in silence."""
+
+import pytest
+import torch
+from fairseq.dataclass.configs import FairseqConfig
+from omegaconf import OmegaConf
+
+from fairseq_transnormer.training.settings import check_settings
+from tests.messages import refuses
+
+from .trainings import line_with
+
+
+@pytest.fixture
+def cfg():
+    """What training may begin with."""
+    made = OmegaConf.structured(FairseqConfig())
+    made.common.cpu = True
+    made.dataset.batch_size = 4
+    made.optimization.lr = [0.1]
+    check_settings(made)
+    return made
+
+
+def test_a_cpu_that_nobody_asked_for_is_refused(cfg, monkeypatch):
+    cfg.common.cpu = False
+    with refuses(ValueError, "common.cpu=false", "GPU", "common.cpu=true", "--cpu"):
+        check_settings(cfg)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_90"])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "GPU")
+    check_settings(cfg)
+
+
+PATHS = ("save_dir", "restore_file", "finetune_from_model")
+
+
+@pytest.mark.parametrize("option", PATHS)
+def test_a_path_that_omegaconf_would_change(cfg, option):
+    """In a configuration's file it is one that nobody reads in the log."""
+    cfg.checkpoint[option] = "x/${oc.env:HOME}y"
+    with refuses(ValueError, f"checkpoint.{option}=x/${{oc.env:HOME}}y", "without ${"):
+        check_settings(cfg)
+
+
+@pytest.mark.parametrize("option", [*PATHS, "data"])
+@pytest.mark.parametrize("name", ["${oc.env:HOME}y", "a\\\\'b"])
+def test_a_path_that_hydra_would_change(training, tmp_path, option, name):
+    """fairseq-train saves elsewhere, and ends with 0."""
+    run = training(max_update=2)
+    if option == "data":
+        run.data = tmp_path / name
+    else:
+        run.options[option.replace("_", "-")] = tmp_path / name
+    assert run.run() == [2] and not run.losses(), run.text()
+    line_with(run.text(), "error", f"{option}={tmp_path / name}", "without ${")
+    assert not list(tmp_path.rglob("*.pt"))
