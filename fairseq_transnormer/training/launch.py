@@ -21,10 +21,11 @@ from pathlib import Path
 from ..argument_types import integer_between
 from ..data.whole_files import make_folder, write_text
 from ..installation import CONFIGS, PACKAGE
+from . import set_up_logging
 from .config import Composed, Configuration, ConfigurationError, compose_words, quoted
 from .exit_code import EXIT_RESUMABLE, ended_by
 from .gpu_memory import NEEDS, described_batch
-from .processes import Start, Workers, run_torchrun, set_up_logging, start_of, train
+from .processes import Start, Workers, run_torchrun, start_of, train
 from .update_layout import SEQUENCES, Layout, described, lay_out
 
 # what is above is mistyped

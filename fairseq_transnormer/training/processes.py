@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import set_up_logging
 from .config import Configuration, ConfigurationError
 from .exit_code import EXIT_RESUMABLE, RESUMABLE_FILE
 
@@ -111,21 +111,6 @@ def start_of(workers: Workers, rendezvous: str | None, name: str) -> Start:
 def _slurm_step_has(tasks: int) -> bool:
     names = ("SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS")
     return all(os.environ.get(name) == str(tasks) for name in names)
-
-
-def set_up_logging(*, anew: bool = False) -> None:
-    """As fairseq_cli/train.py does, which has to be before fairseq is imported.
-
-    Args:
-        anew: whether handlers that are there go, as in a process that has imported it.
-    """
-    logging.basicConfig(
-        format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-        level=os.environ.get("LOGLEVEL", "INFO").upper(),
-        stream=sys.stdout,
-        force=anew,
-    )
 
 
 def train(configuration: Configuration) -> None:

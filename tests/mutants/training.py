@@ -365,13 +365,6 @@ TRAINING = (
         "::test_of_several_workers_each_has_its_peak",
     ),
     Mutant(
-        "training/a-path-that-is-looked-up",
-        _TRAINING + "settings.py",
-        "if node is not None and node._is_interpolation():",
-        "if False:",
-        _TESTS + "test_settings.py::test_a_path_that_omegaconf_would_change",
-    ),
-    Mutant(
         "plugin/any-class-is-a-label",
         "fairseq_transnormer/plugin/data_checks.py",
         "(classes >= count)",

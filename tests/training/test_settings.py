@@ -36,14 +36,6 @@ def test_a_cpu_that_nobody_asked_for_is_refused(cfg, monkeypatch):
 PATHS = ("save_dir", "restore_file", "finetune_from_model")
 
 
-@pytest.mark.parametrize("option", PATHS)
-def test_a_path_that_omegaconf_would_change(cfg, option):
-    """In a configuration's file it is one that nobody reads in the log."""
-    cfg.checkpoint[option] = "x/${oc.env:HOME}y"
-    with refuses(ValueError, f"checkpoint.{option}=x/${{oc.env:HOME}}y", "without ${"):
-        check_settings(cfg)
-
-
 @pytest.mark.parametrize("option", [*PATHS, "data"])
 @pytest.mark.parametrize("name", ["${oc.env:HOME}y", "a\\\\'b"])
 def test_a_path_that_hydra_would_change(training, tmp_path, option, name):
@@ -56,3 +48,49 @@ def test_a_path_that_hydra_would_change(training, tmp_path, option, name):
     assert run.run() == [2] and not run.losses(), run.text()
     line_with(run.text(), "error", f"{option}={tmp_path / name}", "without ${")
     assert not list(tmp_path.rglob("*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimization.lr", [0.1, 0.0]),
+        ("optimization.lr", []),
+        ("dataset.batch_size", 0),
+        ("dataset.batch_size", None),
+        ("dataset.max_tokens", -1),
+        ("checkpoint.write_checkpoints_asynchronously", True),
+        ("common.tpu", True),
+    ],
+)
+def test_a_setting_that_trains_something_else_is_refused(cfg, name, value):
+    OmegaConf.update(cfg, name, value)
+    with refuses(ValueError, name):
+        check_settings(cfg)
+
+
+NOTHING = {
+    "checkpoint.no_last_checkpoints": True,
+    "checkpoint.no_epoch_checkpoints": True,
+}
+NOTHING |= {"dataset.disable_validation": True, "optimization.max_update": 9}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "leaves"),
+    [
+        ("checkpoint.save_interval_updates", 10, False),
+        ("checkpoint.save_interval_updates", 9, True),
+        ("checkpoint.no_last_checkpoints", False, True),
+        ("checkpoint.no_epoch_checkpoints", False, True),
+        ("dataset.disable_validation", False, True),
+        ("checkpoint.no_save", True, True),
+    ],
+)
+def test_a_run_that_would_leave_no_checkpoint_is_refused(cfg, name, value, leaves):
+    for key, each in {**NOTHING, name: value}.items():
+        OmegaConf.update(cfg, key, each)
+    if leaves:
+        check_settings(cfg)
+    else:
+        with refuses(ValueError, "no_last_checkpoints", "no checkpoint"):
+            check_settings(cfg)

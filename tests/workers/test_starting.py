@@ -9,8 +9,6 @@ from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
 import fairseq_transnormer.plugin  # noqa: F401 (Slurm and torchrun)
-from fairseq_transnormer.training.settings import check_settings
-from tests.messages import refuses
 
 
 @pytest.fixture
@@ -54,63 +52,3 @@ def test_a_task_of_slurm_is_told_by_slurm(job):
     training = inferred(distributed_world_size=4, distributed_port=29500)
     assert training.distributed_init_method == "tcp://node7:29500"
     assert (training.distributed_world_size, training.distributed_rank) == (4, 2)
-
-
-def settings(**values):
-    """fairseq's configuration of a training, with some values by their dotted names."""
-    cfg = OmegaConf.structured(FairseqConfig())
-    plain = {"optimization.lr": [0.1], "dataset.batch_size": 1, "task": {}}
-    for name, value in (plain | values).items():
-        OmegaConf.update(cfg, name, value)
-    return cfg
-
-
-def test_a_cpu_that_nobody_asked_for_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with refuses(ValueError, "common.cpu=false", "GPU", "common.cpu=true", "--cpu"):
-        check_settings(settings())
-    check_settings(settings(**{"common.cpu": True}))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("optimization.lr", [0.1, 0.0]),
-        ("optimization.lr", []),
-        ("dataset.batch_size", 0),
-        ("dataset.batch_size", None),
-        ("dataset.max_tokens", -1),
-        ("checkpoint.write_checkpoints_asynchronously", True),
-        ("common.tpu", True),
-    ],
-)
-def test_a_setting_that_trains_something_else_is_refused(name, value):
-    with refuses(ValueError, name):
-        check_settings(settings(**{"common.cpu": True, name: value}))
-
-
-NOTHING = {
-    "checkpoint.no_last_checkpoints": True,
-    "checkpoint.no_epoch_checkpoints": True,
-}
-NOTHING |= {"dataset.disable_validation": True, "optimization.max_update": 9}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "leaves"),
-    [
-        ("checkpoint.save_interval_updates", 10, False),
-        ("checkpoint.save_interval_updates", 9, True),
-        ("checkpoint.no_last_checkpoints", False, True),
-        ("checkpoint.no_epoch_checkpoints", False, True),
-        ("dataset.disable_validation", False, True),
-        ("checkpoint.no_save", True, True),
-    ],
-)
-def test_a_run_that_would_leave_no_checkpoint_is_refused(name, value, leaves):
-    cfg = settings(**{"common.cpu": True, **NOTHING, name: value})
-    if leaves:
-        check_settings(cfg)
-    else:
-        with refuses(ValueError, "no_last_checkpoints", "no checkpoint"):
-            check_settings(cfg)
