@@ -91,16 +91,7 @@ def _trainer(cfg) -> Trainer:
         else:
             for subset in cfg.dataset.valid_subset.split(","):
                 task.load_dataset(subset, combine=False, epoch=1)
-    quantizer = None
-    if cfg.common.quantization_config_path is not None:
-        from fairseq import quantization_utils
-
-        quantizer = quantization_utils.Quantizer(
-            config_path=cfg.common.quantization_config_path,
-            max_epoch=cfg.optimization.max_epoch,
-            max_update=cfg.optimization.max_update,
-        )
-    trainer = Trainer(cfg, task, model, criterion, quantizer)
+    trainer = Trainer(cfg, task, model, criterion)
     logger.info(
         "training on %d devices", cfg.distributed_training.distributed_world_size
     )

@@ -37,8 +37,11 @@ def _problems(cfg) -> Iterator[str]:
     for name, size in sizes.items():
         if size is not None and size < 1:
             yield f"dataset.{name}={size}; allowed: 1, 2, ..."
-    if common.tpu or common.model_parallel_size > 1:
-        yield "common.tpu and common.model_parallel_size > 1 are not supported"
+    for name in ("tpu", "quantization_config_path"):
+        if common[name]:
+            yield f"common.{name}={common[name]}: this package does not train so"
+    if common.model_parallel_size > 1:
+        yield f"common.model_parallel_size={common.model_parallel_size}; allowed: 1"
     if not (torch.cuda.is_available() or common.cpu):
         yield (
             "common.cpu=false, and torch finds no GPU on this machine; allowed here: "

@@ -35,8 +35,8 @@ PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
 class Trainer(fairseq_trainer.Trainer):
     """fairseq's, for one task, model and criterion."""
 
-    def __init__(self, cfg, task, model, criterion, quantizer=None) -> None:
-        super().__init__(cfg, task, model, criterion, quantizer)
+    def __init__(self, cfg, task, model, criterion) -> None:
+        super().__init__(cfg, task, model, criterion)
         # the split for training, opened again for validation
         self._validated_training_data = None
 
