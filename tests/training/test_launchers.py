@@ -71,10 +71,9 @@ def test_fairseqs_program_run_as_a_module(data, tmp_path):
     words = training_arguments(
         "transnormer_t2_tiny", tmp_path, max_update=1, tokens_per_sample=32
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "fairseq_cli.train", data, *words, "--user-dir", USER_DIR],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    program = [sys.executable, "-m", "fairseq_cli.train", data, *words]
+    program += ["--user-dir", USER_DIR]
+    done = subprocess.run(program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / LOG).exists() and updates_of(
         tmp_path / "checkpoint_last.pt"
