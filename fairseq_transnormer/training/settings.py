@@ -42,6 +42,14 @@ def _problems(cfg) -> Iterator[str]:
     for name, size in sizes.items():
         if size is not None and size < 1:
             yield f"dataset.{name}={size}; allowed: 1, 2, ..."
+    for name in ("max_update", "max_epoch", "stop_time_hours"):
+        if cfg.optimization[name] < 0:
+            yield f"optimization.{name}={cfg.optimization[name]}; allowed: 0 or more"
+    if min(saving.save_interval, dataset.validate_interval) < 1:
+        yield (
+            f"checkpoint.save_interval={saving.save_interval}, dataset.validate_interval"
+            f"={dataset.validate_interval}; allowed: 1, 2, ... epochs"
+        )
     for name in PATHS:
         group, key = name.split(".")
         node = cfg[group]._get_node(key) if OmegaConf.is_config(cfg[group]) else None

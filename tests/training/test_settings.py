@@ -56,3 +56,20 @@ def test_a_path_that_hydra_would_change(training, tmp_path, option, name):
     assert run.run() == [2] and not run.losses(), run.text()
     line_with(run.text(), "error", f"{option}={tmp_path / name}", "without ${")
     assert not list(tmp_path.rglob("*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimization.max_update", -5),
+        ("optimization.max_epoch", -1),
+        ("optimization.stop_time_hours", -1),
+        ("checkpoint.save_interval", 0),
+        ("dataset.validate_interval", 0),
+    ],
+)
+def test_limits_at_which_work_is_lost(cfg, name, value):
+    """Over after one update or none, with 0; or at an epoch's end, before it saves."""
+    OmegaConf.update(cfg, name, value)
+    with refuses(ValueError, f"{name}={value}", "allowed"):
+        check_settings(cfg)
