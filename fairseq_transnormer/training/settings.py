@@ -42,6 +42,7 @@ def _problems(cfg) -> Iterator[str]:
     for name, size in sizes.items():
         if size is not None and size < 1:
             yield f"dataset.{name}={size}; allowed: 1, 2, ..."
+    yield from _of_precision(common)
     for name in ("max_update", "max_epoch", "stop_time_hours"):
         if cfg.optimization[name] < 0:
             yield f"optimization.{name}={cfg.optimization[name]}; allowed: 0 or more"
@@ -73,6 +74,18 @@ def _problems(cfg) -> Iterator[str]:
             "with it: epoch checkpoints, a save_interval_updates up to max_update, or "
             "validation"
         )
+
+
+def _of_precision(common) -> Iterator[str]:
+    """What trains in another precision than was asked for."""
+    chosen = [name for name in ("fp16", "bf16", "amp") if common[name]]
+    if len(chosen) > 1:
+        yield f"common.{' and common.'.join(chosen)} are true; allowed: one of them"
+    for name in ("fp16", "bf16"):
+        if common[f"memory_efficient_{name}"] and not common[name]:
+            yield f"common.memory_efficient_{name}=true; allowed: with common.{name}=true"
+    if common.amp and common.cpu:
+        yield "common.amp=true trains in fp32 on a CPU; allowed: common.bf16=true"
 
 
 def _leaves_nothing(cfg) -> bool:

@@ -365,6 +365,13 @@ TRAINING = (
         "::test_of_several_workers_each_has_its_peak",
     ),
     Mutant(
+        "training/two-precisions-at-once",
+        _TRAINING + "settings.py",
+        "if len(chosen) > 1:",
+        "if len(chosen) > 2:",
+        _TESTS + "test_settings.py::test_a_precision_that_is_not_the_one_asked_for",
+    ),
+    Mutant(
         "training/a-path-that-is-looked-up",
         _TRAINING + "settings.py",
         "if node is not None and node._is_interpolation():",

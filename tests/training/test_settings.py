@@ -73,3 +73,21 @@ def test_limits_at_which_work_is_lost(cfg, name, value):
     OmegaConf.update(cfg, name, value)
     with refuses(ValueError, f"{name}={value}", "allowed"):
         check_settings(cfg)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "allowed"),
+    [
+        (("fp16", "bf16"), "one of them"),
+        (("bf16", "amp"), "one of them"),
+        (("memory_efficient_fp16",), "common.fp16=true"),
+        (("memory_efficient_bf16",), "common.bf16=true"),
+        (("amp",), "common.bf16=true"),
+    ],
+)
+def test_a_precision_that_is_not_the_one_asked_for(cfg, chosen, allowed):
+    """fairseq scales no loss with the first two, and trains in fp32 with the others."""
+    for name in chosen:
+        cfg.common[name] = True
+    with refuses(ValueError, *(f"common.{name}" for name in chosen), allowed):
+        check_settings(cfg)
