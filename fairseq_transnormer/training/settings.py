@@ -46,10 +46,11 @@ def _problems(cfg) -> Iterator[str]:
     for name in ("max_update", "max_epoch", "stop_time_hours"):
         if cfg.optimization[name] < 0:
             yield f"optimization.{name}={cfg.optimization[name]}; allowed: 0 or more"
-    if min(saving.save_interval, dataset.validate_interval) < 1:
+    epochs = saving.save_interval, dataset.validate_interval
+    if min(epochs) < 1:
         yield (
-            f"checkpoint.save_interval={saving.save_interval}, dataset.validate_interval"
-            f"={dataset.validate_interval}; allowed: 1, 2, ... epochs"
+            f"checkpoint.save_interval={epochs[0]}, dataset.validate_interval="
+            f"{epochs[1]}; allowed: 1, 2, ... epochs"
         )
     for name in PATHS:
         group, key = name.split(".")
@@ -83,7 +84,7 @@ def _of_precision(common) -> Iterator[str]:
         yield f"common.{' and common.'.join(chosen)} are true; allowed: one of them"
     for name in ("fp16", "bf16"):
         if common[f"memory_efficient_{name}"] and not common[name]:
-            yield f"common.memory_efficient_{name}=true; allowed: with common.{name}=true"
+            yield f"common.memory_efficient_{name}=true; allowed with common.{name}=true"
     if common.amp and common.cpu:
         yield "common.amp=true trains in fp32 on a CPU; allowed: common.bf16=true"
 

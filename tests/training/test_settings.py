@@ -63,7 +63,7 @@ def test_a_path_that_hydra_would_change(training, tmp_path, option, name):
     [
         ("optimization.max_update", -5),
         ("optimization.max_epoch", -1),
-        ("optimization.stop_time_hours", -1),
+        ("optimization.stop_time_hours", -1.0),
         ("checkpoint.save_interval", 0),
         ("dataset.validate_interval", 0),
     ],
