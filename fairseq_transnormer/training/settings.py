@@ -84,7 +84,7 @@ def _of_precision(common) -> Iterator[str]:
         yield f"common.{' and common.'.join(chosen)} are true; allowed: one of them"
     for name in ("fp16", "bf16"):
         if common[f"memory_efficient_{name}"] and not common[name]:
-            yield f"common.memory_efficient_{name}=true; allowed: common.{name}=true, too"
+            yield f"common.memory_efficient_{name}=true; allowed: with {name}=true"
     if common.amp and common.cpu:
         yield "common.amp=true trains in fp32 on a CPU; allowed: common.bf16=true"
 

@@ -80,8 +80,8 @@ def test_limits_at_which_work_is_lost(cfg, name, value):
     [
         (("fp16", "bf16"), "one of them"),
         (("bf16", "amp"), "one of them"),
-        (("memory_efficient_fp16",), "common.fp16=true"),
-        (("memory_efficient_bf16",), "common.bf16=true"),
+        (("memory_efficient_fp16",), "with fp16=true"),
+        (("memory_efficient_bf16",), "with bf16=true"),
         (("amp",), "common.bf16=true"),
     ],
 )
