@@ -15,5 +15,7 @@ __version__ = "0.1.0"
 missing_packages.explain_to_users()
 if sys.modules.get("fairseq") is not None:  # it imports this package: --user-dir
     importlib.import_module(f"{__name__}.plugin")
-if "fairseq_cli.train" in sys.modules:
+_PROGRAM = getattr(sys.modules["__main__"], "__file__", None) or ""
+# fairseq-train, and python -m fairseq_cli.train or torchrun of that file
+if "fairseq_cli.train" in sys.modules or _PROGRAM.endswith("fairseq_cli/train.py"):
     importlib.import_module(f"{__name__}.training.redirect").take_over()

@@ -322,6 +322,13 @@ TRAINING = (
         _TESTS + "test_folder_lock.py::test_two_runs_in_one_folder",
     ),
     Mutant(
+        "training/fairseqs-program-by-another-name",
+        "fairseq_transnormer/__init__.py",
+        'or _PROGRAM.endswith("fairseq_cli/train.py")',
+        "",
+        _TESTS + "test_launchers.py::test_fairseqs_program_by_another_name",
+    ),
+    Mutant(
         "training/fairseq-starts-workers-itself",
         _TRAINING + "redirect.py",
         "distributed_utils.call_main = functools.partial(_call_main, fairseqs)",
