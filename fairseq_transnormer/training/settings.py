@@ -42,6 +42,16 @@ def _problems(cfg) -> Iterator[str]:
             yield f"common.{name}={common[name]}: this package does not train so"
     if common.model_parallel_size > 1:
         yield f"common.model_parallel_size={common.model_parallel_size}; allowed: 1"
+    yield from _of_precision(common)
+    for name in ("max_update", "max_epoch", "stop_time_hours"):
+        if cfg.optimization[name] < 0:
+            yield f"optimization.{name}={cfg.optimization[name]}; allowed: 0 or more"
+    epochs = saving.save_interval, dataset.validate_interval
+    if min(epochs) < 1:
+        yield (
+            f"checkpoint.save_interval={epochs[0]}, dataset.validate_interval="
+            f"{epochs[1]}; allowed: 1, 2, ... epochs"
+        )
     if not (torch.cuda.is_available() or common.cpu):
         yield (
             "common.cpu=false, and torch finds no GPU on this machine; allowed here: "
@@ -58,6 +68,18 @@ def _problems(cfg) -> Iterator[str]:
             "with it: epoch checkpoints, a save_interval_updates up to max_update, or "
             "validation"
         )
+
+
+def _of_precision(common) -> Iterator[str]:
+    """What trains in another precision than was asked for."""
+    chosen = [name for name in ("fp16", "bf16", "amp") if common[name]]
+    if len(chosen) > 1:
+        yield f"common.{' and common.'.join(chosen)} are true; allowed: one of them"
+    for name in ("fp16", "bf16"):
+        if common[f"memory_efficient_{name}"] and not common[name]:
+            yield f"common.memory_efficient_{name}=true; allowed: with {name}=true"
+    if common.amp and common.cpu:
+        yield "common.amp=true trains in fp32 on a CPU; allowed: common.bf16=true"
 
 
 def _leaves_nothing(cfg) -> bool:

@@ -322,6 +322,13 @@ TRAINING = (
         _TESTS + "test_folder_lock.py::test_two_runs_in_one_folder",
     ),
     Mutant(
+        "training/fairseqs-program-by-another-name",
+        "fairseq_transnormer/__init__.py",
+        'or _PROGRAM.endswith("fairseq_cli/train.py")',
+        "",
+        _TESTS + "test_launchers.py::test_fairseqs_program_by_another_name",
+    ),
+    Mutant(
         "training/fairseq-starts-workers-itself",
         _TRAINING + "redirect.py",
         "distributed_utils.call_main = functools.partial(_call_main, fairseqs)",
@@ -363,6 +370,13 @@ TRAINING = (
         "possible = peak * 1e12 / self.flops",
         "tests/fairseq_tools/test_utilisation.py"
         "::test_of_several_workers_each_has_its_peak",
+    ),
+    Mutant(
+        "training/two-precisions-at-once",
+        _TRAINING + "settings.py",
+        "if len(chosen) > 1:",
+        "if len(chosen) > 2:",
+        _TESTS + "test_settings.py::test_a_precision_that_is_not_the_one_asked_for",
     ),
     Mutant(
         "plugin/any-class-is-a-label",

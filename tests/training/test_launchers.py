@@ -9,6 +9,7 @@ import time
 
 import pytest
 import torch
+from fairseq_cli import train
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.data.training_records import LOG
@@ -46,6 +47,22 @@ def test_a_configurations_file(data, tmp_path):
     records = [json.loads(each) for each in (last.parent / LOG).open()]
     steps = [each for each in records if each["kind"] == "train_inner"]
     assert [each["num_updates"] for each in steps] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("way", ["module", "file"])
+def test_fairseqs_program_by_another_name(data, tmp_path, way):
+    """It is __main__ then, in which fairseq's own loop would stay, in silence."""
+    program = ["-m", "fairseq_cli.train"]
+    if way == "file":
+        program = [train.__file__]
+    words = training_arguments(
+        "transnormer_t2_tiny", tmp_path / "checkpoints", max_update=1
+    )
+    command = [sys.executable, *program, data, *words, "--user-dir", USER_DIR]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "checkpoints" / LOG).exists()
+    assert "fairseq_transnormer.training.main" in done.stderr + done.stdout
 
 
 @pytest.mark.parametrize(

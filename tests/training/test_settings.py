@@ -94,3 +94,38 @@ def test_a_run_that_would_leave_no_checkpoint_is_refused(cfg, name, value, leave
     else:
         with refuses(ValueError, "no_last_checkpoints", "no checkpoint"):
             check_settings(cfg)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimization.max_update", -5),
+        ("optimization.max_epoch", -1),
+        ("optimization.stop_time_hours", -1.0),
+        ("checkpoint.save_interval", 0),
+        ("dataset.validate_interval", 0),
+    ],
+)
+def test_limits_at_which_work_is_lost(cfg, name, value):
+    """Over after one update or none, with 0; or at an epoch's end, before it saves."""
+    OmegaConf.update(cfg, name, value)
+    with refuses(ValueError, f"{name}={value}", "allowed"):
+        check_settings(cfg)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "allowed"),
+    [
+        (("fp16", "bf16"), "one of them"),
+        (("bf16", "amp"), "one of them"),
+        (("memory_efficient_fp16",), "with fp16=true"),
+        (("memory_efficient_bf16",), "with bf16=true"),
+        (("amp",), "common.bf16=true"),
+    ],
+)
+def test_a_precision_that_is_not_the_one_asked_for(cfg, chosen, allowed):
+    """fairseq scales no loss with the first two, and trains in fp32 with the others."""
+    for name in chosen:
+        cfg.common[name] = True
+    with refuses(ValueError, *(f"common.{name}" for name in chosen), allowed):
+        check_settings(cfg)
