@@ -324,7 +324,7 @@ TRAINING = (
     Mutant(
         "training/fairseqs-program-by-another-name",
         "fairseq_transnormer/__init__.py",
-        'or _PROGRAM.endswith("fairseq_cli/train.py")',
+        'or _program.endswith("fairseq_cli/train.py")',
         "",
         _TESTS + "test_launchers.py::test_fairseqs_program_by_another_name",
     ),

@@ -83,20 +83,6 @@ def test_torchrun_that_fails_does_not_resume(tmp_path, monkeypatch, script, code
     assert run_torchrun(["torchrun"], tmp_path / "config.yaml") == code
 
 
-def test_fairseqs_program_run_as_a_module(data, tmp_path):
-    """As ``torchrun -m fairseq_cli.train`` does: its module is called __main__."""
-    words = training_arguments(
-        "transnormer_t2_tiny", tmp_path, max_update=1, tokens_per_sample=32
-    )
-    program = [sys.executable, "-m", "fairseq_cli.train", data, *words]
-    program += ["--user-dir", USER_DIR]
-    done = subprocess.run(program, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / LOG).exists() and updates_of(
-        tmp_path / "checkpoint_last.pt"
-    ) == 1
-
-
 def two_gpus() -> None:
     """fairseq starts a worker for each."""
     torch.cuda.device_count = lambda: 2
