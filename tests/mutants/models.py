@@ -159,16 +159,16 @@ MODELS = (
     ),
     Mutant(
         "criterions/loss-in-nats",
-        _CRITERIONS + "partial_cross_entropy.py",
-        'bits = total("loss") / size / math.log(2)',
-        'bits = total("loss") / size',
+        _CRITERIONS + "sums.py",
+        "loss / math.log(2), count",
+        "loss, count",
         "tests/criterions/test_partial_cross_entropy.py",
     ),
     Mutant(
         "criterions/f1-of-the-other-class",
         _CRITERIONS + "metrics.py",
-        "labels=[positive_class] if",
-        "labels=[1 - positive_class] if",
+        "labels = [positive_class] if",
+        "labels = [1 - positive_class] if",
         "tests/criterions/test_metrics.py",
     ),
     Mutant(
@@ -195,15 +195,15 @@ MODELS = (
     Mutant(
         "criterions/positive-class-is-1",
         _CRITERIONS + "sentence_prediction.py",
-        'logged["positive"] = self.positive_class * count',
-        'logged["positive"] = 1 * count',
+        'sums["positive"] = self.positive_class * count',
+        'sums["positive"] = 1 * count',
         "tests/criterions/test_sentence_prediction.py",
     ),
     Mutant(
         "criterions/accuracy-of-batches",
-        _CRITERIONS + "sequence_classification.py",
-        '100 * total("correct") / count, count',
-        '100 * total("correct") / count, 1',
+        _CRITERIONS + "sums.py",
+        "100 * right, count",
+        "100 * right, 1",
         "tests/criterions/test_sequence_classification.py",
     ),
     Mutant(

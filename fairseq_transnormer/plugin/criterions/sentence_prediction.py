@@ -1,25 +1,24 @@
 """``sentence_prediction_metrics``: a sentence's class or score, with GLUE's metrics.
 
 fairseq's own criterion for this task rounds its metrics to one decimal and adds up
-lists of predictions, which fails with several workers. Here every logged quantity is a
-number or a tensor that can be summed over batches and workers, and the metrics are
-derived from the sums: they do not depend on how the examples were divided.
+lists of predictions, which fails with several workers.
 """
 
 import functools
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
+from ...modules.options import described
 from . import metrics as glue_metrics
 from .chunked_cross_entropy import padding_of
+from .sums import SummedCriterion, classification_loss, logged, total
 
 
 @dataclass
@@ -27,24 +26,21 @@ class SentencePredictionMetricsConfig(FairseqDataclass):
     """The head to train, and what its outputs are."""
 
     # the task reads both of these from here
-    classification_head_name: str = field(
-        default="sentence_classification_head",
-        metadata={"help": "name of the classification head"},
+    classification_head_name: str = described(
+        "sentence_classification_head", "name of the classification head"
     )
-    regression_target: bool = field(
-        default=False,
-        metadata={"help": "the head's one output is a score, trained by squared error"},
+    regression_target: bool = described(
+        False, "the head's one output is a score, trained by squared error"
     )
-    positive_class: int = field(
-        default=1,
-        metadata={"help": "of two classes, the number of the one that f1 is about"},
+    positive_class: int = described(
+        1, "of two classes, the number of the one that f1 is about"
     )
 
 
 @register_criterion(
     "sentence_prediction_metrics", dataclass=SentencePredictionMetricsConfig
 )
-class SentencePredictionMetricsCriterion(FairseqCriterion):
+class SentencePredictionMetricsCriterion(SummedCriterion):
     """Cross entropy over classes, or squared error of a score.
 
     Logged in training: ``loss`` and ``accuracy``; in validation the metrics of
@@ -81,11 +77,7 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
         return known
 
     def forward(self, model, sample, reduce=True):
-        """Loss of a batch.
-
-        Args:
-            model: with ``classification_heads``.
-            sample: of the task ``sentence_prediction``.
+        """Loss of a batch of ``sentence_prediction``, for a model with heads.
 
         Returns:
             the summed loss, the number of sentences, and what is logged.
@@ -100,32 +92,23 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
             **known,
         )
         targets = sample.get("scores", sample["target"]).view(-1)
-        count = targets.numel()
         if self.is_regression:
+            count = targets.numel()
             logits, targets = logits.view(-1).float(), targets.float()
             loss = F.mse_loss(logits, targets, reduction="sum")
-        else:
-            self._check_targets(targets, logits.shape[-1])
-            log_probabilities = F.log_softmax(logits, dim=-1, dtype=torch.float32)
-            loss = F.nll_loss(log_probabilities, targets, reduction="sum")
-        logged = {
-            "loss": loss.detach().double(),
-            "ntokens": sample["ntokens"],
-            "nsentences": count,
-            "sample_size": count,
-        }
-        if self.is_regression:
+            sums = logged(loss.double(), sample["ntokens"], count, count)
             if not model.training:
-                logged["scores"] = self._scores(sample["id"], logits, targets)
-        else:
-            predicted = logits.argmax(dim=-1)
-            logged["correct"] = (predicted == targets).sum()
-            if not model.training:
-                cells = targets * logits.shape[-1] + predicted
-                confusion = torch.bincount(cells, minlength=logits.shape[-1] ** 2)
-                logged["confusion"] = confusion.double().view(logits.shape[-1], -1)
-                logged["positive"] = self.positive_class * count
-        return loss, count, logged
+                sums["scores"] = self._scores(sample["id"], logits, targets)
+            return loss, count, sums
+        classes = logits.shape[-1]
+        self._check_targets(targets, classes)
+        loss, count, sums = classification_loss(logits, targets, sample["ntokens"])
+        if not model.training:
+            cells = targets * classes + logits.argmax(dim=-1)
+            confusion = torch.bincount(cells, minlength=classes**2)
+            sums["confusion"] = confusion.double().view(classes, -1)
+            sums["positive"] = self.positive_class * count
+        return loss, count, sums
 
     @staticmethod
     def _check_targets(targets: Tensor, classes: int) -> None:
@@ -151,44 +134,23 @@ class SentencePredictionMetricsCriterion(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:
         """Log the metrics of what the workers logged."""
-
-        def total(key: str):
-            return sum(log[key] for log in logging_outputs if key in log)
-
-        count = total("sample_size")
-        is_classification = any("correct" in log for log in logging_outputs)
-        # in bits, as fairseq has cross entropies
-        unit = math.log(2) if is_classification else 1
-        metrics.log_scalar("loss", total("loss") / count / unit, count, round=6)
-        if is_classification:
-            metrics.log_scalar("_accuracy", 100 * total("correct") / count, count)
-            metrics.log_derived(
-                "accuracy", lambda meters: _average(meters["_accuracy"])
-            )
+        super().reduce_metrics(logging_outputs)
+        count = total(logging_outputs, "sample_size")
         if any("confusion" in log for log in logging_outputs):
-            confusion = total("confusion")
+            confusion = total(logging_outputs, "confusion")
             metrics.log_scalar("_confusion", confusion)
-            metrics.log_scalar("_positive", total("positive") / count, count)
-            f1 = "f1" if len(confusion) == 2 else "macro_f1"
-            for name in ("mcc", f1):
+            positive = total(logging_outputs, "positive") / count
+            metrics.log_scalar("_positive", positive, count)
+            for name in ("mcc", "f1" if len(confusion) == 2 else "macro_f1"):
                 metrics.log_derived(name, functools.partial(_of_classes, name=name))
         if any("scores" in log for log in logging_outputs):
-            scores = total("scores")
+            scores = total(logging_outputs, "scores")
             # fairseq-validate adds up what all of its splits log; each may have a size
             key = f"_scores_{scores.shape[1]}"
             metrics.log_scalar(key, scores)
             for name in ("pearson", "spearman", "correlation"):
                 of_scores = functools.partial(_of_scores, key=key, name=name)
                 metrics.log_derived(name, of_scores)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Yes, all of them."""
-        return True
-
-
-def _average(meter) -> float:
-    return float(meter.avg or 0)
 
 
 def _sum(meter) -> np.ndarray:
@@ -197,7 +159,7 @@ def _sum(meter) -> np.ndarray:
 
 
 def _of_classes(meters, name: str) -> float:
-    positive = round(_average(meters["_positive"]))
+    positive = round(float(meters["_positive"].avg or 0))
     return glue_metrics.of_classes(_sum(meters["_confusion"]), positive)[name]
 
 
