@@ -16,6 +16,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from ..checkpoints.identity import check_dictionary_file, task_dictionary
 from ..data.binary_data import (
     AnotherFormatError,
+    BinaryData,
     bin_file,
     in_parts,
     read_binary_data,
@@ -34,9 +35,8 @@ MOST_LEFT_OUT = 0.25
 def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
     """Around ``FairseqTask.filter_indices_by_size``.
 
-    With ``skip_invalid_size_inputs_valid_test``, in training and in fairseq-eval-lm,
-    fairseq leaves samples out that are longer than the model takes, and counts them as
-    samples: the perplexity of nothing is 1.00.
+    fairseq may leave samples out that are longer than the model takes, and counts them
+    as samples: the perplexity of nothing is 1.00.
 
     Raises:
         ValueError: they have more than ``MOST_LEFT_OUT`` of the tokens.
@@ -80,12 +80,9 @@ def check_training_data(task, data: str, subset: str) -> None:
         for column in ("", "*/"):  # labelled texts have a folder for each
             for prefix in _shards(folder, column, subset):
                 name = prefix.parent.name if column else ""
-                is_label = name == LABEL
-                dictionary = (
-                    getattr(task, "label_dictionary", None)
-                    if is_label
-                    else task_dictionary(task)
-                )
+                dictionary = task_dictionary(task)
+                if name == LABEL:
+                    dictionary = getattr(task, "label_dictionary", None)
                 # fairseq reads the first folder's
                 file = folders[0] / name / DICTIONARY
                 if file.is_file():
@@ -125,11 +122,8 @@ def _shards(folder: Path, column: str, subset: str) -> Iterator[Path]:
 
 def _check_ids(prefix: Path, dictionary, file: Path) -> None:
     size, control = len(dictionary), control_ids(dictionary)
-    try:
-        data = read_binary_data(prefix)
-    except AnotherFormatError:  # fairseq's to read
-        return
-    for part in in_parts(data.ids()):
+    data = _read(prefix)
+    for part in in_parts(data.ids()) if data else ():
         fault = data.fault(*part, size, control)
         if fault is not None:
             raise ValueError(
@@ -141,11 +135,8 @@ def _check_ids(prefix: Path, dictionary, file: Path) -> None:
 
 
 def _check_classes(prefix: Path, dictionary, count: int) -> None:
-    try:
-        data = read_binary_data(prefix)
-    except AnotherFormatError:
-        return
-    for first, ids in in_parts(data.ids()):
+    data = _read(prefix)
+    for first, ids in in_parts(data.ids()) if data else ():
         classes = ids.astype(np.int64) - dictionary.nspecial
         wrong = (ids != dictionary.eos()) & ((classes < 0) | (classes >= count))
         if wrong.any():
@@ -155,3 +146,11 @@ def _check_classes(prefix: Path, dictionary, count: int) -> None:
                 f"{dictionary[ids[at]]!r}, class {classes[at]}; allowed: 0 to "
                 f"{count - 1} (task.num_classes={count})"
             )
+
+
+def _read(prefix: Path) -> BinaryData | None:
+    """The data; None of other formats, which are fairseq's to read."""
+    try:
+        return read_binary_data(prefix)
+    except AnotherFormatError:
+        return None

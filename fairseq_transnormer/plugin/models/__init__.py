@@ -2,10 +2,7 @@
 
 from . import architectures as architectures
 from .language_model import TransNormerDecoder, TransNormerLanguageModel
-from .masked_language_model import (
-    TransNormerEncoder,
-    TransNormerEncoderModel,
-)
+from .masked_language_model import TransNormerEncoder, TransNormerEncoderModel
 from .sequence_classifier import SequenceClassifierModel
 
 __all__ = [

@@ -6,10 +6,8 @@ They meet the contract of fairseq's ``masked_lm`` and ``sentence_prediction`` ta
 import logging
 from dataclasses import dataclass
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderModel
-from fairseq.models.roberta.hub_interface import RobertaHubInterface
-from fairseq.models.roberta.model import RobertaClassificationHead
+from fairseq.models.roberta.model import RobertaClassificationHead, RobertaModel
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import nn
 
@@ -17,14 +15,15 @@ from ...modules.config import EncoderConfig
 from ...modules.encoder_classifier import Pooling, first_token, mean_over_tokens
 from ...modules.masked_language_model import MaskedLanguageModel
 from ...modules.options import described, probability
-from .variants import as_dataclass
+from .variants import VariantConfig, as_dataclass
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class ClassificationHeadConfig(FairseqDataclass):
-    """What fairseq's ``sentence_prediction`` configures of an encoder."""
+class TransNormerEncoderConfig(VariantConfig, EncoderConfig):
+    """The fields of ``EncoderConfig`` and those of the classification heads, which
+    fairseq's ``sentence_prediction`` configures."""
 
     pooler_dropout: float = probability(0.0, "dropout of the classification heads")
     pooler_activation_fn: str = described(
@@ -40,11 +39,6 @@ class ClassificationHeadConfig(FairseqDataclass):
         "add the classification heads that a checkpoint has",
         training_only=True,
     )
-
-
-@dataclass
-class TransNormerEncoderConfig(ClassificationHeadConfig, EncoderConfig):
-    """The fields of ``EncoderConfig`` and those of the classification heads."""
 
 
 class TransNormerEncoder(FairseqEncoder):
@@ -96,13 +90,10 @@ class TransNormerEncoder(FairseqEncoder):
 
 
 class TransNormerEncoderModel(FairseqEncoderModel):
-    """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model.
+    """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model."""
 
-    Attributes:
-        takes_padding: whether ``forward`` takes ``padding`` (``modules.padding``).
-    """
-
-    takes_padding = True
+    takes_padding = True  # forward does, see modules.padding
+    supported_targets = frozenset({"self"})
 
     def __init__(self, cfg, encoder: FairseqEncoder):
         super().__init__(encoder)
@@ -157,23 +148,12 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             x = self.classification_heads[classification_head_name](x)
         return x, extra
 
-    def max_positions(self):
-        """Longest input."""
-        return self.encoder.max_positions()
-
-    @property
-    def supported_targets(self):
-        return {"self"}
-
     def register_classification_head(
         self, name, num_classes=None, inner_dim=None, **unused
     ):
         """Add a head, or replace the one of that name.
 
-        Args:
-            name: key in ``classification_heads``.
-            num_classes: outputs.
-            inner_dim: width inside; that of the model by default.
+        inner_dim: width inside; that of the model by default.
         """
         if name in self.classification_heads:
             logger.warning("classification head %r is replaced", name)
@@ -185,28 +165,8 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             pooler_dropout=self.cfg.pooler_dropout,
         )
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path,
-        checkpoint_file="model.pt",
-        data_name_or_path=".",
-        bpe="gpt2",
-        **kwargs,
-    ):
-        """Load a checkpoint into RoBERTa's hub interface (encode, fill_mask, ...)."""
-        from fairseq import hub_utils
-
-        loaded = hub_utils.from_pretrained(
-            model_name_or_path,
-            checkpoint_file,
-            data_name_or_path,
-            archive_map=cls.hub_models(),
-            bpe=bpe,
-            load_checkpoint_heads=True,
-            **kwargs,
-        )
-        return RobertaHubInterface(loaded["args"], loaded["task"], loaded["models"][0])
+    # into RoBERTa's hub interface (encode, fill_mask, ...)
+    from_pretrained = classmethod(RobertaModel.from_pretrained.__func__)
 
     def upgrade_state_dict_named(self, state_dict, name):
         """Fit the classification heads of a checkpoint to those of this model.
@@ -216,32 +176,32 @@ class TransNormerEncoderModel(FairseqEncoderModel):
         fresh weights.
         """
         super().upgrade_state_dict_named(state_dict, name)
-        prefix = f"{name}." if name else ""
-        prefix += "classification_heads."
-        stored = {
-            k[len(prefix) :].split(".")[0] for k in state_dict if k.startswith(prefix)
-        }
-        for head in stored:
-            num_classes = state_dict[f"{prefix}{head}.out_proj.weight"].size(0)
-            inner_dim = state_dict[f"{prefix}{head}.dense.weight"].size(0)
+        prefix = ".".join(filter(None, (name, "classification_heads.")))
+        stored = [key for key in state_dict if key.startswith(prefix)]
+        for head in {key.removeprefix(prefix).partition(".")[0] for key in stored}:
+            sizes = _sizes(state_dict, f"{prefix}{head}")
             if head not in self.classification_heads and self.cfg.load_checkpoint_heads:
-                self.register_classification_head(head, num_classes, inner_dim)
-            own_sizes = "none"
+                self.register_classification_head(head, *sizes)
+            own = None
             if head in self.classification_heads:
-                own = self.classification_heads[head]
-                sizes = (own.out_proj.out_features, own.dense.out_features)
-                if sizes == (num_classes, inner_dim):
-                    continue
-                own_sizes = f"num_classes={sizes[0]}, inner_dim={sizes[1]}"
-            logger.warning(
-                "classification head %r of the checkpoint is dropped: it has "
-                "num_classes=%d, inner_dim=%d; the model's: %s",
-                head,
-                num_classes,
-                inner_dim,
-                own_sizes,
-            )
-            for key in [k for k in state_dict if k.startswith(f"{prefix}{head}.")]:
-                del state_dict[key]
+                own = _sizes(self.classification_heads.state_dict(), head)
+            if sizes != own:
+                there, here = (
+                    "num_classes={}, inner_dim={}".format(*each) if each else "none"
+                    for each in (sizes, own)
+                )
+                logger.warning(
+                    f"classification head {head!r} of the checkpoint is dropped: "
+                    f"it has {there}; the model's: {here}"
+                )
+                for key in stored:
+                    if key.startswith(f"{prefix}{head}."):
+                        del state_dict[key]
         for key, value in self.classification_heads.state_dict().items():
             state_dict.setdefault(prefix + key, value)
+
+
+def _sizes(weights, head: str) -> tuple[int, int]:
+    """Outputs and inner width of a classification head."""
+    classes, inner = (weights[f"{head}.{x}.weight"] for x in ("out_proj", "dense"))
+    return len(classes), len(inner)

@@ -7,18 +7,15 @@ feed-forward network of 128, with as many parameters as a GLU of 85.
 
 from dataclasses import dataclass
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 
-from ...modules.config import (
-    ClassifierConfig,
-)
+from ...modules.config import ClassifierConfig
 from ...modules.sequence_classifier import SequenceClassifier
-from .variants import as_dataclass
+from .variants import VariantConfig, as_dataclass
 
 
 @dataclass
-class SequenceClassifierConfig(FairseqDataclass, ClassifierConfig):
+class SequenceClassifierConfig(VariantConfig, ClassifierConfig):
     """The fields of ``ClassifierConfig``."""
 
 
@@ -31,12 +28,9 @@ class SequenceClassifierModel(BaseFairseqModel):
         self.model = SequenceClassifier(
             config, task.vocabulary_size, task.num_classes, task.num_sequences
         )
-        limits = [self.model.stack.longest_input]
-        if config.positional_embedding == "learned":
-            limits.append(config.max_positions)
-        self._max_positions = min(
-            (limit for limit in limits if limit is not None), default=None
-        )
+        learned = config.positional_embedding == "learned"
+        limits = (self.model.stack.longest_input, learned and config.max_positions)
+        self._max_positions = min(filter(None, limits), default=None)
 
     @classmethod
     def build_model(cls, cfg, task):

@@ -92,14 +92,11 @@ class RecallDataset(SizedDataset):
 
     def batch_by_size(self, indices, *arguments, **options):
         """fairseq's batches, of each part alone."""
-        parts = self._part_of(indices)
-        return [
-            batch
-            for part in range(len(self.parts))
-            for batch in super(RecallDataset, self).batch_by_size(
-                indices[parts == part], *arguments, **options
-            )
-        ]
+        parts, batches = self._part_of(indices), []
+        for part in range(len(self.parts)):
+            own = indices[parts == part]
+            batches += super().batch_by_size(own, *arguments, **options)
+        return batches
 
     def _part_of(self, numbers):
         return np.searchsorted(self.starts, numbers, side="right") - 1
@@ -112,13 +109,16 @@ class AssociativeRecallTask(FairseqTask):
     Train with ``partial_cross_entropy``; all places but these have padding for target.
     """
 
+    source_dictionary = target_dictionary = None  # of each task
+
     def __init__(self, cfg: AssociativeRecallConfig, folders: dict[int, Path]):
         super().__init__(cfg)
         self.folders = folders
         # what a checkpoint's training data are, and what is checked at the start
         self.training_folders = [*folders.values()] if cfg.mixture else None
         first = next(iter(folders.values()))
-        self.dictionary = Dictionary.load(str(first / DICTIONARY))
+        self.source_dictionary = Dictionary.load(str(first / DICTIONARY))
+        self.target_dictionary = self.source_dictionary
         self.length = max(read_settings(each)["length"] for each in folders.values())
 
     @classmethod
@@ -171,13 +171,3 @@ class AssociativeRecallTask(FairseqTask):
     def max_positions(self):
         """Places of a line."""
         return self.length
-
-    @property
-    def source_dictionary(self):
-        """Keys, values, and what stands between."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self):
-        """The same."""
-        return self.dictionary

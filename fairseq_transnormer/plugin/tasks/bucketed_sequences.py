@@ -7,33 +7,21 @@ from ...data.labelled_sequences import Example, LabelledSequences, collate
 
 
 def is_for_training(split: str, keywords: dict) -> bool:
-    """Whether ``load_dataset`` is asked for what trains, whatever its name.
-
-    Args:
-        split: its name.
-        keywords: of ``load_dataset``; fairseq's trainer alone gives a data_selector,
-            for ``--train-subset``.
-    """
+    """Whether ``load_dataset`` is asked for what trains, whatever its name."""
+    # fairseq's trainer alone gives one, for --train-subset
     return split == "train" or "data_selector" in keywords
 
 
 class SizedDataset(FairseqDataset):
-    """What fairseq asks of the lengths.
+    """What fairseq asks of the lengths."""
 
-    Attributes:
-        sizes: of each example; fairseq reads this name.
-    """
-
-    sizes: np.ndarray
+    sizes: np.ndarray  # of each example
 
     def num_tokens(self, index):
+        """Of an example, or of several."""
         return self.sizes[index]
 
-    def num_tokens_vec(self, indices):
-        return self.sizes[indices]
-
-    def size(self, index):
-        return self.sizes[index]
+    num_tokens_vec = size = num_tokens
 
 
 class BucketedSequences(SizedDataset):
@@ -71,19 +59,16 @@ class BucketedSequences(SizedDataset):
         if not samples:
             return {}
         ids, examples = zip(*samples, strict=True)
-        batch = collate(examples)
+        tokens, lengths, labels = collate(examples)
+        padding = tuple(
+            "none" if each.min() == rows.shape[1] else "right"
+            for rows, each in zip(tokens, lengths, strict=True)
+        )
         return {
             "id": np.array(ids),
-            "net_input": {
-                "tokens": batch.tokens,
-                "lengths": batch.lengths,
-                "padding": tuple(
-                    "none" if lengths.min() == tokens.shape[1] else "right"
-                    for tokens, lengths in zip(batch.tokens, batch.lengths, strict=True)
-                ),
-            },
-            "target": batch.labels,
-            "ntokens": int(sum(lengths.sum() for lengths in batch.lengths)),
+            "net_input": {"tokens": tokens, "lengths": lengths, "padding": padding},
+            "target": labels,
+            "ntokens": int(sum(each.sum() for each in lengths)),
             "nsentences": len(ids),
         }
 

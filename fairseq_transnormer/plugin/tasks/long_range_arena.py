@@ -45,6 +45,8 @@ class LongRangeArenaTask(FairseqTask):
         data_name: which data they are, one of ``ARENAS``; checkpoints keep it.
     """
 
+    source_dictionary = target_dictionary = None  # tokens and labels are numbers
+
     def __init__(self, cfg: LongRangeArenaConfig, manifest: dict):
         super().__init__(cfg)
         self.vocabulary_size = manifest["vocabulary"]
@@ -91,13 +93,3 @@ class LongRangeArenaTask(FairseqTask):
     def max_positions(self):
         """Longest sequence."""
         return self.cfg.max_positions
-
-    @property
-    def source_dictionary(self):
-        """None: tokens are numbers."""
-        return None
-
-    @property
-    def target_dictionary(self):
-        """None: labels are numbers."""
-        return None
