@@ -14,13 +14,8 @@ import numpy as np
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from ..checkpoints.identity import check_dictionary_file, task_dictionary
-from ..data.binary_data import (
-    AnotherFormatError,
-    BinaryData,
-    bin_file,
-    in_parts,
-    read_binary_data,
-)
+from ..data import binary_data
+from ..data.binary_data import BinaryData, bin_file, in_parts
 from ..data.subword_files import DICTIONARY, RESERVED, control_ids
 from .loading import training_folders
 
@@ -65,10 +60,7 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
 def check_training_data(task, data: str, subset: str) -> None:
     """Check all shards of a split, of which training opens one an epoch; reads all.
 
-    Args:
-        task: fairseq's, which has the dictionaries.
-        data: folders, with colons between them, as fairseq takes them.
-        subset: such as "train".
+    data: folders, with colons between them, as fairseq takes them.
 
     Raises:
         ValueError: a file is damaged or too short; an id is beyond the dictionary, or
@@ -151,6 +143,6 @@ def _check_classes(prefix: Path, dictionary, count: int) -> None:
 def _read(prefix: Path) -> BinaryData | None:
     """The data; None of other formats, which are fairseq's to read."""
     try:
-        return read_binary_data(prefix)
-    except AnotherFormatError:
+        return binary_data.read_binary_data(prefix)
+    except binary_data.AnotherFormatError:
         return None

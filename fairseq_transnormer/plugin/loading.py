@@ -22,29 +22,12 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf, open_dict
 
+from ..checkpoints import identity as known
+from ..checkpoints import safe_loading
 from ..checkpoints.added_fields import fill_in
 from ..checkpoints.fairseq_vanilla import convert
-from ..checkpoints.identity import (
-    DATA_KEY,
-    KEY,
-    LABELS_KEY,
-    NAME_KEY,
-    SCALE_KEY,
-    UNITS_KEY,
-    VALID_KEY,
-    check_data_name,
-    check_dictionary,
-    check_labels,
-    identity_of,
-    task_dictionary,
-)
 from ..checkpoints.literal_values import evaluate
-from ..checkpoints.safe_loading import (
-    CheckpointError,
-    check_settings,
-    error_line,
-    read_checkpoint,
-)
+from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data import REPORT
 from ..data.fingerprints import split_fingerprint
 from ..data.labelled_texts import SentenceData
@@ -55,17 +38,13 @@ HEADS = "classification_heads."
 
 
 def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
-    """Around checkpoint_utils.py, load_checkpoint_to_cpu: a bare ``torch.load``.
-
-    torch refuses fairseq's configuration objects there, so that resuming with several
-    workers fails.
-    """
+    """Around checkpoint_utils.py, load_checkpoint_to_cpu: a bare ``torch.load``."""
     # files that are elsewhere have been fetched by then
     local = Path(PathManager.get_local_path(path))
-    read_checkpoint(local, mmap=True)
+    safe_loading.read_checkpoint(local, mmap=True)
     state = load(path, arg_overrides, *arguments, **keywords)
     # Hydra unquotes texts: what comes out of it is not what went in
-    check_settings(local, state, arg_overrides)
+    safe_loading.check_settings(local, state, arg_overrides)
     model = (state.get("cfg") or {}).get("model")
     if OmegaConf.is_dict(model):
         with open_dict(model):
@@ -81,11 +60,11 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
 def identity(trainer) -> dict[str, Any]:
     """What a checkpoint's extra_state says of the dictionary and the data."""
     named = training_data(trainer)
-    dictionary = task_dictionary(trainer.task)
+    dictionary = known.task_dictionary(trainer.task)
     if dictionary is not None:
-        named = named | {KEY: identity_of(dictionary)}
+        named = named | {known.KEY: known.identity_of(dictionary)}
     name = getattr(trainer.task, "data_name", None)
-    return named if name is None else named | {NAME_KEY: name}
+    return named if name is None else named | {known.NAME_KEY: name}
 
 
 def training_data(trainer) -> dict[str, Any]:
@@ -99,11 +78,11 @@ def training_data(trainer) -> dict[str, Any]:
         found = labels_of(trainer.task)
         if folders:
             split = trainer.cfg.dataset.train_subset
-            found[DATA_KEY] = split_fingerprint(folders, split)
-            found[UNITS_KEY] = subword_sha256(folders[0]) or None
+            found[known.DATA_KEY] = split_fingerprint(folders, split)
+            found[known.UNITS_KEY] = subword_sha256(folders[0]) or None
             own = getattr(trainer.task, "training_folders", None)
             split = trainer.cfg.dataset.valid_subset.partition(",")[0]
-            found[VALID_KEY] = split_fingerprint(own or folders[:1], split)
+            found[known.VALID_KEY] = split_fingerprint(own or folders[:1], split)
         trainer.training_data = {k: v for k, v in found.items() if v is not None}
     return trainer.training_data
 
@@ -115,9 +94,9 @@ def labels_of(task) -> dict[str, Any]:
     labels, cfg = task.label_dictionary, task.cfg
     if not cfg.regression_target:
         names = [name for name in labels.symbols[labels.nspecial :] if name != MASK]
-        return {LABELS_KEY: names[: cfg.num_classes]}
+        return {known.LABELS_KEY: names[: cfg.num_classes]}
     if (Path(cfg.data) / REPORT).is_file():
-        return {SCALE_KEY: SentenceData.read(cfg.data).target_scale}
+        return {known.SCALE_KEY: SentenceData.read(cfg.data).target_scale}
     return {}
 
 
@@ -199,16 +178,17 @@ def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:
     fairseq drops one of another size with a warning, and keeps the model's fresh one.
     """
     own = {name: x.shape for name, x in model.state_dict().items() if HEADS in name}
-    fresh = [name for name, shape in own.items() if stored.get(name) != shape]
-    if fresh:
-        found = [
-            f"{head_of(name)} of {shape[0]} outputs"
-            for name, shape in stored.items()
-            if name.endswith("out_proj.weight")
-        ]
+    if own.items() - stored.items():
+        here, there = (
+            ", ".join(
+                f"{head_of(name)} of {shape[0]} outputs"
+                for name, shape in each.items()
+                if name.endswith("out_proj.weight")
+            )
+            for each in (own, stored)
+        )
         raise CheckpointError(
-            f"{path}: no classification head {head_of(fresh[0])} of "
-            f"{own[fresh[0]][0]} outputs in it, but {', '.join(found) or 'none'}; "
+            f"{path}: no classification head {here} in it, but {there or 'none'}; "
             "allowed: its own task.classification_head_name and task.num_classes"
         )
 
@@ -220,8 +200,8 @@ def _noted(state: Mapping[str, Any]) -> dict[str, Any]:
     wrong = {n for n, x in weights.items() if not _are_finite_floats(x)}
     cfg = state.get("cfg")
     names = {*_names(OmegaConf.to_container(cfg) if OmegaConf.is_dict(cfg) else cfg)}
-    kept = {"heads": heads, "wrong": wrong, "names": names}
-    return kept | {"extra_state": state.get("extra_state")}
+    extra = state.get("extra_state")
+    return {"heads": heads, "wrong": wrong, "names": names, "extra_state": extra}
 
 
 def _are_finite_floats(x: torch.Tensor) -> bool:
@@ -230,14 +210,13 @@ def _are_finite_floats(x: torch.Tensor) -> bool:
 
 def _compare(states: list[tuple[str, dict[str, Any]]], task) -> None:
     """Refuse another dictionary, other data and other labels than the checkpoints'."""
-    if task is None:
-        return
-    dictionary, found = task_dictionary(task), labels_of(task)
+    dictionary, found = known.task_dictionary(task), labels_of(task)
+    labels, scale = found.get(known.LABELS_KEY), found.get(known.SCALE_KEY)
     for path, state in states:
         if dictionary is not None:
-            check_dictionary(state, dictionary, path)
-        check_data_name(state, getattr(task, "data_name", None), path)
-        check_labels(state, found.get(LABELS_KEY), found.get(SCALE_KEY), path)
+            known.check_dictionary(state, dictionary, path)
+        known.check_data_name(state, getattr(task, "data_name", None), path)
+        known.check_labels(state, labels, scale, path)
 
 
 def head_of(name: str) -> str:

@@ -5,7 +5,7 @@ place of eps: torch adds it to the corrected root of the second sum, fairseq to 
 uncorrected one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import Adam, FairseqAdam
 from omegaconf import II
+
+from ..modules.options import described
 
 HALF = (torch.float16, torch.bfloat16)
 SUMS = ("exp_avg", "exp_avg_sq")
@@ -22,9 +24,9 @@ SUMS = ("exp_avg", "exp_avg_sq")
 class FusedAdamConfig(FairseqDataclass):
     """Fields named as Adam's, so that a configuration changes its optimizer's name."""
 
-    adam_betas: Any = field(default="(0.9, 0.999)", metadata={"help": "betas"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon"})
-    weight_decay: float = field(default=0.0, metadata={"help": "decoupled decay"})
+    adam_betas: Any = described("(0.9, 0.999)", "betas")
+    adam_eps: float = described(1e-8, "epsilon")
+    weight_decay: float = described(0.0, "decoupled decay")
     lr: list[float] = II("optimization.lr")
 
 

@@ -43,10 +43,9 @@ class SentencePredictionMetricsConfig(FairseqDataclass):
 class SentencePredictionMetricsCriterion(SummedCriterion):
     """Cross entropy over classes, or squared error of a score.
 
-    Logged in training: ``loss`` and ``accuracy``; in validation the metrics of
-    ``criterions.metrics`` besides. Pearson's and Spearman's coefficients need all
-    scores at once: each batch logs a vector with a place for every example of the
-    largest split, in which it fills in its own, so that sums are the whole.
+    In validation the metrics of ``criterions.metrics`` are logged besides. Those of
+    scores need all at once: each batch logs a vector with a place for every example of
+    the largest split, in which it fills in its own, so that sums are the whole.
     """
 
     def __init__(self, cfg: SentencePredictionMetricsConfig, task):
@@ -55,15 +54,12 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
         self.is_regression = cfg.regression_target
         self.positive_class = cfg.positive_class
         classes = task.cfg.num_classes
-        if self.is_regression and classes != 1:
-            raise ValueError(f"num_classes={classes}; allowed with scores: 1")
-        if not self.is_regression:
-            if classes < 2:
-                raise ValueError(f"num_classes={classes}; allowed: at least 2")
-            if not 0 <= self.positive_class < classes:
-                raise ValueError(
-                    f"positive_class={self.positive_class}; allowed: 0 to {classes - 1}"
-                )
+        if (classes == 1) != self.is_regression:
+            raise ValueError(f"num_classes={classes}; allowed: 1 with scores, else not")
+        if not (self.is_regression or 0 <= self.positive_class < classes):
+            raise ValueError(
+                f"positive_class={self.positive_class}; allowed: 0 to {classes - 1}"
+            )
 
     def look_at_batch(self, sample: dict) -> dict:
         """What a step needs to know of a batch, found while it is on the host.
@@ -101,7 +97,6 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
                 sums["scores"] = self._scores(sample["id"], logits, targets)
             return loss, count, sums
         classes = logits.shape[-1]
-        self._check_targets(targets, classes)
         loss, count, sums = classification_loss(logits, targets, sample["ntokens"])
         if not model.training:
             cells = targets * classes + logits.argmax(dim=-1)
@@ -109,18 +104,6 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
             sums["confusion"] = confusion.double().view(classes, -1)
             sums["positive"] = self.positive_class * count
         return loss, count, sums
-
-    @staticmethod
-    def _check_targets(targets: Tensor, classes: int) -> None:
-        # on a GPU the look would wait for it in each step; there nll_loss asserts
-        if targets.device.type == "cpu" and not 0 <= targets.min() <= targets.max() < (
-            classes
-        ):
-            wrong = targets[(targets < 0) | (targets >= classes)][0].item()
-            raise ValueError(
-                f"a label has number {wrong}; allowed: 0 to {classes - 1} "
-                f"(num_classes={classes})"
-            )
 
     def _scores(self, ids: Tensor, predicted: Tensor, truth: Tensor) -> Tensor:
         """(3, examples): predicted, truth and a one, each at its example's place."""

@@ -42,12 +42,9 @@ def record_gradients(model: nn.Module, task, path: str | Path) -> None:
 class GradientRecorder:
     """Appends a line an update to a file.
 
-    The file is opened at the first update. Lines of that update and of later ones,
-    which a killed run may have left behind, are cut off; so is a half-written one.
-
-    Args:
-        model: the model itself, not a distributed wrapper.
-        path: the file; folders are made.
+    The file, with its folders, is made or opened at the first update. Lines of that
+    update and of later ones, which a killed run may have left, are cut off, and so is
+    a half-written one. ``model`` is no distributed wrapper.
     """
 
     def __init__(self, model: nn.Module, path: str | Path):
@@ -82,9 +79,8 @@ class GradientRecorder:
             )
         norms, means = [], []
         for parameter in parameters:
-            gradient = parameter.grad
-            if gradient is None:
-                gradient = torch.zeros_like(parameter)
+            own = parameter.grad
+            gradient = torch.zeros_like(parameter) if own is None else own
             dtype = torch.promote_types(gradient.dtype, torch.float32)
             norms.append(torch.linalg.vector_norm(gradient, dtype=dtype))
             means.append(gradient.mean(dtype=dtype))

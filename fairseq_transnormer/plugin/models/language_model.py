@@ -30,10 +30,7 @@ class TransNormerConfig(VariantConfig, LanguageModelConfig):
 class TransNormerDecoder(FairseqIncrementalDecoder):
     """``CausalLanguageModel`` behind fairseq's incremental decoder interface.
 
-    Args:
-        config: the model.
-        dictionary: fairseq's dictionary.
-        max_positions: what ``max_positions()`` says, where the layers take as much.
+    max_positions: what ``max_positions()`` says, where the layers take as much.
     """
 
     def __init__(self, config: LanguageModelConfig, dictionary, max_positions: int):
@@ -99,10 +96,6 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         """(..., embed_dim) -> logits (..., vocabulary)."""
         return self.model.output(features)
 
-    def output_loss(self, features, targets):
-        """The cross entropy of ``output_layer``: its sum, and that of each target."""
-        return self.model.output_loss(features, targets)
-
     def reorder_incremental_state(self, incremental_state, new_order):
         """Follow beam search: row i continues row ``new_order[i]``."""
         cached = self.get_incremental_state(incremental_state, "cached")
@@ -112,11 +105,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
             self.set_incremental_state(incremental_state, "cached", (seen, states))
 
     def make_generation_fast_(self, retain_dropout=False, **unused):
-        """What fairseq's commands ask of a model that generates or scores.
-
-        Raises:
-            ValueError: ``--retain-dropout``, which fairseq's own dropout alone obeys.
-        """
+        """What fairseq's commands ask of a model that generates or scores."""
         if retain_dropout:
             raise ValueError(
                 "generation.retain_dropout=true; allowed: false, as this model drops "
@@ -133,11 +122,7 @@ class TransNormerLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model of a configuration for a language modelling task.
-
-        Raises:
-            ValueError: the task predicts a part of the dictionary.
-        """
+        """Build the model of a configuration for a language modelling task."""
         words, predicted = len(task.source_dictionary), len(task.target_dictionary)
         if predicted != words:
             raise ValueError(
@@ -154,4 +139,4 @@ class TransNormerLanguageModel(FairseqLanguageModel):
         if targets is None:
             return self.decoder(src_tokens, **keywords)
         x, extra = self.decoder(src_tokens, features_only=True, **keywords)
-        return self.decoder.output_loss(x, targets), extra
+        return self.decoder.model.output_loss(x, targets), extra

@@ -5,6 +5,7 @@ They meet the contract of fairseq's ``masked_lm`` and ``sentence_prediction`` ta
 
 import logging
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fairseq.models import FairseqEncoder, FairseqEncoderModel
 from fairseq.models.roberta.model import RobertaClassificationHead, RobertaModel
@@ -26,18 +27,14 @@ class TransNormerEncoderConfig(VariantConfig, EncoderConfig):
     fairseq's ``sentence_prediction`` configures."""
 
     pooler_dropout: float = probability(0.0, "dropout of the classification heads")
-    pooler_activation_fn: str = described(
-        "tanh", "activation of the classification heads"
-    )
+    pooler_activation_fn: str = described("tanh", "activation of those")
     pooling: Pooling = described(
         Pooling("first"),
         "what the classification heads see: the features of the first token that is no "
         "pad, or the mean over all of them",
     )
     load_checkpoint_heads: bool = described(
-        False,
-        "add the classification heads that a checkpoint has",
-        training_only=True,
+        False, "add the classification heads of a checkpoint", training_only=True
     )
 
 
@@ -59,15 +56,13 @@ class TransNormerEncoder(FairseqEncoder):
         padding=None,
         **unused,
     ):
-        """Encode tokens and predict them.
+        """Encode tokens, int64 (B, N), and predict them; see ``MaskedLanguageModel``.
 
         Args:
-            src_tokens: int64 (B, N).
             features_only: leave the masked-LM head out.
             return_all_hiddens: put the embedding and each layer's output, each (N, B,
                 embed_dim), into the second result as "inner_states".
             masked_tokens: bool (B, N); where given, only these are predicted.
-            padding: where pads stand, if it is known (``modules.padding``).
 
         Returns:
             features (B, N, embed_dim), or logits (B, N, vocabulary) or (masked,
@@ -80,12 +75,8 @@ class TransNormerEncoder(FairseqEncoder):
         inner_states = [h.transpose(0, 1) for h in hidden_states or ()]
         return x, {"inner_states": inner_states if return_all_hiddens else None}
 
-    def output_loss(self, features, targets, positions=None):
-        """The cross entropy of the targets that count: its sum, and that of each."""
-        return self.model.output_loss(features, targets, positions)
-
     def max_positions(self):
-        """Longest input."""
+        """Longest input that fairseq lets through."""
         return self._max_positions
 
 
@@ -102,13 +93,8 @@ class TransNormerEncoderModel(FairseqEncoderModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model of a configuration for a task with one dictionary.
-
-        Raises:
-            ValueError: the task is fairseq's ``language_modeling``, whose next tokens
-                an encoder sees.
-        """
-        if isinstance(task, LanguageModelingTask):
+        """Build the model of a configuration for a task with one dictionary."""
+        if isinstance(task, LanguageModelingTask):  # an encoder sees its next tokens
             raise ValueError(
                 f"model={cfg._name} with task=language_modeling; allowed: with "
                 "masked_lm and sentence_prediction; for language_modeling: decoders, "
@@ -137,14 +123,12 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             **kwargs,
         )
         if targets is not None:
-            return self.encoder.output_loss(x, targets, target_positions), extra
+            return self.encoder.model.output_loss(x, targets, target_positions), extra
         if has_head:
             real = src_tokens.ne(self.encoder.dictionary.pad())
-            if self.pooling == "mean":
-                x = mean_over_tokens(x, real)
-            else:
-                # fairseq's heads take the token at 0, which may be a pad
-                x = first_token(x, real).unsqueeze(1)
+            # fairseq's heads take the token at 0, which may be a pad
+            is_mean = self.pooling == "mean"
+            x = mean_over_tokens(x, real) if is_mean else first_token(x, real)[:, None]
             x = self.classification_heads[classification_head_name](x)
         return x, extra
 
@@ -171,28 +155,22 @@ class TransNormerEncoderModel(FairseqEncoderModel):
     def upgrade_state_dict_named(self, state_dict, name):
         """Fit the classification heads of a checkpoint to those of this model.
 
-        Heads that the model lacks are added (``load_checkpoint_heads``) or dropped,
-        and so are heads of other sizes; heads that the checkpoint lacks keep their
-        fresh weights.
+        Heads that the model lacks are added (``load_checkpoint_heads``) or dropped, and
+        so are those of other sizes; those that the checkpoint lacks stay fresh.
         """
         super().upgrade_state_dict_named(state_dict, name)
         prefix = ".".join(filter(None, (name, "classification_heads.")))
         stored = [key for key in state_dict if key.startswith(prefix)]
         for head in {key.removeprefix(prefix).partition(".")[0] for key in stored}:
-            sizes = _sizes(state_dict, f"{prefix}{head}")
+            sizes = HeadSizes.of(state_dict, prefix + head)
             if head not in self.classification_heads and self.cfg.load_checkpoint_heads:
                 self.register_classification_head(head, *sizes)
-            own = None
-            if head in self.classification_heads:
-                own = _sizes(self.classification_heads.state_dict(), head)
+            heads = self.classification_heads
+            own = HeadSizes.of(heads.state_dict(), head) if head in heads else "none"
             if sizes != own:
-                there, here = (
-                    "num_classes={}, inner_dim={}".format(*each) if each else "none"
-                    for each in (sizes, own)
-                )
                 logger.warning(
                     f"classification head {head!r} of the checkpoint is dropped: "
-                    f"it has {there}; the model's: {here}"
+                    f"it has {sizes}; the model's: {own}"
                 )
                 for key in stored:
                     if key.startswith(f"{prefix}{head}."):
@@ -201,7 +179,13 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             state_dict.setdefault(prefix + key, value)
 
 
-def _sizes(weights, head: str) -> tuple[int, int]:
-    """Outputs and inner width of a classification head."""
-    classes, inner = (weights[f"{head}.{x}.weight"] for x in ("out_proj", "dense"))
-    return len(classes), len(inner)
+class HeadSizes(NamedTuple):
+    """Of a classification head."""
+
+    num_classes: int
+    inner_dim: int
+
+    @classmethod
+    def of(cls, weights, head: str):
+        """Of the one with this name among weights."""
+        return cls(*(len(weights[f"{head}.{x}.weight"]) for x in ("out_proj", "dense")))

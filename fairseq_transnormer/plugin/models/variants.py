@@ -60,13 +60,9 @@ class Variant(LogsUtilisation):
 
 
 def register_variant(name: str, model: type, config: type, **defaults) -> None:
-    """Make ``model`` known as ``name`` to ``--arch`` and to Hydra's ``model._name``.
+    """Make a subclass of ``model`` known to ``--arch`` and to Hydra's ``model._name``.
 
-    Args:
-        name: of the architecture.
-        model: the fairseq model class; the variant is a subclass of it.
-        config: its dataclass, a ``VariantConfig``.
-        defaults: values in which the variant differs from it.
+    defaults: values in which it differs from ``config``, a ``VariantConfig``.
     """
     config_name = "".join(part.title() for part in name.split("_")) + "Config"
     members = {"__module__": model.__module__}

@@ -40,9 +40,7 @@ class AssociativeRecallConfig(FairseqDataclass):
 class RecallDataset(SizedDataset):
     """``RecallLines`` as a dataset of fairseq's.
 
-    Args:
-        parts: of a split, by the pairs of a line; a batch has lines of one of them.
-        shuffle: for training.
+    parts: of a split, by the pairs of a line; a batch has lines of one of them.
     """
 
     def __init__(self, parts: dict[int, RecallLines], shuffle: bool):
@@ -71,13 +69,12 @@ class RecallDataset(SizedDataset):
         numbers = np.array(samples)
         part = int(self._part_of(numbers[0]))
         lines, inside = self.parts[part], numbers - self.starts[part]
-        targets = torch.from_numpy(lines.targets[inside])
+        inputs, targets = map(
+            torch.from_numpy, (lines.inputs[inside], lines.targets[inside])
+        )
         return {
             "id": numbers,
-            "net_input": {
-                "src_tokens": torch.from_numpy(lines.inputs[inside]),
-                "padding": "none",
-            },
+            "net_input": {"src_tokens": inputs, "padding": "none"},
             "pairs": self.pairs[part],
             "target": targets,
             "ntokens": targets.numel(),

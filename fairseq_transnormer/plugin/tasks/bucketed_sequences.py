@@ -31,11 +31,6 @@ class BucketedSequences(SizedDataset):
     example of two sequences counts as long as its longer one. Among examples of one
     bucket the order is drawn anew each epoch where ``shuffle`` is set, so that batches
     are not the same ones again.
-
-    Args:
-        examples: the split.
-        bucket_length: tokens.
-        shuffle: for training.
     """
 
     def __init__(self, examples: LabelledSequences, bucket_length: int, shuffle: bool):
