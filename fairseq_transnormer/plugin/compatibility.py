@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy
+import torch
 
 from ..checkpoints.literal_values import evaluate
 from ..checkpoints.safe_loading import allow_fairseq_objects
@@ -26,14 +27,10 @@ from ..missing_packages import how_to_install
 
 
 def import_fairseq() -> None:
-    """Import fairseq, and leave logging as it is.
+    """Import fairseq, or say how to install it, and leave logging as it is.
 
     fairseq/tasks/text_to_speech.py: ``logging.basicConfig(level=DEBUG)`` at import. A
     program that imports this package first would get every library's debug lines.
-    fairseq's commands set their logging up before they import it.
-
-    Raises:
-        ImportError: fairseq cannot be imported; the message says how to install it.
     """
     root = logging.getLogger()
     level, handlers, disabled = root.level, list(root.handlers), root.manager.disable
@@ -58,10 +55,7 @@ from . import data_checks, loader_signals, loading  # noqa: E402 (import fairseq
 
 
 def train_bf16_without_tpu(parse, *arguments, **keywords):
-    """Around ``options.parse_args_and_arch``; Hydra's common.bf16 is not affected.
-
-    Where torch_xla is not installed, there is no TPU to train on.
-    """
+    """Around ``options.parse_args_and_arch``: no TPU where torch_xla is not there."""
     parsed = parse(*arguments, **keywords)
     args = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
@@ -70,10 +64,8 @@ def train_bf16_without_tpu(parse, *arguments, **keywords):
 
 
 def share_config_store(init, repository, delegate):
-    """Around ``CachingConfigRepository.__init__``.
-
-    Hydra changes the list of places alone, and gives out copies of what is stored.
-    """
+    """Around ``CachingConfigRepository.__init__``: Hydra changes the list of places
+    alone, and gives out copies of what is stored."""
     from hydra.core.config_store import ConfigStore
 
     init(repository, None)
@@ -83,8 +75,6 @@ def share_config_store(init, repository, delegate):
 
 def infer_torchrun_on_cpus(infer, training):
     """Around ``_infer_torch_distributed_launch_init``: workers without GPUs."""
-    import torch
-
     if torch.cuda.device_count():
         return infer(training)
     training.distributed_init_method = "env://"
@@ -121,8 +111,7 @@ def keep_last_batch(
 def check_name_for_shell(build_index, dataset, path: str):
     """Around ``FastaDataset._build_index``: ``cat {path} | ...`` in a shell.
 
-    A checkpoint can name the format of the data and parts of the files' names. Those
-    with characters that mean something to a shell are refused by a ValueError.
+    A checkpoint can name the format of the data and parts of the files' names.
     """
     if shlex.quote(path) != path:
         raise ValueError(
@@ -146,25 +135,18 @@ class Patch(NamedTuple):
 EVERY_MODULE = "fairseq.*"
 DISTRIBUTED = "fairseq.distributed.utils"
 CHECKPOINTS = "fairseq.checkpoint_utils"
-
 PATCHES = (
-    # commands and configurations
     Patch("fairseq.options", "parse_args_and_arch", train_bf16_without_tpu,
-        "options.py:200, `if args.bf16: args.tpu = True`: --bf16 asks for torch_xla on "
-        "every machine",
+        "options.py:200, `if args.bf16: args.tpu = True`: --bf16 asks for torch_xla",
         "fairseq tells the two apart"),
     Patch("hydra._internal.config_repository.CachingConfigRepository", "__init__",
         share_config_store,
         "hydra/_internal/config_repository.py, `copy.deepcopy(delegate)`: each "
-        "composition copies all settings that fairseq has ever registered, more than "
-        "half of its time",
+        "composition copies all of fairseq's settings, more than half of its time",
         "Hydra's store copies what is asked for alone"),
     Patch(EVERY_MODULE, "eval", evaluate,
-        "optim/adam.py:91 and others evaluate settings, which checkpoints bring along, "
-        "as Python",
-        "fairseq uses ast.literal_eval",
-        sets=True),
-    # distributed training
+        "optim/adam.py:91 and others evaluate settings, also a checkpoint's, as Python",
+        "fairseq uses ast.literal_eval", sets=True),
     Patch(DISTRIBUTED, "_infer_torch_distributed_launch_init", infer_torchrun_on_cpus,
         "distributed/utils.py:87: torchrun without GPUs divides by their number",
         "fairseq takes torchrun's LOCAL_RANK"),
@@ -172,7 +154,6 @@ PATCHES = (
         "distributed/utils.py:96: a batch script of one process asks Slurm for tasks "
         "that it has not",
         "fairseq looks whether it is a task of srun"),
-    # data
     Patch("torch.utils.data.dataloader._MultiProcessingDataLoaderIter", "__init__",
         loader_signals.start_loaders,
         "torch/utils/data/_utils/worker.py: processes that load data die of a "
@@ -188,15 +169,12 @@ PATCHES = (
         "them maybe, and counted as samples",
         "fairseq tells the share of tokens"),
     Patch("numpy", "compat", types.SimpleNamespace(long=int),
-        "data/token_block_dataset.py:125, `dtype=np.compat.long`: numpy 2 has none, so "
-        "that fairseq-interactive fails",
-        "fairseq supports numpy 2",
-        sets=True),
+        "data/token_block_dataset.py:125, `dtype=np.compat.long`: numpy 2 has none",
+        "fairseq supports numpy 2", sets=True),
     Patch("fairseq.data.fasta_dataset.FastaDataset", "_build_index",
         check_name_for_shell,
         "data/fasta_dataset.py:57: the name of a file is part of a shell's command",
         "fairseq calls grep without a shell"),
-    # checkpoints
     Patch(CHECKPOINTS, "load_checkpoint_to_cpu", loading.check_and_load,
         "checkpoint_utils.py:340, a bare torch.load: a file's code runs, or, with "
         "torch 2.6, fairseq's own objects are refused",
@@ -224,13 +202,11 @@ def apply() -> None:
 
 
 def _owners(name: str) -> list[Any]:
-    """The module or class of a dotted name, or fairseq's modules that are imported.
-
-    A test looks whether others evaluate anything.
-    """
+    """The module or class of a dotted name, or fairseq's modules that are imported;
+    a test looks whether others evaluate anything."""
     if name == EVERY_MODULE:
-        found = [(n, m) for n, m in sys.modules.items() if n.startswith("fairseq.")]
-        return [m for _, m in found if isinstance(m, types.ModuleType)]
+        found = [m for n, m in sys.modules.items() if n.startswith("fairseq.")]
+        return [m for m in found if isinstance(m, types.ModuleType)]
     module, _, last = name.rpartition(".")
     if last.lstrip("_")[:1].isupper():
         return [getattr(importlib.import_module(module), last)]

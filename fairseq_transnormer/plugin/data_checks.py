@@ -1,7 +1,6 @@
 """Data that contradict themselves or their dictionary, found before training begins.
 
-fairseq meets a token id beyond the dictionary where a batch has it, days later maybe,
-and on a GPU without its name.
+fairseq meets a token id beyond the dictionary where a batch has it, days later maybe.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from .loading import training_folders
 logger = logging.getLogger(__name__)
 
 LABEL = "label"
-# of all tokens: where samples longer than the model takes have more, a figure is not of
-# the text that was asked for
+# of all tokens: with more of them, a figure is not of the text that was asked for
 MOST_LEFT_OUT = 0.25
 
 
@@ -49,9 +47,8 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
     )
     if share > MOST_LEFT_OUT:
         raise ValueError(
-            f"{told}; at most {MOST_LEFT_OUT:.0%} may be. task.sample_break_mode=none "
-            "cuts long lines; task.tokens_per_sample is at most the model's "
-            "max_positions"
+            f"{told}; allowed: {MOST_LEFT_OUT:.0%}. task.sample_break_mode=none cuts "
+            "long lines; task.tokens_per_sample is at most the model's max_positions"
         )
     logger.warning(told)
     return kept
@@ -64,8 +61,7 @@ def check_training_data(task, data: str, subset: str) -> None:
 
     Raises:
         ValueError: a file is damaged or too short; an id is beyond the dictionary, or
-            would begin, end, pad or mask a line; dict.txt is not the one that data_prep
-            reports. The file and what is wrong with it are named.
+            would begin, end, pad or mask a line; dict.txt is not data_prep's.
     """
     folders = training_folders(task, data)
     for folder in folders:
@@ -87,8 +83,7 @@ def check_labels(task, splits: Iterable[str]) -> None:
     """Check the labels of the splits that ``sentence_prediction`` trains and tests on.
 
     Raises:
-        ValueError: a split has no labels, or one is none of ``num_classes``; file, line
-            and label are named.
+        ValueError: a split has no labels, or one is none of ``num_classes``.
     """
     loads = getattr(type(task), "load_dataset", None)
     if loads is not SentencePredictionTask.load_dataset:  # a subclass has its own items
@@ -120,9 +115,8 @@ def _check_ids(prefix: Path, dictionary, file: Path) -> None:
         if fault is not None:
             raise ValueError(
                 f"{fault}, since {file} has {size} symbols with {dictionary.nspecial} "
-                f"special ones. Prepare the data again, of text without "
-                f"{', '.join(RESERVED)}, or put the dictionary there that they were "
-                "made with"
+                f"special ones; allowed: data of text without {', '.join(RESERVED)}, "
+                "with the dictionary that they were made with"
             )
 
 

@@ -1,7 +1,4 @@
-"""Checkpoints and archives that fairseq reads are looked at first.
-
-And what a checkpoint says of the data that it was trained on.
-"""
+"""Checkpoints that fairseq reads are looked at; what they say of their data."""
 
 from __future__ import annotations
 
@@ -68,10 +65,8 @@ def identity(trainer) -> dict[str, Any]:
 
 
 def training_data(trainer) -> dict[str, Any]:
-    """``split_fingerprint`` of training and first valid split, subword files, labels.
-
-    As they were when this was first asked for, before training opened them.
-    """
+    """``split_fingerprint`` of training and first valid split, subword files, labels, as
+    they were when this was first asked for, before training opened them."""
     if not hasattr(trainer, "training_data"):
         data = getattr(trainer.cfg.task, "data", None)
         folders = training_folders(trainer.task, data)
@@ -101,10 +96,7 @@ def labels_of(task) -> dict[str, Any]:
 
 
 def training_folders(task, data: str | None) -> list[Path]:
-    """The folders in ``data``, or those of them that ``task.training_folders`` names.
-
-    data: with colons between them, as fairseq takes them.
-    """
+    """``task.training_folders``, or those in ``data``, with colons between them."""
     own = getattr(task, "training_folders", None)
     return own or [Path(each) for each in split_paths(data or "") if each]
 
@@ -116,8 +108,7 @@ _LOADING: list[tuple[list[str], list[tuple[str, dict[str, Any]]]]] = []
 def check_loaded_models(load, *arguments, **keywords):
     """Around checkpoint_utils.py, ``load_model_ensemble_and_task``.
 
-    All of fairseq's commands that read a model call it; some bring a task with them,
-    for others it makes the one that the checkpoint names.
+    All of fairseq's commands that read a model call it. Some bring a task with them.
     """
     given = inspect.signature(load).bind(*arguments, **keywords).arguments
     files, state = list(map(str, given["filenames"])), given.get("state")
@@ -173,10 +164,7 @@ def _names(settings: Any) -> Iterator[str]:
 
 
 def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:
-    """Refuse a classification head that is not the checkpoint's: it is a random one.
-
-    fairseq drops one of another size with a warning, and keeps the model's fresh one.
-    """
+    """Refuse a classification head that is not the checkpoint's: it is a random one."""
     own = {name: x.shape for name, x in model.state_dict().items() if HEADS in name}
     if own.items() - stored.items():
         here, there = (

@@ -208,7 +208,7 @@ MODELS = (
     ),
     Mutant(
         "tasks/values-clipped-before-the-scale",
-        "fairseq_transnormer/plugin/tasks/gradient_values.py",
+        "fairseq_transnormer/plugin/tasks/long_range_arena.py",
         "apply_factor()",
         "pass",
         "tests/tasks/test_gradient_values.py",

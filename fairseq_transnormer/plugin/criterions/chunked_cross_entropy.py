@@ -1,9 +1,8 @@
 """``chunked_cross_entropy`` and ``chunked_masked_lm``: fairseq's losses in less memory.
 
 The losses are those of fairseq's ``cross_entropy`` and ``masked_lm``, and so is what is
-logged. The model makes them itself, some rows of logits at a time, where it would have
-made all logits: over a vocabulary of hundreds of thousands these are most of a step's
-memory, and of its traffic.
+logged. The model makes them itself, some rows of logits at a time: all logits of a
+vocabulary of hundreds of thousands are most of a step's memory, and of its traffic.
 """
 
 from __future__ import annotations
@@ -36,17 +35,8 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
         return {"padding": padding_of(sample, self.padding_idx)}
 
     def forward(self, model, sample, reduce=True):
-        """Loss of a batch of ``language_modeling``.
-
-        reduce: sum over the tokens; without, autograd does not see the losses.
-
-        Returns:
-            the summed loss, the number of tokens or, with ``sentence_avg``, of
-            sentences, and what is logged.
-
-        Raises:
-            ValueError: the model is no language model of this package.
-        """
+        """The summed loss, or the losses without gradients unless ``reduce``; the
+        number of tokens or, with ``sentence_avg``, of sentences; and what is logged."""
         _check_kind(model, TransNormerLanguageModel, "chunked_cross_entropy")
         targets = model.get_targets(sample, None)
         (total, losses), _ = model(
@@ -74,16 +64,8 @@ class ChunkedMaskedLm(MaskedLmLoss):
         }
 
     def forward(self, model, sample, reduce=True):
-        """Loss of a batch of ``masked_lm``.
-
-        reduce: sum over the tokens; without, autograd does not see the losses.
-
-        Returns:
-            the summed loss, the number of masked tokens, and what is logged.
-
-        Raises:
-            ValueError: the model is no encoder of this package.
-        """
+        """The summed loss, or the losses without gradients unless ``reduce``; the
+        number of masked tokens; and what is logged."""
         _check_kind(model, TransNormerEncoderModel, "chunked_masked_lm")
         positions = sample.get("target_positions")
         if positions is None:
@@ -94,15 +76,13 @@ class ChunkedMaskedLm(MaskedLmLoss):
             target_positions=positions,
             padding=sample.get("padding"),
         )
-        loss = total if reduce else losses
-        size = positions.numel()
+        loss, size = total if reduce else losses, positions.numel()
         return loss, size, logged(loss, sample["ntokens"], sample["nsentences"], size)
 
 
 def _check_kind(model, kind: type, name: str) -> None:
-    """Refuse a model, maybe in a trainer's wrapper, that does not make this loss.
-
-    An encoder would take the loss of its masked tokens for one of all tokens.
+    """Refuse a model that does not make this loss, such as an encoder, which would take
+    the loss of its masked tokens for one of all tokens. ValueError names those that do.
     """
     while hasattr(model, "module"):
         model = model.module

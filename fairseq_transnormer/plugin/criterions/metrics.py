@@ -4,10 +4,8 @@ import numpy as np
 
 
 def of_classes(confusion: np.ndarray, positive_class: int = 1) -> dict[str, float]:
-    """Metrics of a classification.
-
-    They are scikit-learn's on one weighted example a cell of the confusion matrix,
-    which equals its figure on the single predictions.
+    """scikit-learn's metrics of one weighted example a cell of the confusion matrix,
+    which equal those of the single predictions.
 
     Args:
         confusion: (classes, classes), how many examples of each class (row) were

@@ -76,7 +76,7 @@ class PartialCrossEntropy(SummedCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:
-        """Put the outputs of all batches together."""
+        """The means, and the perplexity of the loss."""
         super().reduce_metrics(logging_outputs)
         metrics.log_derived(
             "ppl", lambda meters: utils.get_perplexity(meters["loss"].avg)

@@ -7,7 +7,6 @@ lists of predictions, which fails with several workers.
 import functools
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import register_criterion
@@ -73,11 +72,7 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
         return known
 
     def forward(self, model, sample, reduce=True):
-        """Loss of a batch of ``sentence_prediction``, for a model with heads.
-
-        Returns:
-            the summed loss, the number of sentences, and what is logged.
-        """
+        """The summed loss, the number of sentences, and what is logged."""
         # other packages' encoders do not ask for it
         takes = "padding" in sample and getattr(model, "takes_padding", False)
         known = {"padding": sample["padding"]} if takes else {}
@@ -136,17 +131,14 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
                 metrics.log_derived(name, of_scores)
 
 
-def _sum(meter) -> np.ndarray:
-    """An AverageMeter keeps the plain sum of what was logged with weight 1."""
-    return meter.sum.cpu().numpy()
-
-
 def _of_classes(meters, name: str) -> float:
     positive = round(float(meters["_positive"].avg or 0))
-    return glue_metrics.of_classes(_sum(meters["_confusion"]), positive)[name]
+    confusion = meters["_confusion"].sum.cpu().numpy()
+    return glue_metrics.of_classes(confusion, positive)[name]
 
 
 def _of_scores(meters, key: str, name: str) -> float:
-    predicted, truth, seen = _sum(meters[key])
+    # an AverageMeter keeps the plain sum of what was logged with weight 1
+    predicted, truth, seen = meters[key].sum.cpu().numpy()
     seen = seen > 0
     return glue_metrics.of_scores(predicted[seen], truth[seen])[name]

@@ -7,7 +7,8 @@ import math
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
@@ -30,19 +31,6 @@ def total(outputs: list[dict], key: str):
     return sum(each[key] for each in outputs if key in each)
 
 
-def classification_loss(logits: Tensor, targets: Tensor, ntokens: int):
-    """Cross entropy of classes: (B, classes) logits and int64 (B,) targets.
-
-    Returns:
-        the loss in nats, summed in float32, the number of examples, and what is logged.
-    """
-    log_probabilities = F.log_softmax(logits, dim=-1, dtype=torch.float32)
-    loss = F.nll_loss(log_probabilities, targets, reduction="sum")
-    count = targets.numel()
-    sums = logged(loss.double(), ntokens, count, count)
-    return loss, count, sums | {"right": (logits.argmax(-1) == targets).sum().double()}
-
-
 class SummedCriterion(FairseqCriterion):
     """Logs ``loss``; with ``right``, in bits as fairseq has it, and ``accuracy``."""
 
@@ -62,3 +50,26 @@ class SummedCriterion(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """Yes, all of them."""
         return True
+
+
+def classification_loss(logits: Tensor, targets: Tensor, ntokens: int):
+    """Cross entropy of classes: (B, classes) logits and int64 (B,) targets.
+
+    Returns:
+        the loss in nats, summed in float32, the number of examples, and what is logged.
+    """
+    log_probabilities = F.log_softmax(logits, dim=-1, dtype=torch.float32)
+    loss = F.nll_loss(log_probabilities, targets, reduction="sum")
+    count = targets.numel()
+    sums = logged(loss.double(), ntokens, count, count)
+    return loss, count, sums | {"right": (logits.argmax(-1) == targets).sum().double()}
+
+
+@register_criterion("sequence_classification", dataclass=FairseqDataclass)
+class SequenceClassificationCriterion(SummedCriterion):
+    """Cross entropy and accuracy of whole sequences, those of ``long_range_arena``."""
+
+    def forward(self, model, sample, reduce=True):
+        """The summed loss, the number of examples, and what is logged."""
+        logits = model(**sample["net_input"])
+        return classification_loss(logits, sample["target"], sample["ntokens"])

@@ -22,13 +22,9 @@ from torch import nn
 
 
 def record_gradients(model: nn.Module, task, path: str | Path) -> None:
-    """Record ``model``'s gradients whenever ``task`` steps an optimizer.
-
-    fairseq's trainer calls ``task.optimizer_step`` once an update, when the gradients
-    are reduced, scaled and clipped, and not when fp16 overflowed.
-    """
-    recorder = GradientRecorder(model, path)
-    step = task.optimizer_step
+    """Record ``model``'s gradients when ``task`` steps an optimizer: once an update, when
+    they are reduced, scaled and clipped, and not when fp16 overflowed."""
+    recorder, step = GradientRecorder(model, path), task.optimizer_step
 
     @functools.wraps(step)
     def optimizer_step(optimizer, model, update_num):
@@ -78,9 +74,8 @@ class GradientRecorder:
                 "allowed: every ddp_backend but fully_sharded"
             )
         norms, means = [], []
-        for parameter in parameters:
-            own = parameter.grad
-            gradient = torch.zeros_like(parameter) if own is None else own
+        for p in parameters:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
             dtype = torch.promote_types(gradient.dtype, torch.float32)
             norms.append(torch.linalg.vector_norm(gradient, dtype=dtype))
             means.append(gradient.mean(dtype=dtype))

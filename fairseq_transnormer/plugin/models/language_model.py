@@ -62,8 +62,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
 
         Args:
             prev_output_tokens: int64 (B, N), the whole prefix also when decoding
-                incrementally: tokens that the state has not seen, be it the whole
-                prompt, are taken in one pass.
+                incrementally: tokens that the state has not seen are taken in one pass.
             incremental_state: dict that keeps the state between calls, or None.
             return_all_hiddens: put the embedding and each layer's output, each (N, B,
                 embed_dim), into the second result as "inner_states".

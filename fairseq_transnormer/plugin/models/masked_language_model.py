@@ -1,7 +1,4 @@
-"""fairseq's encoders: ``roberta_transnormer_t1`` and ``_t2``, and tiny ones.
-
-They meet the contract of fairseq's ``masked_lm`` and ``sentence_prediction`` tasks.
-"""
+"""fairseq's encoders, for its tasks ``masked_lm`` and ``sentence_prediction``."""
 
 import logging
 from dataclasses import dataclass
@@ -132,13 +129,8 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             x = self.classification_heads[classification_head_name](x)
         return x, extra
 
-    def register_classification_head(
-        self, name, num_classes=None, inner_dim=None, **unused
-    ):
-        """Add a head, or replace the one of that name.
-
-        inner_dim: width inside; that of the model by default.
-        """
+    def register_classification_head(self, name, num_classes, inner_dim=None, **unused):
+        """Add a head, by default as wide as the model, or replace the one of that name."""
         if name in self.classification_heads:
             logger.warning("classification head %r is replaced", name)
         self.classification_heads[name] = RobertaClassificationHead(
@@ -168,10 +160,8 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             heads = self.classification_heads
             own = HeadSizes.of(heads.state_dict(), head) if head in heads else "none"
             if sizes != own:
-                logger.warning(
-                    f"classification head {head!r} of the checkpoint is dropped: "
-                    f"it has {sizes}; the model's: {own}"
-                )
+                told = f"{head!r} of the checkpoint is dropped: {sizes}; the model's: {own}"
+                logger.warning("classification head %s", told)
                 for key in stored:
                     if key.startswith(f"{prefix}{head}."):
                         del state_dict[key]

@@ -1,8 +1,7 @@
 """Classifiers for the Long-Range Arena: ``lra_`` and the name of a system.
 
-Appendix E's sizes: two layers of width 64, two heads. What surrounds the attentions of
-the other systems is the Skyformer paper's, which the paper takes over: LayerNorm, and a
-feed-forward network of 128, with as many parameters as a GLU of 85.
+Appendix E's sizes: two layers of width 64, two heads. Around the other systems'
+attentions stand the Skyformer paper's LayerNorm and feed-forward network of 128.
 """
 
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ class SequenceClassifierConfig(VariantConfig, ClassifierConfig):
 
 
 class SequenceClassifierModel(BaseFairseqModel):
-    """``SequenceClassifier`` for a task with ``vocabulary_size``, ``num_classes`` and
-    ``num_sequences``."""
+    """``SequenceClassifier`` for the task ``long_range_arena``."""
 
     def __init__(self, config: ClassifierConfig, task):
         super().__init__()

@@ -100,10 +100,8 @@ def training_flops(model: nn.Module, task) -> float | None:
 
 
 def known_peak(parameter: torch.Tensor) -> float | None:
-    """TFLOP/s of a parameter's device by the data sheet, or None.
-
-    They are those of the dtype that it is multiplied in: its own, or autocast's.
-    """
+    """TFLOP/s of a parameter's device by the data sheet, in the dtype that it is
+    multiplied in (its own, or autocast's), or None."""
     if parameter.device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(parameter.device)
@@ -113,6 +111,5 @@ def known_peak(parameter: torch.Tensor) -> float | None:
             if dtype == torch.float32:
                 return tf32 if tf32_is_allowed() else single
             # a V100 has no units for bfloat16
-            unknown = part == "V100" and dtype == torch.bfloat16
-            return None if unknown else half
+            return None if (part, dtype) == ("V100", torch.bfloat16) else half
     return None

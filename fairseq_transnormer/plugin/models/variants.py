@@ -45,8 +45,7 @@ class Variant(LogsUtilisation):
         """Build the model, and have its training with ``task`` measured.
 
         Raises:
-            ValueError: a value is not allowed; OmegaConf knows types, but no bounds,
-                and ``as_dataclass`` the fields of the plain dataclass alone.
+            ValueError: a value is not allowed; OmegaConf knows no bounds.
         """
         for each in cls.fields:
             if hasattr(cfg, each.name):
@@ -75,9 +74,5 @@ def register_variant(name: str, model: type, config: type, **defaults) -> None:
 
 
 def as_dataclass(config: type, cfg):
-    """The plain dataclass ``config`` with its fields' values taken from ``cfg``.
-
-    Raises:
-        ValueError: a value is not allowed; the field is named.
-    """
+    """The plain dataclass ``config`` with its fields' values taken from ``cfg``."""
     return config(**{each.name: getattr(cfg, each.name) for each in fields(config)})

@@ -38,19 +38,14 @@ class AssociativeRecallConfig(FairseqDataclass):
 
 
 class RecallDataset(SizedDataset):
-    """``RecallLines`` as a dataset of fairseq's.
-
-    parts: of a split, by the pairs of a line; a batch has lines of one of them.
-    """
+    """Parts of a split, by the pairs of a line; a batch has lines of one of them."""
 
     def __init__(self, parts: dict[int, RecallLines], shuffle: bool):
-        self.pairs, self.parts = list(parts), list(parts.values())
-        self.shuffle = shuffle
+        self.pairs, self.parts, self.shuffle = [*parts], [*parts.values()], shuffle
         # a part's lines have the numbers from its start on
         self.starts = np.cumsum([0, *map(len, self.parts)])
-        self.sizes = np.concatenate(
-            [np.full(len(each), each.targets.shape[1]) for each in self.parts]
-        )
+        lengths = [each.targets.shape[1] for each in self.parts]
+        self.sizes = np.repeat(lengths, [*map(len, self.parts)])
 
     def __len__(self):
         return int(self.starts[-1])
@@ -69,9 +64,8 @@ class RecallDataset(SizedDataset):
         numbers = np.array(samples)
         part = int(self._part_of(numbers[0]))
         lines, inside = self.parts[part], numbers - self.starts[part]
-        inputs, targets = map(
-            torch.from_numpy, (lines.inputs[inside], lines.targets[inside])
-        )
+        inputs = torch.from_numpy(lines.inputs[inside])
+        targets = torch.from_numpy(lines.targets[inside])
         return {
             "id": numbers,
             "net_input": {"src_tokens": inputs, "padding": "none"},
@@ -120,11 +114,7 @@ class AssociativeRecallTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: AssociativeRecallConfig, **kwargs):
-        """Look at the folder, or at those of the mixture.
-
-        Raises:
-            ValueError: one is of another kind, or pairs are asked for twice.
-        """
+        """Look at the folder, or at those of the mixture; refuse other kinds."""
         if not cfg.mixture:
             pairs = read_settings(cfg.data, cfg.pairs)["pairs"]
             return cls(cfg, {pairs: Path(cfg.data)})

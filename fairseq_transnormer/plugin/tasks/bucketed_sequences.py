@@ -28,9 +28,8 @@ class BucketedSequences(SizedDataset):
     """``LabelledSequences`` behind fairseq's interface.
 
     Examples are put in order by length, in steps of ``bucket_length`` tokens; an
-    example of two sequences counts as long as its longer one. Among examples of one
-    bucket the order is drawn anew each epoch where ``shuffle`` is set, so that batches
-    are not the same ones again.
+    example of two sequences counts as long as its longer one. ``shuffle`` draws the
+    order within a bucket anew each epoch.
     """
 
     def __init__(self, examples: LabelledSequences, bucket_length: int, shuffle: bool):
@@ -47,9 +46,8 @@ class BucketedSequences(SizedDataset):
     def collater(self, samples):
         """A batch; empty for a worker that has none left.
 
-        ``net_input`` has ``tokens``, int64 (B, N), and ``lengths``, int64 (B,), a tuple
-        with one for each of an example's sequences, and ``padding``, which says
-        whether there are pads in them; ``target`` is int64 (B,).
+        ``net_input`` has ``tokens``, int64 (B, N), ``lengths``, int64 (B,), and where
+        pads are, of each of an example's sequences; ``target`` is int64 (B,).
         """
         if not samples:
             return {}

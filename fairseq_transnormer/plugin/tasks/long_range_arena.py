@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
+from torch import nn
 
 from ...data.labelled_sequences import LabelledSequences, read_manifest
 from ...modules.options import Choice, described
 from .bucketed_sequences import BucketedSequences, is_for_training
-from .gradient_values import clip_gradient_values
 
 ARENAS = ("text", "listops", "retrieval", "pathfinder", "image")
 
@@ -40,9 +41,7 @@ class LongRangeArenaConfig(FairseqDataclass):
 class LongRangeArenaTask(FairseqTask):
     """Classification of bytes, symbols or pixels.
 
-    Attributes:
-        vocabulary_size, num_classes, num_sequences: of the folder's examples.
-        data_name: which data they are, one of ``ARENAS``; checkpoints keep it.
+    data_name: which data they are, one of ``ARENAS``; checkpoints keep it.
     """
 
     source_dictionary = target_dictionary = None  # tokens and labels are numbers
@@ -81,7 +80,7 @@ class LongRangeArenaTask(FairseqTask):
         self.datasets[split] = BucketedSequences(
             LabelledSequences(self.cfg.data, split),
             self.cfg.bucket_length,
-            shuffle=is_for_training(split, kwargs),
+            is_for_training(split, kwargs),
         )
 
     def optimizer_step(self, optimizer, model, update_num):
@@ -93,3 +92,19 @@ class LongRangeArenaTask(FairseqTask):
     def max_positions(self):
         """Longest sequence."""
         return self.cfg.max_positions
+
+
+def clip_gradient_values(optimizer: FairseqOptimizer, limit: float) -> None:
+    """Bring every number of the gradient into [-limit, limit]; fairseq clips norms.
+
+    To be called where fairseq steps the optimizer: gradients are then summed over
+    workers and accumulated batches and divided by the sample size. fairseq's fp16 and
+    bf16 optimizers still have the loss scale in them, and that division before them, in
+    a factor, which is applied first.
+    """
+    apply_factor = getattr(optimizer, "_unscale_grads", None)
+    if apply_factor is not None:
+        apply_factor()
+    # of the fp16 optimizer the float32 copies, which it steps with
+    groups = optimizer.optimizer.param_groups
+    nn.utils.clip_grad_value_([p for group in groups for p in group["params"]], limit)
