@@ -27,11 +27,8 @@ from ..missing_packages import how_to_install
 
 
 def import_fairseq() -> None:
-    """Import fairseq, or say how to install it, and leave logging as it is.
-
-    fairseq/tasks/text_to_speech.py: ``logging.basicConfig(level=DEBUG)`` at import. A
-    program that imports this package first would get every library's debug lines.
-    """
+    """Import fairseq, or say how to install it, and leave logging as it is:
+    fairseq/tasks/text_to_speech.py asks for every library's debug lines at import."""
     root = logging.getLogger()
     level, handlers, disabled = root.level, list(root.handlers), root.manager.disable
     logging.disable(logging.INFO)

@@ -65,8 +65,8 @@ def identity(trainer) -> dict[str, Any]:
 
 
 def training_data(trainer) -> dict[str, Any]:
-    """``split_fingerprint`` of training and first valid split, subword files, labels, as
-    they were when this was first asked for, before training opened them."""
+    """``split_fingerprint`` of training and first valid split, subword files, labels,
+    as they were when this was first asked for, before training opened them."""
     if not hasattr(trainer, "training_data"):
         data = getattr(trainer.cfg.task, "data", None)
         folders = training_folders(trainer.task, data)

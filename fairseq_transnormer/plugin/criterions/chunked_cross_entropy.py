@@ -44,8 +44,8 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
         )
         loss = total if reduce else losses.view(-1)
         ntokens, nsentences = sample["ntokens"], targets.size(0)
-        sample_size = nsentences if self.sentence_avg else ntokens
-        return loss, sample_size, logged(loss, ntokens, nsentences, sample_size)
+        size = nsentences if self.sentence_avg else ntokens
+        return loss, size, logged(loss, ntokens, nsentences, size)
 
 
 @register_criterion("chunked_masked_lm", dataclass=FairseqDataclass)

@@ -22,8 +22,8 @@ from torch import nn
 
 
 def record_gradients(model: nn.Module, task, path: str | Path) -> None:
-    """Record ``model``'s gradients when ``task`` steps an optimizer: once an update, when
-    they are reduced, scaled and clipped, and not when fp16 overflowed."""
+    """Record gradients where ``task`` steps an optimizer: once an update, when they are
+    reduced, scaled and clipped, and not when fp16 overflowed."""
     recorder, step = GradientRecorder(model, path), task.optimizer_step
 
     @functools.wraps(step)

@@ -133,8 +133,7 @@ class TransNormerLanguageModel(FairseqLanguageModel):
         return cls(TransNormerDecoder(config, task.target_dictionary, limit))
 
     def forward(self, src_tokens, targets=None, **keywords):
-        """The decoder's results, or the loss of ``targets``, int64 (B, N), and a dict;
-        see ``CausalLanguageModel``."""
+        """The decoder's results, or the loss of ``targets``, int64 (B, N); a dict."""
         if targets is None:
             return self.decoder(src_tokens, **keywords)
         x, extra = self.decoder(src_tokens, features_only=True, **keywords)

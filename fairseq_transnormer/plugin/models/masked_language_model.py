@@ -130,7 +130,7 @@ class TransNormerEncoderModel(FairseqEncoderModel):
         return x, extra
 
     def register_classification_head(self, name, num_classes, inner_dim=None, **unused):
-        """Add a head, by default as wide as the model, or replace the one of that name."""
+        """Add a head, by default as wide as the model, or replace one of that name."""
         if name in self.classification_heads:
             logger.warning("classification head %r is replaced", name)
         self.classification_heads[name] = RobertaClassificationHead(
@@ -160,8 +160,10 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             heads = self.classification_heads
             own = HeadSizes.of(heads.state_dict(), head) if head in heads else "none"
             if sizes != own:
-                told = f"{head!r} of the checkpoint is dropped: {sizes}; the model's: {own}"
-                logger.warning("classification head %s", told)
+                told = (
+                    "classification head %r is dropped: in the checkpoint %s, here %s"
+                )
+                logger.warning(told, head, sizes, own)
                 for key in stored:
                     if key.startswith(f"{prefix}{head}."):
                         del state_dict[key]

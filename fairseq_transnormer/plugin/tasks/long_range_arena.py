@@ -97,10 +97,9 @@ class LongRangeArenaTask(FairseqTask):
 def clip_gradient_values(optimizer: FairseqOptimizer, limit: float) -> None:
     """Bring every number of the gradient into [-limit, limit]; fairseq clips norms.
 
-    To be called where fairseq steps the optimizer: gradients are then summed over
-    workers and accumulated batches and divided by the sample size. fairseq's fp16 and
-    bf16 optimizers still have the loss scale in them, and that division before them, in
-    a factor, which is applied first.
+    Where fairseq steps the optimizer, gradients are summed over workers and accumulated
+    batches. fairseq's fp16 and bf16 optimizers still have the loss scale, and the
+    division by the sample size, in a factor, which is applied first.
     """
     apply_factor = getattr(optimizer, "_unscale_grads", None)
     if apply_factor is not None:
