@@ -160,9 +160,7 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             heads = self.classification_heads
             own = HeadSizes.of(heads.state_dict(), head) if head in heads else "none"
             if sizes != own:
-                told = (
-                    "classification head %r is dropped: in the checkpoint %s, here %s"
-                )
+                told = "classification head %r is dropped, of %s; the model's: %s"
                 logger.warning(told, head, sizes, own)
                 for key in stored:
                     if key.startswith(f"{prefix}{head}."):
