@@ -4,6 +4,4 @@ from . import compatibility
 
 compatibility.apply()
 
-from . import criterions, models, optimizers, tasks  # noqa: E402
-
-__all__ = ["criterions", "models", "optimizers", "tasks"]
+from . import criterions, models, optimizers, tasks  # noqa: E402, F401

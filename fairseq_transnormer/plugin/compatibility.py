@@ -15,61 +15,34 @@ import os
 import shlex
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy
+import torch
 
 from ..checkpoints.literal_values import evaluate
 from ..checkpoints.safe_loading import allow_fairseq_objects
 from ..missing_packages import how_to_install
 
-logger = logging.getLogger(__name__)
-
-KNOWN_FAIRSEQ = ("0.12.2", "0.12.3")
 # options of fairseq's commands
 PATHS = ("data", "path", "save_dir", "restore_file", "finetune_from_model")
 PATHS += ("continue_once", "results_path", "tensorboard_logdir", "log_file")
 
 
 def import_fairseq() -> None:
-    """Import fairseq, and leave logging as it is.
-
-    Raises:
-        ImportError: fairseq cannot be imported; the message says how to install it.
-    """
+    """Import fairseq, or say how to install it, and leave logging as it is:
+    fairseq/tasks/text_to_speech.py asks for every library's debug lines at import."""
+    root = logging.getLogger()
+    level, handlers, disabled = root.level, list(root.handlers), root.manager.disable
+    logging.disable(logging.INFO)
     try:
-        with _logging_unchanged():
-            fairseq = importlib.import_module("fairseq")
+        importlib.import_module("fairseq")
     except Exception as error:
         raise ImportError(
             f"fairseq cannot be imported ({error}); install it: "
             f"{how_to_install('fairseq')}"
         ) from error
-    version = getattr(fairseq, "__version__", "unknown")
-    if not version.startswith(KNOWN_FAIRSEQ):
-        logger.warning(
-            "fairseq %s has not been tested with fairseq_transnormer; tested: %s. %s",
-            version,
-            ", ".join(KNOWN_FAIRSEQ),
-            how_to_install("fairseq"),
-        )
-
-
-@contextmanager
-def _logging_unchanged() -> Iterator[None]:
-    """fairseq/tasks/text_to_speech.py: ``logging.basicConfig(level=DEBUG)`` at import.
-
-    A program that imports this package first would get every library's debug lines.
-    fairseq's commands set their logging up before they import it.
-    """
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    disabled = root.manager.disable
-    logging.disable(logging.INFO)
-    try:
-        yield
     finally:
         logging.disable(disabled)
         root.setLevel(level)
@@ -83,11 +56,8 @@ from . import data_checks, loader_signals, loading  # noqa: E402 (import fairseq
 
 
 def keep_what_was_typed(parse, parser, *arguments, **keywords):
-    """Around ``options.parse_args_and_arch``; Hydra's common.bf16 is not affected.
-
-    Where torch_xla is not installed, there is no TPU to train on. A path that Hydra
-    would read as another one is refused.
-    """
+    """Around ``options.parse_args_and_arch``: no TPU where torch_xla is not there, and
+    no path that Hydra would read as another one."""
     parsed = parse(parser, *arguments, **keywords)
     args = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
@@ -100,10 +70,8 @@ def keep_what_was_typed(parse, parser, *arguments, **keywords):
 
 
 def share_config_store(init, repository, delegate):
-    """Around ``CachingConfigRepository.__init__``.
-
-    Hydra changes the list of places alone, and gives out copies of what is stored.
-    """
+    """Around ``CachingConfigRepository.__init__``: Hydra changes the list of places
+    alone, and gives out copies of what is stored."""
     from hydra.core.config_store import ConfigStore
 
     init(repository, None)
@@ -113,8 +81,6 @@ def share_config_store(init, repository, delegate):
 
 def infer_torchrun_on_cpus(infer, training):
     """Around ``_infer_torch_distributed_launch_init``: workers without GPUs."""
-    import torch
-
     if torch.cuda.device_count():
         return infer(training)
     training.distributed_init_method = "env://"
@@ -152,9 +118,6 @@ def check_name_for_shell(build_index, dataset, path: str):
     """Around ``FastaDataset._build_index``: ``cat {path} | ...`` in a shell.
 
     A checkpoint can name the format of the data and parts of the files' names.
-
-    Raises:
-        ValueError: the name has characters that mean something to a shell.
     """
     if shlex.quote(path) != path:
         raise ValueError(
@@ -165,117 +128,71 @@ def check_name_for_shell(build_index, dataset, path: str):
 
 
 class Patch(NamedTuple):
-    """Something of fairseq, torch, numpy or Hydra that is replaced.
+    """Something of fairseq, torch, numpy or Hydra that is replaced."""
 
-    Attributes:
-        owner: the module or class that has it; "fairseq.*": all modules of fairseq.
-        name: of a function, method or static method, or of what is set.
-        what: takes the original and its arguments; or, where ``sets``, what is set if
-            the owner has nothing of this name.
-        why: what happens without it, and in which file.
-        until: what would end it.
-        sets: there is no original.
-    """
-
-    owner: str
+    owner: str  # a module or class; "fairseq.*": all modules of fairseq
     name: str
-    what: Any
-    why: str
-    until: str
+    what: Any  # takes the original and its arguments; or is set where there is none
+    why: str  # what happens without it, and in which file
+    until: str  # what would end it
     sets: bool = False
 
 
 EVERY_MODULE = "fairseq.*"
 DISTRIBUTED = "fairseq.distributed.utils"
 CHECKPOINTS = "fairseq.checkpoint_utils"
-
 PATCHES = (
-    # commands and configurations
-    Patch(
-        "fairseq.options", "parse_args_and_arch", keep_what_was_typed,
-        "options.py:200, `if args.bf16: args.tpu = True`: --bf16 asks for torch_xla on "
-        "every machine. dataclass/utils.py:386: Hydra gets all options, and takes "
-        "${oc.env:HOME} in --save-dir for a variable",
-        "fairseq tells the two apart, and quotes what it gives to Hydra",
-    ),
-    Patch(
-        "hydra._internal.config_repository.CachingConfigRepository", "__init__",
+    Patch("fairseq.options", "parse_args_and_arch", keep_what_was_typed,
+        "options.py:200, `if args.bf16: args.tpu = True`: --bf16 asks for torch_xla; "
+        "dataclass/utils.py:386: Hydra takes ${oc.env:HOME} in a path for a variable",
+        "fairseq tells the two apart, and quotes what it gives to Hydra"),
+    Patch("hydra._internal.config_repository.CachingConfigRepository", "__init__",
         share_config_store,
         "hydra/_internal/config_repository.py, `copy.deepcopy(delegate)`: each "
-        "composition copies all settings that fairseq has ever registered, more than "
-        "half of its time",
-        "Hydra's store copies what is asked for alone",
-    ),
-    Patch(
-        EVERY_MODULE, "eval", evaluate,
-        "optim/adam.py:91 and others evaluate settings, which checkpoints bring along, "
-        "as Python",
-        "fairseq uses ast.literal_eval",
-        sets=True,
-    ),
-    # distributed training
-    Patch(
-        DISTRIBUTED, "_infer_torch_distributed_launch_init", infer_torchrun_on_cpus,
+        "composition copies all of fairseq's settings, more than half of its time",
+        "Hydra's store copies what is asked for alone"),
+    Patch(EVERY_MODULE, "eval", evaluate,
+        "optim/adam.py:91 and others evaluate settings, also a checkpoint's, as Python",
+        "fairseq uses ast.literal_eval", sets=True),
+    Patch(DISTRIBUTED, "_infer_torch_distributed_launch_init", infer_torchrun_on_cpus,
         "distributed/utils.py:87: torchrun without GPUs divides by their number",
-        "fairseq takes torchrun's LOCAL_RANK",
-    ),
-    Patch(
-        DISTRIBUTED, "_infer_slurm_init", infer_slurm_in_batch_script,
+        "fairseq takes torchrun's LOCAL_RANK"),
+    Patch(DISTRIBUTED, "_infer_slurm_init", infer_slurm_in_batch_script,
         "distributed/utils.py:96: a batch script of one process asks Slurm for tasks "
         "that it has not",
-        "fairseq looks whether it is a task of srun",
-    ),
-    # data
-    Patch(
-        "torch.utils.data.dataloader._MultiProcessingDataLoaderIter", "__init__",
+        "fairseq looks whether it is a task of srun"),
+    Patch("torch.utils.data.dataloader._MultiProcessingDataLoaderIter", "__init__",
         loader_signals.start_loaders,
         "torch/utils/data/_utils/worker.py: processes that load data die of a "
         "signal that their trainer waits for, and the trainer of that",
-        "torch's loaders ignore signals of others than their parent",
-    ),
-    Patch(
-        "fairseq.data.data_utils", "batch_by_size", keep_last_batch,
+        "torch's loaders ignore signals of others than their parent"),
+    Patch("fairseq.data.data_utils", "batch_by_size", keep_last_batch,
         "data/data_utils.py:285: the last batch of every split is dropped if it is no "
         "multiple of required_batch_size_multiple",
-        "fairseq's cython has the last indices in a batch",
-    ),
-    Patch(
-        "fairseq.tasks.fairseq_task.FairseqTask", "filter_indices_by_size",
+        "fairseq's cython has the last indices in a batch"),
+    Patch("fairseq.tasks.fairseq_task.FairseqTask", "filter_indices_by_size",
         data_checks.check_left_out,
         "tasks/fairseq_task.py:155: samples that are too long are left out, all of "
         "them maybe, and counted as samples",
-        "fairseq tells the share of tokens",
-    ),
-    Patch(
-        "numpy", "compat", types.SimpleNamespace(long=int),
-        "data/token_block_dataset.py:125, `dtype=np.compat.long`: numpy 2 has none, so "
-        "that fairseq-interactive fails",
-        "fairseq supports numpy 2",
-        sets=True,
-    ),
-    Patch(
-        "fairseq.data.fasta_dataset.FastaDataset", "_build_index", check_name_for_shell,
+        "fairseq tells the share of tokens"),
+    Patch("numpy", "compat", types.SimpleNamespace(long=int),
+        "data/token_block_dataset.py:125, `dtype=np.compat.long`: numpy 2 has none",
+        "fairseq supports numpy 2", sets=True),
+    Patch("fairseq.data.fasta_dataset.FastaDataset", "_build_index",
+        check_name_for_shell,
         "data/fasta_dataset.py:57: the name of a file is part of a shell's command",
-        "fairseq calls grep without a shell",
-    ),
-    # checkpoints
-    Patch(
-        CHECKPOINTS, "load_checkpoint_to_cpu", loading.check_and_load,
+        "fairseq calls grep without a shell"),
+    Patch(CHECKPOINTS, "load_checkpoint_to_cpu", loading.check_and_load,
         "checkpoint_utils.py:340, a bare torch.load: a file's code runs, or, with "
         "torch 2.6, fairseq's own objects are refused",
-        "fairseq loads with weights_only=True and evaluates no settings",
-    ),
-    Patch(
-        CHECKPOINTS, "load_model_ensemble_and_task", loading.check_loaded_models,
+        "fairseq loads with weights_only=True and evaluates no settings"),
+    Patch(CHECKPOINTS, "load_model_ensemble_and_task", loading.check_loaded_models,
         "checkpoint_utils.py:419: another dictionary of equal size passes, and a "
         "classification head of other classes is a random one",
-        "fairseq's checkpoints name their dictionary",
-    ),
-    Patch(
-        "fairseq.file_utils", "load_archive_file", loading.load_archive,
+        "fairseq's checkpoints name their dictionary"),
+    Patch("fairseq.file_utils", "load_archive_file", loading.load_archive,
         "file_utils.py:54: archives are unpacked without a filter, then removed",
-        "fairseq unpacks with the filter \"data\" and keeps the archive",
-    ),
+        "fairseq unpacks with the filter \"data\" and keeps the archive"),
 )  # fmt: skip
 
 
@@ -292,14 +209,11 @@ def apply() -> None:
 
 
 def _owners(name: str) -> list[Any]:
-    """The module or class of a dotted name.
-
-    fairseq's modules are those that it imports itself; a test looks whether others
-    evaluate anything. A module's own name hides the builtin of that name.
-    """
+    """The module or class of a dotted name, or fairseq's modules that are imported;
+    a test looks whether others evaluate anything."""
     if name == EVERY_MODULE:
-        found = [(n, m) for n, m in sys.modules.items() if n.startswith("fairseq.")]
-        return [m for _, m in found if isinstance(m, types.ModuleType)]
+        found = [m for n, m in sys.modules.items() if n.startswith("fairseq.")]
+        return [m for m in found if isinstance(m, types.ModuleType)]
     module, _, last = name.rpartition(".")
     if last.lstrip("_")[:1].isupper():
         return [getattr(importlib.import_module(module), last)]

@@ -1,7 +1,6 @@
 """Data that contradict themselves or their dictionary, found before training begins.
 
-fairseq meets a token id beyond the dictionary where a batch has it, days later maybe,
-and on a GPU without its name.
+fairseq meets a token id beyond the dictionary where a batch has it, days later maybe.
 """
 
 from __future__ import annotations
@@ -14,29 +13,23 @@ import numpy as np
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from ..checkpoints.identity import check_dictionary_file, task_dictionary
-from ..data.binary_data import (
-    AnotherFormatError,
-    bin_file,
-    in_parts,
-    read_binary_data,
-)
+from ..data import binary_data
+from ..data.binary_data import BinaryData, bin_file, in_parts
 from ..data.subword_files import DICTIONARY, RESERVED, control_ids
 from .loading import training_folders
 
 logger = logging.getLogger(__name__)
 
 LABEL = "label"
-# of all tokens: where samples longer than the model takes have more, a figure is not of
-# the text that was asked for
+# of all tokens: with more of them, a figure is not of the text that was asked for
 MOST_LEFT_OUT = 0.25
 
 
 def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
     """Around ``FairseqTask.filter_indices_by_size``.
 
-    With ``skip_invalid_size_inputs_valid_test``, in training and in fairseq-eval-lm,
-    fairseq leaves samples out that are longer than the model takes, and counts them as
-    samples: the perplexity of nothing is 1.00.
+    fairseq may leave samples out that are longer than the model takes, and counts them
+    as samples: the perplexity of nothing is 1.00.
 
     Raises:
         ValueError: they have more than ``MOST_LEFT_OUT`` of the tokens.
@@ -56,9 +49,8 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
     )
     if share > MOST_LEFT_OUT:
         raise ValueError(
-            f"{told}; at most {MOST_LEFT_OUT:.0%} may be. task.sample_break_mode=none "
-            "cuts long lines; task.tokens_per_sample is at most the model's "
-            "max_positions"
+            f"{told}; allowed: {MOST_LEFT_OUT:.0%}. task.sample_break_mode=none cuts "
+            "long lines; task.tokens_per_sample is at most the model's max_positions"
         )
     logger.warning(told)
     return kept
@@ -67,27 +59,20 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
 def check_training_data(task, data: str, subset: str) -> None:
     """Check all shards of a split, of which training opens one an epoch; reads all.
 
-    Args:
-        task: fairseq's, which has the dictionaries.
-        data: folders, with colons between them, as fairseq takes them.
-        subset: such as "train".
+    data: folders, with colons between them, as fairseq takes them.
 
     Raises:
         ValueError: a file is damaged or too short; an id is beyond the dictionary, or
-            would begin, end, pad or mask a line; dict.txt is not the one that data_prep
-            reports. The file and what is wrong with it are named.
+            would begin, end, pad or mask a line; dict.txt is not data_prep's.
     """
     folders = training_folders(task, data)
     for folder in folders:
         for column in ("", "*/"):  # labelled texts have a folder for each
             for prefix in _shards(folder, column, subset):
                 name = prefix.parent.name if column else ""
-                is_label = name == LABEL
-                dictionary = (
-                    getattr(task, "label_dictionary", None)
-                    if is_label
-                    else task_dictionary(task)
-                )
+                dictionary = task_dictionary(task)
+                if name == LABEL:
+                    dictionary = getattr(task, "label_dictionary", None)
                 # fairseq reads the first folder's
                 file = folders[0] / name / DICTIONARY
                 if file.is_file():
@@ -100,8 +85,7 @@ def check_labels(task, splits: Iterable[str]) -> None:
     """Check the labels of the splits that ``sentence_prediction`` trains and tests on.
 
     Raises:
-        ValueError: a split has no labels, or one is none of ``num_classes``; file, line
-            and label are named.
+        ValueError: a split has no labels, or one is none of ``num_classes``.
     """
     loads = getattr(type(task), "load_dataset", None)
     if loads is not SentencePredictionTask.load_dataset:  # a subclass has its own items
@@ -127,27 +111,20 @@ def _shards(folder: Path, column: str, subset: str) -> Iterator[Path]:
 
 def _check_ids(prefix: Path, dictionary, file: Path) -> None:
     size, control = len(dictionary), control_ids(dictionary)
-    try:
-        data = read_binary_data(prefix)
-    except AnotherFormatError:  # fairseq's to read
-        return
-    for part in in_parts(data.ids()):
+    data = _read(prefix)
+    for part in in_parts(data.ids()) if data else ():
         fault = data.fault(*part, size, control)
         if fault is not None:
             raise ValueError(
                 f"{fault}, since {file} has {size} symbols with {dictionary.nspecial} "
-                f"special ones. Prepare the data again, of text without "
-                f"{', '.join(RESERVED)}, or put the dictionary there that they were "
-                "made with"
+                f"special ones; allowed: data of text without {', '.join(RESERVED)}, "
+                "with the dictionary that they were made with"
             )
 
 
 def _check_classes(prefix: Path, dictionary, count: int) -> None:
-    try:
-        data = read_binary_data(prefix)
-    except AnotherFormatError:
-        return
-    for first, ids in in_parts(data.ids()):
+    data = _read(prefix)
+    for first, ids in in_parts(data.ids()) if data else ():
         classes = ids.astype(np.int64) - dictionary.nspecial
         wrong = (ids != dictionary.eos()) & ((classes < 0) | (classes >= count))
         if wrong.any():
@@ -157,3 +134,11 @@ def _check_classes(prefix: Path, dictionary, count: int) -> None:
                 f"{dictionary[ids[at]]!r}, class {classes[at]}; allowed: 0 to "
                 f"{count - 1} (task.num_classes={count})"
             )
+
+
+def _read(prefix: Path) -> BinaryData | None:
+    """The data; None of other formats, which are fairseq's to read."""
+    try:
+        return binary_data.read_binary_data(prefix)
+    except binary_data.AnotherFormatError:
+        return None

@@ -16,10 +16,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def start_loaders(init, iterator, loader):
-    """Around torch's ``_MultiProcessingDataLoaderIter.__init__``.
-
-    The processes start with signals blocked, forked or spawned.
-    """
+    """Around torch's ``_MultiProcessingDataLoaderIter.__init__``: block signals."""
     handled = callable(signal.getsignal(signal.SIGTERM))
     if not handled or not hasattr(signal, "sigwaitinfo"):  # macOS
         return init(iterator, loader)

@@ -1,11 +1,7 @@
-"""Checkpoints and archives that fairseq reads are looked at first.
-
-And what a checkpoint says of the data that it was trained on.
-"""
+"""Checkpoints that fairseq reads are looked at; what they say of their data."""
 
 from __future__ import annotations
 
-import ast
 import atexit
 import inspect
 import os
@@ -13,9 +9,7 @@ import shutil
 import tarfile
 import tempfile
 from argparse import Namespace
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +19,12 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf, open_dict
 
+from ..checkpoints import identity as known
+from ..checkpoints import safe_loading
 from ..checkpoints.added_fields import fill_in
 from ..checkpoints.fairseq_vanilla import convert
-from ..checkpoints.identity import (
-    DATA_KEY,
-    KEY,
-    LABELS_KEY,
-    NAME_KEY,
-    SCALE_KEY,
-    UNITS_KEY,
-    VALID_KEY,
-    check_data_name,
-    check_dictionary,
-    check_labels,
-    identity_of,
-    task_dictionary,
-)
-from ..checkpoints.safe_loading import (
-    CheckpointError,
-    check_settings,
-    error_line,
-    read_checkpoint,
-)
+from ..checkpoints.literal_values import evaluate
+from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data import REPORT
 from ..data.fingerprints import split_fingerprint
 from ..data.labelled_texts import SentenceData
@@ -54,61 +32,52 @@ from ..data.subword_files import MASK, subword_sha256
 
 # of classification heads, which upgrade_state_dict_named fits to the model
 HEADS = "classification_heads."
-ANY_NAME = "*"
 
 
 def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
-    """Around checkpoint_utils.py, load_checkpoint_to_cpu: a bare ``torch.load``.
-
-    torch refuses fairseq's configuration objects there, so that resuming with several
-    workers fails; and its error does not say what to do.
-    """
+    """Around checkpoint_utils.py, load_checkpoint_to_cpu: a bare ``torch.load``."""
     # files that are elsewhere have been fetched by then
     local = Path(PathManager.get_local_path(path))
-    read_checkpoint(local, mmap=True)
+    safe_loading.read_checkpoint(local, mmap=True)
     state = load(path, arg_overrides, *arguments, **keywords)
-    if _LOADING and _is_asked_for(path, _LOADING[-1]) and state.get("cfg") is not None:
-        _check_overrides(path, _LOADING[-1].overrides, state["cfg"])
     # Hydra unquotes texts: what comes out of it is not what went in
-    check_settings(local, state, arg_overrides)
+    safe_loading.check_settings(local, state, arg_overrides)
     model = (state.get("cfg") or {}).get("model")
     if OmegaConf.is_dict(model):
         with open_dict(model):
             fill_in(model)
             convert(state)
-    if _LOADING and _is_asked_for(path, _LOADING[-1]):
-        _LOADING[-1].states.append((str(path), _noted(state)))
-        _compare(_LOADING[-1])
+    files, states = _LOADING[-1] if _LOADING else ([], [])
+    # shards are named after the file that was asked for; a model may read others
+    if str(path).startswith(tuple(each.removesuffix(".pt") for each in files)):
+        states.append((str(path), _noted(state)))
     return state
 
 
 def identity(trainer) -> dict[str, Any]:
     """What a checkpoint's extra_state says of the dictionary and the data."""
     named = training_data(trainer)
-    dictionary = task_dictionary(trainer.task)
+    dictionary = known.task_dictionary(trainer.task)
     if dictionary is not None:
-        named = named | {KEY: identity_of(dictionary)}
+        named = named | {known.KEY: known.identity_of(dictionary)}
     name = getattr(trainer.task, "data_name", None)
-    return named if name is None else named | {NAME_KEY: name}
+    return named if name is None else named | {known.NAME_KEY: name}
 
 
 def training_data(trainer) -> dict[str, Any]:
-    """``split_fingerprint`` of training and first valid split, subword files, labels.
-
-    As they were when this was first asked for, before training opened them: files that
-    take their place meanwhile are not those that it reads.
-    """
+    """``split_fingerprint`` of training and first valid split, subword files, labels,
+    as they were when this was first asked for, before training opened them."""
     if not hasattr(trainer, "training_data"):
         data = getattr(trainer.cfg.task, "data", None)
         folders = training_folders(trainer.task, data)
         found = labels_of(trainer.task)
         if folders:
             split = trainer.cfg.dataset.train_subset
-            found[DATA_KEY] = split_fingerprint(folders, split)
-            found[UNITS_KEY] = subword_sha256(folders[0]) or None
+            found[known.DATA_KEY] = split_fingerprint(folders, split)
+            found[known.UNITS_KEY] = subword_sha256(folders[0]) or None
             own = getattr(trainer.task, "training_folders", None)
             split = trainer.cfg.dataset.valid_subset.partition(",")[0]
-            found[VALID_KEY] = split_fingerprint(own or folders[:1], split)
+            found[known.VALID_KEY] = split_fingerprint(own or folders[:1], split)
         trainer.training_data = {k: v for k, v in found.items() if v is not None}
     return trainer.training_data
 
@@ -120,144 +89,96 @@ def labels_of(task) -> dict[str, Any]:
     labels, cfg = task.label_dictionary, task.cfg
     if not cfg.regression_target:
         names = [name for name in labels.symbols[labels.nspecial :] if name != MASK]
-        return {LABELS_KEY: names[: cfg.num_classes]}
+        return {known.LABELS_KEY: names[: cfg.num_classes]}
     if (Path(cfg.data) / REPORT).is_file():
-        return {SCALE_KEY: SentenceData.read(cfg.data).target_scale}
+        return {known.SCALE_KEY: SentenceData.read(cfg.data).target_scale}
     return {}
 
 
 def training_folders(task, data: str | None) -> list[Path]:
-    """Where the training data are: a task may say which folders in ``data`` it reads.
-
-    Args:
-        task: fairseq's; with ``training_folders``, a list, if it reads some alone.
-        data: folders, with colons between them, as fairseq takes them.
-    """
+    """``task.training_folders``, or those in ``data``, with colons between them."""
     own = getattr(task, "training_folders", None)
     return own or [Path(each) for each in split_paths(data or "") if each]
 
 
-@dataclass
-class _Loading:
-    """Models that fairseq is loading: of which files, with which settings changed by
-    --model-overrides, and with whose dictionary."""
-
-    filenames: list[str]
-    task: Any
-    overrides: frozenset[str] = frozenset()
-    states: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-
-
-_LOADING: list[_Loading] = []
+# the files that load_model_ensemble_and_task was asked for, and what was noted of each
+_LOADING: list[tuple[list[str], list[tuple[str, dict[str, Any]]]]] = []
 
 
 def check_loaded_models(load, *arguments, **keywords):
     """Around checkpoint_utils.py, ``load_model_ensemble_and_task``.
 
-    All of fairseq's commands that read a model call it; some bring a task with them,
-    for others it makes the one that the checkpoint names.
+    All of fairseq's commands that read a model call it. Some bring a task with them.
     """
     given = inspect.signature(load).bind(*arguments, **keywords).arguments
-    names = list(map(str, given["filenames"]))
-    loading = _Loading(names, given.get("task"), _overrides(given))
-    if given.get("state") is not None:
-        loading.states.append((loading.filenames[0], _noted(given["state"])))
-        _compare(loading)
-    _LOADING.append(loading)
+    files, state = list(map(str, given["filenames"])), given.get("state")
+    states = [] if state is None else [(files[0], _noted(state))]
+    _LOADING.append((files, states))
     try:
         ensemble, cfg, task = load(*arguments, **keywords)
     except CheckpointError:
         raise
     # fairseq raises what the misfit happens to lead to
     except Exception as error:
+        _compare(states, given.get("task"))
         raise CheckpointError(
-            f"{', '.join(names)}: cannot be loaded ({error_line(error)}); allowed: "
+            f"{', '.join(files)}: cannot be loaded ({error_line(error)}); allowed: "
             "weights and settings of one model"
         ) from error
     finally:
         _LOADING.pop()
-    loading.task = task
-    _compare(loading)
-    for path, state in loading.states:
-        for model in ensemble if path in loading.filenames else ():
+    _compare(states, task)
+    for path, state in states:
+        _check_overrides(given, state["names"], path)
+        for model in ensemble if path in files else ():
             _check_heads(model, state["heads"], path)
-            _check_numbers(model, state["wrong"], path)
+            for name, x in model.state_dict().items():
+                # of a tied matrix the file may have two
+                wrong = name in state["wrong"] or not _are_finite_floats(x)
+                if x.is_floating_point() and wrong:
+                    raise CheckpointError(f"{path}: {name}; allowed: finite floats")
     return ensemble, cfg, task
 
 
-def _overrides(given: Mapping[str, Any]) -> frozenset[str]:
-    """The names in --model-overrides, by what a command gives to the loader.
-
-    fairseq-validate gives all of its options, and ``from_pretrained``, which has no
-    task, what its caller and the files beside the checkpoint say.
-    """
+def _check_overrides(given: Mapping[str, Any], names: set[str], path: str) -> None:
+    """Refuse a name in --model-overrides that is no setting: fairseq passes over it."""
     overrides = given.get("arg_overrides") or {}
-    if "model_overrides" in overrides:
-        try:
-            overrides = ast.literal_eval(overrides["model_overrides"])
-        except (ValueError, SyntaxError):  # the command evaluates more
-            return frozenset()
-    elif given.get("task") is None:
-        return frozenset()
-    return frozenset(map(str, overrides))
-
-
-def _check_overrides(path: Any, overrides: frozenset[str], cfg: Any) -> None:
-    """Refuse a name that is in no group: fairseq changes nothing, and says nothing."""
-    known = set(_names(OmegaConf.to_container(cfg) if OmegaConf.is_dict(cfg) else cfg))
-    unknown = sorted(overrides - known)
-    if unknown and ANY_NAME not in known:
-        close = [n for u in unknown for n in get_close_matches(u, known)]
-        raise ValueError(
+    if "model_overrides" in overrides:  # fairseq-validate gives all of its options
+        overrides = evaluate(overrides["model_overrides"])
+    elif given.get("task") is None:  # from_pretrained gives what its caller says
+        return
+    unknown = sorted(set(overrides) - names)
+    if names and unknown:
+        raise CheckpointError(
             f"model_overrides: {', '.join(unknown)}: no setting that {path} was saved "
-            "with; allowed: the fields of its configuration "
-            f"({', '.join(close) or 'none'} of a similar name)"
+            "with; allowed: the fields of its configuration"
         )
 
 
 def _names(settings: Any) -> Iterator[str]:
-    if isinstance(settings, Namespace):  # fairseq sets anything in it
-        yield ANY_NAME
-    elif isinstance(settings, Mapping):
-        for name, value in settings.items():
-            yield str(name)
-            yield from _names(value)
+    if isinstance(settings, Namespace):  # has what was overridden, too
+        settings = vars(settings)
+    for name, value in settings.items() if isinstance(settings, Mapping) else ():
+        yield name
+        yield from _names(value)
 
 
 def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:
-    """Refuse a classification head that is not the checkpoint's: it is a random one.
-
-    fairseq drops one of another size with a warning, and keeps the model's fresh one.
-    """
+    """Refuse a classification head that is not the checkpoint's: it is a random one."""
     own = {name: x.shape for name, x in model.state_dict().items() if HEADS in name}
-    fresh = [name for name, shape in own.items() if stored.get(name) != shape]
-    if not fresh:
-        return
-    outputs = {
-        head_of(name): shape[0]
-        for name, shape in stored.items()
-        if name.endswith("out_proj.weight")
-    }
-    found = ", ".join(f"{name} of {n} outputs" for name, n in outputs.items())
-    raise CheckpointError(
-        f"{path}: no classification head {head_of(fresh[0])} of "
-        f"{own[fresh[0]][0]} outputs in it, but {found or 'none'}; allowed: its own "
-        "task.classification_head_name and task.num_classes"
-    )
-
-
-def _check_numbers(model, wrong: Container[str], path: str) -> None:
-    """Refuse weights that are NaN or infinite, or were saved as whole numbers."""
-    for name, tensor in model.state_dict().items():
-        if tensor.is_floating_point():
-            # of a tied matrix the file may have two
-            if name in wrong or not _are_finite_floats(tensor):
-                raise CheckpointError(f"{path}: {name}; allowed: finite floats")
-
-
-def _is_asked_for(path: Any, loading: _Loading) -> bool:
-    # shards are named after the file that was asked for; a model may read others
-    return str(path).startswith(tuple(n.removesuffix(".pt") for n in loading.filenames))
+    if own.items() - stored.items():
+        here, there = (
+            ", ".join(
+                f"{head_of(name)} of {shape[0]} outputs"
+                for name, shape in each.items()
+                if name.endswith("out_proj.weight")
+            )
+            for each in (own, stored)
+        )
+        raise CheckpointError(
+            f"{path}: no classification head {here} in it, but {there or 'none'}; "
+            "allowed: its own task.classification_head_name and task.num_classes"
+        )
 
 
 def _noted(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,23 +186,25 @@ def _noted(state: Mapping[str, Any]) -> dict[str, Any]:
     weights = state.get("model") or {}
     heads = {name: x.shape for name, x in weights.items() if HEADS in name}
     wrong = {n for n, x in weights.items() if not _are_finite_floats(x)}
-    return {"extra_state": state.get("extra_state"), "heads": heads, "wrong": wrong}
+    cfg = state.get("cfg")
+    names = {*_names(OmegaConf.to_container(cfg) if OmegaConf.is_dict(cfg) else cfg)}
+    extra = state.get("extra_state")
+    return {"heads": heads, "wrong": wrong, "names": names, "extra_state": extra}
 
 
 def _are_finite_floats(x: torch.Tensor) -> bool:
     return x.is_floating_point() and bool(x.isfinite().all())
 
 
-def _compare(loading: _Loading) -> None:
-    if loading.task is None:
-        return
-    dictionary = task_dictionary(loading.task)
-    for path, state in loading.states:
+def _compare(states: list[tuple[str, dict[str, Any]]], task) -> None:
+    """Refuse another dictionary, other data and other labels than the checkpoints'."""
+    dictionary, found = known.task_dictionary(task), labels_of(task)
+    labels, scale = found.get(known.LABELS_KEY), found.get(known.SCALE_KEY)
+    for path, state in states:
         if dictionary is not None:
-            check_dictionary(state, dictionary, path)
-        check_data_name(state, getattr(loading.task, "data_name", None), path)
-        found = labels_of(loading.task)
-        check_labels(state, found.get(LABELS_KEY), found.get(SCALE_KEY), path)
+            known.check_dictionary(state, dictionary, path)
+        known.check_data_name(state, getattr(task, "data_name", None), path)
+        known.check_labels(state, labels, scale, path)
 
 
 def head_of(name: str) -> str:
@@ -291,8 +214,6 @@ def head_of(name: str) -> str:
 
 def load_archive(load, archive_file: str) -> str:
     """Around file_utils.py, ``load_archive_file``: local archives stay, and are safe.
-
-    Folders, names that are not there, and addresses of downloads are left to it.
 
     Returns:
         the folder with the archive's files; it lives as long as this process.
@@ -307,7 +228,7 @@ def load_archive(load, archive_file: str) -> str:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         with tarfile.open(archive_file) as archive:
-            archive.extractall(folder, filter=_file_or_folder)
+            archive.extractall(folder, filter=_without_links)
     # tarfile and what decompresses raise what the damage happens to lead to
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -320,8 +241,7 @@ def load_archive(load, archive_file: str) -> str:
     return str(found[0] if len(found) == 1 and found[0].is_dir() else folder)
 
 
-def _file_or_folder(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """The filter "data", without the links that it allows."""
-    if not (member.isdir() or member.isreg()):
-        raise CheckpointError(f"{member.name!r} is a link, a device or the like")
+def _without_links(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    if member.issym() or member.islnk():  # "data" allows them inside
+        raise CheckpointError(f"{member.name!r} is a link")
     return tarfile.data_filter(member, folder)

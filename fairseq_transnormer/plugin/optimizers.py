@@ -1,11 +1,10 @@
 """torch's fused AdamW, one kernel over the weights, and its RAdam, for fairseq.
 
-AdamW decays weights apart from the gradient, as fairseq's Adam does. They differ in the
-place of eps: torch adds it to the corrected root of the second sum, fairseq to the
-uncorrected one.
+Both decay weights apart from the gradient. torch's AdamW adds eps to the corrected root
+of the second sum, and fairseq's Adam to the uncorrected one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +12,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import Adam, FairseqAdam
 from omegaconf import II
+
+from ..modules.options import described
 
 HALF = (torch.float16, torch.bfloat16)
 SUMS = ("exp_avg", "exp_avg_sq")
@@ -22,17 +23,16 @@ SUMS = ("exp_avg", "exp_avg_sq")
 class FusedAdamConfig(FairseqDataclass):
     """Fields named as Adam's, so that a configuration changes its optimizer's name."""
 
-    adam_betas: Any = field(default="(0.9, 0.999)", metadata={"help": "betas"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon"})
-    weight_decay: float = field(default=0.0, metadata={"help": "decoupled decay"})
+    adam_betas: Any = described("(0.9, 0.999)", "betas")
+    adam_eps: float = described(1e-8, "epsilon")
+    weight_decay: float = described(0.0, "decoupled decay")
     lr: list[float] = II("optimization.lr")
 
 
 class FusedAdamW(torch.optim.AdamW):
     """torch's, with fairseq's marks and states that fairseq's Adam reads and writes.
 
-    Weights are contiguous and of one dtype with their sums: on a CPU the kernel goes
-    over memory by its order, whatever the strides.
+    Weights are contiguous, as on a CPU the kernel goes over memory by its order.
     """
 
     supports_flat_params = True
@@ -60,10 +60,7 @@ class FusedAdamW(torch.optim.AdamW):
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take a state of this class or of fairseq's Adam, whose groups lack "fused".
-
-        torch makes tensors of the counts, on the weights' device for "fused" groups.
-        """
+        """Take a state of this class or of fairseq's Adam, which has no "fused"."""
         groups = [group | {"fused": True} for group in state_dict["param_groups"]]
         states = {
             key: state | {name: state[name].contiguous() for name in SUMS}
@@ -96,8 +93,7 @@ FairseqFusedAdam.__name__ = FairseqAdam.__name__
 
 @register_optimizer("radam", dataclass=FusedAdamConfig)
 class RAdam(FairseqOptimizer):
-    """torch's (Liu et al., 2020), which needs no warm-up; "Transformers are RNNs"
-    trains with it."""
+    """torch's (Liu et al., 2020), which needs no warm-up."""
 
     optimizer_config = FairseqAdam.optimizer_config
 

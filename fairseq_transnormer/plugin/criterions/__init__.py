@@ -1,14 +1,7 @@
 """fairseq criterions; importing them registers them."""
 
+from . import partial_cross_entropy, sentence_prediction  # noqa: F401
 from .chunked_cross_entropy import ChunkedCrossEntropy, ChunkedMaskedLm
-from .partial_cross_entropy import PartialCrossEntropy
-from .sentence_prediction import SentencePredictionMetricsCriterion
-from .sequence_classification import SequenceClassificationCriterion
+from .sums import SequenceClassificationCriterion
 
-__all__ = [
-    "ChunkedCrossEntropy",
-    "ChunkedMaskedLm",
-    "PartialCrossEntropy",
-    "SentencePredictionMetricsCriterion",
-    "SequenceClassificationCriterion",
-]
+__all__ = ["ChunkedCrossEntropy", "ChunkedMaskedLm", "SequenceClassificationCriterion"]

@@ -1,9 +1,8 @@
 """``chunked_cross_entropy`` and ``chunked_masked_lm``: fairseq's losses in less memory.
 
 The losses are those of fairseq's ``cross_entropy`` and ``masked_lm``, and so is what is
-logged. The model makes them itself, some rows of logits at a time, where it would have
-made all logits: over a vocabulary of hundreds of thousands these are most of a step's
-memory, and of its traffic.
+logged. The model makes them itself, some rows of logits at a time: all logits of a
+vocabulary of hundreds of thousands are most of a step's memory, and of its traffic.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from fairseq.criterions.cross_entropy import (
 )
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
-from torch import nn
 
 from ...modules.masked_language_model import target_positions
 from ...modules.padding import find_padding
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
+from .sums import logged
 
 
 def padding_of(sample: dict, padding_idx: int) -> str:
@@ -29,46 +28,29 @@ def padding_of(sample: dict, padding_idx: int) -> str:
 
 @register_criterion("chunked_cross_entropy", dataclass=CrossEntropyCriterionConfig)
 class ChunkedCrossEntropy(CrossEntropyCriterion):
-    """Cross entropy of the next tokens; ``cross_entropy`` for language models.
-
-    Raises:
-        ValueError: the model is no language model of this package.
-    """
+    """Cross entropy of the next tokens; ``cross_entropy`` for language models."""
 
     def look_at_batch(self, sample: dict) -> dict:
         """What a step needs to know of a batch, found while it is on the host."""
         return {"padding": padding_of(sample, self.padding_idx)}
 
     def forward(self, model, sample, reduce=True):
-        """Loss of a batch.
-
-        Args:
-            model: a language model of this package, which takes ``targets``.
-            sample: of the task ``language_modeling``.
-            reduce: sum over the tokens; without, autograd does not see the losses.
-
-        Returns:
-            the summed loss, the number of tokens or, with ``sentence_avg``, of
-            sentences, and what is logged.
-        """
-        _check_kind(model, TransNormerLanguageModel, _INSTEAD_OF_CAUSAL)
+        """The summed loss, or the losses without gradients unless ``reduce``; the
+        number of tokens or, with ``sentence_avg``, of sentences; and what is logged."""
+        _check_kind(model, TransNormerLanguageModel, "chunked_cross_entropy")
         targets = model.get_targets(sample, None)
         (total, losses), _ = model(
             **sample["net_input"], targets=targets, padding=sample.get("padding")
         )
         loss = total if reduce else losses.view(-1)
         ntokens, nsentences = sample["ntokens"], targets.size(0)
-        sample_size = nsentences if self.sentence_avg else ntokens
-        return loss, sample_size, _logged(loss, ntokens, nsentences, sample_size)
+        size = nsentences if self.sentence_avg else ntokens
+        return loss, size, logged(loss, ntokens, nsentences, size)
 
 
 @register_criterion("chunked_masked_lm", dataclass=FairseqDataclass)
 class ChunkedMaskedLm(MaskedLmLoss):
-    """Cross entropy of the masked tokens; ``masked_lm`` for encoders.
-
-    Raises:
-        ValueError: the model is no encoder of this package.
-    """
+    """Cross entropy of the masked tokens; ``masked_lm`` for encoders."""
 
     def __init__(self, cfg: FairseqDataclass, task):
         # not that of masked_lm, which asks whether there is a TPU
@@ -82,17 +64,9 @@ class ChunkedMaskedLm(MaskedLmLoss):
         }
 
     def forward(self, model, sample, reduce=True):
-        """Loss of a batch.
-
-        Args:
-            model: an encoder of this package, which takes ``targets``.
-            sample: of the task ``masked_lm``.
-            reduce: sum over the tokens; without, autograd does not see the losses.
-
-        Returns:
-            the summed loss, the number of masked tokens, and what is logged.
-        """
-        _check_kind(model, TransNormerEncoderModel, _INSTEAD_OF_MASKED)
+        """The summed loss, or the losses without gradients unless ``reduce``; the
+        number of masked tokens; and what is logged."""
+        _check_kind(model, TransNormerEncoderModel, "chunked_masked_lm")
         positions = sample.get("target_positions")
         if positions is None:
             positions = target_positions(sample["target"], self.padding_idx)
@@ -102,39 +76,22 @@ class ChunkedMaskedLm(MaskedLmLoss):
             target_positions=positions,
             padding=sample.get("padding"),
         )
-        loss = total if reduce else losses
-        size = positions.numel()
-        return loss, size, _logged(loss, sample["ntokens"], sample["nsentences"], size)
+        loss, size = total if reduce else losses, positions.numel()
+        return loss, size, logged(loss, sample["ntokens"], sample["nsentences"], size)
 
 
-_INSTEAD_OF_CAUSAL = (
-    "chunked_cross_entropy",
-    "this package's language models, such as transnormer_t2; for its encoders: "
-    "chunked_masked_lm; for fairseq's language models: cross_entropy",
-)
-_INSTEAD_OF_MASKED = (
-    "chunked_masked_lm",
-    "this package's encoders, such as roberta_transnormer_t2; for its language models: "
-    "chunked_cross_entropy; for fairseq's encoders: masked_lm",
-)
-
-
-def _check_kind(model: nn.Module, kind: type, words: tuple[str, str]) -> None:
-    """Refuse a model that does not make this loss itself.
-
-    An encoder would take the loss of its masked tokens for one of all tokens.
-
-    Args:
-        model: as fairseq's trainer wraps it.
-        kind: of the models that do.
-        words: the criterion's name, and which models are allowed.
+def _check_kind(model, kind: type, name: str) -> None:
+    """Refuse a model that does not make this loss, such as an encoder, which would take
+    the loss of its masked tokens for one of all tokens. ValueError names those that do.
     """
     while hasattr(model, "module"):
         model = model.module
     if not isinstance(model, kind):
-        name, allowed = words
         raise ValueError(
-            f"criterion._name={name} with {type(model).__name__}; allowed: {allowed}"
+            f"criterion._name={name} with {type(model).__name__}; allowed: "
+            "chunked_cross_entropy with this package's language models, such as "
+            "transnormer_t2; chunked_masked_lm with its encoders, such as "
+            "roberta_transnormer_t2; cross_entropy and masked_lm with fairseq's"
         )
 
 
@@ -142,12 +99,3 @@ def _check_kind(model: nn.Module, kind: type, words: tuple[str, str]) -> None:
 # these are the same losses
 ChunkedCrossEntropy.__name__ = CrossEntropyCriterion.__name__
 ChunkedMaskedLm.__name__ = MaskedLmLoss.__name__
-
-
-def _logged(loss, ntokens: int, nsentences: int, sample_size: int) -> dict:
-    return {
-        "loss": loss.data,
-        "ntokens": ntokens,
-        "nsentences": nsentences,
-        "sample_size": sample_size,
-    }

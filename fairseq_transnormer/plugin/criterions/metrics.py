@@ -4,10 +4,8 @@ import numpy as np
 
 
 def of_classes(confusion: np.ndarray, positive_class: int = 1) -> dict[str, float]:
-    """Metrics of a classification.
-
-    They are scikit-learn's on one weighted example a cell of the confusion matrix,
-    which equals its figure on the single predictions.
+    """scikit-learn's metrics of one weighted example a cell of the confusion matrix,
+    which equal those of the single predictions.
 
     Args:
         confusion: (classes, classes), how many examples of each class (row) were
@@ -19,32 +17,27 @@ def of_classes(confusion: np.ndarray, positive_class: int = 1) -> dict[str, floa
         and ``f1`` of two classes or ``macro_f1`` of more, over those that an example
         has or is predicted to have; 0 where a metric has no value, as in scikit-learn.
     """
-    from sklearn import metrics
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
     truth, predicted = (each.ravel() for each in np.indices(confusion.shape))
     weights = np.asarray(confusion, dtype=np.float64).ravel()
-    is_binary = len(confusion) == 2
-    names = ("accuracy", "mcc", "f1" if is_binary else "macro_f1")
+    f1 = "f1" if len(confusion) == 2 else "macro_f1"
     if not weights.sum():
-        return dict.fromkeys(names, 0.0)
+        return dict.fromkeys(("accuracy", "mcc", f1), 0.0)
     # scikit-learn would count classes whose cells are empty, too
     seen = np.flatnonzero(np.sum(confusion, axis=0) + np.sum(confusion, axis=1))
+    labels = [positive_class] if f1 == "f1" else seen
     cells = {"y_true": truth, "y_pred": predicted, "sample_weight": weights}
-    f1 = metrics.f1_score(
-        **cells,
-        labels=[positive_class] if is_binary else seen,
-        average="macro",
-        zero_division=0.0,
-    )
-    values = (metrics.accuracy_score(**cells), metrics.matthews_corrcoef(**cells), f1)
-    return {name: 100 * float(value) for name, value in zip(names, values, strict=True)}
+    of_labels = {"labels": labels, "average": "macro", "zero_division": 0.0}
+    return {
+        "accuracy": 100 * float(accuracy_score(**cells)),
+        "mcc": 100 * float(matthews_corrcoef(**cells)),
+        f1: 100 * float(f1_score(**cells, **of_labels)),
+    }
 
 
 def of_scores(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Metrics of a regression.
-
-    Args:
-        predicted, truth: (examples,).
+    """Metrics of a regression, of (examples,) both.
 
     Returns:
         ``pearson`` and ``spearman`` (correlation coefficients) and ``correlation``,

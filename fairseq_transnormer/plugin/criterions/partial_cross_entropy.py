@@ -1,20 +1,17 @@
 """Cross entropy of a part of a sequence: of a copy, or of an image's pixels."""
 
-import math
 from dataclasses import dataclass
 from typing import Optional
 
 import torch
 from fairseq import utils
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
 from ...modules.options import described
-
-# the loss of a task that is learnt goes to 0, and fairseq's 3 decimals with it
-DECIMALS = 6
+from .sums import SummedCriterion, logged
 
 
 @dataclass
@@ -27,14 +24,12 @@ class PartialCrossEntropyConfig(FairseqDataclass):
 
 
 @register_criterion("partial_cross_entropy", dataclass=PartialCrossEntropyConfig)
-class PartialCrossEntropy(FairseqCriterion):
+class PartialCrossEntropy(SummedCriterion):
     """Cross entropy of the targets that count, of one line a sample.
 
     These are the symbols of the line, after the first ``separator`` if one is named.
-    Its end never counts: training does not see it.
-
-    ``loss`` is the mean of -log2 p over them, in training and in validation;
-    ``accuracy`` the percentage of them whose symbol is the likeliest.
+    Its end never counts: training does not see it. ``loss`` is the mean of -log2 p over
+    them; ``accuracy`` the percentage of them whose symbol is the likeliest.
     """
 
     def __init__(self, task, separator: str | None):
@@ -74,35 +69,15 @@ class PartialCrossEntropy(FairseqCriterion):
         of_target = log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         # not by a product: 0 times an infinite loss is no number
         losses = torch.where(counted, -of_target, torch.zeros_like(of_target))
-        loss = losses.sum() if reduce else losses
-        size = int(counted.sum())
+        loss, size = losses.sum() if reduce else losses, int(counted.sum())
         right = (log_probs.argmax(-1).eq(target) & counted).sum()
-        logged = {
-            "loss": loss.data,
-            "right": right.data,
-            "ntokens": sample["ntokens"],
-            "nsentences": target.shape[0],
-            "sample_size": size,
-        }
-        return loss, size, logged
+        sums = logged(loss.double(), sample["ntokens"], target.shape[0], size)
+        return loss, size, sums | {"right": right}
 
-    @staticmethod
-    def reduce_metrics(logging_outputs) -> None:
-        """Put the outputs of all batches together."""
-
-        def total(name: str) -> float:
-            return sum(float(each.get(name, 0)) for each in logging_outputs)
-
-        size = total("sample_size")
-        bits = total("loss") / size / math.log(2)
-        metrics.log_scalar("loss", bits, size, round=DECIMALS)
-        right = 100 * total("right") / size
-        metrics.log_scalar("accuracy", right, size, round=DECIMALS)
+    @classmethod
+    def reduce_metrics(cls, logging_outputs) -> None:
+        """The means, and the perplexity of the loss."""
+        super().reduce_metrics(logging_outputs)
         metrics.log_derived(
             "ppl", lambda meters: utils.get_perplexity(meters["loss"].avg)
         )
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """They can."""
-        return True

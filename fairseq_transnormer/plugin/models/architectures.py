@@ -4,7 +4,7 @@ What is registered: NAME (ALM), ``roberta_NAME`` (BLM) and ``lra_NAME`` (classif
 ``..._tiny`` for tests.
 """
 
-from ...modules.systems import SYSTEMS, System
+from ...modules.systems import SYSTEMS
 from .language_model import TransNormerConfig, TransNormerLanguageModel
 from .masked_language_model import TransNormerEncoderConfig, TransNormerEncoderModel
 from .sequence_classifier import SequenceClassifierConfig, SequenceClassifierModel
@@ -17,15 +17,10 @@ MODELS = {
 }
 
 
-def _register(system: System, kind: str) -> None:
-    name = system.architecture_of(kind)
-    model, config = MODELS[kind]
-    register_variant(name, model, config, **system.model_values(kind))
-    if kind in system.tiny_kinds:
-        tiny = system.tiny_values(kind)
-        register_variant(f"{name}_tiny", model, config, **tiny)
-
-
 for _system in SYSTEMS.values():
     for _kind in _system.kinds:
-        _register(_system, _kind)
+        _name = _system.architecture_of(_kind)
+        register_variant(_name, *MODELS[_kind], **_system.model_values(_kind))
+        if _kind in _system.tiny_kinds:
+            _tiny = _system.tiny_values(_kind)
+            register_variant(f"{_name}_tiny", *MODELS[_kind], **_tiny)

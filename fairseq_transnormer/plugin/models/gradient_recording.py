@@ -14,49 +14,17 @@ norm and the mean of each tensor's gradient: ``{"update": N, "norm": [...], "mea
 import functools
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 import torch
 from fairseq.distributed.utils import get_global_rank
 from torch import nn
 
-from ...modules.options import described
-
-
-@dataclass
-class GradientRecordingOptions:
-    """What turns the recording on."""
-
-    gradient_statistics: Optional[str] = described(  # noqa: UP045 (read by fairseq)
-        None,
-        "file for the norm and mean of each gradient at each update, JSON lines",
-        training_only=True,
-    )
-
-
-class RecordsGradients:
-    """Mixin of fairseq models: ``build_model`` switches the recording on."""
-
-    @classmethod
-    def build_model(cls, cfg, task):
-        """Build the model; its training with ``task`` is recorded if ``cfg`` says."""
-        model = super().build_model(cfg, task)
-        path = getattr(cfg, "gradient_statistics", None)
-        if path:
-            record_gradients(model, task, path)
-        return model
-
 
 def record_gradients(model: nn.Module, task, path: str | Path) -> None:
-    """Record ``model``'s gradients whenever ``task`` steps an optimizer.
-
-    fairseq's trainer calls ``task.optimizer_step`` once an update, when the gradients
-    are reduced, scaled and clipped, and not when fp16 overflowed.
-    """
-    recorder = GradientRecorder(model, path)
-    step = task.optimizer_step
+    """Record gradients where ``task`` steps an optimizer: once an update, when they are
+    reduced, scaled and clipped, and not when fp16 overflowed."""
+    recorder, step = GradientRecorder(model, path), task.optimizer_step
 
     @functools.wraps(step)
     def optimizer_step(optimizer, model, update_num):
@@ -70,28 +38,18 @@ def record_gradients(model: nn.Module, task, path: str | Path) -> None:
 class GradientRecorder:
     """Appends a line an update to a file.
 
-    The file is opened at the first update. Lines of that update and of later ones,
-    which a killed run may have left behind, are cut off; so is a half-written one.
-
-    Args:
-        model: the model itself, not a distributed wrapper.
-        path: the file; folders are made.
+    The file, with its folders, is made or opened at the first update. Lines of that
+    update and of later ones, which a killed run may have left, are cut off, and so is
+    a half-written one. ``model`` is no distributed wrapper.
     """
 
     def __init__(self, model: nn.Module, path: str | Path):
-        self.parameters = {
-            name: parameter
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-        }
+        named = model.named_parameters()
+        self.parameters = {name: p for name, p in named if p.requires_grad}
         self.path, self.file = Path(path), None
 
     def record(self, optimizer, update: int) -> None:
-        """Write the gradients of the update number ``update``, from 1 on.
-
-        Args:
-            optimizer: fairseq's, about to step.
-            update: as in fairseq's log.
+        """Write the gradients of an update, from 1 on, with which ``optimizer`` steps.
 
         Raises:
             ValueError: no parameter has a gradient of its own, or the file belongs to
@@ -109,17 +67,15 @@ class GradientRecorder:
 
     @torch.no_grad()
     def _statistics(self, optimizer) -> tuple[list[float], list[float]]:
-        gradients = [p.grad for p in self.parameters.values()]
-        if all(gradient is None for gradient in gradients):
+        parameters = self.parameters.values()
+        if all(parameter.grad is None for parameter in parameters):
             raise ValueError(
                 "gradient_statistics: the parameters have no gradients of their own; "
                 "allowed: every ddp_backend but fully_sharded"
             )
         norms, means = [], []
-        for parameter in self.parameters.values():
-            gradient = parameter.grad
-            if gradient is None:
-                gradient = torch.zeros_like(parameter)
+        for p in parameters:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
             dtype = torch.promote_types(gradient.dtype, torch.float32)
             norms.append(torch.linalg.vector_norm(gradient, dtype=dtype))
             means.append(gradient.mean(dtype=dtype))
@@ -131,33 +87,27 @@ class GradientRecorder:
         return values[: len(norms)], values[len(norms) :]
 
     def _open(self, update: int):
+        """The file, with the lines of earlier updates alone."""
         sizes = {name: p.numel() for name, p in self.parameters.items()}
         header = json.dumps({"parameters": sizes}).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self.path.open("r+b" if self.path.exists() else "w+b")
-        if update > 1:
-            end = self._end_of_earlier_updates(file, header, update)
-        else:
-            end = 0
-        file.truncate(end)
-        file.seek(end)
-        if end == 0:
-            file.write(header)
-        return file
-
-    def _end_of_earlier_updates(self, file, header: bytes, update: int) -> int:
-        first = file.readline()
-        if not first.endswith(b"\n"):
-            return 0
-        if first != header:
+        first = file.readline() if update > 1 else b""
+        if first.endswith(b"\n") and first != header:
             file.close()
             raise ValueError(
                 f"gradient_statistics={str(self.path)!r} was written by another model; "
                 "allowed: a file of this run, or a new one"
             )
-        end = len(first)
-        for line in file:
-            if not line.endswith(b"\n") or json.loads(line)["update"] >= update:
-                break
-            end += len(line)
-        return end
+        end = 0
+        if first == header:
+            end = len(header)
+            for line in file:
+                if not line.endswith(b"\n") or json.loads(line)["update"] >= update:
+                    break
+                end += len(line)
+        file.truncate(end)
+        file.seek(end)
+        if not end:
+            file.write(header)
+        return file

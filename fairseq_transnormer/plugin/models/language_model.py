@@ -3,25 +3,21 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from fairseq.dataclass import FairseqDataclass
-from fairseq.models import (
-    FairseqIncrementalDecoder,
-    FairseqLanguageModel,
-)
+from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 
 from ...modules.config import LanguageModelConfig
 from ...modules.language_model import CausalLanguageModel
 from ...modules.options import described
 from ...ops import reorder_state
-from .variants import as_dataclass
+from .variants import VariantConfig, as_dataclass
 
 # fairseq asks for a longest length; this is the one of its own sinusoidal positions
 NO_LONGEST_LENGTH = int(1e5)
 
 
 @dataclass
-class FairseqLanguageModelConfig(FairseqDataclass):
-    """What fairseq needs of a causal model besides its own fields."""
+class TransNormerConfig(VariantConfig, LanguageModelConfig):
+    """The fields of ``LanguageModelConfig`` and what fairseq needs besides."""
 
     max_target_positions: Optional[int] = described(  # noqa: UP045 (read by fairseq)
         None,
@@ -31,18 +27,10 @@ class FairseqLanguageModelConfig(FairseqDataclass):
     )
 
 
-@dataclass
-class TransNormerConfig(FairseqLanguageModelConfig, LanguageModelConfig):
-    """The fields of ``LanguageModelConfig`` and what fairseq needs besides."""
-
-
 class TransNormerDecoder(FairseqIncrementalDecoder):
     """``CausalLanguageModel`` behind fairseq's incremental decoder interface.
 
-    Args:
-        config: the model.
-        dictionary: fairseq's dictionary.
-        max_positions: what ``max_positions()`` says, where the layers take as much.
+    max_positions: what ``max_positions()`` says, where the layers take as much.
     """
 
     def __init__(self, config: LanguageModelConfig, dictionary, max_positions: int):
@@ -52,39 +40,13 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         self._max_positions = min(max_positions, longest or max_positions)
 
     def forward(
-        self,
-        prev_output_tokens,
-        encoder_out=None,
-        incremental_state=None,
-        features_only=False,
-        return_all_hiddens=False,
-        src_lengths=None,
-        padding=None,
+        self, prev_output_tokens, encoder_out=None, features_only=False, **options
     ):
-        """Logits of the next token.
+        """``extract_features``, then logits (B, N, vocabulary) of the next token.
 
-        Args:
-            prev_output_tokens: int64 (B, N), the whole prefix also when decoding
-                incrementally: tokens that the state has not seen, be it the whole
-                prompt, are taken in one pass.
-            encoder_out: unused; fairseq's generator passes it.
-            incremental_state: dict that keeps the state between calls, or None.
-            features_only: leave the output layer out.
-            return_all_hiddens: put the embedding and each layer's output, each (N, B,
-                embed_dim), into the second result as "inner_states".
-            src_lengths: unused.
-            padding: where pads stand, if it is known (``modules.padding``).
-
-        Returns:
-            (B, N, vocabulary), where N counts the unseen tokens if decoding
-            incrementally, and a dict.
+        encoder_out is unused; fairseq's generator passes it.
         """
-        x, extra = self.extract_features(
-            prev_output_tokens,
-            incremental_state=incremental_state,
-            return_all_hiddens=return_all_hiddens,
-            padding=padding,
-        )
+        x, extra = self.extract_features(prev_output_tokens, **options)
         return (x if features_only else self.output_layer(x)), extra
 
     def extract_features(
@@ -96,7 +58,20 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         padding=None,
         **unused,
     ):
-        """``forward`` without the output layer: (B, N, embed_dim) and a dict."""
+        """What the layers make of tokens.
+
+        Args:
+            prev_output_tokens: int64 (B, N), the whole prefix also when decoding
+                incrementally: tokens that the state has not seen are taken in one pass.
+            incremental_state: dict that keeps the state between calls, or None.
+            return_all_hiddens: put the embedding and each layer's output, each (N, B,
+                embed_dim), into the second result as "inner_states".
+            padding: where pads stand, if it is known (``modules.padding``).
+
+        Returns:
+            (B, N, embed_dim), where N counts the unseen tokens if decoding
+            incrementally, and a dict.
+        """
         hidden_states = [] if return_all_hiddens else None
         if incremental_state is None:
             x = self.model.features(
@@ -120,10 +95,6 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         """(..., embed_dim) -> logits (..., vocabulary)."""
         return self.model.output(features)
 
-    def output_loss(self, features, targets):
-        """The cross entropy of ``output_layer``: its sum, and that of each target."""
-        return self.model.output_loss(features, targets)
-
     def reorder_incremental_state(self, incremental_state, new_order):
         """Follow beam search: row i continues row ``new_order[i]``."""
         cached = self.get_incremental_state(incremental_state, "cached")
@@ -133,11 +104,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
             self.set_incremental_state(incremental_state, "cached", (seen, states))
 
     def make_generation_fast_(self, retain_dropout=False, **unused):
-        """What fairseq's commands ask of a model that generates or scores.
-
-        Raises:
-            ValueError: ``--retain-dropout``, which fairseq's own dropout alone obeys.
-        """
+        """What fairseq's commands ask of a model that generates or scores."""
         if retain_dropout:
             raise ValueError(
                 "generation.retain_dropout=true; allowed: false, as this model drops "
@@ -154,11 +121,7 @@ class TransNormerLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model of a configuration for a language modelling task.
-
-        Raises:
-            ValueError: the task predicts a part of the dictionary.
-        """
+        """Build the model of a configuration for a language modelling task."""
         words, predicted = len(task.source_dictionary), len(task.target_dictionary)
         if predicted != words:
             raise ValueError(
@@ -166,14 +129,12 @@ class TransNormerLanguageModel(FairseqLanguageModel):
                 "predicted, and the model has one embedding for both; allowed: -1"
             )
         config = as_dataclass(LanguageModelConfig, cfg)
-        limit = getattr(cfg, "max_target_positions", None)
-        limit = NO_LONGEST_LENGTH if limit is None else limit
+        limit = getattr(cfg, "max_target_positions", None) or NO_LONGEST_LENGTH
         return cls(TransNormerDecoder(config, task.target_dictionary, limit))
 
     def forward(self, src_tokens, targets=None, **keywords):
-        """The decoder's results, or the loss of ``targets``, int64 (B, N), and a dict;
-        see ``CausalLanguageModel``."""
+        """The decoder's results, or the loss of ``targets``, int64 (B, N); a dict."""
         if targets is None:
             return self.decoder(src_tokens, **keywords)
         x, extra = self.decoder(src_tokens, features_only=True, **keywords)
-        return self.decoder.output_loss(x, targets), extra
+        return self.decoder.model.output_loss(x, targets), extra

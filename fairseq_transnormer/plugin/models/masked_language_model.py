@@ -1,15 +1,11 @@
-"""fairseq's encoders: ``roberta_transnormer_t1`` and ``_t2``, and tiny ones.
-
-They meet the contract of fairseq's ``masked_lm`` and ``sentence_prediction`` tasks.
-"""
+"""fairseq's encoders, for its tasks ``masked_lm`` and ``sentence_prediction``."""
 
 import logging
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderModel
-from fairseq.models.roberta.hub_interface import RobertaHubInterface
-from fairseq.models.roberta.model import RobertaClassificationHead
+from fairseq.models.roberta.model import RobertaClassificationHead, RobertaModel
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import nn
 
@@ -17,34 +13,26 @@ from ...modules.config import EncoderConfig
 from ...modules.encoder_classifier import Pooling, first_token, mean_over_tokens
 from ...modules.masked_language_model import MaskedLanguageModel
 from ...modules.options import described, probability
-from .variants import as_dataclass
+from .variants import VariantConfig, as_dataclass
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class ClassificationHeadConfig(FairseqDataclass):
-    """What fairseq's ``sentence_prediction`` configures of an encoder."""
+class TransNormerEncoderConfig(VariantConfig, EncoderConfig):
+    """The fields of ``EncoderConfig`` and those of the classification heads, which
+    fairseq's ``sentence_prediction`` configures."""
 
     pooler_dropout: float = probability(0.0, "dropout of the classification heads")
-    pooler_activation_fn: str = described(
-        "tanh", "activation of the classification heads"
-    )
+    pooler_activation_fn: str = described("tanh", "activation of those")
     pooling: Pooling = described(
         Pooling("first"),
         "what the classification heads see: the features of the first token that is no "
         "pad, or the mean over all of them",
     )
     load_checkpoint_heads: bool = described(
-        False,
-        "add the classification heads that a checkpoint has",
-        training_only=True,
+        False, "add the classification heads of a checkpoint", training_only=True
     )
-
-
-@dataclass
-class TransNormerEncoderConfig(ClassificationHeadConfig, EncoderConfig):
-    """The fields of ``EncoderConfig`` and those of the classification heads."""
 
 
 class TransNormerEncoder(FairseqEncoder):
@@ -65,15 +53,13 @@ class TransNormerEncoder(FairseqEncoder):
         padding=None,
         **unused,
     ):
-        """Encode tokens and predict them.
+        """Encode tokens, int64 (B, N), and predict them; see ``MaskedLanguageModel``.
 
         Args:
-            src_tokens: int64 (B, N).
             features_only: leave the masked-LM head out.
             return_all_hiddens: put the embedding and each layer's output, each (N, B,
                 embed_dim), into the second result as "inner_states".
             masked_tokens: bool (B, N); where given, only these are predicted.
-            padding: where pads stand, if it is known (``modules.padding``).
 
         Returns:
             features (B, N, embed_dim), or logits (B, N, vocabulary) or (masked,
@@ -86,23 +72,16 @@ class TransNormerEncoder(FairseqEncoder):
         inner_states = [h.transpose(0, 1) for h in hidden_states or ()]
         return x, {"inner_states": inner_states if return_all_hiddens else None}
 
-    def output_loss(self, features, targets, positions=None):
-        """The cross entropy of the targets that count: its sum, and that of each."""
-        return self.model.output_loss(features, targets, positions)
-
     def max_positions(self):
-        """Longest input."""
+        """Longest input that fairseq lets through."""
         return self._max_positions
 
 
 class TransNormerEncoderModel(FairseqEncoderModel):
-    """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model.
+    """The paper's BLM: ``MaskedLanguageModel`` as a fairseq encoder model."""
 
-    Attributes:
-        takes_padding: whether ``forward`` takes ``padding`` (``modules.padding``).
-    """
-
-    takes_padding = True
+    takes_padding = True  # forward does, see modules.padding
+    supported_targets = frozenset({"self"})
 
     def __init__(self, cfg, encoder: FairseqEncoder):
         super().__init__(encoder)
@@ -111,13 +90,8 @@ class TransNormerEncoderModel(FairseqEncoderModel):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model of a configuration for a task with one dictionary.
-
-        Raises:
-            ValueError: the task is fairseq's ``language_modeling``, whose next tokens
-                an encoder sees.
-        """
-        if isinstance(task, LanguageModelingTask):
+        """Build the model of a configuration for a task with one dictionary."""
+        if isinstance(task, LanguageModelingTask):  # an encoder sees its next tokens
             raise ValueError(
                 f"model={cfg._name} with task=language_modeling; allowed: with "
                 "masked_lm and sentence_prediction; for language_modeling: decoders, "
@@ -146,35 +120,17 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             **kwargs,
         )
         if targets is not None:
-            return self.encoder.output_loss(x, targets, target_positions), extra
+            return self.encoder.model.output_loss(x, targets, target_positions), extra
         if has_head:
             real = src_tokens.ne(self.encoder.dictionary.pad())
-            if self.pooling == "mean":
-                x = mean_over_tokens(x, real)
-            else:
-                # fairseq's heads take the token at 0, which may be a pad
-                x = first_token(x, real).unsqueeze(1)
+            # fairseq's heads take the token at 0, which may be a pad
+            is_mean = self.pooling == "mean"
+            x = mean_over_tokens(x, real) if is_mean else first_token(x, real)[:, None]
             x = self.classification_heads[classification_head_name](x)
         return x, extra
 
-    def max_positions(self):
-        """Longest input."""
-        return self.encoder.max_positions()
-
-    @property
-    def supported_targets(self):
-        return {"self"}
-
-    def register_classification_head(
-        self, name, num_classes=None, inner_dim=None, **unused
-    ):
-        """Add a head, or replace the one of that name.
-
-        Args:
-            name: key in ``classification_heads``.
-            num_classes: outputs.
-            inner_dim: width inside; that of the model by default.
-        """
+    def register_classification_head(self, name, num_classes, inner_dim=None, **unused):
+        """Add a head, by default as wide as the model, or replace one of that name."""
         if name in self.classification_heads:
             logger.warning("classification head %r is replaced", name)
         self.classification_heads[name] = RobertaClassificationHead(
@@ -185,63 +141,41 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             pooler_dropout=self.cfg.pooler_dropout,
         )
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path,
-        checkpoint_file="model.pt",
-        data_name_or_path=".",
-        bpe="gpt2",
-        **kwargs,
-    ):
-        """Load a checkpoint into RoBERTa's hub interface (encode, fill_mask, ...)."""
-        from fairseq import hub_utils
-
-        loaded = hub_utils.from_pretrained(
-            model_name_or_path,
-            checkpoint_file,
-            data_name_or_path,
-            archive_map=cls.hub_models(),
-            bpe=bpe,
-            load_checkpoint_heads=True,
-            **kwargs,
-        )
-        return RobertaHubInterface(loaded["args"], loaded["task"], loaded["models"][0])
+    # into RoBERTa's hub interface (encode, fill_mask, ...)
+    from_pretrained = classmethod(RobertaModel.from_pretrained.__func__)
 
     def upgrade_state_dict_named(self, state_dict, name):
         """Fit the classification heads of a checkpoint to those of this model.
 
-        Heads that the model lacks are added (``load_checkpoint_heads``) or dropped,
-        and so are heads of other sizes; heads that the checkpoint lacks keep their
-        fresh weights.
+        Heads that the model lacks are added (``load_checkpoint_heads``) or dropped, and
+        so are those of other sizes; those that the checkpoint lacks stay fresh.
         """
         super().upgrade_state_dict_named(state_dict, name)
-        prefix = f"{name}." if name else ""
-        prefix += "classification_heads."
-        stored = {
-            k[len(prefix) :].split(".")[0] for k in state_dict if k.startswith(prefix)
-        }
-        for head in stored:
-            num_classes = state_dict[f"{prefix}{head}.out_proj.weight"].size(0)
-            inner_dim = state_dict[f"{prefix}{head}.dense.weight"].size(0)
+        prefix = ".".join(filter(None, (name, "classification_heads.")))
+        stored = [key for key in state_dict if key.startswith(prefix)]
+        for head in {key.removeprefix(prefix).partition(".")[0] for key in stored}:
+            sizes = HeadSizes.of(state_dict, prefix + head)
             if head not in self.classification_heads and self.cfg.load_checkpoint_heads:
-                self.register_classification_head(head, num_classes, inner_dim)
-            own_sizes = "none"
-            if head in self.classification_heads:
-                own = self.classification_heads[head]
-                sizes = (own.out_proj.out_features, own.dense.out_features)
-                if sizes == (num_classes, inner_dim):
-                    continue
-                own_sizes = f"num_classes={sizes[0]}, inner_dim={sizes[1]}"
-            logger.warning(
-                "classification head %r of the checkpoint is dropped: it has "
-                "num_classes=%d, inner_dim=%d; the model's: %s",
-                head,
-                num_classes,
-                inner_dim,
-                own_sizes,
-            )
-            for key in [k for k in state_dict if k.startswith(f"{prefix}{head}.")]:
-                del state_dict[key]
+                self.register_classification_head(head, *sizes)
+            heads = self.classification_heads
+            own = HeadSizes.of(heads.state_dict(), head) if head in heads else "none"
+            if sizes != own:
+                told = "classification head %r is dropped, of %s; the model's: %s"
+                logger.warning(told, head, sizes, own)
+                for key in stored:
+                    if key.startswith(f"{prefix}{head}."):
+                        del state_dict[key]
         for key, value in self.classification_heads.state_dict().items():
             state_dict.setdefault(prefix + key, value)
+
+
+class HeadSizes(NamedTuple):
+    """Of a classification head."""
+
+    num_classes: int
+    inner_dim: int
+
+    @classmethod
+    def of(cls, weights, head: str):
+        """Of the one with this name among weights."""
+        return cls(*(len(weights[f"{head}.{x}.weight"]) for x in ("out_proj", "dense")))

@@ -1,42 +1,34 @@
 """Classifiers for the Long-Range Arena: ``lra_`` and the name of a system.
 
-Appendix E's sizes: two layers of width 64, two heads. What surrounds the attentions of
-the other systems is the Skyformer paper's, which the paper takes over: LayerNorm, and a
-feed-forward network of 128, with as many parameters as a GLU of 85.
+Appendix E's sizes: two layers of width 64, two heads. Around the other systems'
+attentions stand the Skyformer paper's LayerNorm and feed-forward network of 128.
 """
 
 from dataclasses import dataclass
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 
-from ...modules.config import (
-    ClassifierConfig,
-)
+from ...modules.config import ClassifierConfig
 from ...modules.sequence_classifier import SequenceClassifier
-from .variants import as_dataclass
+from .variants import VariantConfig, as_dataclass
 
 
 @dataclass
-class SequenceClassifierConfig(FairseqDataclass, ClassifierConfig):
+class SequenceClassifierConfig(VariantConfig, ClassifierConfig):
     """The fields of ``ClassifierConfig``."""
 
 
 class SequenceClassifierModel(BaseFairseqModel):
-    """``SequenceClassifier`` for a task with ``vocabulary_size``, ``num_classes`` and
-    ``num_sequences``."""
+    """``SequenceClassifier`` for the task ``long_range_arena``."""
 
     def __init__(self, config: ClassifierConfig, task):
         super().__init__()
         self.model = SequenceClassifier(
             config, task.vocabulary_size, task.num_classes, task.num_sequences
         )
-        limits = [self.model.stack.longest_input]
-        if config.positional_embedding == "learned":
-            limits.append(config.max_positions)
-        self._max_positions = min(
-            (limit for limit in limits if limit is not None), default=None
-        )
+        learned = config.positional_embedding == "learned"
+        limits = (self.model.stack.longest_input, learned and config.max_positions)
+        self._max_positions = min(filter(None, limits), default=None)
 
     @classmethod
     def build_model(cls, cfg, task):

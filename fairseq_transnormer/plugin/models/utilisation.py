@@ -11,20 +11,13 @@ import logging
 import re
 import resource
 import sys
-from dataclasses import dataclass
-from typing import Optional
 
 import torch
 from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
 from torch import nn
 
-from ...modules.model_flops import (
-    TRAINING_OVER_FORWARD,
-    layer_flops,
-    output_flops,
-)
-from ...modules.options import described
+from ...modules.model_flops import TRAINING_OVER_FORWARD, layer_flops, output_flops
 from ...ops.backend import product_dtype, tf32_is_allowed
 
 logger = logging.getLogger(__name__)
@@ -41,33 +34,15 @@ PEAK_TFLOPS = {
 }
 
 
-@dataclass
-class UtilisationOptions:
-    """What the utilisation is measured against."""
-
-    peak_tflops: Optional[float] = described(  # noqa: UP045 (read by fairseq)
-        None,
-        "TFLOP/s that one device can do, for mfu in the log; by default that of its "
-        "data sheet, where it is a V100, A100, H100 or H200",
-        above=0,
-        training_only=True,
-    )
-
-
 class LogsUtilisation:
     """Mixin of fairseq models: logs ``gb_peak`` and, if it is known, ``mfu``."""
 
-    utilisation = None
     update_begins = False
 
-    @classmethod
-    def build_model(cls, cfg, task):
-        """Build the model; its training with ``task`` is measured."""
-        model = super().build_model(cfg, task)
-        peak = getattr(cfg, "peak_tflops", None)
-        model.utilisation = Utilisation(training_flops(model, task), peak)
-        model.register_forward_pre_hook(_log_at_the_first_pass)
-        return model
+    def measure_utilisation(self, task, peak_tflops: float | None) -> None:
+        """Measure the training with ``task``, beside what one device can do."""
+        self.flops, self.peak_tflops = training_flops(self, task), peak_tflops
+        self.register_forward_pre_hook(_log_at_the_first_pass)
 
     def set_num_updates(self, num_updates):
         """fairseq calls this in front of each forward pass of training."""
@@ -77,49 +52,31 @@ class LogsUtilisation:
 
 def _log_at_the_first_pass(model: LogsUtilisation, inputs) -> None:
     # not in set_num_updates, which is called outside of autocast
-    if model.update_begins and model.training:
-        model.update_begins = False
-        model.utilisation.log(next(model.parameters()))
+    if not (model.update_begins and model.training):
+        return
+    model.update_begins = False
+    metrics.log_derived("gb_peak", _peak_memory, priority=1510)
+    peak = model.peak_tflops or known_peak(next(model.parameters()))
+    if model.flops is None or peak is None:
+        return
+    possible = peak * 1e12 * get_data_parallel_world_size() / model.flops
+
+    def share(meters) -> float:
+        # there are no tokens yet where each update so far overflowed
+        speed = float(meters["wps"].avg) if "wps" in meters else 0.0
+        return round(speed / possible, 4)
+
+    metrics.log_derived("mfu", share, priority=91)
 
 
-class Utilisation:
-    """Logs what fairseq does not.
-
-    Args:
-        flops: model FLOPs of training, a token; None if they are not counted.
-        peak_tflops: of one device; None: of its data sheet.
-    """
-
-    def __init__(self, flops: float | None, peak_tflops: float | None):
-        self.flops, self.peak_tflops = flops, peak_tflops
-
-    def log(self, parameter: nn.Parameter) -> None:
-        """Add the two to the meters that are logged.
-
-        parameter: of the model, for device and dtype.
-        """
-        metrics.log_derived("gb_peak", self._peak_memory, priority=1510)
-        peak = self.peak_tflops or known_peak(parameter)
-        if self.flops is None or peak is None:
-            return
-        possible = peak * 1e12 * get_data_parallel_world_size() / self.flops
-
-        def share(meters) -> float:
-            # there are no tokens yet where each update so far overflowed
-            speed = float(meters["wps"].avg) if "wps" in meters else 0.0
-            return round(speed / possible, 4)
-
-        metrics.log_derived("mfu", share, priority=91)
-
-    @staticmethod
-    def _peak_memory(meters) -> float:
-        if "gb_free" in meters:  # fairseq's: what the GPU has, less the peak
-            device = torch.cuda.current_device()
-            total = torch.cuda.get_device_properties(device).total_memory / 1024**3
-            return round(total - meters["gb_free"].val, 2)
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        return round(peak / 1024**3, 2)
+def _peak_memory(meters) -> float:
+    if "gb_free" in meters:  # fairseq's: what the GPU has, less the peak
+        device = torch.cuda.current_device()
+        total = torch.cuda.get_device_properties(device).total_memory / 1024**3
+        return round(total - meters["gb_free"].val, 2)
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return round(peak / 1024**3, 2)
 
 
 def training_flops(model: nn.Module, task) -> float | None:
@@ -143,10 +100,8 @@ def training_flops(model: nn.Module, task) -> float | None:
 
 
 def known_peak(parameter: torch.Tensor) -> float | None:
-    """TFLOP/s of a parameter's device by the data sheet, or None.
-
-    They are those of the dtype that it is multiplied in: its own, or autocast's.
-    """
+    """TFLOP/s of a parameter's device by the data sheet, in the dtype that it is
+    multiplied in (its own, or autocast's), or None."""
     if parameter.device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(parameter.device)
@@ -156,6 +111,5 @@ def known_peak(parameter: torch.Tensor) -> float | None:
             if dtype == torch.float32:
                 return tf32 if tf32_is_allowed() else single
             # a V100 has no units for bfloat16
-            unknown = part == "V100" and dtype == torch.bfloat16
-            return None if unknown else half
+            return None if (part, dtype) == ("V100", torch.bfloat16) else half
     return None

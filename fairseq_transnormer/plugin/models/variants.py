@@ -5,69 +5,74 @@ ignores them. A variant's values are therefore the defaults of its dataclass.
 """
 
 import sys
-from dataclasses import fields, make_dataclass
+from dataclasses import dataclass, fields
+from typing import Optional
 
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import register_model
 
 from ...modules.config import with_defaults
-from ...modules.options import checked
-from .gradient_recording import GradientRecordingOptions, RecordsGradients
-from .utilisation import LogsUtilisation, UtilisationOptions
+from ...modules.options import checked, described
+from .gradient_recording import record_gradients
+from .utilisation import LogsUtilisation
 
 
-class ChecksFields:
-    """Mixin of fairseq models: ``build_model`` refuses values that are not allowed.
+@dataclass
+class VariantConfig(FairseqDataclass):
+    """What every variant can write of its training."""
 
-    OmegaConf knows types, but no bounds, and ``as_dataclass`` the fields of the plain
-    dataclass alone.
-    """
+    gradient_statistics: Optional[str] = described(  # noqa: UP045 (read by fairseq)
+        None,
+        "file for the norm and mean of each gradient at each update, JSON lines",
+        training_only=True,
+    )
+    peak_tflops: Optional[float] = described(  # noqa: UP045 (read by fairseq)
+        None,
+        "TFLOP/s that one device can do, for mfu in the log; by default that of its "
+        "data sheet, where it is a V100, A100, H100 or H200",
+        above=0,
+        training_only=True,
+    )
+
+
+class Variant(LogsUtilisation):
+    """Mixin of fairseq models, between a variant and its model."""
 
     fields = ()
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model, if all values of its configuration are allowed."""
+        """Build the model, and have its training with ``task`` measured.
+
+        Raises:
+            ValueError: a value is not allowed; OmegaConf knows no bounds.
+        """
         for each in cls.fields:
             if hasattr(cfg, each.name):
                 checked(each, getattr(cfg, each.name))
-        return super().build_model(cfg, task)
+        model = super().build_model(cfg, task)
+        path = getattr(cfg, "gradient_statistics", None)
+        if path:
+            record_gradients(model, task, path)
+        model.measure_utilisation(task, getattr(cfg, "peak_tflops", None))
+        return model
 
 
 def register_variant(name: str, model: type, config: type, **defaults) -> None:
-    """Make ``model`` known as ``name`` to ``--arch`` and to Hydra's ``model._name``.
+    """Make a subclass of ``model`` known to ``--arch`` and to Hydra's ``model._name``.
 
-    Every variant can record its gradients (``gradient_recording``) and logs how well it
-    uses the device (``utilisation``).
-
-    Args:
-        name: of the architecture.
-        model: the fairseq model class; the variant is a subclass of it.
-        config: its dataclass.
-        defaults: values in which the variant differs from it.
+    defaults: values in which it differs from ``config``, a ``VariantConfig``.
     """
     config_name = "".join(part.title() for part in name.split("_")) + "Config"
-    config = make_dataclass(
-        config.__name__,
-        [],
-        bases=(config, GradientRecordingOptions, UtilisationOptions),
-        namespace={"__doc__": config.__doc__},
-    )
-    namespace = {"__module__": model.__module__, "__doc__": config.__doc__}
-    dataclass = with_defaults(**defaults)(type(config_name, (config,), namespace))
-    bases = (ChecksFields, RecordsGradients, LogsUtilisation, model)
-    members = {"__module__": model.__module__, "fields": fields(dataclass)}
-    variant = type(name, bases, members)
-    register_model(name, dataclass=dataclass)(variant)
+    members = {"__module__": model.__module__}
+    described_as = members | {"__doc__": config.__doc__}
+    own = with_defaults(**defaults)(type(config_name, (config,), described_as))
+    variant = type(name, (Variant, model), members | {"fields": fields(own)})
+    register_model(name, dataclass=own)(variant)
     # pickle looks classes up by name
-    module = sys.modules[model.__module__]
-    setattr(module, config_name, dataclass)
-    setattr(module, name, variant)
+    vars(sys.modules[model.__module__]).update({config_name: own, name: variant})
 
 
 def as_dataclass(config: type, cfg):
-    """The plain dataclass ``config`` with its fields' values taken from ``cfg``.
-
-    Raises:
-        ValueError: a value is not allowed; the field is named.
-    """
+    """The plain dataclass ``config`` with its fields' values taken from ``cfg``."""
     return config(**{each.name: getattr(cfg, each.name) for each in fields(config)})

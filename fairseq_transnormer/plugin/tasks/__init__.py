@@ -1,6 +1,3 @@
 """fairseq tasks; importing them registers them."""
 
-from .associative_recall import AssociativeRecallTask
-from .long_range_arena import LongRangeArenaTask
-
-__all__ = ["AssociativeRecallTask", "LongRangeArenaTask"]
+from . import associative_recall, long_range_arena  # noqa: F401

@@ -38,21 +38,14 @@ class AssociativeRecallConfig(FairseqDataclass):
 
 
 class RecallDataset(SizedDataset):
-    """``RecallLines`` as a dataset of fairseq's.
-
-    Args:
-        parts: of a split, by the pairs of a line; a batch has lines of one of them.
-        shuffle: for training.
-    """
+    """Parts of a split, by the pairs of a line; a batch has lines of one of them."""
 
     def __init__(self, parts: dict[int, RecallLines], shuffle: bool):
-        self.pairs, self.parts = list(parts), list(parts.values())
-        self.shuffle = shuffle
+        self.pairs, self.parts, self.shuffle = [*parts], [*parts.values()], shuffle
         # a part's lines have the numbers from its start on
         self.starts = np.cumsum([0, *map(len, self.parts)])
-        self.sizes = np.concatenate(
-            [np.full(len(each), each.targets.shape[1]) for each in self.parts]
-        )
+        lengths = [each.targets.shape[1] for each in self.parts]
+        self.sizes = np.repeat(lengths, [*map(len, self.parts)])
 
     def __len__(self):
         return int(self.starts[-1])
@@ -71,13 +64,11 @@ class RecallDataset(SizedDataset):
         numbers = np.array(samples)
         part = int(self._part_of(numbers[0]))
         lines, inside = self.parts[part], numbers - self.starts[part]
+        inputs = torch.from_numpy(lines.inputs[inside])
         targets = torch.from_numpy(lines.targets[inside])
         return {
             "id": numbers,
-            "net_input": {
-                "src_tokens": torch.from_numpy(lines.inputs[inside]),
-                "padding": "none",
-            },
+            "net_input": {"src_tokens": inputs, "padding": "none"},
             "pairs": self.pairs[part],
             "target": targets,
             "ntokens": targets.numel(),
@@ -92,14 +83,11 @@ class RecallDataset(SizedDataset):
 
     def batch_by_size(self, indices, *arguments, **options):
         """fairseq's batches, of each part alone."""
-        parts = self._part_of(indices)
-        return [
-            batch
-            for part in range(len(self.parts))
-            for batch in super(RecallDataset, self).batch_by_size(
-                indices[parts == part], *arguments, **options
-            )
-        ]
+        parts, batches = self._part_of(indices), []
+        for part in range(len(self.parts)):
+            own = indices[parts == part]
+            batches += super().batch_by_size(own, *arguments, **options)
+        return batches
 
     def _part_of(self, numbers):
         return np.searchsorted(self.starts, numbers, side="right") - 1
@@ -112,22 +100,21 @@ class AssociativeRecallTask(FairseqTask):
     Train with ``partial_cross_entropy``; all places but these have padding for target.
     """
 
+    source_dictionary = target_dictionary = None  # of each task
+
     def __init__(self, cfg: AssociativeRecallConfig, folders: dict[int, Path]):
         super().__init__(cfg)
         self.folders = folders
         # what a checkpoint's training data are, and what is checked at the start
         self.training_folders = [*folders.values()] if cfg.mixture else None
         first = next(iter(folders.values()))
-        self.dictionary = Dictionary.load(str(first / DICTIONARY))
+        self.source_dictionary = Dictionary.load(str(first / DICTIONARY))
+        self.target_dictionary = self.source_dictionary
         self.length = max(read_settings(each)["length"] for each in folders.values())
 
     @classmethod
     def setup_task(cls, cfg: AssociativeRecallConfig, **kwargs):
-        """Look at the folder, or at those of the mixture.
-
-        Raises:
-            ValueError: one is of another kind, or pairs are asked for twice.
-        """
+        """Look at the folder, or at those of the mixture; refuse other kinds."""
         if not cfg.mixture:
             pairs = read_settings(cfg.data, cfg.pairs)["pairs"]
             return cls(cfg, {pairs: Path(cfg.data)})
@@ -171,13 +158,3 @@ class AssociativeRecallTask(FairseqTask):
     def max_positions(self):
         """Places of a line."""
         return self.length
-
-    @property
-    def source_dictionary(self):
-        """Keys, values, and what stands between."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self):
-        """The same."""
-        return self.dictionary

@@ -7,47 +7,29 @@ from ...data.labelled_sequences import Example, LabelledSequences, collate
 
 
 def is_for_training(split: str, keywords: dict) -> bool:
-    """Whether ``load_dataset`` is asked for what trains, whatever its name.
-
-    Args:
-        split: its name.
-        keywords: of ``load_dataset``; fairseq's trainer alone gives a data_selector,
-            for ``--train-subset``.
-    """
+    """Whether ``load_dataset`` is asked for what trains, whatever its name."""
+    # fairseq's trainer alone gives one, for --train-subset
     return split == "train" or "data_selector" in keywords
 
 
 class SizedDataset(FairseqDataset):
-    """What fairseq asks of the lengths.
+    """What fairseq asks of the lengths."""
 
-    Attributes:
-        sizes: of each example; fairseq reads this name.
-    """
-
-    sizes: np.ndarray
+    sizes: np.ndarray  # of each example
 
     def num_tokens(self, index):
+        """Of an example, or of several."""
         return self.sizes[index]
 
-    def num_tokens_vec(self, indices):
-        return self.sizes[indices]
-
-    def size(self, index):
-        return self.sizes[index]
+    num_tokens_vec = size = num_tokens
 
 
 class BucketedSequences(SizedDataset):
     """``LabelledSequences`` behind fairseq's interface.
 
     Examples are put in order by length, in steps of ``bucket_length`` tokens; an
-    example of two sequences counts as long as its longer one. Among examples of one
-    bucket the order is drawn anew each epoch where ``shuffle`` is set, so that batches
-    are not the same ones again.
-
-    Args:
-        examples: the split.
-        bucket_length: tokens.
-        shuffle: for training.
+    example of two sequences counts as long as its longer one. ``shuffle`` draws the
+    order within a bucket anew each epoch.
     """
 
     def __init__(self, examples: LabelledSequences, bucket_length: int, shuffle: bool):
@@ -64,26 +46,22 @@ class BucketedSequences(SizedDataset):
     def collater(self, samples):
         """A batch; empty for a worker that has none left.
 
-        ``net_input`` has ``tokens``, int64 (B, N), and ``lengths``, int64 (B,), a tuple
-        with one for each of an example's sequences, and ``padding``, which says
-        whether there are pads in them; ``target`` is int64 (B,).
+        ``net_input`` has ``tokens``, int64 (B, N), ``lengths``, int64 (B,), and where
+        pads are, of each of an example's sequences; ``target`` is int64 (B,).
         """
         if not samples:
             return {}
         ids, examples = zip(*samples, strict=True)
-        batch = collate(examples)
+        tokens, lengths, labels = collate(examples)
+        padding = tuple(
+            "none" if each.min() == rows.shape[1] else "right"
+            for rows, each in zip(tokens, lengths, strict=True)
+        )
         return {
             "id": np.array(ids),
-            "net_input": {
-                "tokens": batch.tokens,
-                "lengths": batch.lengths,
-                "padding": tuple(
-                    "none" if lengths.min() == tokens.shape[1] else "right"
-                    for tokens, lengths in zip(batch.tokens, batch.lengths, strict=True)
-                ),
-            },
-            "target": batch.labels,
-            "ntokens": int(sum(lengths.sum() for lengths in batch.lengths)),
+            "net_input": {"tokens": tokens, "lengths": lengths, "padding": padding},
+            "target": labels,
+            "ntokens": int(sum(each.sum() for each in lengths)),
             "nsentences": len(ids),
         }
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import MISSING
+from torch import nn
 
 from ...data.labelled_sequences import LabelledSequences, read_manifest
 from ...modules.options import Choice, described
 from .bucketed_sequences import BucketedSequences, is_for_training
-from .gradient_values import clip_gradient_values
 
 ARENAS = ("text", "listops", "retrieval", "pathfinder", "image")
 
@@ -40,10 +41,10 @@ class LongRangeArenaConfig(FairseqDataclass):
 class LongRangeArenaTask(FairseqTask):
     """Classification of bytes, symbols or pixels.
 
-    Attributes:
-        vocabulary_size, num_classes, num_sequences: of the folder's examples.
-        data_name: which data they are, one of ``ARENAS``; checkpoints keep it.
+    data_name: which data they are, one of ``ARENAS``; checkpoints keep it.
     """
+
+    source_dictionary = target_dictionary = None  # tokens and labels are numbers
 
     def __init__(self, cfg: LongRangeArenaConfig, manifest: dict):
         super().__init__(cfg)
@@ -79,7 +80,7 @@ class LongRangeArenaTask(FairseqTask):
         self.datasets[split] = BucketedSequences(
             LabelledSequences(self.cfg.data, split),
             self.cfg.bucket_length,
-            shuffle=is_for_training(split, kwargs),
+            is_for_training(split, kwargs),
         )
 
     def optimizer_step(self, optimizer, model, update_num):
@@ -92,12 +93,17 @@ class LongRangeArenaTask(FairseqTask):
         """Longest sequence."""
         return self.cfg.max_positions
 
-    @property
-    def source_dictionary(self):
-        """None: tokens are numbers."""
-        return None
 
-    @property
-    def target_dictionary(self):
-        """None: labels are numbers."""
-        return None
+def clip_gradient_values(optimizer: FairseqOptimizer, limit: float) -> None:
+    """Bring every number of the gradient into [-limit, limit]; fairseq clips norms.
+
+    Where fairseq steps the optimizer, gradients are summed over workers and accumulated
+    batches. fairseq's fp16 and bf16 optimizers still have the loss scale, and the
+    division by the sample size, in a factor, which is applied first.
+    """
+    apply_factor = getattr(optimizer, "_unscale_grads", None)
+    if apply_factor is not None:
+        apply_factor()
+    # of the fp16 optimizer the float32 copies, which it steps with
+    groups = optimizer.optimizer.param_groups
+    nn.utils.clip_grad_value_([p for group in groups for p in group["params"]], limit)
