@@ -15,6 +15,9 @@ from ..devices import check_torch_build
 # in which OmegaConf would put another text in the place of ${...}
 PATHS = ("checkpoint.save_dir", "checkpoint.restore_file", "task.data")
 PATHS += ("checkpoint.finetune_from_model", "common.tensorboard_logdir")
+# figures of a validation of which the least is the best, and the most
+LEAST = ("loss", "nll_loss", "ppl")
+MOST = ("accuracy", "f1", "macro_f1", "mcc", "pearson", "spearman", "correlation")
 
 
 def check_settings(cfg) -> None:
@@ -68,6 +71,15 @@ def _problems(cfg) -> Iterator[str]:
         yield (
             "checkpoint.write_checkpoints_asynchronously=true; allowed: false, since a "
             "checkpoint takes its name when all of it is on the disk"
+        )
+    metric, grows = (
+        saving.best_checkpoint_metric,
+        saving.maximize_best_checkpoint_metric,
+    )
+    if metric in (LEAST if grows else MOST):
+        yield (
+            f"checkpoint.maximize_best_checkpoint_metric={grows} keeps the worst by "
+            f"best_checkpoint_metric={metric}; allowed: {not grows}"
         )
     if _leaves_nothing(cfg):
         yield (
