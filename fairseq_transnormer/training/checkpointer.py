@@ -245,6 +245,7 @@ class Checkpointer:
                 trainer.state_dict()
             return None
         began = time.monotonic()
+        self._folder.mkdir(parents=True, exist_ok=True)  # it may have been moved away
         names = list(self._names(epochs, loss, is_best))
         if not names:
             return None

@@ -11,6 +11,10 @@ import torch
 
 from ..devices import check_torch_build
 
+# figures of a validation of which the least is the best, and the most
+LEAST = ("loss", "nll_loss", "ppl")
+MOST = ("accuracy", "f1", "macro_f1", "mcc", "pearson", "spearman", "correlation")
+
 
 def check_settings(cfg) -> None:
     """Refuse what would train something else than was asked for.
@@ -61,6 +65,15 @@ def _problems(cfg) -> Iterator[str]:
         yield (
             "checkpoint.write_checkpoints_asynchronously=true; allowed: false, since a "
             "checkpoint takes its name when all of it is on the disk"
+        )
+    metric, grows = (
+        saving.best_checkpoint_metric,
+        saving.maximize_best_checkpoint_metric,
+    )
+    if metric in (LEAST if grows else MOST):
+        yield (
+            f"checkpoint.maximize_best_checkpoint_metric={grows} keeps the worst by "
+            f"best_checkpoint_metric={metric}; allowed: {not grows}"
         )
     if _leaves_nothing(cfg):
         yield (

@@ -148,6 +148,15 @@ def test_the_best_are_kept_whatever_their_order_and_sign(
         assert values == sorted(sorted(scores[:i], reverse=maximize)[:2])
 
 
+def test_a_folder_that_was_moved_away_is_made_again(tmp_path, saves):
+    """What has been trained since would be lost."""
+    save = saves(keep_best_checkpoints=1)
+    save(7, 3.0)
+    tmp_path.rename(tmp_path.with_name("moved"))
+    save(8, 2.0)
+    assert (tmp_path / "checkpoint_last.pt").exists()
+
+
 @pytest.mark.parametrize("last", [True, False])
 def test_a_checkpoint_at_an_epochs_end_is_written(tmp_path, saves, last):
     save = saves(

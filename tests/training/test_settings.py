@@ -129,3 +129,17 @@ def test_a_precision_that_is_not_the_one_asked_for(cfg, chosen, allowed):
         cfg.common[name] = True
     with refuses(ValueError, *(f"common.{name}" for name in chosen), allowed):
         check_settings(cfg)
+
+
+@pytest.mark.parametrize(
+    ("metric", "maximize"), [("loss", False), ("ppl", False), ("accuracy", True)]
+)
+def test_the_worst_is_not_kept_as_the_best(cfg, metric, maximize):
+    cfg.checkpoint.best_checkpoint_metric = metric
+    cfg.checkpoint.maximize_best_checkpoint_metric = maximize
+    check_settings(cfg)
+    cfg.checkpoint.maximize_best_checkpoint_metric = not maximize
+    with refuses(
+        ValueError, f"best_checkpoint_metric={metric}", f"allowed: {maximize}"
+    ):
+        check_settings(cfg)
