@@ -15,7 +15,3 @@ __version__ = "0.1.0"
 missing_packages.explain_to_users()
 if sys.modules.get("fairseq") is not None:  # it imports this package: --user-dir
     importlib.import_module(f"{__name__}.plugin")
-# under its name, or run by its file or with python -m
-_program = str(getattr(sys.modules["__main__"], "__file__", ""))
-if "fairseq_cli.train" in sys.modules or _program.endswith("fairseq_cli/train.py"):
-    importlib.import_module(f"{__name__}.training.redirect").take_over()

@@ -25,7 +25,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *("fairseq_cli.train", "fairseq_cli.hydra_train"),
-        "fairseq_transnormer.training.redirect",
+        "fairseq_transnormer.training.main",
         "torch._dynamo",  # by an optimizer as soon as it is made
         *("tests.training.accidents", "tests.workers.recording"),
         "tests.kept_configurations",

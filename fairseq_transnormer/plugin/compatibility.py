@@ -25,6 +25,8 @@ from ..checkpoints.literal_values import evaluate
 from ..checkpoints.safe_loading import allow_fairseq_objects
 from ..missing_packages import how_to_install
 
+logger = logging.getLogger(__name__)
+
 # options of fairseq's commands
 PATHS = ("data", "path", "save_dir", "restore_file", "finetune_from_model")
 PATHS += ("continue_once", "results_path", "tensorboard_logdir", "log_file")
@@ -67,6 +69,38 @@ def keep_what_was_typed(parse, parser, *arguments, **keywords):
         if "${" in path or "\\'" in path:
             parser.error(f"{name}={path}; allowed: a path without ${{ and \\'")
     return parsed
+
+
+def train_with_our_loop(call_main, cfg, program, **arguments):
+    """Around ``call_main``, which fairseq-train gives its ``main`` to."""
+    if not _is_fairseqs_main(getattr(program, "__code__", None)):
+        return call_main(cfg, program, **arguments)
+    # on a floor above, and by reference what spawned workers call
+    training = f"{__package__.rpartition('.')[0]}.training"
+    main = importlib.import_module(f"{training}.main").main
+    return importlib.import_module(f"{training}.workers").call_main(cfg, main)
+
+
+def _is_fairseqs_main(code: types.CodeType | None) -> bool:
+    """Also where the program is run as __main__, by its file or with python -m."""
+    return (
+        code is not None
+        and code.co_name == "main"
+        and code.co_filename.endswith("fairseq_cli/train.py")
+    )
+
+
+def warn_of_fairseqs_loop() -> None:
+    """fairseq-hydra-train imports this package when its ``main`` runs already."""
+    frame = sys._getframe()
+    while (frame := frame.f_back) is not None:
+        if _is_fairseqs_main(frame.f_code):
+            logger.warning(
+                "fairseq's own loop trains here: without a lock, a checkpoint on "
+                "SIGTERM, or resumption by other numbers of workers. python -m "
+                "fairseq_transnormer train takes the same words and has all of it"
+            )
+            return
 
 
 def share_config_store(init, repository, delegate):
@@ -151,6 +185,10 @@ PATCHES = (
         "hydra/_internal/config_repository.py, `copy.deepcopy(delegate)`: each "
         "composition copies all of fairseq's settings, more than half of its time",
         "Hydra's store copies what is asked for alone"),
+    Patch(DISTRIBUTED, "call_main", train_with_our_loop,
+        "fairseq_cli/train.py: a signal ends a run unsaved, nothing keeps a second one "
+        "out of its folder, and so on: docs/upstream_notes.md",
+        "fairseq takes a loop of the user's"),
     Patch(EVERY_MODULE, "eval", evaluate,
         "optim/adam.py:91 and others evaluate settings, also a checkpoint's, as Python",
         "fairseq uses ast.literal_eval", sets=True),

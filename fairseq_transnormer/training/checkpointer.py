@@ -49,6 +49,7 @@ class Checkpointer:
         self._best: float | None = None
         # of --patience: the best validation, and how many have not been better since
         self._early: dict[str, Any] | None = None
+        self._has_saved = False
         self.start: Start
 
     # at the start
@@ -218,13 +219,21 @@ class Checkpointer:
 
     # saving
 
-    def save(self, epochs, loss: float | None, validated: float | None = None):
+    def save(
+        self,
+        epochs,
+        loss: float | None,
+        validated: float | None = None,
+        is_end: bool = False,
+    ):
         """Write what is due; returns the path of a checkpoint, or None.
 
         Args:
             epochs: the iterator.
             loss: of a validation that belongs to these weights, or None.
             validated: of one that has been counted already, for the schedule.
+            is_end: no update follows. A run that has saved nothing leaves its last
+                checkpoint, whatever its settings.
 
         Raises:
             FloatingPointError: the loss, or a weight, is not finite.
@@ -247,12 +256,16 @@ class Checkpointer:
         began = time.monotonic()
         self._folder.mkdir(parents=True, exist_ok=True)  # it may have been moved away
         names = list(self._names(epochs, loss, is_best))
+        if is_end and not (names or self._has_saved):
+            logger.warning("by its settings this run has saved nothing: its end is")
+            names = [last_of(trainer).name]
         if not names:
             return None
         first, *others = (self._folder / name for name in names)
         trainer.save_checkpoint(os.fspath(first), self._extra(epochs, loss, validated))
         for path in others:
             copy_checkpoint(first, path)
+        self._has_saved = True
         logger.info(
             "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %.2f "
             "seconds)",

@@ -105,6 +105,7 @@ class _Run:
         self.trainer, self.checkpointer = trainer, checkpointer
         self.cfg, self.task = trainer.cfg, trainer.task
         self.subsets = self.cfg.dataset.valid_subset.split(",")
+        self.max_epoch = self.cfg.optimization.max_epoch or math.inf
         self.log: RunLog
 
     def train(self) -> None:
@@ -113,12 +114,11 @@ class _Run:
         if epochs is None:
             return
         optimization = self.cfg.optimization
-        max_epoch = optimization.max_epoch or math.inf
         # in mid-epoch, the rate of the epoch's end is asked for
         rate = math.inf if epochs.iterations_in_epoch else self.trainer.get_lr()
         watch = meters.StopwatchMeter()
         watch.start()
-        while epochs.next_epoch_idx <= max_epoch:
+        while epochs.next_epoch_idx <= self.max_epoch:
             if rate <= optimization.stop_min_lr:
                 logger.info(
                     "stopping training: the learning rate %s is at --stop-min-lr", rate
@@ -269,8 +269,9 @@ def validate_and_save(run: _Run, epochs, ended: bool) -> tuple[float | None, boo
             checkpointer.save(epochs, None)
             raise
     is_done |= not checkpointer.has_patience(loss)
-    if saves or is_done:
-        path = checkpointer.save(epochs, loss)
+    is_end = is_done or (ended and epochs.epoch >= run.max_epoch)
+    if saves or is_end:
+        path = checkpointer.save(epochs, loss, is_end=is_end)
         if path is not None and hasattr(run.task, "post_save"):
             run.task.post_save(path, trainer.get_num_updates())
     if number and not is_done:

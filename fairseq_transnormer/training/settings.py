@@ -4,7 +4,6 @@ fairseq's own options are fairseq's to check; these few lead to figures or folde
 nobody asked for, in silence.
 """
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -75,12 +74,6 @@ def _problems(cfg) -> Iterator[str]:
             f"checkpoint.maximize_best_checkpoint_metric={grows} keeps the worst by "
             f"best_checkpoint_metric={metric}; allowed: {not grows}"
         )
-    if _leaves_nothing(cfg):
-        yield (
-            "checkpoint.no_last_checkpoints=true: no checkpoint would be left; allowed "
-            "with it: epoch checkpoints, a save_interval_updates up to max_update, or "
-            "validation"
-        )
 
 
 def _of_precision(common) -> Iterator[str]:
@@ -93,17 +86,3 @@ def _of_precision(common) -> Iterator[str]:
             yield f"common.memory_efficient_{name}=true; allowed: with {name}=true"
     if common.amp and common.cpu:
         yield "common.amp=true trains in fp32 on a CPU; allowed: common.bf16=true"
-
-
-def _leaves_nothing(cfg) -> bool:
-    saving, dataset = cfg.checkpoint, cfg.dataset
-    updates = cfg.optimization.max_update or math.inf
-    epochs = cfg.optimization.max_epoch or math.inf
-    is_validated = not dataset.disable_validation
-    return not (
-        saving.no_save
-        or not saving.no_last_checkpoints
-        or (not saving.no_epoch_checkpoints and saving.save_interval <= epochs)
-        or 0 < saving.save_interval_updates <= updates
-        or (is_validated and dataset.validate_after_updates <= updates)
-    )

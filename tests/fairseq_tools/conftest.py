@@ -11,7 +11,6 @@ import torch
 from fairseq.data import Dictionary
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from fairseq_transnormer.training.redirect import take_over
 from tests.binary_data import write_binary_data
 from tests.forked_trainings import (
     logged,
@@ -61,11 +60,8 @@ def fairseq_tool(monkeypatch):
         argv += ["--user-dir", str(USER_DIR)]
         monkeypatch.setattr(sys, "argv", argv)
         torch.manual_seed(0)
-        program = importlib.import_module(f"fairseq_cli.{name}")
-        if name == "train":
-            take_over()  # as --user-dir does where the package is not there yet
         with kept():
-            program.cli_main()
+            importlib.import_module(f"fairseq_cli.{name}").cli_main()
 
     return run
 

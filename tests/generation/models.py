@@ -8,7 +8,6 @@ from pathlib import Path
 from fairseq.data import Dictionary, encoders
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from fairseq_transnormer.training.redirect import take_over
 from tests.binary_data import write_binary_data
 from tests.kept_configurations import kept
 from tests.paths import USER_DIR
@@ -89,7 +88,6 @@ def train(data: Path, save_dir: Path, arch: str, *more) -> Path:
     """Train until texts are no noise; the checkpoint."""
     from fairseq_cli.train import cli_main
 
-    take_over()
     # fmt: off
     run_fairseq(
         cli_main, data, "--task", "language_modeling", "--arch", arch,

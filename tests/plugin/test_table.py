@@ -18,7 +18,7 @@ def test_the_table_is_applied_once():
 
 
 def test_a_row_says_why_and_what_would_end_it():
-    assert len(PATCHES) <= 13
+    assert len(PATCHES) <= 15
     assert len({(patch.owner, patch.name) for patch in PATCHES}) == len(PATCHES)
     for patch in PATCHES:
         assert len(patch.why.split()) > 5 and len(patch.until.split()) > 2, patch.name
@@ -56,7 +56,5 @@ def changes_to_fairseq(source: str) -> list[int]:
 
 
 def test_nothing_else_changes_fairseq():
-    redirect = PACKAGE / "training" / "redirect.py"
-    assert len(changes_to_fairseq(redirect.read_text(encoding="utf-8"))) == 1
-    for path in {*PACKAGE.rglob("*.py")} - {redirect}:
+    for path in PACKAGE.rglob("*.py"):
         assert not changes_to_fairseq(path.read_text(encoding="utf-8")), path

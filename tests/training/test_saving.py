@@ -168,3 +168,24 @@ def test_a_checkpoint_at_an_epochs_end_is_written(tmp_path, saves, last):
     names = {path.name for path in tmp_path.iterdir()}
     kept = {f"checkpoint_1_{updates}.pt" for updates in (28, 35, 42)}
     assert names == kept | ({"checkpoint_last.pt"} if last else set())
+
+
+NONE = ("--no-epoch-checkpoints", "--no-last-checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("flags", "options", "leaves"),
+    [
+        (NONE, {"max_epoch": 1, "save_interval_updates": 100}, 15),
+        (NONE, {"max_update": 4, "validate_after_updates": 9}, 4),
+        (NONE, {"max_update": 4, "save_interval_updates": 0}, 4),
+        ((*NONE, "--no-save"), {"max_update": 4}, 0),
+    ],
+)
+def test_no_run_ends_without_a_checkpoint(training, flags, options, leaves):
+    options = {"max_update": None, "keep_interval_updates": None, **options}
+    run = training(1, (*flags, "--disable-validation"), **options)
+    run.options["no_epoch_checkpoints"] = None
+    assert run.run() == [0], run.text()
+    found = [run.updates_of(path.name) for path in run.save_dir.glob("*.pt")]
+    assert max(found, default=0) == leaves

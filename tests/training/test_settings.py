@@ -68,34 +68,6 @@ def test_a_setting_that_trains_something_else_is_refused(cfg, name, value):
         check_settings(cfg)
 
 
-NOTHING = {
-    "checkpoint.no_last_checkpoints": True,
-    "checkpoint.no_epoch_checkpoints": True,
-}
-NOTHING |= {"dataset.disable_validation": True, "optimization.max_update": 9}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "leaves"),
-    [
-        ("checkpoint.save_interval_updates", 10, False),
-        ("checkpoint.save_interval_updates", 9, True),
-        ("checkpoint.no_last_checkpoints", False, True),
-        ("checkpoint.no_epoch_checkpoints", False, True),
-        ("dataset.disable_validation", False, True),
-        ("checkpoint.no_save", True, True),
-    ],
-)
-def test_a_run_that_would_leave_no_checkpoint_is_refused(cfg, name, value, leaves):
-    for key, each in {**NOTHING, name: value}.items():
-        OmegaConf.update(cfg, key, each)
-    if leaves:
-        check_settings(cfg)
-    else:
-        with refuses(ValueError, "no_last_checkpoints", "no checkpoint"):
-            check_settings(cfg)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

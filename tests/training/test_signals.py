@@ -15,7 +15,6 @@ from fairseq.distributed import utils as distributed_utils
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from fairseq_transnormer.training import signals, workers
-from fairseq_transnormer.training.redirect import take_over
 from tests.messages import assert_names
 
 from .trainings import LOADING, MEETING, line_with
@@ -101,7 +100,6 @@ def test_signals_are_a_programs_own_outside_training(monkeypatch):
 @pytest.mark.parametrize("program", ["eval_lm", "validate", "interactive"])
 def test_programs_that_train_nothing_are_ended(program):
     """Theirs would be noted, and looked at by nobody."""
-    take_over()
     main = importlib.import_module(f"fairseq_cli.{program}").main
     training = DistributedTrainingConfig(distributed_world_size=1)
     cfg = types.SimpleNamespace(
