@@ -10,6 +10,7 @@ import tarfile
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,8 @@ _LOADING: list[tuple[list[str], list[tuple[str, dict[str, Any]]]]] = []
 
 
 def check_loaded_models(load, *arguments, **keywords):
-    """Around checkpoint_utils.py, ``load_model_ensemble_and_task``.
-
-    All of fairseq's commands that read a model call it. Some bring a task with them.
-    """
+    """Around ``load_model_ensemble_and_task``, by which all of fairseq's commands read
+    models; some bring a task with them."""
     given = inspect.signature(load).bind(*arguments, **keywords).arguments
     files, state = list(map(str, given["filenames"])), given.get("state")
     states = [] if state is None else [(files[0], _noted(state))]
@@ -149,9 +148,10 @@ def _check_overrides(given: Mapping[str, Any], names: set[str], path: str) -> No
         return
     unknown = sorted(set(overrides) - names)
     if names and unknown:
+        close = [each for name in unknown for each in get_close_matches(name, names)]
         raise CheckpointError(
             f"model_overrides: {', '.join(unknown)}: no setting that {path} was saved "
-            "with; allowed: the fields of its configuration"
+            f"with; allowed: the fields of its configuration, as {', '.join(close)}"
         )
 
 
