@@ -57,7 +57,10 @@ def test_of_several_workers_each_has_its_peak(monkeypatch, workers):
         "log_derived",
         lambda name, f, **_: derived.update({name: f}),
     )
-    utilisation.Utilisation(flops=2e9, peak_tflops=3.0).log(torch.zeros(1))
+    model = SimpleNamespace(
+        update_begins=True, training=True, flops=2e9, peak_tflops=3.0
+    )
+    utilisation._log_at_the_first_pass(model, ())
     share = derived["mfu"]({"wps": SimpleNamespace(avg=600.0)})
     assert share == round(600 * 2e9 / (workers * 3e12), 4)
 

@@ -359,8 +359,8 @@ TRAINING = (
     Mutant(
         "plugin/mfu-of-one-worker",
         "fairseq_transnormer/plugin/models/utilisation.py",
-        "possible = peak * 1e12 * get_data_parallel_world_size() / self.flops",
-        "possible = peak * 1e12 / self.flops",
+        "possible = peak * 1e12 * get_data_parallel_world_size() / model.flops",
+        "possible = peak * 1e12 / model.flops",
         "tests/fairseq_tools/test_utilisation.py"
         "::test_of_several_workers_each_has_its_peak",
     ),
