@@ -10,11 +10,7 @@ from pathlib import Path
 from .processes import train_file
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {__package__}",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(f"python -m {__package__}", description=__doc__)
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML")
     file = parser.parse_args().file
     if not file.is_file():
