@@ -7,7 +7,7 @@ paths in it begin in the working folder.
 import argparse
 from pathlib import Path
 
-from .processes import train_file
+from .launch import train_file
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(f"python -m {__package__}", description=__doc__)

@@ -73,7 +73,7 @@ def compose_words(
         for word in words
     ]
     try:
-        with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
+        with initialize_config_dir(str(configs.resolve()), version_base="1.3"):
             found = compose(primary, forced, return_hydra_config=True)
         for key, value in (values or {}).items():
             OmegaConf.update(found, key, value, force_add=True)
@@ -94,7 +94,8 @@ def _filled_in(found: Any) -> Composed:
 
     HydraConfig.instance().set_config(found)
     environment, folder = dict(found.hydra.job.env_set), found.hydra.run.dir
-    groups = OmegaConf.masked_copy(found, [key for key in found if key != "hydra"])
+    groups: Any = OmegaConf.to_container(found)
+    del groups["hydra"]
     cfg = OmegaConf.merge(OmegaConf.structured(FairseqConfig), groups)
     add_defaults(cfg)
     plain: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)

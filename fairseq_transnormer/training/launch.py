@@ -21,7 +21,7 @@ from ..data.whole_files import make_folder, write_text
 from ..installation import CONFIGS, PACKAGE
 from .config import Composed, Configuration, ConfigurationError, compose_words, get
 from .exit_code import EXIT_RESUMABLE, ended_by
-from .processes import Workers, run_torchrun, set_up_logging, start_of, train
+from .processes import Workers, run_torchrun, set_up_logging, start_of
 from .update_layout import SEQUENCES, Layout, declared, fitting_batch, lay_out
 
 MOST = 999_999
@@ -111,6 +111,26 @@ def _run(training: Training, again: str) -> int:
         shown = traceback.format_exc().strip()  # a spawned worker's own at its end
         print(f"{shown}\ntrain: {shown.splitlines()[-1]}{resume}", file=sys.stderr)
         return 1
+
+
+def train(configuration: Configuration) -> None:
+    """Train in this process, or in those that it starts for GPUs, to the end."""
+    from omegaconf import OmegaConf
+
+    from .main import main
+    from .workers import call_main
+
+    cfg = OmegaConf.create(configuration)
+    OmegaConf.set_struct(cfg, True)
+    call_main(cfg, main)
+
+
+def train_file(path: Path) -> None:
+    """``train`` by a whole composed configuration, as YAML."""
+    set_up_logging()
+    from omegaconf import OmegaConf
+
+    train(OmegaConf.to_container(OmegaConf.load(path)))
 
 
 def _is_refusal(error: Exception) -> bool:

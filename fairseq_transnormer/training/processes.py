@@ -1,4 +1,4 @@
-"""The processes of a training: this one, by fairseq alone, or those of torchrun."""
+"""The processes of a training: how they are started, and told of signals."""
 
 from __future__ import annotations
 
@@ -102,26 +102,6 @@ def set_up_logging(*, anew: bool = False) -> None:
         stream=sys.stdout,
         force=anew,
     )
-
-
-def train(configuration: Configuration) -> None:
-    """Train in this process, or in those that fairseq starts from it, to the end."""
-    from omegaconf import OmegaConf
-
-    from .main import main
-    from .workers import call_main
-
-    cfg = OmegaConf.create(configuration)
-    OmegaConf.set_struct(cfg, True)
-    call_main(cfg, main)
-
-
-def train_file(path: Path) -> None:
-    """``train`` by a whole composed configuration, as YAML."""
-    set_up_logging()
-    from omegaconf import OmegaConf
-
-    train(OmegaConf.to_container(OmegaConf.load(path)))
 
 
 def run_torchrun(arguments: Sequence[str]) -> int:

@@ -110,7 +110,7 @@ def assert_same(cfg, primary, *overrides, data):
         ("alm", ["model=alm_t1"]),
         ("alm", ["run=gpus4", "common.fp16=true"]),
         ("alm", ["model=alm_vanilla", "+machine=a100"]),
-        ("blm", ["run=gpus2", "lr_scheduler.power=2"]),
+        ("blm", ["run=gpus2", "optimization.max_update=7"]),
         ("alm_small", []),
         ("alm", ["run=gpus1", "model.block_size=32"]),
         ("alm", ["run=cpu", "model=alm_ls"]),
