@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ def compose_words(
     configs: Path,
     primary: str,
     words: Iterable[str],
-    values: Mapping[str, Any] | None = None,
+    values: Configuration | None = None,
 ) -> Composed:
     """``compose`` by words of Hydra's command line, such as "model=alm_t1".
 
@@ -73,7 +74,11 @@ def compose_words(
         for word in words
     ]
     try:
-        with initialize_config_dir(str(configs.resolve()), version_base="1.3"):
+        with (
+            warnings.catch_warnings(),
+            initialize_config_dir(str(configs.resolve()), version_base="1.3"),
+        ):
+            warnings.simplefilter("ignore")  # of files with the names of fairseq's
             found = compose(primary, forced, return_hydra_config=True)
         for key, value in (values or {}).items():
             OmegaConf.update(found, key, value, force_add=True)

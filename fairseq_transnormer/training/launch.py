@@ -24,7 +24,6 @@ from .exit_code import EXIT_RESUMABLE, ended_by
 from .processes import Workers, run_torchrun, set_up_logging, start_of
 from .update_layout import SEQUENCES, Layout, declared, fitting_batch, lay_out
 
-MOST = 999_999
 # task -> the command of data_prep that makes its folder
 PREPARED = {
     "language_modeling": "wikitext103 alm",
@@ -45,7 +44,6 @@ INSTEAD = {
     FREQUENCY: f"--batch-size, and {SEQUENCES} in the environment",
 }
 PROGRAM = "python -m fairseq_transnormer train"
-CHECKPOINTS = "checkpoints"
 # in a run's folder, what it is trained by; it begins with a line of ours
 FILE, OURS = "config.yaml", f"# composed by {PROGRAM}\n"
 
@@ -113,7 +111,7 @@ def _run(training: Training, again: str) -> int:
         return 1
 
 
-def train(configuration: Configuration) -> None:
+def train(configuration: Any) -> None:
     """Train in this process, or in those that it starts for GPUs, to the end."""
     from omegaconf import OmegaConf
 
@@ -130,7 +128,7 @@ def train_file(path: Path) -> None:
     set_up_logging()
     from omegaconf import OmegaConf
 
-    train(OmegaConf.to_container(OmegaConf.load(path)))
+    train(OmegaConf.load(path))
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -153,28 +151,27 @@ def _parser() -> argparse.ArgumentParser:
         f"{SEQUENCES}=N in the environment stands for another number of sequences\n"
         f"than the configuration's. An empty {SEQUENCES} allows any.",
     )
-    add, number = parser.add_argument, integer_between(1, MOST)
+    add, number = parser.add_argument, integer_between(1, 999_999)
     add("config", metavar="CONFIG", help="file of configs/: alm, blm, lra, ...")
     told = "of the configuration, as for fairseq-hydra-train: model=alm_t1, lra=text, "
     told += "optimization.max_update=1000"
     add("overrides", nargs="*", type=_override, metavar="KEY=VALUE", help=told)
-    told = "(default: the repository's)"
+    told = "of CONFIG (default: the repository's)"
     add("--config-dir", type=Path, default=CONFIGS, metavar="DIR", help=told)
     add("--data", type=_folder, metavar="DIR", help="(default: the configuration's)")
-    told = "how many of each machine, a count (reproduce's --gpus lists which, by "
-    told += "number); 0 trains on the CPU (default: the configuration's)"
-    add("--gpus", type=integer_between(0, MOST), metavar="N", help=told)
+    told = "how many of each machine; 0: the CPU (default: the configuration's)"
+    add("--gpus", type=integer_between(0, 999_999), metavar="N", help=told)
     told = "processes of each machine, with --gpus 0 (default: 1)"
     add("--workers", type=number, metavar="N", help=told)
-    told = "machines (default: 1). In a step of Slurm with one task a machine "
-    told += "(scripts/slurm/train.sbatch) that is all; elsewhere start the same "
-    told += "command on each of them with --rendezvous"
+    told = "machines (default: 1), in a step of Slurm with one task on each "
+    told += (
+        "(scripts/slurm/train.sbatch), or with this command on each and --rendezvous"
+    )
     add("--nodes", type=number, default=1, metavar="N", help=told)
     told = "one of the machines and a free port there, where they meet (torchrun)"
     add("--rendezvous", metavar="HOST:PORT", help=told)
-    told = "sequences that one GPU takes at once: fewer need less memory, and more "
-    told += "batches are accumulated (default: the configuration's, or fewer where "
-    told += "they must divide, or a GPU's memory is small)"
+    told = "sequences that one GPU takes at once; fewer need less memory (default: the "
+    told += "configuration's, or fewer where they must divide, or memory is small)"
     add("--batch-size", type=number, metavar="N", help=told)
     add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
     told = "checkpoints (default: checkpoints/ in the configuration's runs/NAME)"
@@ -205,11 +202,7 @@ def _folder(text: str) -> str:
 
 
 def _prepared(options: argparse.Namespace) -> Training:
-    """Compose the configuration, lay its update out, and check both.
-
-    Raises:
-        ValueError: what is asked for is not allowed.
-    """
+    """Compose the configuration, lay its update out; ValueError for what cannot be."""
     gpus, on_cpu = options.gpus, options.workers
     if on_cpu and gpus != 0:
         raise ConfigurationError(
@@ -232,16 +225,15 @@ def _prepared(options: argparse.Namespace) -> Training:
             "precision=fp16 needs a GPU; allowed on the CPU (--gpus 0): fp32, bf16"
         )
     workers = Workers(options.nodes, gpus, on_cpu or 1)
-    save_dir = Path(options.save_dir or Path(composed.folder, CHECKPOINTS))
+    save_dir = Path(options.save_dir or Path(composed.folder, "checkpoints"))
     # folders of checkpoints side by side are a run's each
-    run = save_dir.parent if save_dir.name == CHECKPOINTS else save_dir
+    run = save_dir.parent if save_dir.name == "checkpoints" else save_dir
     started, torchrun = start_of(workers, options.rendezvous, run.absolute().name)
     file = run / FILE
     if not options.dry_run:
         _check_machine(task, gpus, file)
     sequences, (batch, update_freq) = _update(composed, workers, options.batch_size)
-    settings |= started
-    settings |= {BATCH: batch, FREQUENCY: [update_freq]}
+    settings |= {**started, BATCH: batch, FREQUENCY: [update_freq]}
     settings["checkpoint.save_dir"] = str(save_dir)
     # again: other values refer to these
     composed = compose_words(options.config_dir, options.config, words, settings)

@@ -17,15 +17,8 @@ from .config import Configuration, ConfigurationError
 from .exit_code import EXIT_RESUMABLE, RESUMABLE_FILE
 
 # signals that end a training after a checkpoint, and as what torchrun hands them on
-SIGNALS = {
-    signal.SIGTERM: signal.SIGTERM,
-    signal.SIGUSR1: signal.SIGTERM,
-    signal.SIGUSR2: signal.SIGTERM,
-    signal.SIGINT: signal.SIGINT,
-}
-SLURM_PORT = "29500"
-# what torchrun's processes run, with a configuration's file
-MODULE = __package__
+STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = dict.fromkeys(STOPPING, signal.SIGTERM) | {signal.SIGINT: signal.SIGINT}
 
 
 class Workers(NamedTuple):
@@ -81,7 +74,7 @@ def start_of(
                 f"--nodes {workers.nodes} needs --rendezvous HOST:PORT, or Slurm's "
                 "step with one task a node (scripts/slurm/train.sbatch)"
             )
-        port = int(os.environ.get("MASTER_PORT", SLURM_PORT))
+        port = int(os.environ.get("MASTER_PORT", "29500"))
         return settings | {f"{group}.distributed_port": port}, []
     elif workers.gpus or workers.each == 1:
         return settings, []
@@ -89,7 +82,7 @@ def start_of(
         # fairseq's pytorch_ddp wants GPUs
         settings[f"{group}.distributed_backend"] = "gloo"
         settings[f"{group}.ddp_backend"] = "legacy_ddp"
-    processes = ["--nproc-per-node", str(workers.each), "-m", MODULE]
+    processes = ["--nproc-per-node", str(workers.each), "-m", __package__]
     return settings, [*meeting, *processes]
 
 

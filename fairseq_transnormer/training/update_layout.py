@@ -80,8 +80,7 @@ def lay_out(
 def fitting_batch(task: str, half: bool, gpus: int, most: int) -> int:
     """The largest power of two up to ``most`` that the first GPUs hold, by estimate.
 
-    It is ``most`` where the task's need is not known, or there is no GPU; and 1 where
-    nothing fits, since the estimate may be wrong.
+    ``most`` for another task, or without a GPU; 1 where nothing fits, by the estimate.
     """
     import torch
 
@@ -90,20 +89,14 @@ def fitting_batch(task: str, half: bool, gpus: int, most: int) -> int:
         return most
     memory = min(torch.cuda.get_device_properties(i).total_memory for i in found)
     model, sequence = NEEDS[task, half]
-    batch = 1
-    while 2 * batch <= most and (
-        model + 2 * batch * sequence <= SHARE_OF_MEMORY * memory / 1e9
-    ):
+    batch, room = 1, SHARE_OF_MEMORY * memory / 1e9 - model
+    while 2 * batch <= most and 2 * batch * sequence <= room:
         batch *= 2
     return batch
 
 
 def declared(text: str) -> int | None:
-    """The sequences that SEQUENCES_PER_UPDATE declares; None: any number.
-
-    Raises:
-        ValueError: it is no such number.
-    """
+    """The sequences that SEQUENCES_PER_UPDATE declares, None: any; or ValueError."""
     if not re.fullmatch("([1-9][0-9]{0,6})?", text):
         raise ValueError(f"{SEQUENCES}={text}; allowed: 1, 2, ... 9999999 or nothing")
     return int(text) if text else None
@@ -132,13 +125,12 @@ def set_update_layout(cfg, workers: int) -> None:
             )
         optimization.update_freq = [1]
     if dataset.batch_size is None or dataset.max_tokens is not None:
-        if wanted is not None:
-            raise ValueError(
-                f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed "
-                f"number of sequences; allowed with {SEQUENCES}={wanted}: "
-                "dataset.batch_size alone"
-            )
-        return
+        if wanted is None:
+            return
+        raise ValueError(
+            f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed number "
+            f"of sequences; allowed with {SEQUENCES}={wanted}: dataset.batch_size alone"
+        )
     if wanted is not None and works_out:
         layout = lay_out(wanted, workers, most=dataset.batch_size)
         dataset.batch_size = layout.batch
