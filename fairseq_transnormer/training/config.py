@@ -47,14 +47,11 @@ def _composed_once(configs: Path, primary: str, overrides: str) -> str:
 
 
 def compose_words(
-    configs: Path,
-    primary: str,
-    words: Iterable[str],
-    values: Configuration | None = None,
+    configs: Path, primary: str, words: Iterable[str], then: Configuration | None = None
 ) -> Composed:
     """``compose`` by words of Hydra's command line, such as "model=alm_t1".
 
-    A key with a dot may be one that no file names. ``values`` are set after the words.
+    A key with a dot may be one that no file names. ``then`` sets such keys after them.
     """
     if not (configs / f"{primary}.yaml").is_file():
         known = ", ".join(sorted(path.stem for path in configs.glob("*.yaml")))
@@ -74,13 +71,11 @@ def compose_words(
         for word in words
     ]
     try:
-        with (
-            warnings.catch_warnings(),
-            initialize_config_dir(str(configs.resolve()), version_base="1.3"),
-        ):
-            warnings.simplefilter("ignore")  # of files with the names of fairseq's
-            found = compose(primary, forced, return_hydra_config=True)
-        for key, value in (values or {}).items():
+        with warnings.catch_warnings():  # of 1.1, which fairseq's commands need, too
+            warnings.simplefilter("ignore")
+            with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
+                found = compose(primary, forced, return_hydra_config=True)
+        for key, value in (then or {}).items():
             OmegaConf.update(found, key, value, force_add=True)
         return _filled_in(found)
     except (HydraException, OmegaConfBaseException) as error:
@@ -105,10 +100,11 @@ def _filled_in(found: Any) -> Composed:
     add_defaults(cfg)
     plain: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     for group, values in plain.items():
-        # a dict that a key has made of what was a name
-        if OmegaConf.get_type(cfg, group) is dict and "_name" not in values:
-            key = f"{group}.{next(iter(values))}"
-            raise ConfigurationError(f"{key} needs {group}._name beside it")
+        # of no dataclass, as some older optimizers, or of no name
+        is_any = OmegaConf.get_type(cfg, group) is dict
+        if is_any and (group == "model" or "_name" not in values):
+            told = f"{group}._name={values.get('_name')} is not registered; given: "
+            raise ConfigurationError(told + ", ".join(values))
     return Composed(plain, environment, folder)
 
 

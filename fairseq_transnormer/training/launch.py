@@ -163,10 +163,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpus", type=integer_between(0, 999_999), metavar="N", help=told)
     told = "processes of each machine, with --gpus 0 (default: 1)"
     add("--workers", type=number, metavar="N", help=told)
-    told = "machines (default: 1), in a step of Slurm with one task on each "
-    told += (
-        "(scripts/slurm/train.sbatch), or with this command on each and --rendezvous"
-    )
+    told = "machines (default: 1), in a step of Slurm with one task on each (scripts/"
+    told += "slurm/train.sbatch), or with this command on each and --rendezvous"
     add("--nodes", type=number, default=1, metavar="N", help=told)
     told = "one of the machines and a free port there, where they meet (torchrun)"
     add("--rendezvous", metavar="HOST:PORT", help=told)
@@ -222,7 +220,7 @@ def _prepared(options: argparse.Namespace) -> Training:
         gpus = 0 if common["cpu"] else get(composed.values, GPUS)
     if common["fp16"] and gpus == 0:
         raise ConfigurationError(
-            "precision=fp16 needs a GPU; allowed on the CPU (--gpus 0): fp32, bf16"
+            "--precision fp16 needs a GPU; allowed on the CPU (--gpus 0): fp32, bf16"
         )
     workers = Workers(options.nodes, gpus, on_cpu or 1)
     save_dir = Path(options.save_dir or Path(composed.folder, "checkpoints"))

@@ -229,7 +229,7 @@ REFUSED = [
     ("--precision fp8", ["--precision", "'fp8'", "fp32", "fp16", "bf16"]),
     (
         "--precision fp16 --gpus 0",
-        ["precision=fp16", "GPU", "--gpus 0", "fp32", "bf16"],
+        ["precision fp16", "GPU", "--gpus 0", "fp32", "bf16"],
     ),
     ("--save-dir=", ["--save-dir", "''"]),
     ("--max-update 3", ["--max-update"]),
@@ -252,11 +252,12 @@ REFUSED = [
     ("optimization.lrr=[0.1]", ["optimization.lrr", "lr"]),
     ("model.embed_dimm=3", ["embed_dimm", "embed_dim"]),
     ("ema.decay=0.9", ["ema.decay", "ema_decay"]),
-    ("criterion.sentence_avg=true", ["criterion.sentence_avg", "_name"]),
+    ("criterion.sentence_avg=true", ["criterion._name=None", "sentence_avg"]),
+    ("model._name=foo", ["model._name=foo", "registered"]),
     ("optimization.lr=fast", ["optimization.lr", "'fast'", "Float"]),
     ("--data ${oc.env:HOME}", ["--data", "${oc.env:HOME}"]),
     ("--save-dir x/${y}", ["--save-dir", "x/${y}"]),
-    ("common.fp16=true --gpus 0", ["precision=fp16", "GPU", "fp32", "bf16"]),
+    ("common.fp16=true --gpus 0", ["precision fp16", "GPU", "fp32", "bf16"]),
 ]
 REFUSED_BY_THE_ARENA = [
     ("lra=images model=lra_t1", ["images", "image", "listops", "text"]),
