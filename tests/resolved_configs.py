@@ -7,6 +7,7 @@ from fairseq import options
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -21,11 +22,14 @@ def composed(primary: str, *overrides: str) -> DictConfig:
     primary: a file of configs/, or of configs/model, for its kind's with this model.
     """
     primary, *overrides = _of_a_kind(primary, *overrides)
-    _register_schema(primary)
-    with warnings.catch_warnings():  # of how fairseq finds its schema
-        warnings.simplefilter("ignore")
-        with initialize_config_dir(str(CONFIGS), version_base="1.1"):
-            return compose(primary, overrides=overrides, return_hydra_config=True)
+    hydra_init(primary)
+    try:
+        with warnings.catch_warnings():  # of how fairseq finds its schema
+            warnings.simplefilter("ignore")
+            with initialize_config_dir(str(CONFIGS), version_base="1.1"):
+                return compose(primary, overrides=overrides, return_hydra_config=True)
+    finally:  # ``train`` has none
+        del ConfigStore.instance().repo[f"{primary}.yaml"]
 
 
 def _of_a_kind(primary: str, *overrides: str) -> tuple[str, ...]:
@@ -48,9 +52,6 @@ def hydra_config_now(primary: str, *overrides: str) -> DictConfig:
     add_defaults(cfg)
     del cfg["hydra"]
     return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-
-
-_register_schema = functools.cache(hydra_init)
 
 
 def command_line_config(arguments: list[str]) -> DictConfig:

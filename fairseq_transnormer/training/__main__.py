@@ -7,14 +7,10 @@ paths in it begin in the working folder.
 import argparse
 from pathlib import Path
 
-from .processes import train_file
+from .launch import train_file
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {__package__}",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(f"python -m {__package__}", description=__doc__)
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML")
     file = parser.parse_args().file
     if not file.is_file():

@@ -29,7 +29,7 @@ from .same_run import check_checkpoint
 from .settings import check_settings
 from .start import last_of
 from .trainer import Trainer
-from .update_layout import check_shared_updates, set_update_layout
+from .update_layout import set_update_layout
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,6 @@ class _Run:
             )
             return None
         self.log = RunLog(trainer, begins=start.updates is None)
-        check_shared_updates(cfg, trainer.data_parallel_world_size)
         set_update_layout(cfg, trainer.data_parallel_world_size)
         epochs = self.checkpointer.load(disable_iterator_cache=self._is_sharded())
         self._stop_before_training()

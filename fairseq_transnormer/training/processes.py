@@ -1,7 +1,8 @@
-"""The processes of a training: this one, by fairseq alone, or those of torchrun."""
+"""The processes of a training: how they are started, and told of signals."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -9,33 +10,21 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from . import set_up_logging
 from .config import Configuration, ConfigurationError
 from .exit_code import EXIT_RESUMABLE, RESUMABLE_FILE
 
 # signals that end a training after a checkpoint, and as what torchrun hands them on
-SIGNALS = {
-    signal.SIGTERM: signal.SIGTERM,
-    signal.SIGUSR1: signal.SIGTERM,
-    signal.SIGUSR2: signal.SIGTERM,
-    signal.SIGINT: signal.SIGINT,
-}
-SLURM_PORT = "29500"
-# what torchrun's processes run, with a configuration's file
-MODULE = __package__
+STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = dict.fromkeys(STOPPING, signal.SIGTERM) | {signal.SIGINT: signal.SIGINT}
 
 
-@dataclass(frozen=True)
-class Workers:
-    """The processes of a training.
+class Workers(NamedTuple):
+    """The processes of a training: of ``nodes`` machines, with ``gpus`` each.
 
-    Attributes:
-        nodes: machines.
-        gpus: of each, one for a process; 0 trains on the CPU.
-        on_cpu: processes of each machine, on the CPU.
+    Where these are 0, ``on_cpu`` processes of each machine train on the CPU.
     """
 
     nodes: int
@@ -53,21 +42,9 @@ class Workers:
         return self.nodes * self.each
 
 
-@dataclass(frozen=True)
-class Start:
-    """How the processes are started.
-
-    Attributes:
-        settings: dotted keys of the configuration, with what these processes need.
-        torchrun: its command, up to the file; empty where this process trains, or
-            fairseq starts one a GPU.
-    """
-
-    settings: Configuration
-    torchrun: Sequence[str] = ()
-
-
-def start_of(workers: Workers, rendezvous: str | None, name: str) -> Start:
+def start_of(
+    workers: Workers, rendezvous: str | None, name: str
+) -> tuple[Configuration, list[str]]:
     """How these workers are started on this machine.
 
     Args:
@@ -75,73 +52,60 @@ def start_of(workers: Workers, rendezvous: str | None, name: str) -> Start:
         rendezvous: HOST:PORT where torchrun's machines meet.
         name: of the run, by which they find each other.
 
+    Returns:
+        dotted keys of the configuration, with what these processes need; and torchrun's
+        arguments up to the file, none where this process trains or starts the others.
+
     Raises:
         ConfigurationError: several machines would not find each other.
     """
     if rendezvous is not None and workers.nodes == 1:
-        raise ConfigurationError(
-            f"--rendezvous {rendezvous} with --nodes 1; allowed: with --nodes 2, 3, ..."
-        )
-    settings: Configuration = {
-        "distributed_training.distributed_world_size": workers.all
-    }
+        raise ConfigurationError(f"--rendezvous {rendezvous}; allowed: with --nodes 2")
+    group = "distributed_training"
+    settings: Configuration = {f"{group}.distributed_world_size": workers.all}
     meeting = ["--standalone"]
-    if workers.nodes > 1:
-        if workers.gpus and rendezvous is None and _slurm_step_has(workers.nodes):
-            port = int(os.environ.get("MASTER_PORT", SLURM_PORT))
-            return Start(settings | {"distributed_training.distributed_port": port})
-        if rendezvous is None:
-            raise ConfigurationError(
-                f"--nodes {workers.nodes} needs --rendezvous HOST:PORT, or a step of "
-                f"Slurm with {workers.nodes} tasks, one a node "
-                "(scripts/slurm/train.sbatch)"
-            )
+    if workers.nodes > 1 and rendezvous is not None:
         meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", rendezvous]
         meeting += ["--rdzv-id", name, "--nnodes", str(workers.nodes)]
+    elif workers.nodes > 1:
+        step = [os.environ.get(f"SLURM_STEP_NUM_{of}") for of in ("NODES", "TASKS")]
+        if not workers.gpus or step != [str(workers.nodes)] * 2:
+            raise ConfigurationError(
+                f"--nodes {workers.nodes} needs --rendezvous HOST:PORT, or Slurm's "
+                "step with one task a node (scripts/slurm/train.sbatch)"
+            )
+        port = int(os.environ.get("MASTER_PORT", "29500"))
+        return settings | {f"{group}.distributed_port": port}, []
     elif workers.gpus or workers.each == 1:
-        return Start(settings)
+        return settings, []
     if not workers.gpus:
         # fairseq's pytorch_ddp wants GPUs
-        settings["distributed_training.distributed_backend"] = "gloo"
-        settings["distributed_training.ddp_backend"] = "legacy_ddp"
-    processes = ["--nproc-per-node", str(workers.each), "-m", MODULE]
-    return Start(settings, ["torchrun", *meeting, *processes])
+        settings[f"{group}.distributed_backend"] = "gloo"
+        settings[f"{group}.ddp_backend"] = "legacy_ddp"
+    processes = ["--nproc-per-node", str(workers.each), "-m", __package__]
+    return settings, [*meeting, *processes]
 
 
-def _slurm_step_has(tasks: int) -> bool:
-    names = ("SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS")
-    return all(os.environ.get(name) == str(tasks) for name in names)
+def set_up_logging(*, anew: bool = False) -> None:
+    """As fairseq's command does before it imports fairseq; ``anew`` after that."""
+    logging.basicConfig(
+        format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+        level=os.environ.get("LOGLEVEL", "INFO").upper(),
+        stream=sys.stdout,
+        force=anew,
+    )
 
 
-def train(configuration: Configuration) -> None:
-    """Train in this process, or in those that fairseq starts from it, to the end."""
-    from omegaconf import OmegaConf
-
-    from .main import main
-    from .workers import call_main
-
-    cfg = OmegaConf.create(configuration)
-    OmegaConf.set_struct(cfg, True)
-    call_main(cfg, main)
-
-
-def train_file(path: Path) -> None:
-    """``train`` by a whole composed configuration, as YAML."""
-    set_up_logging()
-    from omegaconf import OmegaConf
-
-    train(OmegaConf.to_container(OmegaConf.load(path)))
-
-
-def run_torchrun(torchrun: Sequence[str], file: Path) -> int:
-    """Train by a file in torchrun's processes; returns its exit code.
+def run_torchrun(arguments: Sequence[str]) -> int:
+    """Train in the processes of torchrun with these arguments; returns its exit code.
 
     torchrun ends with 1 whatever its workers end with: they leave a note
     (``exit_code``). It dies of signals that should end a training after a checkpoint,
     and gets SIGTERM for them.
     """
     # the program of that name may be another Python's
-    command = [sys.executable, "-m", "torch.distributed.run", *torchrun[1:], str(file)]
+    command = [sys.executable, "-m", "torch.distributed.run", *arguments]
     with tempfile.TemporaryDirectory() as notes:
         note = Path(notes) / "resumable"
         environment = {**os.environ, RESUMABLE_FILE: str(note)}
@@ -175,14 +139,9 @@ def handling(
 def child_process(
     command: Sequence[str], signals: Mapping[int, int], **options
 ) -> Iterator[subprocess.Popen]:
-    """A process that is handed on what signals this one receives, from its start on.
+    """A process that ends where the block raises, with ``Popen``'s options.
 
-    It is terminated, and waited for, where the block raises.
-
-    Args:
-        command: with its arguments.
-        signals: received -> handed on.
-        options: of ``subprocess.Popen``.
+    ``signals``, received -> handed on, are handed on to it from its start on.
     """
     process, early = None, []
 

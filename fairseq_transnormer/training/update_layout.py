@@ -8,28 +8,39 @@ workers.
 
 import logging
 import os
+import re
 from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
 
 # sequences of an update: the environment carries it, since fairseq has no option for it
 SEQUENCES = "SEQUENCES_PER_UPDATE"
-# Hydra overwrites the environment with this
-IN_HYDRA = f"hydra.job.env_set.{SEQUENCES}="
 # value of update_freq that stands for: whatever fills the update
 WORKED_OUT = [0]
+# (task, half precision) -> GB of T1 and T2 with the plugin's criterions and fused_adam,
+# by results/cost_model: weights, gradients and Adam's state; each sequence of a batch
+NEEDS = {
+    ("language_modeling", False): (4.7, 0.08),
+    ("language_modeling", True): (4.3, 0.06),
+    ("masked_lm", False): (2.9, 0.29),
+    ("masked_lm", True): (3.2, 0.2),
+}
+# the rest is CUDA's, NCCL's, and lost between tensors
+SHARE_OF_MEMORY = 0.9
 
 
 class Layout(NamedTuple):
-    """What each worker does for an update.
+    """What each worker does for an update."""
 
-    Attributes:
-        batch: sequences that it takes at once.
-        update_freq: such batches, accumulated.
-    """
+    batch: int  # sequences that it takes at once
+    update_freq: int  # such batches, accumulated
 
-    batch: int
-    update_freq: int
+    def described(self, workers: int) -> str:
+        """For a log: how an update comes about."""
+        return (
+            f"an update has {workers * self.batch * self.update_freq} sequences: "
+            f"{workers} workers x {self.batch} at once x {self.update_freq} accumulated"
+        )
 
 
 def lay_out(
@@ -39,14 +50,13 @@ def lay_out(
 
     Args:
         sequences: of an update.
-        workers: processes with a GPU each, or on the CPU, of all nodes together.
-        most: sequences that a worker can take at once; the layout has the most of
-            these that divide its share.
-        batch: sequences that a worker shall take at once, instead of ``most``.
+        workers: processes of all nodes together.
+        most: sequences that one can take at once; the most that divide are taken.
+        batch: sequences that one shall take at once, instead of ``most``.
 
     Raises:
-        ValueError: there are no sequences, or the workers, or ``batch``, do not divide
-            them; the nearest numbers that do are named.
+        ValueError: there are none, or the workers, or ``batch``, do not divide them;
+            the nearest numbers that do are named.
     """
     if sequences < 1:
         raise ValueError(f"{sequences} sequences of an update; allowed: 1, 2, ...")
@@ -67,29 +77,29 @@ def lay_out(
     return Layout(batch, share // batch)
 
 
-def described(sequences: int, workers: int, layout: Layout) -> str:
-    """For a log: how an update comes about."""
-    return (
-        f"an update has {sequences} sequences: {workers} workers x {layout.batch} at "
-        f"once x {layout.update_freq} accumulated"
-    )
+def fitting_batch(task: str, half: bool, gpus: int, most: int) -> int:
+    """The largest power of two up to ``most`` that the first GPUs hold, by estimate.
+
+    ``most`` for another task, or without a GPU; 1 where nothing fits, by the estimate.
+    """
+    import torch
+
+    found = range(min(gpus, torch.cuda.device_count()))
+    if (task, half) not in NEEDS or not found:
+        return most
+    memory = min(torch.cuda.get_device_properties(i).total_memory for i in found)
+    model, sequence = NEEDS[task, half]
+    batch, room = 1, SHARE_OF_MEMORY * memory / 1e9 - model
+    while 2 * batch <= most and 2 * batch * sequence <= room:
+        batch *= 2
+    return batch
 
 
-def check_shared_updates(cfg, workers: int) -> None:
-    """Raise ValueError where they make their own, and SEQUENCES_PER_UPDATE is set."""
-    apart = {
-        "optimization.use_bmuf=true": cfg.optimization.use_bmuf,
-        "distributed_training.ddp_backend=slowmo": (
-            cfg.distributed_training.ddp_backend == "slowmo"
-        ),
-    }
-    found = [name for name, chosen in apart.items() if chosen]
-    if found and workers > 1 and _declared() is not None:
-        raise ValueError(
-            f"{found[0]}: each of {workers} workers makes updates of its own, so that "
-            f"none has the sequences that {SEQUENCES}={_declared()} says; allowed: "
-            f"neither, or an empty {SEQUENCES} (in Hydra {IN_HYDRA})"
-        )
+def declared(text: str) -> int | None:
+    """The sequences that SEQUENCES_PER_UPDATE declares, None: any; or ValueError."""
+    if not re.fullmatch("([1-9][0-9]{0,6})?", text):
+        raise ValueError(f"{SEQUENCES}={text}; allowed: 1, 2, ... 9999999 or nothing")
+    return int(text) if text else None
 
 
 def set_update_layout(cfg, workers: int) -> None:
@@ -102,60 +112,37 @@ def set_update_layout(cfg, workers: int) -> None:
         workers: that really train, which Slurm or torchrun may have decided.
 
     Raises:
-        ValueError: the sequences of an update cannot be, or are not, those that
-            SEQUENCES_PER_UPDATE declares.
+        ValueError: an update has not what SEQUENCES_PER_UPDATE declares.
     """
     dataset, optimization = cfg.dataset, cfg.optimization
-    wanted = _declared()
-    work_out = list(optimization.update_freq) == WORKED_OUT
-    if wanted is None and work_out:
+    wanted = declared(os.environ.get(SEQUENCES, ""))
+    works_out = list(optimization.update_freq) == WORKED_OUT
+    if wanted is None and works_out:
         if workers > 1:
             raise ValueError(
                 f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; "
-                "allowed: the sequences of an update there (in Hydra "
-                f"++{IN_HYDRA}N), or the batches to accumulate here"
+                "allowed: an update's sequences there, or batches to accumulate here"
             )
-        optimization.update_freq, work_out = [1], False
+        optimization.update_freq = [1]
     if dataset.batch_size is None or dataset.max_tokens is not None:
-        if wanted is not None:
-            raise ValueError(
-                f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed "
-                f"number of sequences; allowed with {SEQUENCES}={wanted}: "
-                "dataset.batch_size alone"
-            )
-        return
-    if work_out:
-        layout = lay_out(wanted, workers, most=dataset.batch_size)
-        dataset.batch_size, optimization.update_freq = (
-            layout.batch,
-            [layout.update_freq],
+        if wanted is None:
+            return
+        raise ValueError(
+            f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed number "
+            f"of sequences; allowed with {SEQUENCES}={wanted}: dataset.batch_size alone"
         )
+    if wanted is not None and works_out:
+        layout = lay_out(wanted, workers, most=dataset.batch_size)
+        dataset.batch_size = layout.batch
+        optimization.update_freq = [layout.update_freq]
     for update_freq in optimization.update_freq:
-        layout = Layout(dataset.batch_size, update_freq)
-        sequences = workers * layout.batch * layout.update_freq
-        told = described(sequences, workers, layout)
-        if wanted not in (None, sequences):
-            raise ValueError(f"{told}; {_instead(wanted, workers, layout.batch)}")
+        told = Layout(dataset.batch_size, update_freq).described(workers)
+        if wanted not in (None, workers * dataset.batch_size * update_freq):
+            raise ValueError(
+                f"{told}; {SEQUENCES} is {wanted}; allowed: an empty {SEQUENCES}, or "
+                f"optimization.update_freq={WORKED_OUT}, which fills it"
+            )
         logger.info(told)
-
-
-def _declared() -> int | None:
-    text = os.environ.get(SEQUENCES, "")
-    if text and (not text.isdecimal() or int(text) == 0):
-        raise ValueError(f"{SEQUENCES}={text}; allowed: 1, 2, ... or nothing")
-    return int(text) if text else None
-
-
-def _instead(wanted: int, workers: int, batch: int) -> str:
-    try:
-        update_freq = lay_out(wanted, workers, batch=batch).update_freq
-        allowed = f"optimization.update_freq=[{update_freq}]"
-    except ValueError as error:
-        allowed = f"others ({error})"
-    return (
-        f"{SEQUENCES} is {wanted}; allowed: {allowed}, or an empty {SEQUENCES} (in "
-        f"Hydra {IN_HYDRA}) for any number"
-    )
 
 
 def _divisors(number: int) -> list[int]:
@@ -163,7 +150,6 @@ def _divisors(number: int) -> list[int]:
 
 
 def _nearest(number: int, wanted: int) -> str:
-    divisors = _divisors(number)
-    below = [n for n in divisors if n < wanted][-1:]
-    above = [n for n in divisors if n > wanted][:1]
-    return ", ".join(map(str, below + above))
+    near = [n for n in _divisors(number) if n < wanted][-1:]
+    near += [n for n in _divisors(number) if n > wanted][:1]
+    return ", ".join(map(str, near))

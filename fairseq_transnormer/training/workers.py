@@ -17,8 +17,8 @@ from torch.distributed import distributed_c10d
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from ..plugin.loader_signals import SIGNALS
-from . import set_up_logging
 from .exit_code import EXIT_RESUMABLE, mark_resumable
+from .processes import set_up_logging
 from .signals import request
 
 logger = logging.getLogger(__name__)

@@ -159,7 +159,7 @@ def test_mistakes_are_told_in_one_line(command, tmp_path, refused, monkeypatch):
         ([*known, "--set", "bpe.x=1"], "'bpe'", "allowed: common"),
         ([*known, "--set", "optimization={}"], "optimization", "GROUP.NAME"),
         ([*known, "--set", "hydra.run.dir=/a"], "'hydra'"),
-        ([*known, "--set", "optimization.lr=0.5"], "optimization.lr=0.5", "list"),
+        ([*known, "--set", "optimization.lr=0.5"], "optimization.lr", "list"),
         ([*known, "--set", "optimization.max_update=ten"], "max_update", "Integer"),
         ([*known, "--set", "common.fp16=true", "common.fp16=false"], "twice", "fp16"),
         # fairseq trains without an end

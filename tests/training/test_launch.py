@@ -108,9 +108,9 @@ def assert_same(cfg, primary, *overrides, data):
     ("config", "overrides"),
     [
         ("alm", ["model=alm_t1"]),
-        ("alm", ["run=gpus4", "precision=fp16"]),
+        ("alm", ["run=gpus4", "common.fp16=true"]),
         ("alm", ["model=alm_vanilla", "+machine=a100"]),
-        ("blm", ["run=gpus2", "precision=bf16"]),
+        ("blm", ["run=gpus2", "optimization.max_update=7"]),
         ("alm_small", []),
         ("alm", ["run=gpus1", "model.block_size=32"]),
         ("alm", ["run=cpu", "model=alm_ls"]),
@@ -216,16 +216,10 @@ def test_batches_fill_the_update_exactly(
 REFUSED = [
     ("--gpus 3", ["3 workers", "128 sequences", 2, 4]),
     ("--gpus 256", ["256 workers", "128 sequences", ": 128"]),
-    (
-        "--nodes 3 --rendezvous a:1",
-        ["--nodes 3", "8 processes", "24 workers", "128 sequences", 16, 32],
-    ),
+    ("--nodes 3 --rendezvous a:1", ["24 workers", "128 sequences", 16, 32]),
     ("--nodes 2", ["--nodes 2", "--rendezvous HOST:PORT"]),
     ("--nodes 0", ["--nodes", "'0'", 1]),
-    ("--rendezvous host", ["--rendezvous", "'host'", "HOST:PORT"]),
-    ("--rendezvous host:65536", ["--rendezvous", "'host:65536'", "65535"]),
-    ("--rendezvous fe80::1:29400", ["--rendezvous", "[ADDRESS]:PORT"]),
-    ("--rendezvous a:1", ["--rendezvous a:1", "--nodes 1"]),
+    ("--rendezvous a:1", ["--rendezvous a:1", "--nodes 2"]),
     ("--workers 2 --gpus 8", ["--workers 2", "--gpus 8", "--gpus 0"]),
     ("--batch-size 3", ["batch of 3", "16 sequences", "8 workers", 2, 4]),
     ("--batch-size 32", ["batch of 32", "16 sequences", "8 workers", 16]),
@@ -235,7 +229,7 @@ REFUSED = [
     ("--precision fp8", ["--precision", "'fp8'", "fp32", "fp16", "bf16"]),
     (
         "--precision fp16 --gpus 0",
-        ["precision=fp16", "GPU", "--gpus 0", "fp32", "bf16"],
+        ["precision fp16", "GPU", "--gpus 0", "fp32", "bf16"],
     ),
     ("--save-dir=", ["--save-dir", "''"]),
     ("--max-update 3", ["--max-update"]),
@@ -243,7 +237,7 @@ REFUSED = [
     ("model=alm_t9", ["alm_t9", "alm_t1", "alm_vanilla"]),
     ("model.block_sizee=3", ["block_sizee"]),
     ("+mine=3", ["'mine'", "optimization", "model"]),
-    ("precision=fp8", ["fp8", "fp32", "fp16", "bf16"]),
+    ("precision=fp16", ["precision=fp16", "--precision"]),
     ("dataset.batch_size=0", ["dataset.batch_size=0", 1]),
     ("dataset.batch_size=null", ["dataset.batch_size=None", 1]),
     # what would be lost is refused
@@ -251,20 +245,19 @@ REFUSED = [
     ("optimization.update_freq=[2]", ["update_freq=[2]", "--batch-size"]),
     ("common.cpu=true", ["common.cpu=true", "--gpus 0"]),
     ("++task.data=x", ["task.data=x", "--data"]),
-    ("precision=bf16 --precision fp32", ["precision=bf16", "--precision"]),
     ("hydra.job.env_set.X=1", ["hydra.job.env_set.X=1", "hydra-train"]),
     # as in a command of fairseq-train
     ("-- --max-update 3", ["--max-update"]),
     ("optimizaton.lr=[0.1]", ["optimizaton", "optimization"]),
+    ("optimization.lrr=[0.1]", ["optimization.lrr", "lr"]),
+    ("model.embed_dimm=3", ["embed_dimm", "embed_dim"]),
     ("ema.decay=0.9", ["ema.decay", "ema_decay"]),
-    ("criterion.sentence_avg=true", ["criterion.sentence_avg", "_name"]),
-    ("optimization.lr=0", ["optimization.lr=[0.0]", "above 0"]),
-    ("optimization.lr=[0.1,-1]", ["optimization.lr", "above 0"]),
-    ("optimization.lr=nan", ["optimization.lr=[nan]", "above 0"]),
+    ("criterion.sentence_avg=true", ["criterion._name=None", "sentence_avg"]),
+    ("model._name=foo", ["model._name=foo", "registered"]),
     ("optimization.lr=fast", ["optimization.lr", "'fast'", "Float"]),
     ("--data ${oc.env:HOME}", ["--data", "${oc.env:HOME}"]),
     ("--save-dir x/${y}", ["--save-dir", "x/${y}"]),
-    ("common.fp16=true --gpus 0", ["precision=fp16", "GPU", "fp32", "bf16"]),
+    ("common.fp16=true --gpus 0", ["precision fp16", "GPU", "fp32", "bf16"]),
 ]
 REFUSED_BY_THE_ARENA = [
     ("lra=images model=lra_t1", ["images", "image", "listops", "text"]),
@@ -346,20 +339,15 @@ def test_a_training_that_dies_says_by_what(data, tmp_path, monkeypatch, capsys):
     def raises(error: BaseException):
         raise error
 
-    worker = ProcessRaisedException("of worker 1\nKeyError: 'a'", 1, 1)
+    worker = ProcessRaisedException("of worker 1\nKeyError: 'a'\n", 1, 1)
     for error, above, last in (
-        (
-            RuntimeError("no\nmemory"),
-            "Traceback",
-            "train: RuntimeError: no; to resume: ",
-        ),
+        (RuntimeError("full"), "Traceback", "train: RuntimeError: full; to resume: "),
         (ValueError("of others"), "Traceback", "train: ValueError: of others; to"),
         (worker, "of worker 1", "train: KeyError: 'a'; to resume: "),
     ):
         code, told = ended("train", lambda _, error=error: raises(error))
         line = told.splitlines()[-1]
         assert code == 1 and above in told and last in line and line.endswith(again)
-        assert error is not worker or "Traceback" not in told
     code, told = ended("train", lambda _: raises(KeyboardInterrupt()))
     assert code == 130 and told.endswith(f"interrupted; to resume: {PYTHON_M}{again}\n")
     # a check of ours is no accident

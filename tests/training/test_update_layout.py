@@ -1,13 +1,14 @@
 """How many sequences a worker takes, and that training looks whether it is so."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.training.update_layout import (
-    IN_HYDRA,
-    check_shared_updates,
+    fitting_batch,
     lay_out,
     set_update_layout,
 )
@@ -73,23 +74,17 @@ def test_the_accumulation_is_worked_out_and_told(declared, caplog):
 @pytest.mark.parametrize(
     ("sequences", "options", "workers", "parts"),
     [
-        ("", {}, 2, ["optimization.update_freq=[0]", "not set", IN_HYDRA]),
+        ("", {}, 2, ["optimization.update_freq=[0]", "not set"]),
         ("128", {}, 3, ["3 workers", "128 sequences", 2, 4]),
         (
             "128",
             {"update_freq": [2]},
             4,
             ["64 sequences", "4 workers", "8 at once", "2 accumulated"]
-            + ["SEQUENCES_PER_UPDATE is 128", IN_HYDRA]
-            + ["optimization.update_freq=[4]", "empty"],
+            + ["SEQUENCES_PER_UPDATE is 128", "empty"]
+            + ["optimization.update_freq=[0]"],
         ),
-        ("128", {"update_freq": [16, 2]}, 1, ["16 sequences", 128, IN_HYDRA]),
-        (
-            "128",
-            {"update_freq": [2], "batch_size": 3},
-            4,
-            ["24 sequences", "SEQUENCES_PER_UPDATE", 128, "batch of 3", 2, 4],
-        ),
+        ("128", {"update_freq": [16, 2]}, 1, ["16 sequences", 128]),
         (
             "128",
             {"max_tokens": 4096},
@@ -128,22 +123,46 @@ def test_what_is_not_declared_is_left_alone(declared, options):
     assert cfg == before
 
 
+@pytest.fixture
+def memories(monkeypatch):
+    """memories(GB, ...): the GPUs that there seem to be."""
+
+    def set_memories(*memories: float) -> None:
+        gpus = [SimpleNamespace(total_memory=gb * 1e9) for gb in memories]
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
+
+    return set_memories
+
+
+ALM, BLM = "language_modeling", "masked_lm"
+
+
 @pytest.mark.parametrize(
-    ("use_bmuf", "backend"), [(True, "pytorch_ddp"), (False, "slowmo")]
+    ("task", "half", "most", "batches"),
+    [
+        # 4.7 + 8 * 0.08 = 5.3 GB fit in 5.4 (6), 4.7 does not in 4.5
+        (ALM, False, 8, {1: 1, 5: 1, 6: 8, 16: 8, 80: 8}),
+        # 4.3 + 2 * 0.06 = 4.42 fit in 4.5, 4.54 do not
+        (ALM, True, 8, {1: 1, 5: 2, 6: 8, 16: 8, 80: 8}),
+        # 2.9 + 8 * 0.29 = 5.2, 2.9 + 16 * 0.29 = 7.5, 2.9 + 32 * 0.29 = 12.2
+        (BLM, False, 32, {1: 1, 8: 8, 12: 16, 16: 32, 80: 32}),
+        # 3.2 + 16 * 0.2 = 6.4, 3.2 + 32 * 0.2 = 9.6, 3.2 + 64 * 0.2 = 16
+        (BLM, True, 32, {1: 1, 8: 16, 11: 32, 16: 32, 80: 32}),
+        # more than the configurations take at once
+        (BLM, True, 64, {16: 32, 24: 64}),
+        (ALM, False, 128, {16: 64, 24: 128, 32: 128}),
+    ],
 )
-def test_workers_that_make_updates_of_their_own_are_refused(
-    declared, use_bmuf, backend
-):
-    cfg = OmegaConf.create(
-        {
-            "optimization": {"use_bmuf": use_bmuf},
-            "distributed_training": {"ddp_backend": backend},
-        }
-    )
-    declared("128")
-    check_shared_updates(cfg, 1)
-    field = "optimization.use_bmuf=true" if use_bmuf else "ddp_backend=slowmo"
-    with refuses(ValueError, field, "2 workers", "SEQUENCES_PER_UPDATE=128", IN_HYDRA):
-        check_shared_updates(cfg, 2)
-    declared("")
-    check_shared_updates(cfg, 2)
+def test_the_batch_follows_the_memory(task, half, most, batches, memories):
+    for gb, batch in batches.items():
+        memories(gb)
+        assert fitting_batch(task, half, 1, most) == batch
+
+
+def test_the_smallest_of_the_gpus_used_decides(memories):
+    memories(80, 16, 8)
+    assert [fitting_batch(BLM, True, n, 64) for n in (1, 2, 3, 8)] == [64, 32, 16, 16]
+    assert fitting_batch("long_range_arena", True, 3, 64) == 64
+    memories()
+    assert fitting_batch(BLM, True, 3, 64) == 64

@@ -16,7 +16,7 @@ from ...checkpoints.pretrained import PretrainedCheckpoint
 from ...checkpoints.safe_loading import read_checkpoint
 from ...data.labelled_texts import SentenceData
 from ...data.whole_files import write_whole
-from ...training.processes import train_file
+from ...training.launch import train_file
 from .run_folder import CONFIGURATION
 
 CHECKPOINTS = "checkpoints"
