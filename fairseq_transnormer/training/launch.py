@@ -39,8 +39,6 @@ INSTEAD = {
     "common.cpu": "--gpus 0",
     "dataset.max_tokens": "--batch-size: an update has a number of sequences",
     GPUS: "--gpus, --workers, --nodes",
-    "precision": "--precision",
-    "task.data": "--data",
     FREQUENCY: f"--batch-size, and {SEQUENCES} in the environment",
 }
 PROGRAM = "python -m fairseq_transnormer train"

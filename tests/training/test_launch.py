@@ -237,14 +237,12 @@ REFUSED = [
     ("model=alm_t9", ["alm_t9", "alm_t1", "alm_vanilla"]),
     ("model.block_sizee=3", ["block_sizee"]),
     ("+mine=3", ["'mine'", "optimization", "model"]),
-    ("precision=fp16", ["precision=fp16", "--precision"]),
     ("dataset.batch_size=0", ["dataset.batch_size=0", 1]),
     ("dataset.batch_size=null", ["dataset.batch_size=None", 1]),
     # what would be lost is refused
     ("checkpoint.save_dir=x", ["checkpoint.save_dir=x", "--save-dir"]),
     ("optimization.update_freq=[2]", ["update_freq=[2]", "--batch-size"]),
     ("common.cpu=true", ["common.cpu=true", "--gpus 0"]),
-    ("++task.data=x", ["task.data=x", "--data"]),
     ("hydra.job.env_set.X=1", ["hydra.job.env_set.X=1", "hydra-train"]),
     # as in a command of fairseq-train
     ("-- --max-update 3", ["--max-update"]),

@@ -80,7 +80,7 @@ def test_torchrun_that_fails_does_not_resume(tmp_path, monkeypatch, script, code
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    assert run_torchrun(["torchrun"], tmp_path / "config.yaml") == code
+    assert run_torchrun(["config.yaml"]) == code
 
 
 def two_gpus() -> None:
