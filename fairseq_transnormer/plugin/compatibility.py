@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 # options of fairseq's commands
 PATHS = ("data", "path", "save_dir", "restore_file", "finetune_from_model")
 PATHS += ("continue_once", "results_path", "tensorboard_logdir", "log_file")
+READERS = ("num_workers", "num_shards", "distributed_world_size")
 
 
 def import_fairseq() -> None:
@@ -58,8 +59,8 @@ from . import data_checks, loader_signals, loading  # noqa: E402 (import fairseq
 
 
 def keep_what_was_typed(parse, parser, *arguments, **keywords):
-    """Around ``options.parse_args_and_arch``: no TPU where torch_xla is not there, and
-    no path that Hydra would read as another one."""
+    """Around ``options.parse_args_and_arch``: no TPU where torch_xla is not there, no
+    path that Hydra would read as another one, and no context of another text."""
     parsed = parse(parser, *arguments, **keywords)
     args = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
@@ -68,6 +69,12 @@ def keep_what_was_typed(parse, parser, *arguments, **keywords):
         path = str(getattr(args, name, ""))
         if "${" in path or "\\'" in path:
             parser.error(f"{name}={path}; allowed: a path without ${{ and \\'")
+    readers = (getattr(args, name, 1) or 1 for name in READERS)
+    if getattr(args, "context_window", 0) and max(readers) > 1:
+        parser.error(
+            "--context-window: the context of a block is the one that its process read "
+            f"before; allowed with it: 1 for each of {', '.join(READERS)}"
+        )
     return parsed
 
 

@@ -4,11 +4,14 @@ import copy
 import subprocess
 import sys
 
+import pytest
+from fairseq import options
 from hydra.core.config_store import ConfigStore
 
 from fairseq_transnormer.training.config import compose
 from tests.forked_trainings import training_arguments
 from tests.kept_configurations import kept
+from tests.messages import assert_names
 from tests.paths import CONFIGS
 from tests.resolved_configs import command_line_config
 
@@ -79,3 +82,17 @@ def test_a_kept_configuration_is_what_hydra_composes(tmp_path):
         assert [command_line_config([str(tmp_path), *line]) for line in lines] == (
             expected
         )
+
+
+@pytest.mark.parametrize("option", ["--num-workers", "--num-shards"])
+def test_a_context_that_another_process_has_read_is_refused(capsys, option):
+    """fairseq-eval-lm takes what the same process read before: another place's text."""
+    given = ["data", "--path", "x.pt", "--context-window", "8", option]
+
+    def parsed(words):
+        return options.parse_args_and_arch(options.get_eval_lm_parser(), words)
+
+    assert parsed([*given, "1"]).context_window == 8
+    with pytest.raises(SystemExit):
+        parsed([*given, "2"])
+    assert_names(capsys.readouterr().err, "--context-window", "num_workers")
