@@ -1,18 +1,20 @@
 """SIGTERM reaches training through each way to start it."""
 
+import importlib
 import json
 import os
+import runpy
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
 import torch
-from fairseq_cli import train
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.data.training_records import LOG
+from fairseq_transnormer.plugin.compatibility import train_with_our_loop
+from fairseq_transnormer.training import workers
 from fairseq_transnormer.training.processes import run_torchrun
 from tests.forked_trainings import Call, start_command, wait_for
 from tests.kept_configurations import kept
@@ -49,20 +51,15 @@ def test_a_configurations_file(data, tmp_path):
     assert [each["num_updates"] for each in steps] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("way", ["module", "file"])
-def test_fairseqs_program_by_another_name(data, tmp_path, way):
-    """It is __main__ then, in which fairseq's own loop would stay, in silence."""
-    program = ["-m", "fairseq_cli.train"]
-    if way == "file":
-        program = [train.__file__]
-    words = training_arguments(
-        "transnormer_t2_tiny", tmp_path / "checkpoints", max_update=1
-    )
-    command = [sys.executable, *program, data, *words, "--user-dir", USER_DIR]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "checkpoints" / LOG).exists()
-    assert "fairseq_transnormer.training.main" in done.stderr + done.stdout
+@pytest.mark.parametrize("program", ["train", "eval_lm", "validate"])
+def test_fairseqs_program_by_another_name(monkeypatch, program):
+    """Run by its file or with python -m it is __main__."""
+    file = importlib.import_module(f"fairseq_cli.{program}").__file__
+    main = runpy.run_path(file, run_name="another")["main"]
+    called = []
+    monkeypatch.setattr(workers, "call_main", lambda *_: called.append("ours"))
+    train_with_our_loop(lambda *_: called.append("fairseq's"), None, main)
+    assert called == ["ours" if program == "train" else "fairseq's"]
 
 
 @pytest.mark.parametrize(
