@@ -48,3 +48,4 @@ def test_fairseq_train_with_the_installed_package(site, data_bin, tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert len(logged(run.stdout + run.stderr, "train_inner")) == 3
+    assert (tmp_path / "ck" / "train.log").exists()  # of this package's loop
