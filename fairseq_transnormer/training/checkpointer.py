@@ -85,7 +85,7 @@ class Checkpointer:
             "reset_optimizer" in resets,
             "reset_lr_scheduler" in resets,
             ast.literal_eval(cfg.optimizer_overrides),
-            reset_meters="reset_meters" in resets,
+            "reset_meters" in resets,
         )
         if extra is not None and "reset_dataloader" not in resets:
             position = extra[POSITION]

@@ -1,23 +1,20 @@
 """train.log beside the checkpoints, and on a terminal a bar of the whole run.
 
-fairseq writes its records where --log-format says, into the output of whoever started
-it. Besides, the first worker appends them to a file of the run
-(data/training_records.py), whatever --log-format and --log-file say. fairseq's bar is
-of an epoch; this one tells how long the run still takes.
+Whatever --log-format and --log-file say, the first worker appends fairseq's records to
+a file of the run (data/training_records.py). fairseq's bar is of an epoch.
 """
 
 import logging
 import math
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from numbers import Number
 from pathlib import Path
 from typing import Any
 
 from fairseq.distributed.utils import is_master
-from fairseq.logging import metrics, progress_bar
+from fairseq.logging import progress_bar
 from fairseq.logging.progress_bar import BaseProgressBar, format_stat
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -26,8 +23,7 @@ from ..data.training_records import LOG, append_record, put_earlier_aside
 
 logger = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_LOOKS = 1.0
-# of fairseq's configuration "common", what its progress_bar takes by these names
+# of fairseq's "common", what its progress_bar takes by these names; 0.12.2 has no aim
 LOGGERS = ("aim_repo", "aim_run_hash", "tensorboard_logdir", "wandb_project")
 LOGGERS += ("azureml_logging",)
 
@@ -42,37 +38,28 @@ class RunLog:
     """
 
     def __init__(self, trainer, begins: bool) -> None:
-        self._trainer, self._cfg = trainer, trainer.cfg
+        self.trainer, self._cfg = trainer, trainer.cfg
         # once there is a terminal to show it on
         self.bar: TrainingBar | None = None
         self._folder = None
         if trainer.is_data_parallel_master and not self._cfg.checkpoint.no_save:
             self._folder = Path(self._cfg.checkpoint.save_dir).absolute()
-            if begins:
-                self._put_earlier_aside()
-
-    def _put_earlier_aside(self) -> None:
-        try:
-            put_earlier_aside(self._folder)
-        except OSError as error:
-            logger.warning("%s: %s", self._folder / LOG, error.strerror)
+        if begins and self._folder:
+            try:
+                put_earlier_aside(self._folder)
+            except OSError as error:
+                logger.warning("%s: %s", self._folder / LOG, error.strerror)
 
     def progress(self, iterator, epoch: int, subset: str | None = None):
-        """fairseq's bar over batches, or none, with records in train.log.
-
-        Args:
-            iterator: of an epoch, or of a validation.
-            epoch: its number.
-            subset: the split of a validation.
-        """
+        """fairseq's bar over batches, or none, with records in train.log; of an epoch,
+        or of a validation on ``subset``."""
         common, first = self._cfg.common, is_master(self._cfg.distributed_training)
+        folder = self._cfg.checkpoint.save_dir
         form = common.log_format or ("simple" if common.no_progress_bar else "tqdm")
-        # fairseq 0.12.2 has no aim
-        options = {
-            name: common[name] if first else None for name in LOGGERS if name in common
-        }
+        known = [name for name in LOGGERS if name in common]
+        options = {name: common[name] if first else None for name in known}
         if "aim_repo" in options:
-            options["aim_param_checkpoint_dir"] = self._cfg.checkpoint.save_dir
+            options["aim_param_checkpoint_dir"] = folder
         options["log_interval"] = common.log_interval
         if subset is None:
             options["log_file"] = common.log_file
@@ -84,9 +71,7 @@ class RunLog:
             log_format=form,
             epoch=epoch,
             prefix=subset and f"valid on '{subset}' subset",
-            wandb_run_name=os.environ.get(
-                "WANDB_NAME", os.path.basename(self._cfg.checkpoint.save_dir)
-            ),
+            wandb_run_name=os.environ.get("WANDB_NAME", os.path.basename(folder)),
             **options,
         )
         return _Recorded(self, bar, epoch)
@@ -100,27 +85,9 @@ class RunLog:
         try:
             append_record(self._folder, kind, {"epoch": epoch} | values)
         except OSError as error:
-            logger.warning(
-                "%s: %s: no more records of this run are written",
-                self._folder / LOG,
-                error.strerror,
-            )
-            self._folder = None
-
-    def update(self) -> int:
-        """How many updates are done."""
-        return self._trainer.get_num_updates()
-
-    def updates(self, of_epoch: int) -> int | None:
-        """All updates, as far as the settings tell.
-
-        Args:
-            of_epoch: updates of an epoch.
-        """
-        optimization = self._cfg.optimization
-        epochs = optimization.max_epoch or math.inf
-        least = min(optimization.max_update or math.inf, epochs * of_epoch)
-        return None if least == math.inf else int(least)
+            path, self._folder = self._folder / LOG, None
+            why = f"{error.strerror}: no more records of this run are written"
+            logger.warning("%s: %s", path, why)
 
 
 class _Recorded(BaseProgressBar):
@@ -128,6 +95,7 @@ class _Recorded(BaseProgressBar):
 
     def __init__(self, run: RunLog, bar: BaseProgressBar, epoch: int) -> None:
         self._run, self._bar, self._epoch = run, bar, epoch
+        self.update_config = bar.update_config
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._bar)
@@ -144,10 +112,6 @@ class _Recorded(BaseProgressBar):
         self._run.record(tag, self._epoch, stats)
         self._bar.print(stats, tag=tag, step=step)
 
-    def update_config(self, config) -> None:
-        """For loggers that keep it."""
-        self._bar.update_config(config)
-
 
 class _RunBar:
     """Updates of the whole run, with its loss, tokens a second and time left."""
@@ -160,30 +124,28 @@ class _RunBar:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        run = self._run
+        run, done = self._run, self._run.trainer.get_num_updates
         if run.bar is None:
-            run.bar = TrainingBar(run.updates(len(self)), run.update())
-        bar, looked = run.bar, 0.0
-        bar.describe(f"epoch {self._epoch:03d}")
+            limits = run.trainer.cfg.optimization
+            most = (limits.max_epoch or math.inf) * len(self._batches)
+            most = min(limits.max_update or math.inf, most)
+            run.bar = TrainingBar(None if most == math.inf else int(most), done())
+        run.bar.describe(f"epoch {self._epoch:03d}")
         try:
             # fairseq's lines would else begin in the middle of the bar's
             with logging_redirect_tqdm():
                 for each in self._batches:
                     yield each
-                    if time.monotonic() - looked > SECONDS_BETWEEN_LOOKS:
-                        looked = time.monotonic()
-                        bar.show(metrics.get_smoothed_values("train_inner"))
-                    bar.move_to(run.update())
+                    run.bar.move_to(done())
         finally:
-            bar.clear()
+            run.bar.clear()
 
 
 def _number(value: Any) -> Any:
     """As it is; what is not, as fairseq writes it."""
     if isinstance(value, Number):
         return value
-    text = format_stat(value)
     try:
-        return float(text)
+        return float(format_stat(value))
     except (TypeError, ValueError):
-        return text
+        return format_stat(value)

@@ -8,17 +8,17 @@ import argparse
 import logging
 import math
 import os
+import time
 from typing import Any
 
 import numpy as np
-import torch
 from fairseq import checkpoint_utils, tasks, utils
 from fairseq.data import data_utils, iterators
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import fsdp_enable_wrap, fsdp_wrap
 from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import meters, metrics
+from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
 from ..plugin.data_checks import check_labels, check_training_data
@@ -41,8 +41,7 @@ def main(cfg) -> None:
         cfg: fairseq's whole configuration, or the namespace of its options.
 
     Raises:
-        ValueError: settings, data or the checkpoint are not what training can begin
-            with; nothing has been changed.
+        ValueError: settings, data or the checkpoint are wrong; nothing has changed.
         SystemExit: 75 after a signal, with a checkpoint.
     """
     if isinstance(cfg, argparse.Namespace):
@@ -76,26 +75,18 @@ def _trainer(cfg) -> Trainer:
     else:
         model = task.build_model(cfg.model)
     criterion = task.build_criterion(cfg.criterion)
-    logger.info(model)
-    for kind, made in (("task", task), ("model", model), ("criterion", criterion)):
-        logger.info("%s: %s", kind, type(made).__name__)
+    logger.info("%s\n%s", model, type(criterion).__name__)
     weights = list(model.parameters())
-    logger.info(
-        f"num. shared model params: {sum(p.numel() for p in weights):,} (num. trained: "
-        f"{sum(p.numel() for p in weights if p.requires_grad):,})"
-    )
+    count = sum(each.numel() for each in weights)
+    trained = sum(each.numel() for each in weights if each.requires_grad)
+    logger.info(f"num. shared model params: {count:,} (num. trained: {trained:,})")
     if not cfg.dataset.disable_validation:
         data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
-        if cfg.dataset.combine_valid_subsets:
-            task.load_dataset("valid", combine=True, epoch=1)
-        else:
-            for subset in cfg.dataset.valid_subset.split(","):
-                task.load_dataset(subset, combine=False, epoch=1)
-    trainer = Trainer(cfg, task, model, criterion)
-    logger.info(
-        "training on %d devices", cfg.distributed_training.distributed_world_size
-    )
-    return trainer
+        combine = cfg.dataset.combine_valid_subsets
+        subsets = "valid" if combine else cfg.dataset.valid_subset
+        for subset in subsets.split(","):
+            task.load_dataset(subset, combine=bool(combine), epoch=1)
+    return Trainer(cfg, task, model, criterion)
 
 
 class _Run:
@@ -113,29 +104,20 @@ class _Run:
         epochs = self._begin()
         if epochs is None:
             return
-        optimization = self.cfg.optimization
         # in mid-epoch, the rate of the epoch's end is asked for
         rate = math.inf if epochs.iterations_in_epoch else self.trainer.get_lr()
-        watch = meters.StopwatchMeter()
-        watch.start()
+        began = time.monotonic()
         while epochs.next_epoch_idx <= self.max_epoch:
-            if rate <= optimization.stop_min_lr:
-                logger.info(
-                    "stopping training: the learning rate %s is at --stop-min-lr", rate
-                )
+            if rate <= self.cfg.optimization.stop_min_lr:
+                logger.info("stopping training: the rate %s is at --stop-min-lr", rate)
                 break
-            loss, is_done = train_epoch(self, epochs)
+            loss, is_done = self._train_epoch(epochs)
             if is_done:
                 break
             rate = self.trainer.lr_step(epochs.epoch, loss)
-            sharded = self._is_sharded()
-            epochs = self.trainer.get_train_iterator(
-                epochs.next_epoch_idx,
-                load_dataset=sharded,
-                disable_iterator_cache=sharded,
-            )
-        watch.stop()
-        logger.info("done training in %.1f seconds", watch.sum)
+            number, sharded = epochs.next_epoch_idx, self.task.has_sharded_data("train")
+            epochs = self.trainer.get_train_iterator(number, sharded, sharded)
+        logger.info("done training in %.1f seconds", time.monotonic() - began)
 
     def _begin(self):
         """The iterator of the first epoch; None where the run is finished."""
@@ -148,231 +130,186 @@ class _Run:
         if start.finished:
             last = os.fspath(last_of(trainer))
             workers.call_on_first_rank(trainer, check_checkpoint, trainer, last, False)
-            logger.info(
-                "the run is finished: %s; nothing is left to do, and no file changes",
-                start.finished,
-            )
+            logger.info("the run is finished: %s; no file changes", start.finished)
             return None
         self.log = RunLog(trainer, begins=start.updates is None)
         set_update_layout(cfg, trainer.data_parallel_world_size)
-        epochs = self.checkpointer.load(disable_iterator_cache=self._is_sharded())
+        sharded = self.task.has_sharded_data("train")
+        epochs = self.checkpointer.load(disable_iterator_cache=sharded)
         self._stop_before_training()
         return epochs
 
     def _check_data(self) -> None:
         data, dataset = getattr(self.cfg.task, "data", None), self.cfg.dataset
-        splits = [dataset.train_subset]
-        if not dataset.disable_validation:
-            splits += self.subsets
+        validated = [] if dataset.disable_validation else self.subsets
+        splits = [dataset.train_subset, *validated]
         check_labels(self.task, splits)
         for split in splits if data else ():
             check_training_data(self.task, data, split)
-
-    def _is_sharded(self) -> bool:
-        return self.task.has_sharded_data("train")
 
     def _stop_before_training(self) -> None:
         """End if any worker was asked to; nothing is lost before the first update."""
         number = signals.request.of_any_worker(self.trainer)
         if number:
-            self._die_without_checkpoints(number)
-            where = "before the first update; nothing is lost"
-            signals.request.leave(self.trainer, number, where)
+            self._leave(number, "before the first update; nothing is lost")
 
-    def _die_without_checkpoints(self, number: int) -> None:
-        """As any other process of the signal, where nothing could be resumed."""
+    def _leave(self, number: int, where: str) -> None:
+        """End with 75, or of the signal where nothing could be resumed."""
         for setting in ("no_save", "no_last_checkpoints", "no_save_optimizer_state"):
             if self.cfg.checkpoint[setting]:
                 logger.info("%s=true: the signal ends the run unsaved", setting)
                 signals.die(number)
+        signals.request.leave(self.trainer, number, where)
 
+    @metrics.aggregate("train")
+    def _train_epoch(self, epochs) -> tuple[float | None, bool]:
+        """Train for one epoch, or what is left of it.
 
-@metrics.aggregate("train")
-def train_epoch(run: _Run, epochs) -> tuple[float | None, bool]:
-    """Train for one epoch, or what is left of it.
-
-    Args:
-        run: the training.
-        epochs: the iterator.
-
-    Returns:
-        the loss of the first split of the last validation, None without one, and
-        whether training is done.
-    """
-    cfg, trainer = run.cfg, run.trainer
-    batches = epochs.next_epoch_itr(
-        fix_batches_to_gpus=cfg.distributed_training.fix_batches_to_gpus,
-        shuffle=epochs.next_epoch_idx > cfg.dataset.curriculum,
-    )
-    batches = iterators.GroupedIterator(
-        batches,
-        positions.frequency(cfg.optimization, epochs.epoch),
-        skip_remainder_batch=getattr(cfg.optimization, "skip_remainder_batch", False),
-    )
-    progress = run.log.progress(batches, epochs.epoch)
-    progress.update_config(_plain(cfg))
-    trainer.begin_epoch(epochs.epoch)
-    updates, result = trainer.get_num_updates(), None
-    for number, samples in enumerate(progress):
-        with (
-            metrics.aggregate("train_inner"),
-            torch.autograd.profiler.record_function(f"train_step-{number}"),
-        ):
-            stats = trainer.train_step(samples)
-        if stats is not None:  # not out of memory, nor an overflow
+        Returns:
+            the loss of the first split of the last validation, None without one, and
+            whether training is done.
+        """
+        cfg, trainer = self.cfg, self.trainer
+        batches = iterators.GroupedIterator(
+            epochs.next_epoch_itr(
+                fix_batches_to_gpus=cfg.distributed_training.fix_batches_to_gpus,
+                shuffle=epochs.next_epoch_idx > cfg.dataset.curriculum,
+            ),
+            positions.frequency(cfg.optimization, epochs.epoch),
+            getattr(cfg.optimization, "skip_remainder_batch", False),
+        )
+        progress = self.log.progress(batches, epochs.epoch)
+        progress.update_config(_plain(cfg))
+        trainer.begin_epoch(epochs.epoch)
+        result = None
+        for samples in progress:
+            with metrics.aggregate("train_inner"):
+                stats = trainer.train_step(samples)
             updates = trainer.get_num_updates()
-            if updates % cfg.common.log_interval == 0:
-                inner = _with_wall(metrics.get_smoothed_values("train_inner"))
-                progress.log(inner, tag="train_inner", step=updates)
+            # None: out of memory, or an overflow
+            if stats is not None and updates % cfg.common.log_interval == 0:
+                progress.log(_stats("train_inner"), tag="train_inner", step=updates)
                 metrics.reset_meters("train_inner")
-        result = validate_and_save(run, epochs, not batches.has_next())
-        if result[1]:
-            break
-    if result is None:
-        raise ValueError(
-            f"epoch {epochs.epoch} has no update: optimization.skip_remainder_batch="
-            f"true, and its {len(epochs)} batches a worker are fewer than an update's"
-        )
-    logger.info("end of epoch %d (average epoch stats below)", epochs.epoch)
-    stats = _with_wall(metrics.get_smoothed_values("train"))
-    progress.print(stats, tag="train", step=updates)
-    metrics.reset_meters("train")
-    return result
-
-
-def validate_and_save(run: _Run, epochs, ended: bool) -> tuple[float | None, bool]:
-    """After an update: validate, save, and stop, as far as each is due.
-
-    If a worker was asked to stop, the checkpoint is written before anything else, since
-    a validation may take longer than what is left.
-
-    Args:
-        run: the training.
-        epochs: the iterator.
-        ended: whether the update was the epoch's last one.
-
-    Returns:
-        as ``train_epoch``.
-    """
-    checkpointer, trainer = run.checkpointer, run.trainer
-    number = signals.request.of_any_worker(trainer)
-    if number:
-        checkpointer.save(epochs, None)
-    is_done = _is_done(run)
-    saves, validates = _what_is_due(run, epochs, ended, is_done)
-    loss = None
-    if validates:
-        try:
-            loss = validate(run, epochs)
-        except KeyError:  # of a metric that there is not
-            checkpointer.save(epochs, None)
-            raise
-    is_done |= not checkpointer.has_patience(loss)
-    is_end = is_done or (ended and epochs.epoch >= run.max_epoch)
-    if saves or is_end:
-        path = checkpointer.save(epochs, loss, is_end=is_end)
-        if path is not None and hasattr(run.task, "post_save"):
-            run.task.post_save(path, trainer.get_num_updates())
-    if number and not is_done:
-        run._die_without_checkpoints(number)
-        if loss is not None and not saves:  # the checkpoint is to know of it
-            checkpointer.save(epochs, None, validated=loss)
-        where = f"after update {trainer.get_num_updates()} with a checkpoint"
-        signals.request.leave(trainer, number, where)
-    return loss, is_done
-
-
-def _is_done(run: _Run) -> bool:
-    """Whether updates or hours are at their limit."""
-    updates, limits = run.trainer.get_num_updates(), run.cfg.optimization
-    hours = run.trainer.cumulative_training_time() / 3600
-    if updates >= (limits.max_update or math.inf):
-        logger.info(
-            "stopping training: update %d of max_update=%d", updates, limits.max_update
-        )
-        return True
-    if hours > (limits.stop_time_hours or math.inf):
-        logger.info(
-            "stopping training: %.2f hours of stop_time_hours=%s",
-            hours,
-            limits.stop_time_hours,
-        )
-        return True
-    return False
-
-
-def _what_is_due(run: _Run, epochs, ended: bool, is_done: bool) -> tuple[bool, bool]:
-    """Whether a checkpoint and a validation are, by fairseq's rules."""
-    cfg, updates = run.cfg, run.trainer.get_num_updates()
-    may_validate = updates >= cfg.dataset.validate_after_updates
-
-    def is_at(interval: int) -> bool:
-        return interval > 0 and updates > 0 and updates % interval == 0
-
-    saves = (
-        (ended and epochs.epoch % cfg.checkpoint.save_interval == 0)
-        or is_done
-        or (is_at(cfg.checkpoint.save_interval_updates) and may_validate)
-    )
-    validates = (
-        (saves and not ended)
-        or (ended and epochs.epoch % cfg.dataset.validate_interval == 0)
-        or is_done
-        or is_at(cfg.dataset.validate_interval_updates)
-    )
-    return saves, validates and may_validate and not cfg.dataset.disable_validation
-
-
-def validate(run: _Run, epochs) -> float:
-    """Evaluate the model on each split; returns the metric of the first one.
-
-    Raises:
-        KeyError: no validation has --best-checkpoint-metric.
-    """
-    cfg, trainer = run.cfg, run.trainer
-    if cfg.dataset.fixed_validation_seed is not None:
-        utils.set_torch_seed(cfg.dataset.fixed_validation_seed)
-    trainer.begin_valid_epoch(epochs.epoch)
-    metric, losses = cfg.checkpoint.best_checkpoint_metric, []
-    for subset in run.subsets:
-        logger.info('begin validation on "%s" subset', subset)
-        batches = trainer.get_valid_iterator(subset).next_epoch_itr(
-            shuffle=False,
-            set_dataset_epoch=False,  # masks are the same in all
-        )
-        progress = run.log.progress(batches, epochs.epoch, subset)
-        # a new root, so that a validation's figures are not the training's
-        with metrics.aggregate(new_root=True) as found:
-            for number, sample in enumerate(progress):
-                if number > (cfg.dataset.max_valid_steps or math.inf):
-                    break
-                trainer.valid_step(sample)
-        stats = found.get_smoothed_values()
-        stats["num_updates"] = trainer.get_num_updates()
-        if metric not in stats:
-            raise KeyError(
-                f"checkpoint.best_checkpoint_metric={metric!r}: no validation has it; "
-                f"allowed here: {', '.join(sorted(stats))}"
+            result = self._validate_and_save(epochs, not batches.has_next())
+            if result[1]:
+                break
+        if result is None:
+            raise ValueError(
+                f"epoch {epochs.epoch} has no update: with skip_remainder_batch=true "
+                f"its {len(epochs)} batches a worker are fewer than an update's"
             )
-        best = run.checkpointer.best_of(stats[metric])
-        if not losses and best is not None:
-            stats[f"best_{metric}"] = best
-        if hasattr(run.task, "post_validate"):
-            run.task.post_validate(trainer.get_model(), stats, found)
-        progress.print(stats, tag=subset, step=trainer.get_num_updates())
-        losses.append(stats[metric])
-    return losses[0]
+        progress.print(_stats("train"), tag="train", step=updates)
+        metrics.reset_meters("train")
+        return result
+
+    def _validate_and_save(self, epochs, ended: bool) -> tuple[float | None, bool]:
+        """After an update, the epoch's last if ``ended``: what is due; as _train_epoch.
+
+        If a worker was asked to stop, the checkpoint is written before anything else:
+        a validation may take longer than what is left.
+        """
+        checkpointer, trainer = self.checkpointer, self.trainer
+        number = signals.request.of_any_worker(trainer)
+        if number:
+            checkpointer.save(epochs, None)
+        is_done = self._is_done()
+        saves, validates = self._what_is_due(epochs, ended, is_done)
+        loss = None
+        if validates:
+            try:
+                loss = self.validate(epochs)
+            except KeyError:  # of a metric that there is not
+                checkpointer.save(epochs, None)
+                raise
+        is_done |= not checkpointer.has_patience(loss)
+        is_end = is_done or (ended and epochs.epoch >= self.max_epoch)
+        if saves or is_end:
+            path = checkpointer.save(epochs, loss, is_end=is_end)
+            if path is not None and hasattr(self.task, "post_save"):
+                self.task.post_save(path, trainer.get_num_updates())
+        if number and not is_done:
+            if loss is not None and not saves:  # the checkpoint is to know of it
+                checkpointer.save(epochs, None, validated=loss)
+            updates = trainer.get_num_updates()
+            self._leave(number, f"after update {updates} with a checkpoint")
+        return loss, is_done
+
+    def _is_done(self) -> bool:
+        """Whether updates or hours are at their limit."""
+        updates, limits = self.trainer.get_num_updates(), self.cfg.optimization
+        hours = self.trainer.cumulative_training_time() / 3600
+        most, longest = limits.max_update, limits.stop_time_hours
+        if updates < (most or math.inf) and hours <= (longest or math.inf):
+            return False
+        done = f"update {updates} of max_update={most}, {hours:.2f} hours of"
+        logger.info("stopping training: %s stop_time_hours=%s", done, longest)
+        return True
+
+    def _what_is_due(self, epochs, ended: bool, is_done: bool) -> tuple[bool, bool]:
+        """Whether a checkpoint and a validation are, by fairseq's rules."""
+        updates, epoch = self.trainer.get_num_updates(), epochs.epoch
+        checkpoint, dataset = self.cfg.checkpoint, self.cfg.dataset
+        may_validate = updates >= dataset.validate_after_updates
+
+        def is_due(every_epoch: int, every_update: int) -> bool:
+            at_update = 0 < every_update <= updates and updates % every_update == 0
+            at_end = ended and epoch % every_epoch == 0
+            return is_done or at_end or (at_update and may_validate)
+
+        saves = is_due(checkpoint.save_interval, checkpoint.save_interval_updates)
+        validates = (saves and not ended) or is_due(
+            dataset.validate_interval, dataset.validate_interval_updates
+        )
+        return saves, validates and may_validate and not dataset.disable_validation
+
+    def validate(self, epochs) -> float:
+        """Evaluate the model on each split; returns the metric of the first one.
+
+        Raises:
+            KeyError: no validation has --best-checkpoint-metric.
+        """
+        cfg, trainer = self.cfg, self.trainer
+        if cfg.dataset.fixed_validation_seed is not None:
+            utils.set_torch_seed(cfg.dataset.fixed_validation_seed)
+        trainer.begin_valid_epoch(epochs.epoch)
+        metric, losses = cfg.checkpoint.best_checkpoint_metric, []
+        for subset in self.subsets:
+            logger.info('begin validation on "%s" subset', subset)
+            batches = trainer.get_valid_iterator(subset)
+            # masks are the same in all
+            batches = batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
+            progress = self.log.progress(batches, epochs.epoch, subset)
+            # a new root, so that a validation's figures are not the training's
+            with metrics.aggregate(new_root=True) as found:
+                for number, sample in enumerate(progress):
+                    if number > (cfg.dataset.max_valid_steps or math.inf):
+                        break
+                    trainer.valid_step(sample)
+            stats = found.get_smoothed_values()
+            stats["num_updates"] = trainer.get_num_updates()
+            if metric not in stats:
+                raise KeyError(
+                    f"checkpoint.best_checkpoint_metric={metric!r}: no validation has "
+                    f"it; allowed here: {', '.join(sorted(stats))}"
+                )
+            best = self.checkpointer.best_of(stats[metric])
+            if not losses and best is not None:
+                stats[f"best_{metric}"] = best
+            if hasattr(self.task, "post_validate"):
+                self.task.post_validate(trainer.get_model(), stats, found)
+            progress.print(stats, tag=subset, step=trainer.get_num_updates())
+            losses.append(stats[metric])
+        return losses[0]
 
 
-def _with_wall(stats: dict[str, Any]) -> dict[str, Any]:
+def _stats(name: str) -> dict[str, Any]:
     seconds = metrics.get_meter("default", "wall").elapsed_time
-    return {**stats, "wall": round(seconds, 0)}
+    return {**metrics.get_smoothed_values(name), "wall": round(seconds, 0)}
 
 
 def _plain(cfg) -> dict[str, Any]:
     """For loggers that keep it; older components of fairseq have a namespace each."""
     config = OmegaConf.to_container(cfg)
     old = [key for key, each in config.items() if isinstance(each, argparse.Namespace)]
-    return {k: v for k, v in config.items() if k not in old} | (
-        {"args": vars(config[old[-1]])} if old else {}
-    )
+    args = {"args": vars(config[old[-1]])} if old else {}
+    return {key: each for key, each in config.items() if key not in old} | args

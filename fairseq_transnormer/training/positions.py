@@ -1,7 +1,6 @@
 """Places in an epoch: the same batches for any number of workers, before and after.
 
-fairseq's position counts the batches of one worker's share. These functions work on the
-``EpochBatchIterator`` that fairseq's task has made.
+fairseq's position counts the batches of one worker's share.
 """
 
 import logging
@@ -10,16 +9,6 @@ from typing import Any
 from fairseq.data.iterators import EpochBatchIterator
 
 logger = logging.getLogger(__name__)
-
-
-def is_made_once(task, dataset, cfg, disable_iterator_cache: bool) -> bool:
-    """Whether fairseq makes the batches of a dataset for the first epoch alone."""
-    return (
-        not disable_iterator_cache
-        and not getattr(cfg.dataset, "update_epoch_batch_itr", False)
-        and not getattr(task.cfg, "rebuild_batches", False)
-        and task.can_reuse_epoch_itr(dataset)
-    )
 
 
 def load_each_epoch_anew(epochs) -> None:
@@ -40,52 +29,36 @@ def state_of(epochs) -> dict[str, Any]:
 def restore(epochs, state: dict[str, Any]) -> None:
     """Go to a position that was saved with any number of workers.
 
-    An update takes the same batches, in whatever shares. With another batch size the
-    batches are others, and the same part of the epoch counts as done; so it does with
-    --grouped-shuffling, whose groups are of as many batches as there are workers.
-
-    Args:
-        epochs: the iterator.
-        state: from ``state_of``, or of fairseq, for as many workers as there are.
+    With another batch size the same part of the epoch counts as done; so it does with
+    --grouped-shuffling, whose groups are of as many batches as there are workers. A
+    ``state`` of fairseq is for as many workers as there are.
     """
-    position, workers = state.get("iterations_in_epoch", 0), state.get("workers")
-    if not position or workers is None:
+    position, before = state.get("iterations_in_epoch", 0), state.get("workers")
+    if not position or before is None:
         epochs.load_state_dict(state)
         return
     epochs.epoch = state["epoch"]
-    batches, before = len(epochs.frozen_batches), state["batches_in_epoch"]
-    done = position * workers
-    if batches != before:
-        done = done * batches // before
-        logger.warning(
-            "the epoch has %d batches, and had %d when the checkpoint was written "
-            "(dataset.batch_size, the data or this package's version have changed): of "
-            "epoch %d some sequences come again and others do not",
-            batches,
-            before,
-            epochs.epoch,
+    batches, workers = len(epochs.frozen_batches), epochs.num_shards
+    done, changed = position * before, None
+    if batches != state["batches_in_epoch"]:
+        done = done * batches // state["batches_in_epoch"]
+        changed = (
+            f"the epoch has {batches} batches, and had {state['batches_in_epoch']} "
+            "(dataset.batch_size, the data or this package's version have changed)"
         )
-    elif workers != epochs.num_shards and (
-        epochs.grouped_shuffling and state.get("shuffle", True)
-    ):
-        logger.warning(
-            "dataset.grouped_shuffling orders the batches of an epoch by the number of "
-            "workers, now %d and %d when the checkpoint was written: of epoch %d some "
-            "sequences come again and others do not",
-            epochs.num_shards,
-            workers,
-            epochs.epoch,
+    elif workers != before and epochs.grouped_shuffling and state.get("shuffle", True):
+        changed = (
+            "dataset.grouped_shuffling orders batches by the number of workers, now "
+            f"{workers} and {before} when the checkpoint was written"
         )
-    position, rest = divmod(done, epochs.num_shards)
-    if workers != epochs.num_shards:
+    if changed:
+        again = f"of epoch {epochs.epoch} some sequences come again and others do not"
+        logger.warning("%s: %s", changed, again)
+    position, rest = divmod(done, workers)
+    if workers != before:
         logger.info(
-            "%d workers resume where %d were: %d of %d batches of epoch %d are done%s",
-            epochs.num_shards,
-            workers,
-            done - rest,
-            batches,
-            epochs.epoch,
-            f" and {rest} come again" if rest else "",
+            f"{workers} workers resume where {before} were: {done - rest} of {batches} "
+            f"batches of epoch {epochs.epoch} are done; {rest} come again"
         )
     epochs.load_state_dict({**state, "iterations_in_epoch": position})
 
@@ -95,10 +68,6 @@ def begin_with_whole_update(epochs, cfg) -> None:
 
     fairseq groups what is left of the epoch by ``update_freq`` and counts from its
     start; where the position is no multiple, the epoch would never be at its end.
-
-    Args:
-        epochs: the iterator, at the position of a checkpoint.
-        cfg: fairseq's whole configuration.
     """
     if getattr(epochs, "_next_epoch_itr", None) is None:
         return
@@ -109,22 +78,19 @@ def begin_with_whole_update(epochs, cfg) -> None:
     if getattr(optimization, "skip_remainder_batch", False):
         # the last batch is left out whatever its size, and then what fills no update
         batches = (batches - 1) // update_freq * update_freq
-    if position - rest >= batches:
+    position -= rest
+    if position >= batches:
         logger.info("epoch %d has no whole update left: the next one begins", epoch)
-        place = {"epoch": epoch + 1, "iterations_in_epoch": 0}
+        epoch, position = epoch + 1, 0
     elif rest:
         logger.info(
-            "epoch %d: %d batches of each worker come again, so that an update of %d "
-            "(optimization.update_freq) begins there",
-            epoch,
-            rest,
-            update_freq,
+            f"epoch {epoch}: {rest} batches of each worker come again, so that an "
+            f"update of optimization.update_freq={update_freq} begins there"
         )
-        place = {"epoch": epoch, "iterations_in_epoch": position - rest}
     else:
         return
-    shuffle = place["epoch"] > cfg.dataset.curriculum
-    epochs.load_state_dict({"version": 2, "shuffle": shuffle, **place})
+    place = {"epoch": epoch, "iterations_in_epoch": position, "version": 2}
+    epochs.load_state_dict({**place, "shuffle": epoch > cfg.dataset.curriculum})
 
 
 def frequency(optimization, epoch: int) -> int:

@@ -1,8 +1,7 @@
 """fp16, bf16 and amp: what fairseq's optimizers leave out of a checkpoint.
 
-The weights in float32, which a start would make of rounded ones, and the loss scaler's
-counters. ``adopt`` makes an optimizer of fairseq one of these classes, which have the
-names of fairseq's: checkpoints hold the name.
+The weights in float32, and the loss scaler's counters. Checkpoints hold the classes'
+names: these have the names of fairseq's.
 """
 
 import logging
@@ -13,17 +12,11 @@ from fairseq.optim import amp_optimizer, fp16_optimizer
 logger = logging.getLogger(__name__)
 
 # their places in the optimizer's state
-WEIGHTS = "fp32_weights"
-SCALER = "loss_scaler"
-AMP_SCALER = "amp_scaler"
+WEIGHTS, SCALER, AMP_SCALER = "fp32_weights", "loss_scaler", "amp_scaler"
 HALF = (torch.float16, torch.bfloat16)
 # dynamic_loss_scaler.py: what decides when the scale grows again
-SCALER_FIELDS = (
-    "_iter",
-    "_last_overflow_iter",
-    "_last_rescale_iter",
-    "_overflows_since_rescale",
-)
+SCALER_FIELDS = ("_iter", "_last_overflow_iter", "_last_rescale_iter")
+SCALER_FIELDS += ("_overflows_since_rescale",)
 
 
 class _SavesScaler:
@@ -74,13 +67,10 @@ class FP16Optimizer(_SavesScaler, fp16_optimizer.FP16Optimizer):
         if saved is None:
             return
         if [each.shape for each in ours] != [each.shape for each in saved]:
-            logger.warning(
-                "fp32_weights of the checkpoint are of another size: rounded ones are "
-                "used"
-            )
+            logger.warning("fp32_weights are of another size: rounded ones are used")
         elif not self._are_of_model(saved):
             logger.warning(
-                "fp32_weights of the checkpoint are not those of its model, which was "
+                "fp32_weights are not those of the checkpoint's model, which was "
                 "averaged, or changed in another way: the model's are used"
             )
         else:
@@ -90,46 +80,37 @@ class FP16Optimizer(_SavesScaler, fp16_optimizer.FP16Optimizer):
 
     def _in_float32(self) -> list[torch.Tensor]:
         weights = self.fp32_params
-        return list(weights.values()) if isinstance(weights, dict) else list(weights)
-
-    def _copied(self) -> list[list[torch.Tensor]]:
-        """The model's parameters that each of ``_in_float32`` has, in its order."""
-        parameters, weights = list(self.fp16_params), self.fp32_params
-        if not isinstance(weights, dict):
-            return [[each] for each in parameters]
-        if len(weights) == 1:
-            return [parameters]
-        return [[p for p in parameters if p.device.index == each] for each in weights]
+        return list(weights.values() if isinstance(weights, dict) else weights)
 
     def _are_of_model(self, saved: list[torch.Tensor]) -> bool:
         """To the last bit: an average of late checkpoints is within a hundredth."""
-        pairs = list(zip(self._copied(), saved, strict=True))
+        copied, weights = [[each] for each in self.fp16_params], self.fp32_params
+        if isinstance(weights, dict):  # flat, one of each device
+            copied = [
+                [p for [p] in copied if p.device.index == each or len(weights) == 1]
+                for each in weights
+            ]
+        pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for parameters, weight in zip(copied, saved, strict=True):
+            parts = weight.reshape(-1).split([each.numel() for each in parameters])
+            pairs += zip(parameters, parts, strict=True)
         # a run may have changed from the one half precision to the other
-        return any(
-            all(_are_rounded(*each, before) for each in pairs)
-            for before in (None, *HALF)
-        )
-
-
-# fairseq's class -> ours
-KINDS = {kind.__bases__[-1]: kind for kind in
-         (FP16Optimizer, MemoryEfficientFP16Optimizer, AMPOptimizer)}  # fmt: skip
+        dtypes = (None, *HALF)
+        return any(all(_is_rounded(*each, dtype) for each in pairs) for dtype in dtypes)
 
 
 def adopt(optimizer) -> None:
     """Let an optimizer of fairseq keep in checkpoints what these classes keep."""
-    optimizer.__class__ = KINDS.get(type(optimizer), type(optimizer))
+    for kind in (FP16Optimizer, MemoryEfficientFP16Optimizer, AMPOptimizer):
+        if type(optimizer) is kind.__bases__[-1]:
+            optimizer.__class__ = kind
 
 
-def _are_rounded(
-    parameters: list[torch.Tensor], weights: torch.Tensor, before: torch.dtype | None
+def _is_rounded(
+    parameter: torch.Tensor, weights: torch.Tensor, before: torch.dtype | None
 ) -> bool:
-    """Whether ``weights``, of all in one, are the parameters in float32."""
-    parts = weights.reshape(-1).split([each.numel() for each in parameters])
-    for parameter, part in zip(parameters, parts, strict=True):
-        part = part.to(parameter.device)
-        if before and parameter.dtype in HALF:  # LRPE's stay in float32
-            part = part.to(before)
-        if not torch.equal(parameter.reshape(-1), part.to(parameter.dtype)):
-            return False
-    return True
+    """Whether a parameter is its float32 ``weights``, through another dtype before."""
+    if before and parameter.dtype in HALF:  # LRPE's stay in float32
+        weights = weights.to(before)
+    rounded = weights.to(parameter.device, parameter.dtype)
+    return torch.equal(parameter.reshape(-1), rounded)

@@ -1,7 +1,7 @@
 """SIGTERM, as Slurm and torchrun send it: a checkpoint, then exit code 75.
 
-A training notes signals from its start to its end. It acts on them between updates.
-While workers meet, where nothing is there to save, they end the process.
+A training notes signals from its start to its end, and acts between updates. While
+workers meet, where nothing is there to save, they end the process.
 """
 
 import logging
@@ -25,11 +25,7 @@ SECONDS_OF_ONE_STOP = 10
 
 
 class StopRequest:
-    """What signals have asked for while ``noted``.
-
-    The first signal is noted. One that comes more than ``SECONDS_OF_ONE_STOP`` later
-    ends the process at once.
-    """
+    """The first signal while ``noted``; a later stop ends the process at once."""
 
     def __init__(self) -> None:
         self.number = 0  # of the signal
@@ -40,43 +36,30 @@ class StopRequest:
     def noted(self) -> Iterator[None]:
         """Note signals instead of dying of them."""
         # Python lets no other thread set handlers
-        outermost = (
-            not self._before and threading.current_thread() is threading.main_thread()
-        )
-        if outermost:
-            self.number = 0
-            self._before = {each: signal.signal(each, self._note) for each in SIGNALS}
+        if self._before or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.number = 0
+        self._before = {each: signal.signal(each, self._note) for each in SIGNALS}
         try:
             yield
         finally:
-            if outermost:
-                self.end()
-
-    def end(self) -> None:
-        """Leave signals to who had them before."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before = {}
 
     def of_any_worker(self, trainer) -> int:
         """The signal that a worker has noted, the same for all, or 0."""
         if trainer.data_parallel_world_size == 1:
             return self.number
         number = torch.tensor([self.number], dtype=torch.int32, device=trainer.device)
-        distributed_utils.all_reduce(
-            number, group=trainer.data_parallel_process_group, op="max"
-        )
+        distributed_utils.all_reduce(number, trainer.data_parallel_process_group, "max")
         return int(number)
 
     def leave(self, trainer, number: int, where: str) -> None:
-        """End all workers with exit code 75.
+        """End all workers with exit code 75; ``where`` is for the log.
 
         The handler that there was is called first: submitit's queues the job again.
-
-        Args:
-            trainer: fairseq's.
-            number: of the signal.
-            where: for the log.
         """
         mark_resumable()
         if trainer.data_parallel_world_size > 1:
@@ -84,10 +67,8 @@ class StopRequest:
             torch.distributed.barrier(trainer.data_parallel_process_group)
         if trainer.is_data_parallel_master:
             logger.info(
-                "%s: stopped %s; exit code %d; the same command resumes",
-                signal.Signals(number).name,
-                where,
-                EXIT_RESUMABLE,
+                f"{signal.Signals(number).name}: stopped {where}; exit code "
+                f"{EXIT_RESUMABLE}; the same command resumes"
             )
         handler = self._before.get(number)
         if callable(handler):
@@ -140,10 +121,8 @@ def _end_on_signal(reading: int) -> None:
         if byte[0] in SIGNALS:
             mark_resumable()
             logger.info(
-                "%s: stopped before the workers have met; nothing is lost; exit code "
-                "%d; the same command starts again",
-                signal.Signals(byte[0]).name,
-                EXIT_RESUMABLE,
+                f"{signal.Signals(byte[0]).name}: stopped before the workers have met; "
+                f"exit code {EXIT_RESUMABLE}; the same command starts again"
             )
             logging.shutdown()
             os._exit(EXIT_RESUMABLE)

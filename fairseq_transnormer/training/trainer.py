@@ -1,8 +1,4 @@
-"""fairseq's ``Trainer`` with what a run needs to resume bit for bit.
-
-And batches that are prepared without waiting for a GPU, whole epochs for any number of
-workers, and weights that are never saved if they are not finite.
-"""
+"""fairseq's ``Trainer`` with what a run needs to resume bit for bit."""
 
 import logging
 import os
@@ -10,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq import models, utils
 from fairseq import trainer as fairseq_trainer
+from fairseq import utils
 from fairseq.models.ema.ema import EMA
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -24,8 +20,7 @@ from .workers import Heartbeat, call_on_first_rank
 
 logger = logging.getLogger(__name__)
 
-# what fairseq's train_step leaves for those who look for the cause of an error
-CRASH = "crash.pt"
+CRASH = "crash.pt"  # what fairseq's train_step leaves of an error
 # in the extra_state of a checkpoint
 EMA_COUNTER = "ema_update_freq_counter"
 # in the state of reduce_lr_on_plateau, of torch's scheduler in it
@@ -35,10 +30,8 @@ PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
 class Trainer(fairseq_trainer.Trainer):
     """fairseq's, for one task, model and criterion."""
 
-    def __init__(self, cfg, task, model, criterion) -> None:
-        super().__init__(cfg, task, model, criterion)
-        # the split for training, opened again for validation
-        self._validated_training_data = None
+    # the split for training, opened again for validation
+    _validated_training_data = None
 
     def name_data(self) -> None:
         """Fingerprint the data, as they are before training opens them."""
@@ -47,71 +40,51 @@ class Trainer(fairseq_trainer.Trainer):
     # batches
 
     def get_train_iterator(
-        self,
-        epoch,
-        combine=True,
-        load_dataset=True,
-        data_selector=None,
-        shard_batch_itr=True,
-        disable_iterator_cache=False,
+        self, epoch, load_dataset=True, disable_iterator_cache=False
     ):
-        """The batches of an epoch, as they are drawn for the first one.
-
-        fairseq draws them (with language_modeling) by the epoch that a process begins
-        with. A run that resumes in a later one would have others.
-        """
+        """The batches of an epoch, as they are drawn for the first one: fairseq draws
+        them (with language_modeling) by the epoch that a process begins with."""
         name = self.cfg.dataset.train_subset
         if load_dataset:
             logger.info("loading train data for epoch %d", epoch)
             self.task.load_dataset(
-                name,
-                epoch=epoch,
-                combine=combine,
-                data_selector=data_selector,
-                tpu=self.tpu,
+                name, epoch=epoch, combine=True, data_selector=None, tpu=self.tpu
             )
         dataset = self.task.dataset(name)
-        once = positions.is_made_once(
-            self.task, dataset, self.cfg, disable_iterator_cache
+        once = (  # by fairseq's task
+            not disable_iterator_cache
+            and not getattr(self.cfg.dataset, "update_epoch_batch_itr", False)
+            and not getattr(self.task.cfg, "rebuild_batches", False)
+            and self.task.can_reuse_epoch_itr(dataset)
         )
         epochs = super().get_train_iterator(
             1 if once else epoch,
-            combine,
-            False,
-            data_selector,
-            shard_batch_itr,
-            disable_iterator_cache,
+            load_dataset=False,
+            disable_iterator_cache=disable_iterator_cache,
         )
         if once and hasattr(dataset, "set_epoch"):
             dataset.set_epoch(epoch)  # what is drawn for each epoch, as masks are
         positions.load_each_epoch_anew(epochs)
         return epochs
 
-    def get_valid_iterator(self, subset, disable_iterator_cache=False):
-        """A split that also trains is opened twice.
-
-        fairseq keeps one iterator a dataset. A validation on training data would take
-        the place of the training in it: the epoch would end there.
-        """
-        datasets, training = self.task.datasets, None
+    def get_valid_iterator(self, subset):
+        """A split that also trains is opened twice: fairseq keeps one iterator a
+        dataset, and a validation on training data would end the epoch."""
+        datasets = self.task.datasets
+        training = datasets.get(subset)
         if subset == self.cfg.dataset.train_subset:
-            training = datasets[subset]
             if self._validated_training_data is None:
                 self.task.load_dataset(subset, combine=False, epoch=1)
                 self._validated_training_data = datasets[subset]
             datasets[subset] = self._validated_training_data
-        try:
-            epochs = super().get_valid_iterator(subset, disable_iterator_cache)
-        finally:
-            if training is not None:
-                datasets[subset] = training
+        epochs = super().get_valid_iterator(subset)
+        datasets[subset] = training
         positions.load_each_epoch_anew(epochs)
         return epochs
 
     def _prepare_sample(self, sample, is_dummy=False):
         """A criterion's ``look_at_batch(sample)`` is asked while the batch is on the
-        host: on a GPU the same look would wait until all that came before is done. From
-        pinned memory the copy to the GPU waits for nothing either."""
+        host; there, as in a copy from pinned memory, nothing waits for the GPU."""
         if isinstance(sample, dict) and sample:
             look = getattr(self.get_criterion(), "look_at_batch", None)
             if look is not None:
@@ -121,11 +94,9 @@ class Trainer(fairseq_trainer.Trainer):
         return super()._prepare_sample(sample, is_dummy)
 
     def train_step(self, samples, raise_oom=False):
-        """Drop batches that only pad an update; fairseq ignores all of a worker's
-        batches if the last is padding: their gradients count, their tokens do not.
-
-        Where each pass fetches the shards of the model, workers must make equally many.
-        """
+        """Drop batches that only pad an update: fairseq would count the gradients of
+        a worker's others, and not their tokens. With FSDP, whose passes fetch shards,
+        workers must make equally many."""
         if not self.is_fsdp:
             samples = [sample for sample in samples if sample] or samples[:1]
         return super().train_step(samples, raise_oom)
@@ -135,26 +106,12 @@ class Trainer(fairseq_trainer.Trainer):
     @property
     def model(self):
         if self._wrapped_model is None:
-            self._wrapped_model = self._wrapped(
-                self._model, self.use_distributed_wrapper
-            )
+            training = self.cfg.distributed_training
+            seconds, training.heartbeat_timeout = training.heartbeat_timeout, -1
+            wrapped, training.heartbeat_timeout = super().model, seconds
+            if self.use_distributed_wrapper and seconds > 0:
+                self._wrapped_model = Heartbeat(wrapped, seconds)
         return self._wrapped_model
-
-    def _wrapped(self, module, distributed: bool):
-        if not distributed:
-            return module
-        training = self.cfg.distributed_training
-        seconds, training.heartbeat_timeout = training.heartbeat_timeout, -1
-        try:
-            wrapped = models.DistributedFairseqModel(
-                training,
-                module,
-                process_group=self.data_parallel_process_group,
-                device=self.device,
-            )
-        finally:
-            training.heartbeat_timeout = seconds
-        return Heartbeat(wrapped, seconds) if seconds > 0 else wrapped
 
     def _build_optimizer(self) -> None:
         super()._build_optimizer()
@@ -170,18 +127,16 @@ class Trainer(fairseq_trainer.Trainer):
         """fairseq's, with what it leaves out, and what belongs to the weights."""
         state = super().state_dict()
         state["optimizer_history"][-1]["lr_scheduler_state"] |= self.plateau_state()
-        extra = state["extra_state"]
         if self.cfg.ema.store_ema:
-            extra[EMA_COUNTER] = self.ema.update_freq_counter
-        extra.update(identity(self))
+            state["extra_state"][EMA_COUNTER] = self.ema.update_freq_counter
+        state["extra_state"].update(identity(self))
         return state
 
     def save_checkpoint(self, filename, extra_state):
         """Write a checkpoint, whole or not at all.
 
         Raises:
-            FloatingPointError: weights are NaN or infinite. fairseq looks at gradients
-                alone; those that an optimizer's step has made show in the next update.
+            FloatingPointError: weights are NaN or infinite.
             OSError: there is no room.
         """
         crashed = os.path.basename(filename) == CRASH
@@ -200,22 +155,17 @@ class Trainer(fairseq_trainer.Trainer):
         return os.path.abspath(filename)
 
     def _check_weights(self, filename: str) -> None:
-        named = list(self.get_model().named_parameters())
-        finite = torch.stack([weight.detach().isfinite().all() for _, weight in named])
+        names, weights = zip(*self.get_model().named_parameters(), strict=True)
+        finite = torch.stack([each.detach().isfinite().all() for each in weights])
         if not finite.all():
-            name = named[int((~finite).nonzero()[0])][0]
+            name = names[int((~finite).nonzero()[0])]
             raise FloatingPointError(
                 f"weights are NaN or infinite after update {self.get_num_updates()}, "
                 f"{name} first; {filename} is not written, and earlier checkpoints stay"
             )
 
     def load_checkpoint(
-        self,
-        filename,
-        reset_optimizer=False,
-        reset_lr_scheduler=False,
-        optimizer_overrides=None,
-        reset_meters=False,
+        self, filename, reset_optimizer, reset_lr_scheduler, overrides, reset_meters
     ):
         """Look at a checkpoint, then load it; see ``same_run.check_checkpoint``.
 
@@ -228,39 +178,31 @@ class Trainer(fairseq_trainer.Trainer):
         # fairseq would begin an average with weights that it has put away by then
         self.cfg.ema.store_ema &= not begins_average
         extra_state = super().load_checkpoint(
-            filename,
-            reset_optimizer,
-            reset_lr_scheduler,
-            optimizer_overrides,
-            reset_meters,
+            filename, reset_optimizer, reset_lr_scheduler, overrides, reset_meters
         )
         if begins_average:
             self.cfg.ema.store_ema = True
             self._build_ema()
-        if extra_state is None or reset_optimizer or not self._optim_history:
-            return extra_state
-        if not reset_lr_scheduler:
-            self.load_plateau(self._optim_history[-1]["lr_scheduler_state"])
-        if self.cfg.ema.store_ema and not reset_meters:
-            self.ema.update_freq_counter = extra_state.get(EMA_COUNTER, 0)
+        if extra_state and self._optim_history and not reset_optimizer:
+            if not reset_lr_scheduler:
+                self.load_plateau(self._optim_history[-1]["lr_scheduler_state"])
+            if self.cfg.ema.store_ema and not reset_meters:
+                self.ema.update_freq_counter = extra_state.get(EMA_COUNTER, 0)
         return extra_state
 
     def plateau_state(self) -> dict[str, Any]:
         """For how long reduce_lr_on_plateau has seen no better loss."""
         plateau = self._plateau()
-        fields = () if plateau is None else PLATEAU_FIELDS
-        return {each: getattr(plateau, each) for each in fields}
+        return {each: getattr(plateau, each) for each in PLATEAU_FIELDS if plateau}
 
     def load_plateau(self, state: dict[str, Any]) -> None:
         """Take over what ``plateau_state`` has given, where the schedule is one."""
-        plateau = self._plateau()
-        if plateau is not None:
+        if plateau := self._plateau():
             vars(plateau).update({k: state[k] for k in PLATEAU_FIELDS if k in state})
 
     def forget_validations(self) -> None:
         """The schedule's best loss is of another figure."""
-        plateau = self._plateau()
-        if plateau is not None:
+        if plateau := self._plateau():
             plateau._reset()
 
     def _plateau(self) -> ReduceLROnPlateau | None:
@@ -280,21 +222,20 @@ class Average(EMA):
             if not isinstance(average, dict):  # fairseq leaves these out
                 first_names.setdefault((average.data_ptr(), average.shape), name)
         repeated = averages.keys() - set(first_names.values())
-        weights = new_model.state_dict()
-        once = {name: x for name, x in weights.items() if name not in repeated}
-        integers = {
-            name
-            for name, x in once.items()
-            if not isinstance(x, dict) and not (x.is_floating_point() or x.is_complex())
+        once = {k: x for k, x in new_model.state_dict().items() if k not in repeated}
+        tensors = {k: x for k, x in once.items() if not isinstance(x, dict)}
+        self.skip_keys = {*self.skip_keys} | {
+            k
+            for k, x in tensors.items()
+            if not (x.is_floating_point() or x.is_complex())
         }
-        self.skip_keys = {*self.skip_keys, *integers}
         super()._step_internal(SimpleNamespace(state_dict=lambda: once), updates)
 
     def restore(self, state_dict, build_fp32_params=False):
         """An average has no ``version``, and weights without one are to fairseq's
         transformer those of a time when no LayerNorm followed the last layer."""
-        own = self.model.state_dict()
-        versions = {name: x for name, x in own.items() if "version" in name}
+        own = self.model.state_dict().items()
+        versions = {name: x for name, x in own if "version" in name}
         super().restore({**versions, **state_dict}, build_fp32_params)
 
 

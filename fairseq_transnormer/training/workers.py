@@ -13,7 +13,7 @@ from multiprocessing import active_children
 import torch
 from fairseq.distributed import DistributedTimeoutWrapper
 from fairseq.distributed import utils as distributed_utils
-from torch.distributed import distributed_c10d
+from torch.distributed import DistBackendError, distributed_c10d
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from ..plugin.loader_signals import SIGNALS
@@ -33,11 +33,7 @@ def call_main(cfg, main) -> None:
 
     A process that starts workers hands signals on to them. It ends with their exit code
     75, after a handler that there was: submitit queues a job again that has its
-    checkpoint by then.
-
-    Args:
-        cfg: fairseq's whole configuration.
-        main: takes ``cfg``; spawned workers get it by reference.
+    checkpoint by then. Spawned workers get ``main`` by reference.
     """
     training = cfg.distributed_training
     if training.distributed_init_method is None:
@@ -54,12 +50,8 @@ def call_main(cfg, main) -> None:
 
 
 def work(device: int, main, cfg, first_rank: int = 0) -> None:
-    """Be a worker: meet the others, then call ``main(cfg)``.
-
-    Args:
-        device: index of the GPU, or of the process on the CPU.
-        first_rank: of this machine, for workers that do not know their own.
-    """
+    """Be a worker, by the index of its GPU or process: meet the others, then call
+    ``main(cfg)``. One without a rank counts from the machine's ``first_rank``."""
     training = cfg.distributed_training
     training.device_id = device
     if training.distributed_rank is None:
@@ -108,38 +100,29 @@ def _spawn(count: int, main, cfg, first_rank: int) -> None:
 
 
 def _meet(cfg) -> None:
-    """Form the group of all workers, in --heartbeat-timeout seconds at most.
-
-    torch's own limit is 30 minutes, or NCCL's 10. fairseq's ``distributed_init`` leaves
-    a group alone that is there, with a warning.
-    """
+    """Form the group of all workers, in --heartbeat-timeout seconds at most."""
     training = cfg.distributed_training
     seconds = training.heartbeat_timeout
-    logger.info(
-        "distributed init (rank %d): %s",
-        training.distributed_rank,
-        training.distributed_init_method,
-    )
+    rank, method = training.distributed_rank, training.distributed_init_method
+    logger.info("distributed init (rank %d): %s", rank, method)
     try:
         with request.ending_at_once():
             torch.distributed.init_process_group(
                 training.distributed_backend,
-                init_method=training.distributed_init_method,
+                init_method=method,
                 world_size=training.distributed_world_size,
-                rank=training.distributed_rank,
+                rank=rank,
                 timeout=timedelta(seconds=seconds) if seconds > 0 else None,
             )
             if torch.cuda.is_available():  # makes NCCL's communicator
                 torch.distributed.all_reduce(torch.zeros(1).cuda())
     except RuntimeError:  # torch's errors of stores and networks, too
         logger.error(
-            "worker %d of %d ends before training: another has not come, or has died; "
-            "its own log says of what. The same command starts again",
-            training.distributed_rank,
-            training.distributed_world_size,
+            f"worker {rank} of {training.distributed_world_size} ends before training: "
+            "another has not come, or has died. The same command starts again"
         )
         raise
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # that the group is there already
         warnings.simplefilter("ignore")
         training.distributed_rank = distributed_utils.distributed_init(cfg)
 
@@ -147,10 +130,8 @@ def _meet(cfg) -> None:
 class Heartbeat(DistributedTimeoutWrapper):
     """--heartbeat-timeout with an end that is one.
 
-    fairseq sends SIGINT, of which a process does not die while it waits for another in
-    gloo or NCCL, and which ``torch.multiprocessing.spawn`` takes for success. Where the
-    process group's own timeout, the same number of seconds, has not ended the process
-    after twice that time, SIGKILL does.
+    Of fairseq's SIGINT no process dies that waits in gloo or NCCL. Where the process
+    group's timeout has not ended it after twice its time, SIGKILL does.
     """
 
     def __init__(self, module, timeout: int) -> None:
@@ -162,26 +143,16 @@ class Heartbeat(DistributedTimeoutWrapper):
 
 
 def limit_waiting(trainer) -> None:
-    """Let workers wait for each other for --heartbeat-timeout seconds at most.
-
-    Otherwise torch's own limits hold: 10 minutes with NCCL, 30 with gloo.
-    """
+    """Let workers wait for each other for --heartbeat-timeout seconds at most."""
     seconds = trainer.cfg.distributed_training.heartbeat_timeout
-    if seconds <= 0 or trainer.data_parallel_world_size == 1:
-        return
-    for group in {
-        distributed_c10d._get_default_group(),
-        trainer.data_parallel_process_group,
-    }:
-        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+    if seconds > 0 and trainer.data_parallel_world_size > 1:
+        whole = distributed_c10d._get_default_group()
+        for group in {whole, trainer.data_parallel_process_group}:
+            distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 
 
 def call_on_first_rank(trainer, function, *arguments):
-    """What ``function(*arguments)`` returns on the first rank, on all.
-
-    Args:
-        trainer: fairseq's.
-        function: returns plain values, which are sent.
+    """The plain values that ``function(*arguments)`` returns on the first rank, on all.
 
     Raises:
         ValueError, OSError: what it raised; on other ranks a ValueError that says so.
@@ -194,16 +165,13 @@ def call_on_first_rank(trainer, function, *arguments):
             result = function(*arguments)
         except (ValueError, OSError) as found:
             caught = found
+    group = distributed_utils.get_global_group()
+    outcome = (caught and str(caught), result)
     error, result = distributed_utils.broadcast_object(
-        (None if caught is None else str(caught), result),
-        src_rank=0,
-        group=distributed_utils.get_global_group(),
-        dist_device=trainer.device,
+        outcome, 0, group, trainer.device
     )
-    if caught is not None:
-        raise caught
     if error is not None:
-        raise ValueError(error)
+        raise caught or ValueError(error)
     return result
 
 
@@ -213,24 +181,15 @@ def reporting_lost_ones(trainer) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        what = _what_happened(error)
-        if trainer.data_parallel_world_size > 1 and what:
+        what, workers = None, trainer.data_parallel_world_size
+        if HUNG.search(str(error)):
+            what = "has not answered in time: it hangs, or is slower than the limit"
+        elif DIED.search(str(error)) or isinstance(error, DistBackendError):
+            what = "has died; its own log says of what"
+        if workers > 1 and what:
             logger.error(
-                "worker %d of %d ends after update %d: another worker %s. The same "
-                "command resumes from the last checkpoint in %s",
-                trainer.data_parallel_rank,
-                trainer.data_parallel_world_size,
-                trainer.get_num_updates(),
-                what,
-                trainer.cfg.checkpoint.save_dir,
+                f"worker {trainer.data_parallel_rank} of {workers} ends after update "
+                f"{trainer.get_num_updates()}: another worker {what}. The same command "
+                f"resumes from the last checkpoint in {trainer.cfg.checkpoint.save_dir}"
             )
         raise
-
-
-def _what_happened(error: RuntimeError) -> str | None:
-    text = str(error)
-    if HUNG.search(text):
-        return "has not answered in time: it hangs, or is slower than the limit"
-    if DIED.search(text) or isinstance(error, torch.distributed.DistBackendError):
-        return "has died; its own log says of what"
-    return None

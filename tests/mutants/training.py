@@ -274,14 +274,14 @@ TRAINING = (
     Mutant(
         "training/a-position-of-as-many-workers",
         _TRAINING + "positions.py",
-        "done = position * workers",
-        "done = position * epochs.num_shards",
+        "done, changed = position * before, None",
+        "done, changed = position * epochs.num_shards, None",
         _TESTS + "test_epochs.py::test_groups_of_batches_of_another_number_of_workers",
     ),
     Mutant(
         "training/a-position-of-as-many-batches",
         _TRAINING + "positions.py",
-        "done = done * batches // before",
+        'done = done * batches // state["batches_in_epoch"]',
         "pass",
         _TESTS + "test_epochs.py::test_a_position_of_another_batch_size",
     ),

@@ -164,4 +164,7 @@ def validations_are(losses: dict[int, float]) -> None:
     """The loss of each validation, by its update."""
     from fairseq_transnormer.training import main
 
-    main.validate = lambda run, epochs: losses[run.trainer.get_num_updates()]
+    def validate(run, epochs):
+        return losses[run.trainer.get_num_updates()]
+
+    main._Run.validate = validate
