@@ -17,10 +17,19 @@ from typing import Any
 import numpy as np
 from fairseq.data import data_utils
 
-from ..checkpoints.files import LAST, copy_checkpoint
+from ..checkpoints.files import copy_checkpoint
 from . import positions
 from .folder_lock import FolderLock
-from .start import EARLY_STOPPING, RESETS, STARTED_FROM, Start, choose_start, last_of
+from .start import (
+    EARLY_STOPPING,
+    RESETS,
+    STARTED_FROM,
+    Origin,
+    Start,
+    choose_start,
+    last_of,
+    reached,
+)
 from .workers import call_on_first_rank
 
 logger = logging.getLogger(__name__)
@@ -34,9 +43,6 @@ BEFORE = ".before"
 
 class Checkpointer:
     """What a run loads and saves.
-
-    Args:
-        trainer: ours.
 
     Attributes:
         start: where the run starts; after ``choose``.
@@ -55,11 +61,7 @@ class Checkpointer:
     # at the start
 
     def choose(self) -> Start:
-        """Find out where the run starts, for all workers.
-
-        Raises:
-            ValueError: as ``choose_start``.
-        """
+        """Find out where the run starts, for all workers; see ``choose_start``."""
         found = call_on_first_rank(
             self._trainer, lambda: vars(choose_start(self._trainer, self._lock))
         )
@@ -98,7 +100,7 @@ class Checkpointer:
             epochs = trainer.get_train_iterator(1, **options)
         trainer.lr_step(epochs.epoch)
         if self.start.updates is None:
-            self._check_something_is_left(epochs)
+            self._check_something_is_left(epochs, path)
         else:
             updates = trainer.get_num_updates()
             logger.info("resumed at update %d from %s", updates, path)
@@ -114,18 +116,18 @@ class Checkpointer:
         cfg, last = self._cfg, os.fspath(last_of(self._trainer))
         if self.start.updates is not None:
             return last, set()
-        resets = {name for name in RESETS if cfg[name]}
-        if cfg.finetune_from_model is not None:
-            if resets or cfg.restore_file != LAST:
-                raise ValueError(
-                    "--finetune-from-model resets all by itself, once; allowed with "
-                    "it: neither --restore-file nor --reset-*"
-                )
-            return cfg.finetune_from_model, set(RESETS)
-        if cfg.restore_file == LAST:
-            return getattr(cfg, "continue_once", None) or last, resets
-        suffix = self._trainer.checkpoint_suffix
-        return cfg.restore_file.replace(".pt", f"{suffix}.pt"), resets
+        asked = Origin(**self.start.started_from)
+        if asked.finetune_from_model is None:
+            suffix, other = self._trainer.checkpoint_suffix, cfg.get("continue_once")
+            if asked.restore_file is not None:
+                other = cfg.restore_file.replace(".pt", f"{suffix}.pt")
+            return other or last, set(asked.resets)
+        if asked.resets or asked.restore_file:
+            raise ValueError(
+                "--finetune-from-model resets all by itself, once; allowed with it: "
+                "neither --restore-file nor --reset-*"
+            )
+        return cfg.finetune_from_model, set(RESETS)
 
     def _take_over(self, extra: dict) -> None:
         """What validations before have found, if they are of the same figure."""
@@ -138,8 +140,7 @@ class Checkpointer:
         if not self._cfg.no_save:
             call_on_first_rank(self._trainer, self._put_best_aside)
         logger.warning(
-            "validations were of %s before: which of them was the best, and for how "
-            "long none was better, counts anew",
+            "validations were of %s before: the best, and --patience, counts anew",
             ", ".join(self.start.validated_by),
         )
 
@@ -156,32 +157,24 @@ class Checkpointer:
             loss = extra.get(VALID_LOSS, extra.get("val_loss"))
             self._trainer.lr_step(position["epoch"] - 1, loss)
 
-    def _check_something_is_left(self, epochs) -> None:
-        """Refuse another run's checkpoint that is at this run's end.
+    def _check_something_is_left(self, epochs, path: str) -> None:
+        """Refuse another run's checkpoint at this run's end.
 
-        fairseq trains one more update than max_update, and beyond max_epoch it ends
-        with exit code 0 and no checkpoint. So it does where --stop-min-lr is reached by
-        the first rate, as that of a warm-up from 0.
+        fairseq trains one update more than max_update. Beyond max_epoch, or at
+        --stop-min-lr, it ends with code 0 and no checkpoint.
         """
-        limits, name = self._trainer.cfg.optimization, self._cfg.restore_file
-        updates, epoch = self._trainer.get_num_updates(), epochs.next_epoch_idx
-        rate, end = self._trainer.get_lr(), None
-        if 0 < (limits.max_update or 0) <= updates:
-            end = f"update {updates} of max_update={limits.max_update}"
-        elif 0 < (limits.max_epoch or 0) < epoch:
-            end = f"epoch {epoch}, max_epoch={limits.max_epoch}"
-        elif rate <= limits.stop_min_lr and not epochs.iterations_in_epoch:
+        trainer, updates = self._trainer, self._trainer.get_num_updates()
+        ended = epochs.next_epoch_idx - 1
+        if end := reached(trainer.cfg, max_update=updates, max_epoch=ended):
             raise ValueError(
-                f"optimization.stop_min_lr={limits.stop_min_lr}: training begins with "
-                f"a learning rate of {rate}, and would end at once; allowed: less than "
-                "that, such as -1"
+                f"{path} leaves nothing to train: it is after {end}; allowed: a larger "
+                "limit, or --reset-optimizer and --reset-dataloader, which count anew"
             )
-        if end is not None:
-            name = getattr(self._cfg, "continue_once", None) if name == LAST else name
+        rate, least = trainer.get_lr(), trainer.cfg.optimization.stop_min_lr
+        if rate <= least and not epochs.iterations_in_epoch:
             raise ValueError(
-                f"{name} leaves nothing to train: it is at {end}; allowed: a larger "
-                "limit, which counts from the beginning of its run, or "
-                "--reset-optimizer and --reset-dataloader, which count anew"
+                f"optimization.stop_min_lr={least}: training begins with a learning "
+                f"rate of {rate}, and would end at once; allowed: less, such as -1"
             )
 
     def release(self) -> None:
@@ -190,32 +183,27 @@ class Checkpointer:
 
     # validations
 
+    def _rank(self, loss: float) -> float:
+        """The larger, the better."""
+        return loss if self._cfg.maximize_best_checkpoint_metric else -loss
+
     def best_of(self, loss: float) -> float | None:
         """The best validation there has been, this one included, for the log."""
-        better = max if self._cfg.maximize_best_checkpoint_metric else min
-        return None if self._best is None else better(self._best, loss)
+        return None if self._best is None else max(self._best, loss, key=self._rank)
 
     def has_patience(self, loss: float | None) -> bool:
         """Count a validation; whether --patience goes on."""
         if loss is None or self._cfg.patience <= 0:
             return True
-        if self._early is None or self._is_better(loss, self._early["best"]):
+        early = self._early
+        if early is None or self._rank(loss) > self._rank(early["best"]):
             self._early = {"best": float(loss), "num_runs": 0}
             return True
-        self._early = {**self._early, "num_runs": self._early["num_runs"] + 1}
-        if self._early["num_runs"] < self._cfg.patience:
-            return True
-        logger.info(
-            "early stop: no better validation for %d runs", self._early["num_runs"]
-        )
-        return False
-
-    def _is_better(self, loss: float, other: float, or_equal: bool = False) -> bool:
-        if or_equal and loss == other:
-            return True
-        return (
-            loss > other if self._cfg.maximize_best_checkpoint_metric else loss < other
-        )
+        runs = early["num_runs"] + 1
+        self._early = {**early, "num_runs": runs}
+        if runs >= self._cfg.patience:
+            logger.info("early stop: no better validation for %d runs", runs)
+        return runs < self._cfg.patience
 
     # saving
 
@@ -232,8 +220,7 @@ class Checkpointer:
             epochs: the iterator.
             loss: of a validation that belongs to these weights, or None.
             validated: of one that has been counted already, for the schedule.
-            is_end: no update follows. A run that has saved nothing leaves its last
-                checkpoint, whatever its settings.
+            is_end: no update follows; a run that has saved nothing saves now.
 
         Raises:
             FloatingPointError: the loss, or a weight, is not finite.
@@ -241,11 +228,10 @@ class Checkpointer:
         """
         cfg, trainer = self._cfg, self._trainer
         self._check_loss(loss)
-        if loss is not None:
-            is_best = self._best is None or self._is_better(loss, self._best, True)
-            self._best = loss if is_best else self._best
-        else:
-            is_best = False
+        is_best = loss is not None and (
+            self._best is None or self._rank(loss) >= self._rank(self._best)
+        )
+        self._best = loss if is_best else self._best
         if cfg.no_save:
             return None
         trainer.consolidate_optimizer()
@@ -269,24 +255,17 @@ class Checkpointer:
         logger.info(
             "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %.2f "
             "seconds)",
-            first,
-            epochs.epoch,
-            trainer.get_num_updates(),
-            loss,
+            *(first, epochs.epoch, trainer.get_num_updates(), loss),
             time.monotonic() - began,
         )
         self._remove_old()
         return os.fspath(first)
 
     def _check_loss(self, loss: float | None) -> None:
-        """After a NaN, the next one would be the best.
-
-        Of other metrics some are infinite for good reason, as a perplexity.
-        """
+        """After a NaN, the next one would be the best; a perplexity may be infinite."""
         metric = self._cfg.best_checkpoint_metric
-        if loss is None or not (
-            math.isnan(loss) or (metric == "loss" and math.isinf(loss))
-        ):
+        is_infinite = metric == "loss" and math.isinf(loss or 0)
+        if loss is None or not (is_infinite or math.isnan(loss)):
             return
         # fairseq's sentence_prediction has scipy's correlations
         hint = "; criterion=sentence_prediction_metrics has 0 for constant predictions"
@@ -308,10 +287,8 @@ class Checkpointer:
         if is_best:
             yield f"checkpoint_best{suffix}.pt"
         if loss is not None and cfg.keep_best_checkpoints > 0:
-            kept = self._kept_best()
-            if len(kept) < cfg.keep_best_checkpoints or self._is_better(
-                loss, kept[-1][0], True
-            ):
+            kept = [self._rank(score) for score, _ in self._kept_best()]
+            if len(kept) < cfg.keep_best_checkpoints or self._rank(loss) >= kept[-1]:
                 # fairseq's random digit, which tells equal scores apart
                 with data_utils.numpy_seed(epoch, updates, loss):
                     digit = np.random.randint(0, cfg.keep_best_checkpoints)
@@ -321,35 +298,30 @@ class Checkpointer:
             yield f"checkpoint_last{suffix}.pt"
 
     def _extra(self, epochs, loss: float | None, validated: float | None) -> dict:
-        extra = {
+        task = self._trainer.task
+        own = task.get_checkpoint_dict() if hasattr(task, "get_checkpoint_dict") else {}
+        found = {VALID_LOSS: validated, "best": self._best, EARLY_STOPPING: self._early}
+        return {
             POSITION: positions.state_of(epochs),
             "val_loss": loss,
             STARTED_FROM: self.start.started_from,
+            **own,
+            **{name: value for name, value in found.items() if value is not None},
         }
-        task = self._trainer.task
-        if hasattr(task, "get_checkpoint_dict"):
-            extra |= task.get_checkpoint_dict()
-        if validated is not None:
-            extra[VALID_LOSS] = validated
-        if self._best is not None:
-            extra["best"] = self._best
-        if self._early is not None:
-            extra[EARLY_STOPPING] = self._early
-        return extra
 
     def _remove_old(self) -> None:
         """Remove checkpoints of this run that its --keep-* do not keep."""
-        cfg = self._cfg
-        if cfg.keep_interval_updates > 0:
-            found = self._numbered(r"checkpoint_\d+_(\d+)")
-            pattern = cfg.keep_interval_updates_pattern
-            if pattern > 0:
-                found = [each for each in found if each[0] % pattern]
-            _remove(found[cfg.keep_interval_updates :])
-        if cfg.keep_last_epochs > 0:
-            _remove(self._numbered(r"checkpoint(\d+)")[cfg.keep_last_epochs :])
-        if cfg.keep_best_checkpoints > 0:
-            _remove(self._kept_best()[cfg.keep_best_checkpoints :])
+        cfg, pattern = self._cfg, self._cfg.keep_interval_updates_pattern
+        of_updates = self._numbered(r"checkpoint_\d+_(\d+)")
+        if pattern > 0:
+            of_updates = [each for each in of_updates if each[0] % pattern]
+        for keep, found in (
+            (cfg.keep_interval_updates, of_updates),
+            (cfg.keep_last_epochs, self._numbered(r"checkpoint(\d+)")),
+            (cfg.keep_best_checkpoints, self._kept_best()),
+        ):
+            for _, path in found[keep:] if keep > 0 else ():
+                path.unlink(missing_ok=True)
 
     def _kept_best(self) -> list[tuple[float, Path]]:
         """Those of --keep-best-checkpoints, the best first; correlations have signs."""
@@ -365,8 +337,3 @@ class Checkpointer:
         return sorted(
             ((float(match[1]), path) for match, path in found if match), reverse=True
         )
-
-
-def _remove(found: list[tuple[float, Path]]) -> None:
-    for _, path in found:
-        path.unlink(missing_ok=True)

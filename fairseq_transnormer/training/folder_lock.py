@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -12,16 +13,10 @@ logger = logging.getLogger(__name__)
 
 LOCK = "training.lock"
 HOLDER = "training.pid"
-# another has the lock, and writes its name a moment later
-SECONDS_TO_BE_NAMED = 1.0
 
 
 class FolderLock:
-    """The system takes it back from a dead process; children do not keep it.
-
-    Args:
-        folder: of checkpoints.
-    """
+    """The system takes it back from a dead process; children do not keep it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
@@ -41,14 +36,12 @@ class FolderLock:
         except Timeout:
             raise ValueError(
                 f"checkpoint.save_dir={self._folder}: another run is training there, "
-                f"{self._holder()}; allowed: another folder, or this one when that run "
-                "has ended"
+                f"{self._holder()}; allowed: another folder, or this one after it"
             ) from None
         except (OSError, NotImplementedError) as error:
             logger.warning(
                 "%s: %s: nothing keeps a second run out of this folder",
-                self._folder / LOCK,
-                getattr(error, "strerror", None) or error,
+                *(self._folder / LOCK, getattr(error, "strerror", None) or error),
             )
             return False
         since = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -64,12 +57,10 @@ class FolderLock:
             self._lock.release()
 
     def _holder(self) -> str:
-        deadline = time.monotonic() + SECONDS_TO_BE_NAMED
-        while time.monotonic() < deadline:
-            try:
+        """Another has the lock, and writes its name a moment later."""
+        for _ in range(20):
+            with suppress(OSError):
                 if text := (self._folder / HOLDER).read_text().strip():
                     return text
-            except OSError:
-                pass
             time.sleep(0.05)
         return "which has not said its pid"

@@ -1,14 +1,14 @@
 """Whether a checkpoint is of this very run: its model, its data and its settings.
 
-Weights fit many models: T1 and T2 have the same ones by name and shape. A run that
-resumes computes what it has computed, or does not begin; what only trains otherwise is
-logged. A run that begins from another's checkpoint on purpose warns of what differs.
+T1 and T2 have the same weights by name and shape. A run that resumes computes what it
+has computed, or does not begin; what only trains otherwise is logged.
 """
 
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
 }
 # optimizers that resume from each other's state
 ONE_OPTIMIZER = {"adam", "fused_adam"}
-# groups, and names in them, of which the learning rate of each update is made
+# what the learning rate of each update is made of
 SCHEDULE = ("optimizer.", "lr_scheduler.", "optimization.lr")
 
 
@@ -60,49 +60,47 @@ class Change(NamedTuple):
 def model_changes(
     before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[list[Change], list[Change]]:
-    """Settings of a model that differ.
+    """Settings of a model that differ, of those that both have.
 
     Args:
         before, now: the group "model" of two configurations of one architecture.
-            Settings that one of them lacks, of another version, are passed over.
 
     Returns:
-        those that change what the model computes, and those that do not. Of an
-        architecture of another package all count as the latter, since nothing tells
-        them apart.
+        those that change what the model computes, and those that do not: of another
+        package's architecture all, since nothing tells them apart.
     """
     dataclass = MODEL_DATACLASS_REGISTRY.get(architecture(now))
+    known = fields(dataclass) if dataclass else ()
+    # fields of other packages have no such mark
+    training = {x.name for x in known if x.metadata.get(TRAINING_ONLY, True)}
     types = (each.get("attention_types", "") for each in (before, now))
-    unused = unused_options(*types)
-    computing, training = [], []
-    for each in fields(dataclass) if dataclass else ():
-        name = each.name
-        if name not in before or name not in now or name in unused:
-            continue
-        if _differ(name, before[name], now[name]):
-            change = Change(f"model.{name}", before[name], now[name])
-            # fields of other packages have no such mark
-            training_only = each.metadata.get(TRAINING_ONLY, True)
-            (training if training_only else computing).append(change)
-    return computing, training
+    names = {each.name for each in known} - unused_options(*types)
+    of_both = (names - training, names & training)
+    computing, training_only = (_changes("model", before, now, x) for x in of_both)
+    return computing, training_only
 
 
-def training_changes(
-    before: Mapping[str, Any], now: Mapping[str, Any]
-) -> Iterator[Change]:
+def training_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     """Settings of training that differ; each once, however many groups have it.
 
     Args:
         before, now: two configurations of fairseq, as plain values.
     """
-    seen = set()
+    found: dict[tuple, Change] = {}
     for group, names in TRAINING.items():
         old, new = plain(before.get(group)), plain(now.get(group))
-        for name in sorted({*old} & {*new} & {*(names or new)} - {"data"}):
-            key = (name, repr(old[name]), repr(new[name]))
-            if key not in seen and _differ(name, old[name], new[name]):
-                seen.add(key)
-                yield Change(f"{group}.{name}", old[name], new[name])
+        for change in _changes(group, old, new, {*(names or new)} - {"data"}):
+            name = change.name.removeprefix(f"{group}.")
+            found.setdefault((name, repr(change.before), repr(change.now)), change)
+    return list(found.values())
+
+
+def _changes(group: str, before: Mapping, now: Mapping, names: set) -> list[Change]:
+    return [
+        Change(f"{group}.{name}", before[name], now[name])
+        for name in sorted(names & before.keys() & now.keys())
+        if _spelled_alike(name, before[name]) != _spelled_alike(name, now[name])
+    ]
 
 
 def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
@@ -117,9 +115,8 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
         whether the run begins a moving average with these weights, which have none.
 
     Raises:
-        ValueError: it is missing and not the one of a first start; it is of another
-            architecture, of a model that computes something else, or of another
-            dictionary or other training data, and of this very run.
+        ValueError: it is missing and not the one of a first start, of another
+            dictionary, or of this run with another model or other training data.
     """
     save_dir, suffix = trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix
     own = os.path.join(save_dir, LAST.replace(".pt", f"{suffix}.pt"))
@@ -127,13 +124,9 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
     if not PathManager.isfile(filename):
         if resumes:  # the first start
             return False
-        raise ValueError(
-            f"{filename}: no such checkpoint; without one, the run resumes from {own} "
-            "if that is there"
-        )
-    # the loader compares the sums
+        raise ValueError(f"{filename}: no such checkpoint; a run resumes from {own}")
     local = PathManager.get_local_path(filename)
-    state = read_checkpoint(local, mmap=True, compare_sums=False)
+    state = read_checkpoint(local, mmap=True, compare_sums=False)  # the loader does
     dictionary = task_dictionary(trainer.task)
     if dictionary is not None:
         check_dictionary(state, dictionary, filename)
@@ -145,14 +138,12 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
         _compare(filename, before, now, resumes, resets_optimizer)
     if resumes and not suffix and not trainer.is_fsdp:  # shards are not the model
         _check_heads(filename, state.get("model") or {}, trainer.get_model())
-    begins_average = trainer.cfg.ema.store_ema and not (
-        (state.get("extra_state") or {}).get("ema")
-    )
+    average = (state.get("extra_state") or {}).get("ema")
+    begins_average = trainer.cfg.ema.store_ema and not average
     if begins_average and not resets_optimizer:
         raise ValueError(
-            f"{filename} has no moving average (ema.store_ema) to resume; allowed: "
-            "ema.store_ema=false, or another save_dir and finetune_from_model, which "
-            "begins one with these weights"
+            f"{filename} has no moving average to resume; allowed: ema.store_ema=false"
+            ", or another --save-dir, with --finetune-from-model, which begins one"
         )
     return begins_average
 
@@ -171,14 +162,20 @@ def _compare(
     if computing and resumes:
         raise ValueError(
             f"{filename} is of a model that computes something else: "
-            f"{'; '.join(map(str, computing))}. Allowed here: the values before; on "
-            f"purpose: another --save-dir, with --finetune-from-model {filename}"
+            f"{'; '.join(map(str, computing))}; allowed: the values before, or another "
+            f"--save-dir, with --finetune-from-model {filename}"
         )
     for change in computing:
         logger.warning("%s is of another model: %s", filename, change)
     if resets_optimizer:
         return
-    _check_optimizer(filename, before, now)
+    # fairseq compares optimizers in single precision alone, by names of its classes
+    was, is_ = (plain(each.get("optimizer")).get("_name") for each in (before, now))
+    if None not in (was, is_) and was != is_ and not {was, is_} <= ONE_OPTIMIZER:
+        raise ValueError(
+            f"{filename} has the state of optimizer._name={was}, not {is_}; allowed: "
+            f"{was}, or --reset-optimizer with another --save-dir"
+        )
     for change in (*training, *training_changes(before, now)):
         if change.name.startswith(SCHEDULE):
             logger.warning("resuming with another schedule: %s", change)
@@ -186,32 +183,18 @@ def _compare(
             logger.info("resuming with other settings: %s", change)
 
 
-def _check_optimizer(filename: str, before: dict, now: dict) -> None:
-    """fairseq does so in single precision alone, by names of its classes."""
-    old, new = (plain(each.get("optimizer")).get("_name") for each in (before, now))
-    if None in (old, new) or old == new or {old, new} <= ONE_OPTIMIZER:
-        return
-    raise ValueError(
-        f"{filename} has the state of optimizer._name={old}, and optimizer._name={new} "
-        f"computes with another one; allowed: {old}, or --reset-optimizer with another "
-        "--save-dir"
-    )
-
-
 def _check_heads(filename: str, weights: Mapping[str, Any], model) -> None:
     """fairseq drops a head of another size with a warning, and begins a random one."""
-    own = model.state_dict()
     there, here = (
         {(head_of(name), x.shape) for name, x in each.items() if HEADS in name}
-        for each in (weights, own)
+        for each in (weights, model.state_dict())
     )
     if here - there:
-        names = sorted({name for name, _ in there}) or "none"
+        kept, new = (sorted({name for name, _ in x}) for x in (there, here - there))
         raise ValueError(
-            f"{filename} has the classification heads {names}, and this run's "
-            f"{sorted({name for name, _ in here - there})} would begin anew; allowed: "
-            "the same, with as many classes, or another --save-dir, with "
-            f"--finetune-from-model {filename}"
+            f"{filename} has the classification heads {kept}, and {new} would begin "
+            "anew; allowed: the same, with as many classes, or another --save-dir, "
+            f"with --finetune-from-model {filename}"
         )
 
 
@@ -224,17 +207,12 @@ def plain(settings: Any) -> dict[str, Any]:
     return dict(settings) if isinstance(settings, Mapping) else {}
 
 
-def _differ(name: str, before: Any, now: Any) -> bool:
-    before, now = (
-        each.value if isinstance(each, Enum) else each for each in (before, now)
-    )
+def _spelled_alike(name: str, value: Any) -> Any:
+    """A value, the same one for all its spellings: (0.9, 0.98) and (0.9,0.98)."""
+    value = value.value if isinstance(value, Enum) else value
     if name == "attention_types":
-        try:
-            return parse_attention_types(before) != parse_attention_types(now)
-        except ValueError:
-            pass
-    if isinstance(before, str) and isinstance(now, str):  # (0.9, 0.98), (0.9,0.98)
-        return before.replace(" ", "") != now.replace(" ", "")
-    if isinstance(before, (list, tuple)) and isinstance(now, (list, tuple)):
-        return list(before) != list(now)
-    return before != now
+        with suppress(ValueError):
+            return parse_attention_types(value)
+    if isinstance(value, str):
+        return value.replace(" ", "")
+    return list(value) if isinstance(value, tuple) else value

@@ -1,8 +1,4 @@
-"""What a training's settings must be for it to begin.
-
-fairseq's own options are fairseq's to check; these few lead to figures or folders that
-nobody asked for, in silence.
-"""
+"""Settings that lead, in silence, to figures or folders that nobody asked for."""
 
 from collections.abc import Iterator
 
@@ -16,14 +12,8 @@ MOST = ("accuracy", "f1", "macro_f1", "mcc", "pearson", "spearman", "correlation
 
 
 def check_settings(cfg) -> None:
-    """Refuse what would train something else than was asked for.
-
-    Args:
-        cfg: fairseq's whole configuration.
-
-    Raises:
-        ValueError: the setting, its value and what is allowed are named.
-    """
+    """Raise ValueError if fairseq's configuration would train something else than was
+    asked for; the setting, its value and what is allowed are named."""
     for problem in _problems(cfg):
         raise ValueError(problem)
     if torch.cuda.is_available() and not cfg.common.cpu:
@@ -37,9 +27,12 @@ def _problems(cfg) -> Iterator[str]:
     sizes = {name: dataset[name] for name in ("batch_size", "max_tokens")}
     if all(size is None for size in sizes.values()):
         yield "dataset.batch_size and dataset.max_tokens are not set; allowed: either"
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            yield f"dataset.{name}={size}; allowed: 1, 2, ..."
+    intervals = {"checkpoint.save_interval": saving.save_interval}
+    intervals["dataset.validate_interval"] = dataset.validate_interval
+    intervals |= {f"dataset.{name}": size for name, size in sizes.items()}
+    for name, value in intervals.items():
+        if value is not None and value < 1:
+            yield f"{name}={value}; allowed: 1, 2, ..."
     for name in ("tpu", "quantization_config_path"):
         if common[name]:
             yield f"common.{name}={common[name]}: this package does not train so"
@@ -49,26 +42,16 @@ def _problems(cfg) -> Iterator[str]:
     for name in ("max_update", "max_epoch", "stop_time_hours"):
         if cfg.optimization[name] < 0:
             yield f"optimization.{name}={cfg.optimization[name]}; allowed: 0 or more"
-    epochs = saving.save_interval, dataset.validate_interval
-    if min(epochs) < 1:
-        yield (
-            f"checkpoint.save_interval={epochs[0]}, dataset.validate_interval="
-            f"{epochs[1]}; allowed: 1, 2, ... epochs"
-        )
     if not (torch.cuda.is_available() or common.cpu):
         yield (
             "common.cpu=false, and torch finds no GPU on this machine; allowed here: "
-            "common.cpu=true (--cpu), which trains on the CPU"
+            "common.cpu=true (--cpu)"
         )
     if saving.write_checkpoints_asynchronously:
-        yield (
-            "checkpoint.write_checkpoints_asynchronously=true; allowed: false, since a "
-            "checkpoint takes its name when all of it is on the disk"
-        )
-    metric, grows = (
-        saving.best_checkpoint_metric,
-        saving.maximize_best_checkpoint_metric,
-    )
+        # a checkpoint takes its name when all of it is on the disk
+        yield "checkpoint.write_checkpoints_asynchronously=true; allowed: false"
+    grows = saving.maximize_best_checkpoint_metric
+    metric = saving.best_checkpoint_metric
     if metric in (LEAST if grows else MOST):
         yield (
             f"checkpoint.maximize_best_checkpoint_metric={grows} keeps the worst by "

@@ -238,8 +238,8 @@ TRAINING = (
     Mutant(
         "training/the-n-best-are-the-record-holders",
         _TRAINING + "checkpointer.py",
-        "if len(kept) < cfg.keep_best_checkpoints or self._is_better(",
-        "if is_best or self._is_better(",
+        "if len(kept) < cfg.keep_best_checkpoints or self._rank(loss) >= kept[-1]:",
+        "if is_best:",
         _TESTS + "test_saving.py::test_the_best_are_kept_whatever_their_order_and_sign",
     ),
     Mutant(
@@ -252,8 +252,8 @@ TRAINING = (
     Mutant(
         "training/an-infinite-perplexity-ends-training",
         _TRAINING + "checkpointer.py",
-        '(metric == "loss" and math.isinf(loss))',
-        "math.isinf(loss)",
+        'metric == "loss" and math.isinf(loss or 0)',
+        "math.isinf(loss or 0)",
         _TESTS + "test_saving.py::test_a_perplexity_may_be_infinite",
     ),
     Mutant(

@@ -260,7 +260,7 @@ def test_weights_that_do_not_fit_are_refused(resumed, tmp_path, way):
     [
         ({"max_update": 2}, ("update 2", "max_update=2", "--reset-optimizer")),
         ({"max_update": 1}, ("update 2", "max_update=1", "--reset-optimizer")),
-        ({"max_epoch": 1}, ("epoch 2", "max_epoch=1", "--reset-dataloader")),
+        ({"max_epoch": 1}, ("epoch 1", "max_epoch=1", "--reset-dataloader")),
     ],
 )
 def test_a_checkpoint_beyond_the_end_of_a_new_run_is_refused(
