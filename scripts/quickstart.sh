@@ -100,8 +100,8 @@ evaluate() { # CHECKPOINT NAME: perplexity on the test split
 }
 
 step "Before training: test perplexity of random weights"
-# one update with a learning rate of zero leaves the random weights as they are
-train --lr-scheduler fixed --lr 0 --max-update 1 --disable-validation \
+# one update at a rate that changes no weight in float32; a rate of 0 is refused
+train --lr-scheduler fixed --lr 1e-20 --max-update 1 --disable-validation \
     --save-dir "$dir/untrained" >"$dir/untrained.log" 2>&1 || died $? "$dir/untrained.log"
 evaluate "$dir/untrained/checkpoint_last.pt" before
 
