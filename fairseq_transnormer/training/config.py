@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +55,11 @@ def compose_words(
 
     A key with a dot may be one that no file names. ``then`` sets such keys after them.
     """
+    return filled_in(primary, read(configs, primary, words), then)
+
+
+def read(configs: Path, primary: str, words: Iterable[str]) -> Any:
+    """What Hydra makes of files and words, unresolved; see ``compose_words``."""
     if not (configs / f"{primary}.yaml").is_file():
         known = ", ".join(sorted(path.stem for path in configs.glob("*.yaml")))
         raise ConfigurationError(
@@ -61,23 +68,40 @@ def compose_words(
     # first: it imports fairseq with logging as it is, and registers what files may name
     from .. import plugin  # noqa: F401, I001
     from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
     # Hydra knows what files name; fairseq's schema refuses other keys, in _filled_in
     forced = [
         f"++{word}" if "." in word.partition("=")[0] and word[0] not in "+~" else word
         for word in words
     ]
-    try:
-        with warnings.catch_warnings():  # of 1.1, which fairseq's commands need, too
-            warnings.simplefilter("ignore")
-            with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
-                found = compose(primary, forced, return_hydra_config=True)
+    with _refusing(primary), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of 1.1, which fairseq's commands need, too
+        with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
+            return compose(primary, forced, return_hydra_config=True)
+
+
+def filled_in(primary: str, found: Any, then: Configuration | None = None) -> Composed:
+    """What ``read`` has found, with fairseq's defaults, resolved.
+
+    ``then`` sets dotted keys first, to which other values may refer.
+    """
+    from omegaconf import OmegaConf
+
+    found = copy.deepcopy(found)
+    with _refusing(primary):
         for key, value in (then or {}).items():
             OmegaConf.update(found, key, value, force_add=True)
         return _filled_in(found)
+
+
+@contextmanager
+def _refusing(primary: str) -> Iterator[None]:
+    """Hydra's and OmegaConf's errors as ours."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+    try:
+        yield
     except (HydraException, OmegaConfBaseException) as error:
         told = " ".join(each for each in str(error).split() if "_type=" not in each)
         if isinstance(error, ConfigKeyError) and error.parent_node is not None:

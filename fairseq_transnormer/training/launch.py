@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ..argument_types import integer_between
 from ..data.whole_files import make_folder, write_text
 from ..installation import CONFIGS, PACKAGE
-from .config import Composed, Configuration, ConfigurationError, compose_words, get
+from .config import Composed, Configuration, ConfigurationError, filled_in, get, read
 from .exit_code import EXIT_RESUMABLE, ended_by
 from .processes import Workers, run_torchrun, set_up_logging, start_of
 from .update_layout import SEQUENCES, Layout, declared, fitting_batch, lay_out
@@ -212,7 +212,8 @@ def _prepared(options: argparse.Namespace) -> Training:
         settings["task.data"] = options.data
     if gpus is not None:
         settings["common.cpu"] = gpus == 0
-    composed = compose_words(options.config_dir, options.config, words, settings)
+    found = read(options.config_dir, options.config, words)
+    composed = filled_in(options.config, found, settings)
     common, task = composed.values["common"], composed.values["task"]
     if gpus is None:
         gpus = 0 if common["cpu"] else get(composed.values, GPUS)
@@ -231,8 +232,7 @@ def _prepared(options: argparse.Namespace) -> Training:
     sequences, (batch, update_freq) = _update(composed, workers, options.batch_size)
     settings |= {**started, BATCH: batch, FREQUENCY: [update_freq]}
     settings["checkpoint.save_dir"] = str(save_dir)
-    # again: other values refer to these
-    composed = compose_words(options.config_dir, options.config, words, settings)
+    composed = filled_in(options.config, found, settings)  # others refer to these
     torchrun = [*torchrun, str(file)] if torchrun else []
     return Training(composed.values, file, torchrun, sequences)
 

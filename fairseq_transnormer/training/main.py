@@ -27,7 +27,7 @@ from .checkpointer import Checkpointer
 from .log import RunLog
 from .same_run import check_checkpoint
 from .settings import check_settings
-from .start import last_of
+from .start import last_of, reached
 from .trainer import Trainer
 from .update_layout import set_update_layout
 
@@ -236,14 +236,14 @@ class _Run:
 
     def _is_done(self) -> bool:
         """Whether updates or hours are at their limit."""
-        updates, limits = self.trainer.get_num_updates(), self.cfg.optimization
-        hours = self.trainer.cumulative_training_time() / 3600
-        most, longest = limits.max_update, limits.stop_time_hours
-        if updates < (most or math.inf) and hours <= (longest or math.inf):
-            return False
-        done = f"update {updates} of max_update={most}, {hours:.2f} hours of"
-        logger.info("stopping training: %s stop_time_hours=%s", done, longest)
-        return True
+        limit = reached(
+            self.cfg,
+            max_update=self.trainer.get_num_updates(),
+            stop_time_hours=self.trainer.cumulative_training_time() / 3600,
+        )
+        if limit is not None:
+            logger.info("stopping training: %s", limit)
+        return limit is not None
 
     def _what_is_due(self, epochs, ended: bool, is_done: bool) -> tuple[bool, bool]:
         """Whether a checkpoint and a validation are, by fairseq's rules."""
