@@ -15,19 +15,19 @@ COMMANDS = {
         "train a model on a folder of your texts, from splits to curves",
     ),
     "score": Subcommand(
-        f"{__package__}.scoring.command_line",
+        f"{__package__}.inference.score",
         "log-probability, perplexity and bits a byte of texts",
     ),
     "generate": Subcommand(
-        f"{__package__}.generation.command_line",
+        f"{__package__}.inference.generate",
         "continue prompts with a trained language model",
     ),
     "classify": Subcommand(
-        f"{__package__}.classification.command_line",
+        f"{__package__}.inference.classify",
         "label texts, evaluate or write a submission with a fine-tuned classifier",
     ),
     "export": Subcommand(
-        f"{__package__}.export.command_line",
+        f"{__package__}.checkpoints.export",
         "write a checkpoint as a folder that is loaded without fairseq",
     ),
     "verify": Subcommand(

@@ -20,7 +20,7 @@ ALLOWED = {
     "subcommands": {"data", "ops"},
     "devices": set(),
     "installation": set(),
-    "checkpoints": {"data"},
+    "checkpoints": {"data", "modules", "subcommands"},
     "modules": {"ops"},
     "plugin": {"checkpoints", "data", "missing_packages", "modules", "ops"},
     "training": {
@@ -30,16 +30,10 @@ ALLOWED = {
     "__init__": {"missing_packages"},
     "__main__": {"subcommands"},
     "verify": {"argument_types", "data", "devices", "modules", "ops", "subcommands"},
-    "generation": {
-        *("checkpoints", "data", "devices", "plugin", "modules", "ops", "subcommands"),
+    "hf": {"checkpoints", "data", "modules", "ops"},
+    "inference": {
+        *("argument_types", "checkpoints", "data", "devices", "hf", "subcommands"),
     },
-    "scoring": {
-        *("argument_types", "checkpoints", "data", "devices", "generation", "plugin"),
-        "subcommands",
-    },
-    "classification": {"checkpoints", "plugin", "data", "devices", "subcommands"},
-    "export": {"checkpoints", "data", "missing_packages", "plugin", "modules"},
-    "hf": {"data", "export", "modules", "ops"},
     "analysis": {
         *("argument_types", "checkpoints", "data", "modules", "ops", "plugin"),
         "subcommands",
@@ -63,7 +57,7 @@ ALLOWED = {
         *("reproduce.runs", "reproduce.yaml_files"),
     },
     "reproduce.reports": {
-        *("analysis", "argument_types", "data", "generation", "training"),
+        *("analysis", "argument_types", "data", "inference", "training"),
         *("reproduce.commands", "reproduce.errors", "reproduce.runs"),
         *("reproduce.tables", "reproduce.yaml_files", "subcommands"),
     },
@@ -92,7 +86,7 @@ ALLOWED = {
         *("ops", "plugin", "subcommands"),
     },
     "benchmarks.generation": {
-        *("argument_types", "benchmarks.harness", "generation", "hf", "modules", "ops"),
+        *("argument_types", "benchmarks.harness", "hf", "inference", "modules", "ops"),
         "plugin",
     },
     "benchmarks.linear_transformers": {

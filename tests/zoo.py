@@ -19,12 +19,12 @@ from torch import nn
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from data_prep.folders.fairseq_format import gpt2_dictionary
-from fairseq_transnormer.export.writing import export_checkpoint
-from fairseq_transnormer.generation import TextGenerator
+from fairseq_transnormer.checkpoints.export import export_checkpoint
+from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin import loading
 from tests.binary_data import write_binary_data
-from tests.classification.problems import dictionary, write_problem
-from tests.generation import models
+from tests.inference.problems import dictionary, write_problem
+from tests.inference import models
 from tests.paths import USER_DIR, gpt2_files
 
 CAUSAL = ("transnormer_t1_tiny", "transnormer_t2_tiny")

@@ -36,34 +36,36 @@ def argument_text(given: str) -> str:
         return given  # ``check_text`` refuses it
 
 
-def check_text(text: object, error: type[Exception], name: str = "text") -> None:
-    """Raise ``error`` for what cannot be encoded, such as bytes that are not UTF-8.
+def check_text(text: object, name: str = "text") -> None:
+    """Refuse what cannot be encoded, such as bytes that are not UTF-8.
 
     Args:
         text: a prompt; Python keeps undecodable bytes of a command line as surrogates.
-        error: what to raise.
         name: of the text, for the message.
+
+    Raises:
+        ValueError: it is no text, or has characters that are none.
     """
     if not isinstance(text, str):
-        raise error(f"{name}={repr(text)[:80]}; allowed: text")
+        raise ValueError(f"{name}={repr(text)[:80]}; allowed: text")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as problem:
-        raise error(
+        raise ValueError(
             f"{name}={ascii(text)[:80]}: {ascii(text[problem.start])} at "
             f"{problem.start} is no character; allowed: text in UTF-8"
         ) from problem
 
 
-def read_lines(
-    name: str | Path, error: type[Exception], option: str = ""
-) -> Iterator[str]:
+def read_lines(name: str | Path, option: str = "") -> Iterator[str]:
     """The lines of a file, or of stdin by the name -, as they are needed.
 
     Args:
         name: of a file in UTF-8, with or without a byte order mark.
-        error: what to raise where it cannot be read.
         option: of a command line, by which the file was given.
+
+    Raises:
+        ValueError: it cannot be read.
     """
     shown = f"{option} {name}".strip()
     try:
@@ -73,28 +75,30 @@ def read_lines(
         with open(name, encoding=_ENCODING) as file:
             yield from file
     except OSError as problem:
-        raise error(f"{shown}: cannot be read: {problem.strerror}") from problem
+        raise ValueError(f"{shown}: cannot be read: {problem.strerror}") from problem
     except UnicodeDecodeError as problem:
         wrong = problem.object[problem.start]
-        raise error(
+        raise ValueError(
             f"{shown}: not UTF-8: byte 0x{wrong:02x}; allowed: text in UTF-8"
         ) from problem
 
 
-def read_given_lines(name: str, error: type[Exception], kind: str) -> Iterator[str]:
+def read_given_lines(name: str, kind: str) -> Iterator[str]:
     """``read_lines`` of ``--input``, which has one at least.
 
     Args:
         name: of the file, or -.
-        error: what to raise where it cannot be read or has no line.
         kind: what a line is, for the message.
+
+    Raises:
+        ValueError: it cannot be read, or has no line.
     """
     found = False
-    for line in read_lines(name, error, "--input"):
+    for line in read_lines(name, "--input"):
         found = True
         yield line
     if not found:
-        raise error(f"--input {name}: no line in it; a line is a {kind}")
+        raise ValueError(f"--input {name}: no line in it; a line is a {kind}")
 
 
 def tell_unknown_words(text: str, words: list[str], read_as: str) -> None:

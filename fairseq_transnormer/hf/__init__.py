@@ -33,7 +33,7 @@ from transformers.models.auto.modeling_auto import (  # noqa: E402
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 )
 
-from ..export.manifest import FORMAT  # noqa: E402
+from ..checkpoints.manifest import FORMAT  # noqa: E402
 from .cache import TransNormerCache  # noqa: E402
 from .causal import TransNormerForCausalLM  # noqa: E402
 from .configuration import TransNormerConfig  # noqa: E402

@@ -13,8 +13,8 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 
-from ..export.manifest import CAUSAL
-from ..export.transformers_files import generation_settings
+from ..checkpoints.export import generation_settings
+from ..checkpoints.manifest import CAUSAL
 from .cache import TransNormerCache
 from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
@@ -64,7 +64,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         stops = kwargs.get("stop_strings") or settings.stop_strings
         of_words = (
             isinstance(tokenizer, TransNormerTokenizer)
-            and not tokenizer.vocabulary.has_units
+            and not tokenizer.vocabulary.units
         )
         if stops and of_words:
             raise ValueError(

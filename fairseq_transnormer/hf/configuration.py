@@ -8,17 +8,16 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from ..data.subword_files import MASK, SPECIAL
-from ..export.errors import ExportError
-from ..export.manifest import (
+from ..checkpoints.manifest import (
     BIDIRECTIONAL,
     CAUSAL,
     CLASSIFIER,
     FORMAT,
     MANIFEST,
-    VERSION,
     Manifest,
 )
+from ..checkpoints.safe_loading import CheckpointError
+from ..data.subword_files import MASK, SPECIAL
 from ..modules import EncoderConfig, LanguageModelConfig, parse_attention_types
 from ..modules.encoder_classifier import HeadConfig
 
@@ -34,7 +33,7 @@ class TransNormerConfig(PretrainedConfig):
         fairseq_transnormer: the section; ``of`` makes one for a model from scratch.
 
     Raises:
-        ExportError: a value is not allowed.
+        CheckpointError: a value is not allowed.
     """
 
     model_type = FORMAT
@@ -47,18 +46,13 @@ class TransNormerConfig(PretrainedConfig):
     def __post_init__(self, **kwargs):
         section = self.fairseq_transnormer
         if not isinstance(section, dict):
-            raise ExportError(
+            raise CheckpointError(
                 f"{MANIFEST}: {FORMAT}={section!r}; allowed: what "
                 "python -m fairseq_transnormer export writes, or TransNormerConfig.of"
             )
         section = copy.deepcopy(section)
         # of the folder that it was read from
         section.pop("files", None)
-        if section.get("format_version") != VERSION:
-            raise ExportError(
-                f"{MANIFEST}: format_version={section.get('format_version')!r}; "
-                f"allowed in transformers: {VERSION}; export the checkpoint again"
-            )
         self.fairseq_transnormer = section
         manifest = self.manifest
         if manifest.kind == CLASSIFIER:
@@ -95,10 +89,10 @@ class TransNormerConfig(PretrainedConfig):
             kwargs: of transformers.
 
         Raises:
-            ExportError: a value is not allowed.
+            CheckpointError: a value is not allowed.
         """
         if not isinstance(config, (LanguageModelConfig, EncoderConfig)):
-            raise ExportError(
+            raise CheckpointError(
                 f"config={type(config).__name__}; allowed: LanguageModelConfig, "
                 "EncoderConfig and what is derived from them"
             )
@@ -113,7 +107,6 @@ class TransNormerConfig(PretrainedConfig):
             special_tokens=special,
             start_token=SPECIAL.index("</s>" if kind == CAUSAL else "<s>"),
             config=config,
-            files={},
         )
         return cls(fairseq_transnormer=manifest.content(), **kwargs)
 
@@ -122,9 +115,9 @@ class TransNormerConfig(PretrainedConfig):
         """What the section says, without files.
 
         Raises:
-            ExportError: a value is not allowed.
+            CheckpointError: a value is not allowed.
         """
-        return Manifest.of_content(self.fairseq_transnormer, MANIFEST, {})
+        return Manifest.of_content(self.fairseq_transnormer, MANIFEST)
 
     def set_head(self, head: HeadConfig, labels: list[str]) -> None:
         """Make this the configuration of a classifier."""
@@ -203,7 +196,7 @@ class TransNormerConfig(PretrainedConfig):
         follows = getattr(type(self), name, None)
         if isinstance(follows, property) and follows.fset is None:
             if value != getattr(self, name):
-                raise ExportError(
+                raise CheckpointError(
                     f"config.{name}={value!r}; allowed: {getattr(self, name)!r}, which "
                     f"follows from the section {FORMAT}"
                 )
@@ -211,7 +204,7 @@ class TransNormerConfig(PretrainedConfig):
         if name not in values:
             return super().__setattr__(name, value)
         section = self.fairseq_transnormer | {"config": values | {name: value}}
-        manifest = Manifest.of_content(section, MANIFEST, {})
+        manifest = Manifest.of_content(section, MANIFEST)
         super().__setattr__(FORMAT, manifest.content())
 
 

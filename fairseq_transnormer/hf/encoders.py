@@ -10,8 +10,8 @@ from dataclasses import replace
 from torch import Tensor
 from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput
 
-from ..export.errors import ExportError
-from ..export.manifest import BIDIRECTIONAL, CLASSIFIER
+from ..checkpoints.manifest import BIDIRECTIONAL, CLASSIFIER
+from ..checkpoints.safe_loading import CheckpointError
 from ..modules.encoder_classifier import ClassificationHead
 from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
@@ -105,7 +105,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
             )
         labels = config.id2label
         if set(range(config.num_labels)) != set(labels):
-            raise ExportError(
+            raise CheckpointError(
                 f"id2label={repr(labels)[:80]}; allowed: the numbers 0 to "
                 f"{config.num_labels - 1}, each with its label"
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..export.manifest import BIDIRECTIONAL, CAUSAL, CLASSIFIER
+from ..checkpoints.manifest import BIDIRECTIONAL, CAUSAL, CLASSIFIER
 from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
 

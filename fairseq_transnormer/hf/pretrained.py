@@ -16,16 +16,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..export.errors import ExportError
-from ..export.loading import check_finite, check_weights, read_manifest
-from ..export.manifest import (
+from ..checkpoints.load import check_finite, check_weights, read_manifest
+from ..checkpoints.manifest import (
     MANIFEST,
-    VERSION,
     WEIGHTS,
     WEIGHTS_INDEX,
 )
+from ..checkpoints.safe_loading import CheckpointError
+from ..checkpoints.saving import save_whole
 from .configuration import TransNormerConfig
-from .saving import save_whole
 
 HEAD = "classifier."
 
@@ -37,7 +36,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         config: of one of the class's ``kinds``.
 
     Raises:
-        ExportError: it is of another kind, or its values do not go together.
+        CheckpointError: it is of another kind, or its values do not go together.
     """
 
     config_class = TransNormerConfig
@@ -57,7 +56,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         super().__init__(config)
         manifest = config.manifest
         if manifest.kind not in self.kinds:
-            raise ExportError(
+            raise CheckpointError(
                 f"{config.name_or_path or MANIFEST}: kind={manifest.kind!r}, a "
                 f"{manifest.architecture}; allowed for {type(self).__name__}: "
                 f"{', '.join(self.kinds)}"
@@ -90,23 +89,17 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         """transformers' own, for whole folders alone.
 
         Raises:
-            ExportError: a file of a local folder is missing, truncated or changed, or
-                the weights are not those of the configuration.
+            CheckpointError: a file of a local folder is missing, truncated or changed,
+                or the weights are not those of the configuration.
         """
         name = pretrained_model_name_or_path
         if name is not None and (os.path.isdir(name) or _is_path(name)):
             folder = Path(name, kwargs.get("subfolder") or "")
             manifest = read_manifest(folder)
-            version = manifest.format_version
             if (folder / WEIGHTS).is_file() and (folder / WEIGHTS_INDEX).is_file():
-                raise ExportError(
+                raise CheckpointError(
                     f"{folder}: {WEIGHTS} beside {WEIGHTS_INDEX}; allowed: one of "
                     "them, and of shards those that the index names"
-                )
-            if version != VERSION:
-                raise ExportError(
-                    f"{folder / MANIFEST}: format_version={version}; allowed in "
-                    f"transformers: {VERSION}; export the checkpoint again"
                 )
             check_weights(manifest, folder)
         wants_report = kwargs.pop("output_loading_info", False)
@@ -120,7 +113,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         missing = _but_head(report["missing_keys"])
         unexpected = _but_head(report["unexpected_keys"])
         if missing or unexpected:
-            raise ExportError(
+            raise CheckpointError(
                 f"{name}: not the weights of {type(model).__name__}: lacks "
                 f"{missing or 'none'}, has unknown {unexpected or 'none'}; allowed: "
                 "those of its config.json"
@@ -133,7 +126,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         A folder of before stays as it is until the new one is whole.
 
         Raises:
-            ExportError: it cannot be written.
+            CheckpointError: it cannot be written.
             ValueError: a ``variant``, whose files no export has.
         """
         if kwargs.get("variant"):

@@ -14,13 +14,13 @@ from typing import Any
 
 from transformers import PreTrainedTokenizer
 
-from ..data.subword_files import DICTIONARY, GPT2_UNITS, MASK, SENTENCEPIECE_MODEL
+from ..checkpoints.load import read_manifest, units_among
+from ..checkpoints.manifest import MANIFEST
+from ..checkpoints.safe_loading import CheckpointError
+from ..checkpoints.saving import save_whole
+from ..checkpoints.vocabulary import UNK, Vocabulary
+from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from ..data.texts import one_line_text
-from ..export.errors import ExportError
-from ..export.loading import read_manifest
-from ..export.manifest import MANIFEST
-from ..export.vocabulary import UNK, Vocabulary
-from .saving import save_whole
 
 
 class TransNormerTokenizer(PreTrainedTokenizer):
@@ -42,7 +42,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         kwargs: of transformers; a ``cls_token`` is that of a bidirectional model.
 
     Raises:
-        ExportError: a file is missing, or has not as many entries as the model.
+        CheckpointError: a file is missing, or has not as many entries as the model.
     """
 
     vocab_files_names = {
@@ -67,26 +67,19 @@ class TransNormerTokenizer(PreTrainedTokenizer):
     ):
         if dictionary_file is None:
             where = kwargs.get("name_or_path") or "the tokenizer's folder"
-            raise ExportError(
+            raise CheckpointError(
                 f"{where}: no {DICTIONARY}; allowed: an export with a dictionary "
                 "(--data of python -m fairseq_transnormer export)"
             )
-        units = (gpt2_encoder_file, gpt2_merges_file)
-        self.files = [dictionary_file, sentencepiece_file, *units]
-        self.vocabulary = Vocabulary.read(
-            Path(dictionary_file),
-            None if sentencepiece_file is None else Path(sentencepiece_file),
-            None if None in units else tuple(map(Path, units)),
-        )
-        symbols = self.vocabulary.symbols
-        if mask_token is not None and MASK not in symbols:
-            self.vocabulary.numbers[MASK] = len(symbols)
-            symbols.append(MASK)
-        if len(symbols) != vocab_size:
-            raise ExportError(
-                f"{dictionary_file}: {len(symbols)} entries with the special ones; "
-                f"allowed: vocab_size={vocab_size}, the model's"
-            )
+        self.files = {
+            DICTIONARY: dictionary_file,
+            SENTENCEPIECE_MODEL: sentencepiece_file,
+            GPT2_UNITS[0]: gpt2_encoder_file,
+            GPT2_UNITS[1]: gpt2_merges_file,
+        }
+        found = {name: Path(file) for name, file in self.files.items() if file}
+        units = units_among(found)
+        self.vocabulary = Vocabulary.read(found[DICTIONARY], units, vocab_size)
         self.add_bos_token = add_bos_token
         self.breaks_as_spaces = breaks_as_spaces
         super().__init__(
@@ -101,7 +94,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         """transformers' own, for whole folders alone.
 
         Raises:
-            ExportError: a file of a local folder is missing, truncated or changed.
+            CheckpointError: a file of a local folder is missing, truncated or changed.
         """
         folder = Path(pretrained_model_name_or_path, kwargs.get("subfolder") or "")
         if (folder / MANIFEST).is_file():
@@ -112,7 +105,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         """transformers' own; the files then belong to the export, if it is one.
 
         Raises:
-            ExportError: they cannot be written.
+            CheckpointError: they cannot be written.
         """
         folder, save = Path(save_directory), super().save_pretrained
         written = save_whole(folder, lambda path: save(path, *args, **kwargs))
@@ -175,9 +168,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
     ) -> tuple[str, ...]:
         """Copy the files."""
         written = []
-        for source, name in zip(
-            self.files, self.vocab_files_names.values(), strict=True
-        ):
+        for name, source in self.files.items():
             if source is None:
                 continue
             target = os.path.join(save_directory, name)
@@ -187,7 +178,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         return tuple(written)
 
     def _encode_plus(self, *args, **kwargs):
-        if kwargs.get("is_split_into_words") and self.vocabulary.gpt2_units:
+        if kwargs.get("is_split_into_words") and self.vocabulary.has_gpt2_units:
             # the space in front of a word belongs to its first unit
             raise ValueError(
                 "is_split_into_words=True; allowed with units of GPT-2: False, the "

@@ -24,12 +24,12 @@ from fairseq_transnormer.classification.submission import FILES
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
 from fairseq_transnormer.export import ExportError, load_exported
-from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from tests.binary_data import dictionary_of
 from tests.messages import assert_names, command_refuses, refuses
 from tests.zoo import MASKED, fine_tuning, save
 
-from .problems import dictionary, write_problem
+from tests.inference.problems import dictionary, write_problem
 
 TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
 

@@ -22,7 +22,7 @@ from fairseq.data import data_utils
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import LOG
 from fairseq_transnormer.export import load_exported
-from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.generation import TextGenerator
 from fairseq_transnormer.scoring import Context, ScoringError, TextScorer
 from tests.forked_trainings import Training, logged, start_command, wait_for

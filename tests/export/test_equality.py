@@ -15,13 +15,13 @@ from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.export import load_exported
 from fairseq_transnormer.export.command_line import main
 from fairseq_transnormer.export.continuation import continue_tokens
-from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.modules import token_mixers
 from tests.models.building import build, dictionary, draw_tokens
 from tests.modules.building import SMALL
 from tests.zoo import CAUSAL
 
-from .checkpoints import write_checkpoint
+from tests.checkpoints.writing import write_checkpoint
 
 ARCHITECTURES = [
     name

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fairseq_transnormer.export import ExportError, load_exported
-from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from tests.messages import refuses
 from tests.training.test_damaged_files import flip
 from tests.zoo import CAUSAL, ENCODERS, WORDS
 
-from .checkpoints import changed_section
+from tests.checkpoints.writing import changed_section
 
 WEIGHTS = "model.safetensors"
 # more than the interpreter and torch have taken by then

@@ -16,12 +16,12 @@ from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.export import ExportError, load_exported
 from fairseq_transnormer.export.command_line import main
 from fairseq_transnormer.export.manifest import FORMAT
-from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from tests.messages import assert_names, command_refuses, refuses
 from tests.models.building import dictionary
 from tests.zoo import CAUSAL
 
-from .checkpoints import changed_section, write_checkpoint
+from tests.checkpoints.writing import changed_section, write_checkpoint
 
 
 @pytest.fixture

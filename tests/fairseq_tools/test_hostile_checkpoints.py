@@ -21,7 +21,7 @@ from fairseq_transnormer.classification import command_line as classification
 from fairseq_transnormer.export import command_line as export
 from fairseq_transnormer.generation import command_line as generation
 from fairseq_transnormer.plugin.models import TransNormerLanguageModel
-from tests.classification.problems import write_problem
+from tests.inference.problems import write_problem
 from tests.messages import refuses
 from tests.tiny_data import write_tiny_data
 

@@ -31,7 +31,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(data, tmp_path_factory):
     """The checkpoint of a run of one update."""
-    from tests.generation.models import train
+    from tests.inference.models import train
 
     return train(data, tmp_path_factory.mktemp("run"), ARCH, "--max-update", 1)
 

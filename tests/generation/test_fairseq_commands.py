@@ -10,7 +10,7 @@ from fairseq_cli import generate, interactive
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.messages import refuses
 
-from .models import run_fairseq
+from tests.inference.models import run_fairseq
 
 PROMPTS = [
     "the river",

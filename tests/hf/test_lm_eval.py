@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.generation.models import sentences
+from tests.inference.models import sentences
 
 TASK = """
 task: own_text

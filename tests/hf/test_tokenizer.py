@@ -16,9 +16,9 @@ from fairseq_transnormer.classification import TextClassifier
 from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.data.subword_files import DICTIONARY, SENTENCEPIECE_MODEL
 from fairseq_transnormer.export import ExportError
-from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from tests.binary_data import write_binary_data
-from tests.classification.problems import write_problem
+from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses
 from tests.zoo import CAUSAL, MASKED, fine_tuning, save
 

@@ -11,7 +11,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_transnormer.checkpoints.fairseq_vanilla import AVERAGES, convert, renamed
 from fairseq_transnormer.checkpoints.safe_loading import read_checkpoint
-from tests.export.checkpoints import write_checkpoint
+from tests.checkpoints.writing import write_checkpoint
 from tests.messages import refuses
 
 from .building import build, dictionary, draw_tokens

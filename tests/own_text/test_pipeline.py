@@ -24,7 +24,7 @@ from fairseq_transnormer.own_text.plan import plan_for
 from fairseq_transnormer.own_text.stages import Run
 from fairseq_transnormer.training import launch
 from fairseq_transnormer.training.config import get
-from tests.generation.models import sentences
+from tests.inference.models import sentences
 from tests.messages import assert_names, command_refuses, lines_naming, refuses
 from tests.paths import ROOT
 

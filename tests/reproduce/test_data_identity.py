@@ -13,7 +13,7 @@ from fairseq_transnormer.reproduce.tables.corpora import (
     LabelledTokens,
     Text,
 )
-from tests.classification.problems import write_problem
+from tests.inference.problems import write_problem
 from tests.messages import refuses
 from tests.tiny_data import write_tiny_data
 

@@ -26,7 +26,7 @@ from fairseq_transnormer.reproduce.tables.definitions import (
 from fairseq_transnormer.reproduce.tables.fine_tuning import FineTune, checkpoint_table
 from fairseq_transnormer.reproduce.tables.jobs import Conditions, HydraTrain, with_needs
 from fairseq_transnormer.reproduce.tables.presets import load_preset
-from tests.classification.problems import dictionary, write_problem
+from tests.inference.problems import dictionary, write_problem
 from tests.messages import assert_names, command_refuses, lines_naming, refuses
 from tests.paths import CONFIGS, ROOT
 

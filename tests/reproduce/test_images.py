@@ -21,7 +21,7 @@ from fairseq_transnormer.reproduce.reports.images import (
     ImageFormat,
     ImageGenerator,
 )
-from tests.generation import models
+from tests.inference import models
 from tests.generation.fairseq_results import fairseq_generates
 from tests.messages import command_refuses, refuses
 

@@ -18,7 +18,7 @@ from fairseq_transnormer.reproduce.runs.scheduling import run_all
 from fairseq_transnormer.reproduce.tables import fine_tuning, jobs
 from fairseq_transnormer.reproduce.tables.presets import load_preset
 from fairseq_transnormer.training.config import compose
-from tests.classification.problems import WORDS
+from tests.inference.problems import WORDS
 from tests.messages import assert_names
 from tests.paths import CONFIGS
 

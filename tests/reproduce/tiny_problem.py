@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.classification.problems import WORDS, dictionary, write_problem
+from tests.inference.problems import WORDS, dictionary, write_problem
 from tests.paths import CONFIGS
 from tests.tiny_data import write_tiny_data
 

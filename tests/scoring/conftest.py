@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.generation import models
+from tests.inference import models
 
 
 @pytest.fixture

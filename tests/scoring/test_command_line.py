@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from fairseq_transnormer.checkpoints.identity import UNITS_KEY, weights_fingerprint
 from fairseq_transnormer.export import ExportError
-from fairseq_transnormer.export.writing import export_checkpoint
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.generation import GenerationError, TextGenerator
 from fairseq_transnormer.scoring import (
     Context,

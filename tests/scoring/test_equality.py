@@ -11,7 +11,7 @@ from fairseq_cli import eval_lm
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from data_prep.folders.encoders import Gpt2Encoder
 from fairseq_transnormer.scoring import Context, TextScorer
-from tests.generation.models import PLUGIN, sentences
+from tests.inference.models import PLUGIN, sentences
 
 # ours -> fairseq's; lines one by one, windows side by side, windows that overlap
 SETTINGS = {

@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_transnormer.scoring import Context, TextScorer
 from fairseq_transnormer.scoring.context import windows
-from tests.generation.models import sentences
+from tests.inference.models import sentences
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.fairseq_tools.conftest import fairseq_tool as fairseq_tool
-from tests.generation.models import train
+from tests.inference.models import train
 from tests.tiny_data import write_tiny_data
 
 from .trainings import Training

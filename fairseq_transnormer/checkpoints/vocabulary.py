@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..data.subword_files import (
+    DICTIONARY,
+    MASK,
     RESERVED,
     SPACE,
     SPECIAL,
@@ -16,8 +18,7 @@ from ..data.subword_files import (
     read_dictionary,
 )
 from ..data.texts import check_text, joined_lines
-from ..missing_packages import explanation
-from .errors import ExportError
+from .safe_loading import CheckpointError, error_line
 
 UNK = SPECIAL.index("<unk>")
 
@@ -28,66 +29,76 @@ class Vocabulary:
 
     Attributes:
         symbols: of tokens 0, 1, ...
-        sentencepiece_model: makes pieces of text.
-        gpt2_units: GPT-2's encoder.json and vocab.bpe, whose numbers are symbols; with
-            neither of both, words are.
+        units: a sentencepiece model, which makes pieces of text; or GPT-2's
+            encoder.json and vocab.bpe, whose numbers are symbols. Without, words are.
         missing_units: files that are not there, without which no text becomes these
             symbols; None if that is not so.
     """
 
     symbols: list[str]
-    sentencepiece_model: Path | None = None
-    gpt2_units: tuple[Path, Path] | None = None
+    units: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         # special ones stay, whatever else has their names
         ordered = [*enumerate(self.symbols), *enumerate(SPECIAL)]
         self.numbers = {symbol: i for i, symbol in ordered}
+        self.missing_units = None if self.units else missing_units(self.symbols)
         self._processor: Any = None
-        self.missing_units = None if self.has_units else missing_units(self.symbols)
-
-    @property
-    def has_units(self) -> bool:
-        """Whether texts are cut into subword units, not into words."""
-        return bool(self.sentencepiece_model or self.gpt2_units)
 
     @classmethod
     def read(
-        cls,
-        dictionary: Path,
-        sentencepiece_model: Path | None = None,
-        gpt2_units: tuple[Path, Path] | None = None,
+        cls, dictionary: Path, units: Sequence[Path] = (), rows: int | None = None
     ) -> Vocabulary:
         """Read dict.txt, and put fairseq's special symbols in front.
 
+        Args:
+            dictionary: dict.txt.
+            units: see the class; as ``find_subword_files`` gives them.
+            rows: of the model's embedding. fairseq's masked_lm and sentence_prediction
+                append ``<mask>`` to a dictionary that lacks it.
+
         Raises:
-            ExportError: see ``read_dictionary``.
+            CheckpointError: see ``read_dictionary``; it has not as many entries.
         """
         try:
             symbols = [*SPECIAL, *read_dictionary(dictionary)]
-        except ValueError as error:
-            raise ExportError(str(error)) from error
-        return cls(symbols, sentencepiece_model, gpt2_units)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(str(error)) from error
+        if rows == len(symbols) + 1 and MASK not in symbols:
+            symbols.append(MASK)
+        if rows not in (None, len(symbols)):
+            raise CheckpointError(
+                f"{dictionary}: {len(symbols)} entries with the special ones; allowed "
+                f"for this model: {rows}, the {DICTIONARY} of its training (--data)"
+            )
+        return cls(symbols, tuple(units))
 
-    def split(self, text: str) -> list[str]:
+    @property
+    def has_gpt2_units(self) -> bool:
+        """Whether numbers of GPT-2's units are the symbols."""
+        return len(self.units) > 1
+
+    def split(self, text: str, name: str = "text") -> list[str]:
         """The symbols of a line, also such as the dictionary lacks.
 
+        name: of the text, for messages.
+
         Raises:
-            ExportError: of a file, or of the text, that cannot be read; the symbols are
-                subword units, whose files are not there.
+            ValueError: it is no text; the symbols are subword units, whose files are
+                not there or cannot be read.
         """
-        check_text(text, ExportError)
+        check_text(text, name)
         if self.missing_units is not None:
-            raise ExportError(
+            raise CheckpointError(
                 f"the dictionary has subword units, and there is no "
                 f"{self.missing_units} to cut a text into them"
             )
         text = joined_lines(text)
-        if self.sentencepiece_model is not None:
+        if self.has_gpt2_units:
+            return [str(unit) for unit in self._gpt2().encode(text).ids]
+        if self.units:
             # fairseq joins the pieces with spaces and splits them again
             return " ".join(self._sentencepiece().encode(text, out_type=str)).split()
-        if self.gpt2_units is not None:
-            return [str(unit) for unit in self._gpt2().encode(text).ids]
         return text.split()
 
     def join(self, symbols: Sequence[str], *, continues: bool = False) -> str:
@@ -95,30 +106,36 @@ class Vocabulary:
 
         continues: a text stands before it: the space between both is kept.
         """
-        if self.gpt2_units is not None:
+        if self.has_gpt2_units:
             return self._join_gpt2(symbols)
-        if self.sentencepiece_model is None:
+        if not self.units:
             return " " * (continues and len(symbols) > 0) + " ".join(symbols)
         text = "".join(symbols).replace(SPACE, " ")
         return decode_byte_pieces(text.rstrip() if continues else text.strip())
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, name: str = "text") -> list[int]:
         """The tokens of a line; unknown symbols are <unk>.
 
         Raises:
-            ExportError: as ``split``; the line holds a symbol that stands for no text.
+            ValueError: as ``split``; the line holds a symbol that stands for no text.
         """
-        symbols = self.split(text)
+        symbols = self.split(text, name)
         for symbol in symbols:
             if symbol in RESERVED and symbol in self.numbers:
-                raise ExportError(f"text contains {symbol!r}, which stands for no text")
+                raise ValueError(
+                    f"{name} contains {symbol!r}, which stands for no text"
+                )
         return [self.numbers.get(symbol, UNK) for symbol in symbols]
+
+    def unknown(self, text: str, name: str = "text") -> list[str]:
+        """The symbols of a line that the dictionary lacks; raises as ``split``."""
+        return [each for each in self.split(text, name) if each not in self.numbers]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones but for <unk>.
 
         Raises:
-            ExportError: a token is none of the dictionary.
+            ValueError: a token is none of the dictionary.
         """
         return self.join(
             [self.symbol(each) for each in tokens if each not in range(UNK)]
@@ -128,11 +145,11 @@ class Vocabulary:
         """The symbol of a token.
 
         Raises:
-            ExportError: it is none of the dictionary.
+            ValueError: it is none of the dictionary.
         """
         if not 0 <= token < len(self.symbols):
             most = len(self.symbols) - 1
-            raise ExportError(f"token {token}; allowed: 0 to {most}, the dictionary's")
+            raise ValueError(f"token {token}; allowed: 0 to {most}, the dictionary's")
         return self.symbols[token]
 
     def _join_gpt2(self, symbols: Sequence[str]) -> str:
@@ -148,34 +165,28 @@ class Vocabulary:
 
     def _sentencepiece(self) -> Any:
         if self._processor is None:
+            from sentencepiece import SentencePieceProcessor
+
+            (model,) = self.units
             try:
-                from sentencepiece import SentencePieceProcessor
-            except ImportError as error:
-                raise ExportError(explanation(error)) from error
-            try:
-                self._processor = SentencePieceProcessor(
-                    model_file=str(self.sentencepiece_model)
-                )
+                self._processor = SentencePieceProcessor(model_file=str(model))
             except (RuntimeError, OSError, TypeError) as error:
-                raise ExportError(
-                    f"{self.sentencepiece_model}: no sentencepiece model ({error})"
+                raise CheckpointError(
+                    f"{model}: no sentencepiece model ({error_line(error)})"
                 ) from error
         return self._processor
 
     def _gpt2(self) -> Any:
         if self._processor is None:
-            try:
-                from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-            except ImportError as error:
-                raise ExportError(explanation(error)) from error
-            assert self.gpt2_units is not None
-            encoder, merges = map(str, self.gpt2_units)
+            from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+            encoder, merges = map(str, self.units)
             try:
                 units = models.BPE.from_file(encoder, merges)
             # tokenizers raises no class of its own
             except Exception as error:
-                raise ExportError(
-                    f"{encoder}, {merges}: not GPT-2's units ({str(error)[:200]})"
+                raise CheckpointError(
+                    f"{encoder}, {merges}: not GPT-2's units ({error_line(error)})"
                 ) from error
             self._processor = Tokenizer(units)
             self._processor.pre_tokenizer = pre_tokenizers.ByteLevel(

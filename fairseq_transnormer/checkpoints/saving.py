@@ -1,4 +1,4 @@
-"""save_pretrained over an earlier save: the old folder or the new one at every moment.
+"""A folder saved over an earlier one: the old files or the new ones at every moment.
 
 What is written goes to a folder inside, then beside the earlier files as
 ``NAME.<16 digits>.new``, where the digits are of the SHA-256 of the new config.json.
@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from safetensors import SafetensorError
-
 from ..data.fingerprints import file_sha256
 from ..data.whole_files import write_text
-from ..export.errors import ExportError
-from ..export.loading import settle
-from ..export.manifest import FORMAT, MANIFEST, NEW, Manifest, belongs, is_weights
+from .manifest import FORMAT, MANIFEST, Manifest, belongs, is_weights
+from .safe_loading import CheckpointError, error_line
 
 SAVING = ".saving"
+# a file on its way, with digits of the config.json that it belongs to
+NEW = re.compile(r".+\.[0-9a-f]{16}\.new")
 Written = TypeVar("Written")
 
 
@@ -34,8 +34,10 @@ def save_whole(folder: Path, write: Callable[[Path], Written]) -> Written:
     Weights, or a dictionary with its units, take the place of those of before.
 
     Raises:
-        ExportError: it cannot be written; the folder is as it was.
+        CheckpointError: it cannot be written; the folder is as it was.
     """
+    from safetensors import SafetensorError
+
     # transformers names a repository after the folder
     making = folder / SAVING / folder.absolute().name
     try:
@@ -43,17 +45,42 @@ def save_whole(folder: Path, write: Callable[[Path], Written]) -> Written:
         making.mkdir(parents=True)
         written = write(making)
         _take(making, folder)
+    # on a full disk SafetensorError is no OSError
     except (OSError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ExportError(f"{folder}: cannot be saved ({reason})") from error
+        raise CheckpointError(
+            f"{folder}: cannot be saved ({error_line(error)})"
+        ) from error
     finally:
         shutil.rmtree(folder / SAVING, ignore_errors=True)
     return written
 
 
+def settle(folder: Path, files: Collection[str]) -> None:
+    """Give the files of a save their names, if it ended before it did.
+
+    files: names of those that belong to the folder's config.json.
+
+    Raises:
+        CheckpointError: the folder cannot be written to.
+    """
+    digits = file_sha256(folder / MANIFEST)[:16]
+    new = sorted(folder.glob(f"*.{digits}.new"))
+    try:
+        if new:
+            for path in folder.iterdir():
+                if belongs(path.name) and path.name not in files:
+                    path.unlink()
+        for path in new:
+            path.replace(path.with_name(path.name.removesuffix(f".{digits}.new")))
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder}: a save did not end, nor can be ({error})"
+        ) from error
+
+
 def _take(making: Path, folder: Path) -> None:
     # another program's config.json may stand there
-    with suppress(ExportError):
+    with suppress(CheckpointError):
         settle(folder, Manifest.read(folder).files)
     for path in folder.glob("*.new"):
         if NEW.fullmatch(path.name):

@@ -1,0 +1,313 @@
+"""A checkpoint of fairseq-train as the plain PyTorch model's tensors and manifest.
+
+fairseq is not needed. Dictionary, subword files and labels are looked for in the
+folders of the data, and compared with what the checkpoint says of them.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..data.labelled_texts import SentenceData
+from ..data.subword_files import (
+    DICTIONARY,
+    MASK,
+    SENTENCEPIECE_MODEL,
+    dictionary_folder,
+    find_subword_files,
+)
+from ..modules.encoder_classifier import HeadConfig
+from ..modules.systems import KINDS, SYSTEMS
+from .added_fields import MARK
+from .files import architecture, embedding_rows
+from .identity import (
+    LABELS_KEY,
+    SCALE_KEY,
+    check_dictionary,
+    check_dictionary_file,
+    check_labels,
+    check_units,
+    saved_units,
+)
+from .manifest import (
+    BIDIRECTIONAL,
+    CAUSAL,
+    CLASSIFIER,
+    CONFIGS,
+    PREFIX,
+    Manifest,
+)
+from .safe_loading import CheckpointError, error_line, read_checkpoint
+from .vocabulary import Vocabulary
+
+# where fairseq's model has the plain PyTorch one, and where it has heads
+PREFIXES = {"decoder.model.": CAUSAL, "encoder.model.": BIDIRECTIONAL}
+HEADS = "classification_heads."
+FINE_TUNING = "sentence_prediction"
+# of a problem's folder: the first texts
+TEXTS = "input0"
+
+
+@dataclass
+class Parts:
+    """A trained model in parts, as a checkpoint or an exported folder has them.
+
+    Attributes:
+        path: of the checkpoint or the folder.
+        manifest: what it is.
+        tensors: by their names in an exported folder.
+        files: dictionary and subword files, by the names that an exported folder has.
+        data: the folder of the training's data, as it was called there.
+        notes: sentences on what is missing or left out.
+    """
+
+    path: Path
+    manifest: Manifest
+    tensors: dict[str, Tensor]
+    files: dict[str, Path]
+    data: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def read_parts(
+    path: Path, data: str | Path | None, sentencepiece_model: str | Path | None
+) -> Parts:
+    """Read a checkpoint, with what belongs to it.
+
+    Args:
+        path: the file.
+        data: folder with dict.txt, or of a problem; by default that of the training, or
+            else that of the checkpoint, if one of them is there.
+        sentencepiece_model: by default the subword files in these folders.
+
+    Raises:
+        CheckpointError: it is no checkpoint of this package's language models, or its
+            dictionary, subword files or labels are others than here.
+    """
+    state = read_checkpoint(path, mmap=True)
+    cfg = state.get("cfg") or {}
+    model, task = cfg.get("model"), cfg.get("task")
+    if isinstance(model, Namespace):  # fairseq's models by argparse
+        model = vars(model)
+    if not (isinstance(model, Mapping) and isinstance(task, Mapping)):
+        raise CheckpointError(f"{path}: not a checkpoint of fairseq-train")
+    try:
+        return _Reading(path, state, model, task, data, sentencepiece_model).parts()
+    except CheckpointError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: {error_line(error)}") from error
+
+
+@dataclass
+class _Reading:
+    path: Path
+    state: Mapping[str, Any]
+    model: Mapping[str, Any]
+    task: Mapping[str, Any]
+    data: str | Path | None
+    sentencepiece_model: str | Path | None
+    notes: list[str] = field(default_factory=list)
+
+    def parts(self) -> Parts:
+        kind = self._kind()
+        tensors = self._tensors(kind)
+        rows = embedding_rows(tensors)
+        if rows is None:
+            raise CheckpointError(f"{self.path}: no embed_tokens.weight in it")
+        files, vocabulary = self._files(rows)
+        manifest = self._manifest(kind, rows, vocabulary, tensors)
+        # fairseq's own lists have colons between folders
+        data = str(self.task.get("data") or "").split(":")[0]
+        return Parts(self.path, manifest, tensors, files, data, self.notes)
+
+    def _kind(self) -> str:
+        weights = self.state["model"]
+        for prefix, kind in PREFIXES.items():
+            if f"{prefix}embed_tokens.weight" in weights and MARK in self.model:
+                is_fine_tuned = self.task.get("_name") == FINE_TUNING
+                return CLASSIFIER if is_fine_tuned else kind
+        raise CheckpointError(
+            f"{self.path}: a checkpoint of {architecture(self.model)!r}; allowed: this "
+            f"package's language models, causal or masked, which have {MARK}; "
+            "fairseq's own commands read others"
+        )
+
+    def _tensors(self, kind: str) -> dict[str, Tensor]:
+        """The model's and those of the one head that it was fine-tuned with."""
+        renamed = dict.fromkeys(PREFIXES, PREFIX)
+        own = self.task.get("classification_head_name") if kind == CLASSIFIER else None
+        if own is not None:
+            renamed[f"{HEADS}{own}."] = "classifier."
+        tensors, left_out = {}, set()
+        for name, tensor in self.state["model"].items():
+            for theirs, ours in renamed.items():
+                if name.startswith(theirs):
+                    name = ours + name.removeprefix(theirs)
+                    break
+            if name.startswith(HEADS):
+                left_out.add(name.split(".")[1])
+            else:
+                tensors[name] = tensor
+        self.notes += [
+            f"the classification head {head!r} is left out" for head in sorted(left_out)
+        ]
+        return tensors
+
+    def _files(self, rows: int) -> tuple[dict[str, Path], Vocabulary | None]:
+        """Dictionary and subword files, where they are."""
+        trained_on = self.task.get("data")
+        data = self.data
+        if self.task.get("_name") == FINE_TUNING:
+            data, trained_on = _texts_of(data), str(_texts_of(trained_on or ""))
+        try:
+            folder = dictionary_folder(self.path, trained_on, data)
+        except ValueError as error:
+            if data is not None:
+                raise CheckpointError(str(error)) from error
+            self.notes.append(str(error))
+            return {}, None
+        # those of a problem stand beside the folder of its texts
+        of_problem = [folder.parent] if folder.name == TEXTS else []
+        folders = [*of_problem, folder, self.path.parent]
+        units = self._units(folders)
+        vocabulary = Vocabulary.read(folder / DICTIONARY, units, rows)
+        try:
+            check_dictionary(self.state, vocabulary, self.path)
+            check_dictionary_file(folder / DICTIONARY)
+            saved = saved_units(self.state)
+            check_units(saved, units, vocabulary, folders[0], self.path)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} (--data; here: {folder})") from error
+        if vocabulary.missing_units is not None:
+            self.notes.append(
+                f"no {vocabulary.missing_units} in {' or '.join(map(str, folders))}: "
+                "the model takes tokens, and no text"
+            )
+        named = {path.name: path for path in units}
+        if len(units) == 1:  # by another name, where it was given
+            named = {SENTENCEPIECE_MODEL: units[0]}
+        return {DICTIONARY: folder / DICTIONARY} | named, vocabulary
+
+    def _units(self, folders: list[Path]) -> tuple[Path, ...]:
+        if self.sentencepiece_model is None:
+            return find_subword_files(folders)
+        if not Path(self.sentencepiece_model).is_file():
+            raise CheckpointError(
+                f"{self.sentencepiece_model}: no such sentencepiece model"
+            )
+        return (Path(self.sentencepiece_model),)
+
+    def _manifest(
+        self,
+        kind: str,
+        rows: int,
+        vocabulary: Vocabulary | None,
+        tensors: Mapping[str, Tensor],
+    ) -> Manifest:
+        special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
+        if kind != CAUSAL:
+            # without a dictionary: where fairseq's tasks append it
+            known = vocabulary.numbers if vocabulary else {MASK: rows - 1}
+            if MASK in known:
+                special["mask"] = known[MASK]
+        begins = kind != CAUSAL or self.task.get("add_bos_token", False)
+        more = self._of_classifier(tensors) if kind == CLASSIFIER else {}
+        return Manifest(
+            architecture=str(architecture(self.model)),
+            kind=kind,
+            vocab_size=rows,
+            special_tokens=special,
+            start_token=special["bos" if begins else "eos"],
+            config=CONFIGS[kind](**self._config_values(kind)),
+            **{"sequence_length": self.task.get("tokens_per_sample")} | more,
+        )
+
+    def _config_values(self, kind: str) -> dict[str, Any]:
+        """Fields younger than the checkpoint have the architecture's defaults."""
+        values = next(
+            (
+                system.model_values(each)
+                for system in SYSTEMS.values()
+                for each in KINDS
+                if system.architecture_of(each) == architecture(self.model)
+            ),
+            {},
+        )
+        names = {each.name for each in fields(CONFIGS[kind])}
+        values |= {name: self.model[name] for name in names & self.model.keys()}
+        # whoever loads it may have another device
+        return values | {"backend": "auto"}
+
+    def _of_classifier(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Head, labels, and what else the manifest of a classifier has."""
+        name = self.task.get("classification_head_name")
+        needed = [f"classifier.{part}.weight" for part in ("out_proj", "dense")]
+        if not {*needed} <= tensors.keys():
+            raise CheckpointError(f"{self.path}: no classification head {name!r} in it")
+        outputs, inner_dim = (len(tensors[each]) for each in needed)
+        regression = bool(self.task.get("regression_target"))
+        extra = self.state.get("extra_state") or {}
+        labels, scale = extra.get(LABELS_KEY) or [], extra.get(SCALE_KEY, 1.0)
+        length, texts = self.task.get("max_positions"), None
+        data = self._problem()
+        if data is not None:
+            if (data.num_classes, data.is_regression) != (outputs, regression):
+                raise CheckpointError(
+                    f"{data.folder}: {data.num_classes} labels, "
+                    f"regression={data.is_regression}; {self.path} has a head of "
+                    f"{outputs} outputs, regression={regression} (--data)"
+                )
+            try:
+                found = data.labels or None
+                check_labels(self.state, found, data.target_scale, self.path)
+            except CheckpointError as error:
+                raise CheckpointError(
+                    f"{error} (--data; here: {data.folder})"
+                ) from error
+            labels, scale = data.labels, data.target_scale
+            length = min(data.max_positions, length or data.max_positions)
+            texts = 2 if data.is_pairs else 1
+        elif not {LABELS_KEY, SCALE_KEY} & extra.keys():
+            self.notes.append("the labels are not known")
+        head = HeadConfig(
+            outputs=outputs,
+            inner_dim=inner_dim,
+            pooling=self.model.get("pooling", "first"),
+            activation=self.model["pooler_activation_fn"],
+            dropout=self.model["pooler_dropout"],
+            regression=regression,
+            target_scale=scale,
+        )
+        # another criterion than sentence_prediction_metrics has none
+        positive = (self.state["cfg"].get("criterion") or {}).get("positive_class")
+        return {
+            "head": head,
+            "labels": list(labels),
+            "sequence_length": length,
+            "texts": texts,
+            "positive_class": 1 if positive is None else positive,
+        }
+
+    def _problem(self) -> SentenceData | None:
+        """The data of the fine-tuning, or those that were given."""
+        folder = self.data or str(self.task.get("data") or "").split(":")[0]
+        try:
+            return SentenceData.read(folder)
+        except ValueError as error:
+            if self.data is not None:
+                raise CheckpointError(str(error)) from error
+            self.notes.append(str(error))
+            return None
+
+
+def _texts_of(data: str | Path | None) -> str | Path | None:
+    """The folder of the texts of a problem, or what is given where it is none."""
+    texts = None if data is None else Path(data) / TEXTS
+    return texts if texts is not None and texts.is_dir() else data

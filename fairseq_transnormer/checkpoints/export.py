@@ -1,0 +1,151 @@
+"""Export a checkpoint of fairseq-train as safetensors and JSON.
+
+The folder has config.json, model.safetensors and, where they are found, dict.txt and
+the files of the subword units. fairseq_transnormer.checkpoints.load reads it, and
+transformers after "import fairseq_transnormer.hf"; neither needs fairseq or pickle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..data.fingerprints import file_sha256
+from ..data.subword_files import MASK, SPECIAL
+from ..data.whole_files import write_text
+from ..subcommands import run_command
+from .convert import read_parts
+from .load import TrainedModel, build, load, without_tied
+from .manifest import CAUSAL, CLASSIFIER, MANIFEST, WEIGHTS, Manifest
+from .safe_loading import CheckpointError, error_line
+
+TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status, 2 if what was given does not do."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_transnormer export", description=__doc__
+    )
+    add = parser.add_argument
+    add("checkpoint", type=Path, help="of fairseq-train")
+    add("--dest", type=Path, required=True, help="folder to make; it must not exist")
+    add(
+        "--data",
+        type=Path,
+        help="folder with dict.txt (default: the training's, or the checkpoint's)",
+    )
+    args = parser.parse_args(arguments)
+
+    def run() -> None:
+        done = export_checkpoint(args.checkpoint, args.dest, args.data)
+        files = ", ".join([MANIFEST, *done.manifest.files])
+        print(f"{args.dest}: {done.manifest.architecture}, {files}")
+        for note in done.notes:
+            print(f"note: {note}", file=sys.stderr)
+
+    return run_command(parser.prog, run)
+
+
+def export_checkpoint(
+    checkpoint: str | Path, dest: str | Path, data: str | Path | None = None
+) -> TrainedModel:
+    """Write ``dest``, whole or not at all.
+
+    Args:
+        checkpoint: of fairseq-train.
+        dest: folder to make: config.json, model.safetensors, dictionary and subword
+            files, and what transformers' tokenizer and ``generate`` read.
+        data: see ``load``.
+
+    Returns:
+        what ``load(dest)`` does, with notes on what the folder lacks.
+
+    Raises:
+        CheckpointError: ``dest`` exists or cannot be written; see ``load``.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    checkpoint, dest = Path(checkpoint), Path(dest)
+    if dest.exists() or dest.is_symlink():
+        raise CheckpointError(f"{dest} exists; give a folder that does not")
+    parts = read_parts(checkpoint, data, None)
+    manifest, model = parts.manifest, build(parts)
+    # beside ``dest``, and loaded before it gets that name
+    folder = dest.with_name(f".{dest.name}.partial")
+    try:
+        # of an export that was killed
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        tensors = without_tied(model, manifest, parts.tensors)
+        tensors = {name: x.contiguous() for name, x in tensors.items()}
+        save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+        for name, source in parts.files.items():
+            shutil.copyfile(source, folder / name)
+        for name in (WEIGHTS, *parts.files):
+            manifest.files[name] = file_sha256(folder / name)
+        if parts.files:
+            _write(folder / TOKENIZER, tokenizer_settings(manifest))
+        if manifest.kind == CAUSAL:
+            _write(folder / GENERATION, generation_settings(manifest))
+        manifest.write(folder)
+        # safetensors lets the owner alone read it
+        shutil.copymode(folder / MANIFEST, folder / WEIGHTS)
+        load(folder)
+        os.rename(folder, dest)
+    # on a full disk SafetensorError is no OSError
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{dest}: cannot be made ({error_line(error)})"
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return TrainedModel(dest, model, manifest, None, parts.data, tuple(parts.notes))
+
+
+def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
+    """What tokenizer_config.json holds."""
+    bos, pad, eos, unk = SPECIAL
+    settings = {
+        "tokenizer_class": "TransNormerTokenizer",
+        "vocab_size": manifest.vocab_size,
+        "bos_token": SPECIAL[manifest.start_token],
+        "eos_token": eos,
+        "pad_token": pad,
+        "unk_token": unk,
+    }
+    if manifest.kind == CAUSAL:
+        # what is generated stands at the end of each row
+        return settings | {"padding_side": "left"}
+    if "mask" in manifest.special_tokens:
+        settings["mask_token"] = MASK
+    if manifest.kind == CLASSIFIER:
+        settings["breaks_as_spaces"] = True
+    return settings | {
+        "cls_token": bos,
+        "sep_token": eos,
+        "padding_side": "right",
+        "model_max_length": manifest.config.max_positions,
+    }
+
+
+def generation_settings(manifest: Manifest) -> dict[str, Any]:
+    """What generation_config.json holds: a pad is no text, as fairseq has it."""
+    special = manifest.special_tokens
+    return {
+        "bos_token_id": manifest.start_token,
+        "eos_token_id": special["eos"],
+        "pad_token_id": special["pad"],
+        "suppress_tokens": [special["pad"]],
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,295 @@
+"""The one way to a trained model: a checkpoint or an exported folder, to plain PyTorch.
+
+    trained = load("checkpoints/checkpoint_best.pt")   # or the folder of an export
+    logits = trained.model(torch.tensor([[2, *trained.words.encode("The river")]]))
+
+Neither fairseq nor transformers is needed, and nothing in the files is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..data.fingerprints import file_sha256
+from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
+from ..modules.registry import parse_attention_types
+from .convert import Parts, read_parts
+from .identity import check_units, weights_fingerprint
+from .manifest import CLASSIFIER, MANIFEST, PREFIX, Manifest, PlainModel, is_weights
+from .safe_loading import CheckpointError, error_line
+from .saving import settle
+from .vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model and what belongs to it.
+
+    Attributes:
+        path: of the checkpoint or the exported folder.
+        model: in plain PyTorch, float32, in evaluation.
+        manifest: what it is.
+        vocabulary: of its dictionary; None if that is not there.
+        data: the folder of the training's data, as it was called there; "" if unknown.
+        notes: sentences on what is missing.
+    """
+
+    path: Path
+    model: PlainModel
+    manifest: Manifest
+    vocabulary: Vocabulary | None
+    data: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> Vocabulary:
+        """The vocabulary.
+
+        Raises:
+            CheckpointError: there is none, or texts cannot be cut into its symbols.
+        """
+        if self.vocabulary is None or self.vocabulary.missing_units is not None:
+            notes = "; ".join(self.notes) or f"no {DICTIONARY} in it"
+            raise CheckpointError(f"{self.path}: {notes}")
+        return self.vocabulary
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights: ``weights_fingerprint``, or of an exported folder
+        that of its file or files of weights."""
+        if self.path.is_file():
+            return weights_fingerprint(self.path)
+        files = self.manifest.files
+        return "+".join(files[name] for name in sorted(files) if is_weights(name))
+
+
+def load(
+    path: str | Path,
+    data: str | Path | None = None,
+    sentencepiece_model: str | Path | None = None,
+    device: str | torch.device = "cpu",
+) -> TrainedModel:
+    """Load a trained model.
+
+    Args:
+        path: a checkpoint of fairseq-train, of this package's causal or masked language
+            models or fine-tuned classifiers; or the folder of its export.
+        data: of a checkpoint, the folder with dict.txt, or of a problem; by default
+            that of the training, or else that of the checkpoint.
+        sentencepiece_model: of a checkpoint; by default the subword files in these
+            folders.
+        device: where the model shall be.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or of another kind; weights and
+            settings do not go together; the dictionary, subword files or labels are
+            not those of the training.
+    """
+    parts = parts_of(path, data, sentencepiece_model)
+    manifest, files = parts.manifest, parts.files
+    vocabulary = None
+    if DICTIONARY in files:
+        units = units_among(files)
+        vocabulary = Vocabulary.read(files[DICTIONARY], units, manifest.vocab_size)
+    model = build(parts).to(device)
+    notes = tuple(parts.notes)
+    return TrainedModel(parts.path, model, manifest, vocabulary, parts.data, notes)
+
+
+def parts_of(
+    path: str | Path,
+    data: str | Path | None = None,
+    sentencepiece_model: str | Path | None = None,
+) -> Parts:
+    """What ``load`` makes a model of."""
+    path = Path(path)
+    # transformers' Trainer puts its own *.pt beside a model
+    is_export = (path / MANIFEST).is_file() or not any(path.glob("*.pt"))
+    if path.is_dir() and is_export:
+        return _parts_of_folder(path, sentencepiece_model)
+    return read_parts(path, data, sentencepiece_model)
+
+
+def units_among(files: Mapping[str, Path]) -> tuple[Path, ...]:
+    """The subword files among files of an exported folder, by name."""
+    for names in ((SENTENCEPIECE_MODEL,), GPT2_UNITS):
+        if all(name in files for name in names):
+            return tuple(files[name] for name in names)
+    return ()
+
+
+@torch.no_grad()
+def build(parts: Parts) -> PlainModel:
+    """The model, float32, in evaluation.
+
+    Raises:
+        CheckpointError: the tensors are not the model's, or not finite.
+    """
+    manifest = parts.manifest
+    model = manifest.build()
+    own = manifest.tensors(model)
+    tensors = without_tied(model, manifest, parts.tensors)
+    check_tensors(own, tensors, parts.path)
+    check_finite(parts.path, tensors.items())
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
+    return model.eval()
+
+
+def without_tied(
+    model: nn.Module, manifest: Manifest, tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The tensors, each once: a checkpoint has a tied matrix under both names."""
+    prefix = "" if manifest.kind == CLASSIFIER else PREFIX
+    every = {f"{prefix}{name}" for name in model.state_dict()}
+    tied = every - manifest.tensors(model).keys()
+    return {name: x for name, x in tensors.items() if name not in tied}
+
+
+def _parts_of_folder(folder: Path, sentencepiece_model: str | Path | None) -> Parts:
+    from safetensors.torch import load_file
+
+    manifest = read_manifest(folder)
+    check_weights(manifest, folder)
+    tensors: dict[str, Tensor] = {}
+    for name in manifest.files:
+        if name.endswith(".safetensors"):
+            tensors |= load_file(folder / name)
+    files = {name: folder / name for name in manifest.files if not is_weights(name)}
+    if sentencepiece_model is not None:
+        units = (Path(sentencepiece_model),)
+        saved = {SENTENCEPIECE_MODEL: manifest.files.get(SENTENCEPIECE_MODEL, "")}
+        check_units(saved, units, None, folder, folder)
+    return Parts(folder, manifest, tensors, files)
+
+
+def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest:
+    """The manifest of a folder whose files are those that it was written with.
+
+    only: names of the files to look at; all by default.
+
+    Raises:
+        CheckpointError: a file is missing, truncated, changed, or of another format.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: no such folder")
+    manifest = Manifest.read(folder)
+    settle(folder, manifest.files)
+    for name, expected in manifest.files.items():
+        if only is not None and name not in only:
+            continue
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{folder / name}: missing")
+        if file_sha256(folder / name) != expected:
+            raise CheckpointError(
+                f"{folder / name}: truncated or changed; its SHA-256 is not that of "
+                "the export"
+            )
+    return manifest
+
+
+class Stored(NamedTuple):
+    """A tensor in a file, as ``check_tensors`` compares it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None
+
+
+# safetensors' names; of others nothing of ours is made
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+}
+
+
+def _read_header(path: Path) -> dict[str, Stored]:
+    """Names, shapes and types of a file's tensors, without its tensors."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {
+                name: Stored(tuple(each.get_shape()), DTYPES.get(each.get_dtype()))
+                for name, each in slices.items()
+            }
+    # SafetensorError is no more than an Exception
+    except Exception as error:
+        raise CheckpointError(f"{path}: damaged ({error_line(error)})") from error
+
+
+def check_weights(manifest: Manifest, folder: Path) -> None:
+    """Raise CheckpointError unless a folder's weights are of the manifest's model.
+
+    Names, shapes and types are compared before memory is taken for a model.
+    """
+    stored: dict[str, Stored] = {}
+    for name in manifest.files:
+        if name.endswith(".safetensors"):
+            stored |= _read_header(folder / name)
+    try:
+        layers = len(parse_attention_types(manifest.config.attention_types))
+    except ValueError as error:
+        raise CheckpointError(f"{folder}: config.{error}") from error
+    if layers > len(stored):
+        raise CheckpointError(
+            f"{folder}: config.attention_types={manifest.config.attention_types!r:.80},"
+            f" {layers} layers; allowed: those that its weights have"
+        )
+    # no memory on this device
+    with torch.device("meta"):
+        own = manifest.tensors(manifest.build())
+    check_tensors(own, stored, folder)
+
+
+def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise CheckpointError where a tensor has numbers that are NaN or infinite."""
+    for name, tensor in tensors:
+        if not tensor.is_meta and not tensor.isfinite().all():
+            raise CheckpointError(
+                f"{path}: {name} has numbers that are NaN or infinite"
+            )
+
+
+def check_tensors(
+    own: Mapping[str, Tensor], stored: Mapping[str, Any], where: str | Path
+) -> None:
+    """Raise CheckpointError unless both have the same names, shapes and kinds of
+    numbers.
+
+    stored: have ``shape`` and ``dtype``.
+    """
+    for problem, names in (
+        ("lacks", own.keys() - stored.keys()),
+        ("has unknown", stored.keys() - own.keys()),
+    ):
+        if names:
+            shown = ", ".join(sorted(names)[:20])
+            raise CheckpointError(f"{where}: {problem} tensors: {shown}")
+    for name, tensor in own.items():
+        shape, found = tuple(stored[name].shape), stored[name].dtype
+        if shape != tuple(tensor.shape):
+            raise CheckpointError(
+                f"{where}: {name} has the shape {shape}; allowed: {tuple(tensor.shape)}"
+            )
+        are_floats = found is not None and found.is_floating_point
+        if found != tensor.dtype and not (
+            are_floats and tensor.dtype.is_floating_point
+        ):
+            kind = "floats" if tensor.dtype.is_floating_point else tensor.dtype
+            raise CheckpointError(
+                f"{where}: {name} is of the type {found}; allowed: {kind}"
+            )

@@ -1,5 +1,0 @@
-"""What is wrong with what the user gave."""
-
-
-class ClassificationError(ValueError):
-    """A setting, a file or a text is not as it must be; the message says how."""
