@@ -3,9 +3,9 @@
 import pytest
 from fairseq.data import Dictionary
 
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from fairseq_transnormer.checkpoints.vocabulary import Vocabulary
 from fairseq_transnormer.data.subword_files import SPECIAL
-from fairseq_transnormer.export import ExportError
-from fairseq_transnormer.export.vocabulary import Vocabulary
 from tests.messages import refuses
 
 # what str.splitlines cuts at besides the ends of lines of files
@@ -42,7 +42,7 @@ def test_tokens_beyond_the_dictionary():
     vocabulary = Vocabulary([*SPECIAL, "a"])
     assert vocabulary.decode([2, 4, 3, 1]) == "a <unk>"
     for token in (-100, -1, 5):
-        with refuses(ExportError, token, "0 to 4", alone=True):
+        with refuses(ValueError, token, "0 to 4", alone=True):
             vocabulary.decode([4, token])
 
 
@@ -54,7 +54,7 @@ def test_an_empty_dictionary_and_lines_that_are_none(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError):
             Dictionary.load(str(path))
-        with refuses(ExportError, path, repr(line), "SYMBOL COUNT"):
+        with refuses(CheckpointError, path, repr(line), "SYMBOL COUNT"):
             Vocabulary.read(path)
 
 
@@ -67,7 +67,7 @@ def test_an_empty_dictionary_and_lines_that_are_none(tmp_path):
 )
 def test_no_text_is_cut_into_units_whose_files_are_missing(symbols, name):
     vocabulary = Vocabulary([*SPECIAL, *symbols])
-    with refuses(ExportError, name):
+    with refuses(CheckpointError, name):
         vocabulary.encode("the river")
     numbers = Vocabulary([*SPECIAL, *map(str, range(10_000))])
     assert numbers.encode("1 2") == [5, 6]
@@ -75,12 +75,12 @@ def test_no_text_is_cut_into_units_whose_files_are_missing(symbols, name):
 
 @pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>"])
 def test_a_control_token_is_no_word(word):
-    with refuses(ExportError, repr(word)):
+    with refuses(ValueError, repr(word)):
         Vocabulary([*SPECIAL, "a"]).encode(f"a {word}")
     assert Vocabulary([*SPECIAL, "a"]).encode("a <unk> <mask>") == [4, 3, 3]
 
 
 def test_line_breaks_are_white_space(gpt2_dir):
     units = gpt2_dir / "encoder.json", gpt2_dir / "vocab.bpe"
-    vocabulary = Vocabulary([*SPECIAL, *map(str, range(50_257))], None, units)
+    vocabulary = Vocabulary([*SPECIAL, *map(str, range(50_257))], units)
     assert vocabulary.encode("an old\r\nking") == vocabulary.encode("an old king")

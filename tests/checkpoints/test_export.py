@@ -1,0 +1,202 @@
+"""What export writes, and folders that are none, or not what they were."""
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+from functools import partial
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from fairseq_transnormer.checkpoints.export import export_checkpoint, main
+from fairseq_transnormer.checkpoints.load import load
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from tests.checkpoints.writing import changed_section, write_checkpoint
+from tests.messages import assert_names, command_refuses, refuses
+from tests.training.test_damaged_files import flip
+from tests.zoo import CAUSAL
+
+WEIGHTS = "model.safetensors"
+refused = partial(refuses, CheckpointError, alone=True)
+
+
+@pytest.fixture
+def exported(zoo):
+    """A model, its checkpoint, and its export with a dictionary."""
+    return zoo.untrained[CAUSAL[0]]
+
+
+@pytest.fixture
+def copy(exported, tmp_path):
+    return shutil.copytree(exported.folder, tmp_path / "copy")
+
+
+def replace(folder, name, content: bytes):
+    """A file and its SHA-256 in config.json."""
+    (folder / name).write_bytes(content)
+    with changed_section(folder) as section:
+        section["files"][name] = hashlib.sha256(content).hexdigest()
+
+
+def test_the_files(exported):
+    names = sorted(path.name for path in exported.folder.iterdir())
+    assert names == [
+        *("config.json", "dict.txt", "generation_config.json", WEIGHTS),
+        "tokenizer_config.json",
+    ]
+    assert len({path.stat().st_mode for path in exported.folder.iterdir()}) == 1
+    assert load(exported.folder).words.symbols[4:6] == ["w0", "w1"]
+
+
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS, "dict.txt"])
+def test_missing_truncated_and_changed_files(name, copy):
+    path = copy / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with refused(path):
+        load(copy)
+    if name != "config.json":
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with refused(path, "changed", "SHA-256"):
+            load(copy)
+    path.unlink()
+    with refused(path, "missing"):
+        load(copy)
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"format_version": 1}, ["format_version=1", 2, "export"]),
+        ({"rotary": 1}, ["rotary"]),
+        ({"kind": "both"}, ["both"]),
+        ({"vocab_size": 45}, ["embed_tokens.weight", (44, 32), (45, 32)]),
+        ({"start_token": 44}, ["start_token=44", "vocab_size=44"]),
+        ({"special_tokens": {"pad": 1}}, ["special_tokens", "bos", "eos", "unk"]),
+        ({"files": {"../x": ""}}, ["'../x'", WEIGHTS]),
+        ({"files": 3}, ["files=3"]),
+        ({"config": {"rotary": 1}}, ["rotary"]),
+        ({"config": {"embed_dim": 33}}, ["embed_dim=33"]),
+        ({"config": {"embed_dim": "32"}}, ["embed_dim='32'"]),
+        ({"config": {"embed_dim": 10**20}}, ["config"]),
+        ({"config": {"attention_types": "diag"}}, ["stack.layers.1"]),
+        ({"config": {"attention_types": "diag*900000000"}}, ["layers"]),
+        ({"config": {"norm_eps": float("nan")}}, ["norm_eps=nan"]),
+    ],
+    ids=str,
+)
+def test_config_that_does_not_do(change, parts, copy):
+    with changed_section(copy) as content:
+        for name, value in change.items():
+            if name == "config":
+                value = content["config"] | value
+            content[name] = value
+    with refused(*parts):
+        load(copy)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "", "[]", "1", "\xff", '{"a": 1}'])
+def test_config_that_is_none(text, copy):
+    (copy / "config.json").write_text(text, encoding="latin-1")
+    with refused(copy / "config.json"):
+        load(copy)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool, torch.inf], ids=str)
+def test_weights_that_are_no_numbers(kind, copy):
+    weights = load_file(copy / WEIGHTS)
+    name = "model.embed_tokens.weight"
+    if isinstance(kind, float):
+        weights[name][5, 5] = kind
+    else:
+        weights[name] = weights[name].to(kind)
+    save_file(weights, copy / "new")
+    replace(copy, WEIGHTS, (copy / "new").read_bytes())
+    with refused(name):
+        load(copy)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"a": {"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4]}},
+        {"a": {"dtype": "F8", "shape": [1], "data_offsets": [0, 1]}},
+    ],
+    ids=str,
+)
+def test_weights_that_are_no_safetensors(header, copy):
+    text = json.dumps(header).encode()
+    replace(copy, WEIGHTS, struct.pack("<Q", len(text)) + text + b"a")
+    with refused(copy.name):
+        load(copy)
+
+
+def test_a_dictionary_that_is_another(copy):
+    lines = (copy / "dict.txt").read_bytes().splitlines(keepends=True)
+    for content in (b"", b"".join(lines[:-3]), b"w one\n", b"\xe9 1\n"):
+        replace(copy, "dict.txt", content)
+        with refused(copy / "dict.txt"):
+            load(copy)
+
+
+def test_an_existing_folder_is_kept(exported, tmp_path, capsys):
+    (tmp_path / "mine").mkdir()
+    arguments = [exported.checkpoint, "--dest", tmp_path / "mine"]
+    command_refuses(main, arguments, capsys, tmp_path / "mine", "exists")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("shutil.copyfile", OSError(28, "No space left on device")),
+        ("safetensors.torch.save_file", SafetensorError("No space left on device")),
+    ],
+)
+def test_a_failure_leaves_nothing_behind(place, error, exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(place, Mock(side_effect=error))
+    with refused(tmp_path / "out", "No space left"):
+        export_checkpoint(exported.checkpoint, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_export_is_made_again(exported, tmp_path):
+    """... and what it left behind is gone."""
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "old.safetensors").write_bytes(b"")
+    export_checkpoint(exported.checkpoint, tmp_path / "out")
+    load(tmp_path / "out")
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert not (tmp_path / "out" / "old.safetensors").exists()
+
+
+def test_malicious_and_damaged_checkpoints(exported, tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    torch.save({"cfg": Payload(), "model": {}}, tmp_path / "malicious.pt")
+    flip(Path(shutil.copy(exported.checkpoint, tmp_path / "flipped.pt")))
+    for name, parts in (
+        ("malicious", ["refused", "mkdir"]),
+        ("flipped", ["damaged", "CRC-32"]),
+    ):
+        path = tmp_path / f"{name}.pt"
+        with refused(path, *parts):
+            export_checkpoint(path, tmp_path / "out")
+    assert not (tmp_path / "made").exists() and not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_data_that_is_gone_is_a_note(tmp_path, capsys):
+    write_checkpoint(tmp_path / "model.pt", "roberta_transnormer_t2_tiny", "/gone")
+    arguments = [str(tmp_path / "model.pt"), "--dest", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert_names(capsys.readouterr().err, "note", "dict.txt", "/gone")
+    assert load(tmp_path / "out").vocabulary is None
