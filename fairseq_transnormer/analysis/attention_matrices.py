@@ -27,9 +27,9 @@ def attention_matrices(
 ) -> dict[str, Tensor]:
     """The matrices of all attentions of ``model`` that ``forward`` runs.
 
-    An attention is a module with ``attend`` as ``modules.attention.Attention`` has it,
-    or fairseq's self-attention. One whose output is not linear in its values has no
-    matrix; it is left out, with a warning.
+    An attention is a module with ``attend`` as ``modules.attention.Attention`` has it.
+    One whose output is not linear in its values has no matrix; it is left out, with a
+    warning.
 
     Args:
         model: in evaluation mode.
@@ -43,16 +43,12 @@ def attention_matrices(
     Raises:
         ValueError: no attention ran.
     """
-    from fairseq.modules import MultiheadAttention
-
     matrices: dict[str, Tensor | None] = {}
     with contextlib.ExitStack() as stack:
         for name, module in model.named_modules():
             record = functools.partial(matrices.__setitem__, name)
             if callable(getattr(module, "attend", None)):
                 stack.enter_context(_attend_recorded(module, record))
-            elif isinstance(module, MultiheadAttention) and module.self_attention:
-                stack.enter_context(_weights_recorded(module, record))
         forward()
     for name in [name for name, matrix in matrices.items() if matrix is None]:
         logger.warning("%s is not linear in its values: no attention matrix", name)
@@ -121,23 +117,6 @@ def _attend_recorded(module: nn.Module, record: Callable[[Tensor | None], None])
         yield
     finally:
         del module.attend
-
-
-@contextlib.contextmanager
-def _weights_recorded(module: nn.Module, record: Callable[[Tensor], None]):
-    """fairseq's forward gives each head's weights in its incremental form only."""
-
-    def again(module, arguments, keywords, output):
-        hook.remove()
-        keywords = keywords | {"incremental_state": {}, "need_head_weights": True}
-        _, weights = module(*arguments, **keywords)
-        record(weights.transpose(0, 1))
-
-    hook = module.register_forward_hook(again, with_kwargs=True)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 @contextlib.contextmanager

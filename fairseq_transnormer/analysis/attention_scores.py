@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..argument_types import positive_integer
-from ..checkpoints.identity import weights_fingerprint
+from ..checkpoints.load import load
 from ..data.whole_files import write_json
+from ..modules import CausalLanguageModel
 from ..subcommands import command_parser, output_folder, run_command
 from .attention_matrices import attention_matrices, row_distributions
 from .figures import named_paths, pyplot, save
-from .trained_models import load_trained_model, read_blocks, run_on
+from .trained_models import LanguageModel, language_model, read_blocks, run_on
 
 MAPS = 3  # drawn by default
 
@@ -80,9 +81,9 @@ def area(ratios: Tensor, curve: Tensor) -> float:
 
 
 def attention_scores(
-    model: nn.Module, tokens: Tensor, points: int = 101
+    model: LanguageModel, tokens: Tensor, points: int = 101
 ) -> AttentionScores:
-    """Locally accumulated attention scores and maps of a fairseq language model.
+    """Locally accumulated attention scores and maps of a language model.
 
     Args:
         model: in evaluation mode.
@@ -105,7 +106,7 @@ def attention_scores(
             rows[name] = rows.get(name, 0) + weights[..., 0].numel()
             maps.setdefault(name, weights)
     visible = torch.ones(tokens.shape[1], tokens.shape[1])
-    if hasattr(model, "decoder"):
+    if isinstance(model, CausalLanguageModel):
         visible = visible.tril()
     even, _ = mean_curve(row_distributions(visible), ratios)
     return AttentionScores(
@@ -148,13 +149,14 @@ def main(argv: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     paths = named_paths(options.checkpoint)
     tokens = read_blocks(options.data, options.split, options.sequences, options.length)
-    models, maps = {}, {}
+    models, maps, weights = {}, {}, {}
     for name, path in paths.items():
-        model = load_trained_model(path, options.data)
-        models[name] = scores = attention_scores(model, tokens)
+        trained = load(path, options.data)
+        weights[name] = trained.fingerprint()
+        models[name] = scores = attention_scores(language_model(trained), tokens)
         maps[name] = _chosen_maps(scores.maps, options.layers, options.head)
     results = {
-        name: scores.as_json() | {"weights": weights_fingerprint(paths[name])}
+        name: scores.as_json() | {"weights": weights[name]}
         for name, scores in models.items()
     }
     write_json(options.output / "curves.json", results, indent=None)

@@ -13,17 +13,18 @@ import logging
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..argument_types import number_between, positive_integer
-from ..checkpoints.identity import weights_fingerprint
+from ..checkpoints.load import load
 from ..data.whole_files import write_json
+from ..modules import CausalLanguageModel
 from ..subcommands import command_parser, output_file, run_command
 from .figures import named_paths
 from .trained_models import (
+    LanguageModel,
     after_begin,
-    check_length,
-    load_trained_model,
+    language_model,
     read_blocks,
     trained_mask_share,
 )
@@ -32,7 +33,11 @@ TOKENS_AT_ONCE = 4096
 
 
 def perplexities(
-    model: nn.Module, text: Tensor, lengths: list[int], mask_share: float | None = None
+    model: LanguageModel,
+    text: Tensor,
+    lengths: list[int],
+    mask_share: float | None = None,
+    mask: int | None = None,
 ) -> dict[int, float]:
     """Perplexity of one set of tokens, by the length of the blocks they stand in.
 
@@ -42,10 +47,11 @@ def perplexities(
     whose place ``<s>`` takes.
 
     Args:
-        model: fairseq's, with its dictionary; causal if it has a ``decoder``.
+        model: in evaluation, causal or masked.
         text: token ids, int64 (N,).
         lengths: of the blocks; each divides N, and the shortest all others.
         mask_share: of a masked model's tokens; a causal one needs none.
+        mask: the token ``<mask>``, likewise.
 
     Raises:
         ValueError: a length does not fit, or the model has no positions for it.
@@ -57,13 +63,12 @@ def perplexities(
                 f"length {length}: allowed are divisors of {len(text)} from 2 that are "
                 f"multiples of {shortest}"
             )
-    causal = hasattr(model, "decoder")
-    check_length(model, max(lengths) - causal)
+    causal = isinstance(model, CausalLanguageModel)
     place = torch.arange(len(text)) % shortest
     if causal:
         predicted = place > 0
     else:
-        if mask_share is None:
+        if mask_share is None or mask is None:
             raise ValueError("mask_share is needed for a masked model; allowed: 0 to 1")
         drawn = torch.rand(len(text), generator=torch.Generator().manual_seed(0))
         predicted = (drawn < mask_share) & (place < shortest - 1)
@@ -79,25 +84,22 @@ def perplexities(
         blocks = text.view(-1, length).split(at_once)
         chosen = predicted.view(-1, length).split(at_once)
         for tokens, wanted in zip(blocks, chosen, strict=True):
-            scores = _scores(model, tokens, wanted, causal)
+            scores = _scores(model, tokens, wanted, mask)
             total += scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)[wanted].sum()
         found[length] = float(torch.exp(-total / predicted.sum()))
     return found
 
 
 @torch.no_grad()
-def _scores(model: nn.Module, tokens: Tensor, wanted: Tensor, causal: bool) -> Tensor:
+def _scores(
+    model: LanguageModel, tokens: Tensor, wanted: Tensor, mask: int | None
+) -> Tensor:
     """Log-probabilities, float64 (B, N, vocab), at each token's own place."""
-    if causal:
-        output = model(tokens[:, :-1])
-        logits = output[0]
-        if getattr(model.decoder, "adaptive_softmax", None) is not None:
-            # features, of which fairseq makes log-probabilities
-            logits = model.get_normalized_probs(output, log_probs=True)
+    if isinstance(model, CausalLanguageModel):
+        logits = model(tokens[:, :-1])
         logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
     else:
-        mask = model.encoder.dictionary.index("<mask>")
-        logits = model(after_begin(model, tokens.masked_fill(wanted, mask)))[0]
+        logits = model(after_begin(tokens.masked_fill(wanted, mask)))
         logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
     return logits.double().log_softmax(-1)
 
@@ -137,10 +139,12 @@ def _run(options: argparse.Namespace) -> None:
         share = trained_mask_share(paths.values())
     record |= {"mask_share": share, "perplexity": {}, "weights": {}}
     for name, path in paths.items():
-        model = load_trained_model(path, options.data)
-        found = perplexities(model, text, options.lengths, share)
+        trained = load(path, options.data)
+        mask = trained.manifest.special_tokens.get("mask")
+        model = language_model(trained)
+        found = perplexities(model, text, options.lengths, share, mask)
         record["perplexity"][name] = found
-        record["weights"][name] = weights_fingerprint(path)
+        record["weights"][name] = trained.fingerprint()
         figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
         print(f"{name:24} {figures}", flush=True)
     if options.json is not None:

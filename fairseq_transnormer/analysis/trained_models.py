@@ -1,7 +1,4 @@
-"""Checkpoints and text to look at them with.
-
-fairseq is imported where it is needed: the commands' ``--help`` does without it.
-"""
+"""Trained models and text to look at them with."""
 
 from __future__ import annotations
 
@@ -9,42 +6,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..checkpoints.safe_loading import CheckpointError, error_line, read_checkpoint
+from ..checkpoints.load import TrainedModel
+from ..checkpoints.safe_loading import read_checkpoint
+from ..data.binary_data import read_binary_data
+from ..data.subword_files import SPECIAL
+from ..modules import CausalLanguageModel, MaskedLanguageModel
+from ..modules.encoder_classifier import EncoderClassifier
+
+LanguageModel = CausalLanguageModel | MaskedLanguageModel
 
 
-def load_trained_model(path: Path, data: Path) -> nn.Module:
-    """The fairseq model of a checkpoint, on the CPU, in float32, in evaluation mode.
-
-    Args:
-        path: the checkpoint file; of any architecture.
-        data: folder with the dict.txt of its training.
-
-    Raises:
-        ValueError: there is no such file, or it is no checkpoint of a language model
-            with this dictionary.
-    """
-    from .. import plugin  # noqa: F401 (registers the models)
-
-    # isort: split
-    from fairseq import checkpoint_utils
-
-    try:
-        # fairseq's loader lies inside plugin/loading.py's check
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path), {"data": str(data)})
-        models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], state=state
-        )
-    except CheckpointError:
-        raise
-    # fairseq raises what the mismatch happens to lead to
-    except Exception as error:
-        raise ValueError(
-            f"{path}: cannot be loaded with the dictionary of {data} "
-            f"({error_line(error)})"
-        ) from error
-    return models[0].float().eval()
+def language_model(trained: TrainedModel) -> LanguageModel:
+    """The model, without a classification head."""
+    model = trained.model
+    return model.model if isinstance(model, EncoderClassifier) else model
 
 
 def trained_mask_share(paths: Iterable[Path]) -> float | None:
@@ -55,7 +32,7 @@ def trained_mask_share(paths: Iterable[Path]) -> float | None:
         ValueError: they learnt with different shares, or a file is no checkpoint.
     """
     shares = {}
-    for path in paths:
+    for path in filter(Path.is_file, paths):
         settings = read_checkpoint(path, mmap=True, compare_sums=False).get("cfg")
         task = settings.get("task") if isinstance(settings, Mapping) else None
         share = task.get("mask_prob") if isinstance(task, Mapping) else None
@@ -76,66 +53,26 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
         int64 (count, length).
 
     Raises:
-        ValueError: there is no such split, or it has fewer tokens.
+        ValueError: there is no such split, it is damaged, or it has fewer tokens.
     """
-    from .. import plugin  # noqa: F401 (imports fairseq first)
-
-    # isort: split
-    from fairseq.data import Dictionary, data_utils
-
-    dictionary = data / "dict.txt"
-    if not dictionary.is_file():
-        raise ValueError(f"{data}: no dict.txt; allowed: folders of binarised text")
-    try:
-        words = Dictionary.load(str(dictionary))
-    # fairseq raises what the file happens to lead to
-    except Exception as error:
+    found = read_binary_data(data / split)
+    if found.tokens < count * length:
         raise ValueError(
-            f"{dictionary}: no dictionary ({error_line(error)})"
-        ) from error
-    dataset = data_utils.load_indexed_dataset(str(data / split), words)
-    if dataset is None:
-        raise ValueError(f"{data}: no split {split!r}")
-    lines, tokens = [], 0
-    for line in dataset:
-        lines.append(line)
-        tokens += len(line)
-        if tokens >= count * length:
-            return torch.cat(lines)[: count * length].long().view(count, length)
-    raise ValueError(
-        f"{data}: split {split!r} has {tokens} tokens; allowed: {count} * {length} "
-        "tokens at least"
-    )
+            f"{data}: split {split!r} has {found.tokens} tokens; allowed: {count} * "
+            f"{length} tokens at least"
+        )
+    ids = found.ids()[: count * length].astype("int64")
+    return torch.from_numpy(ids).view(count, length)
 
 
-def run_on(model: nn.Module, tokens: Tensor) -> None:
-    """Run a model on tokens (B, N), as in training but for masked words.
-
-    Raises:
-        ValueError: the model has no positions for so many.
-    """
-    check_length(model, tokens.shape[1])
-    if not hasattr(model, "decoder"):
-        tokens = after_begin(model, tokens)
-    model(tokens, features_only=True)
+def run_on(model: LanguageModel, tokens: Tensor) -> None:
+    """Run a model on tokens (B, N), as in training but for masked words."""
+    is_causal = isinstance(model, CausalLanguageModel)
+    model.features(tokens if is_causal else after_begin(tokens))
 
 
-def check_length(model: nn.Module, length: int) -> None:
-    """Raise ValueError where fairseq's learned positions are fewer than ``length``:
-    torch's own error would tell neither number."""
-    from fairseq.modules import LearnedPositionalEmbedding
-
-    for module in model.modules():
-        if isinstance(module, LearnedPositionalEmbedding):
-            if length > module.max_positions:
-                raise ValueError(
-                    f"length {length}; allowed: up to {module.max_positions}, for "
-                    "which the model has learned positions"
-                )
-
-
-def after_begin(model: nn.Module, tokens: Tensor) -> Tensor:
+def after_begin(tokens: Tensor) -> Tensor:
     """(B, N) tokens for a masked model: ``<s>``, as fairseq's data have it, and all but
     the last."""
-    begin = torch.full_like(tokens[:, :1], model.encoder.dictionary.bos())
+    begin = torch.full_like(tokens[:, :1], SPECIAL.index("<s>"))
     return torch.cat([begin, tokens[:, :-1]], 1)

@@ -22,26 +22,32 @@ import torch
 from torch import Tensor, nn
 
 from ..argument_types import finite_number, number_between, positive_integer
-from ..checkpoints.identity import weights_fingerprint
+from ..checkpoints.load import load
 from ..data.whole_files import write_json
 from ..modules.norm_attention import NormAttention
 from ..modules.registry import ATTENTIONS
 from ..subcommands import command_parser, output_file, run_command
 from .context_use import perplexities
 from .figures import image_file, pyplot, save
-from .trained_models import load_trained_model, read_blocks, run_on, trained_mask_share
+from .trained_models import (
+    LanguageModel,
+    language_model,
+    read_blocks,
+    run_on,
+    trained_mask_share,
+)
 
-# parts of a model, by its parameters' names, those of fairseq's own models too
+# parts of a model, by its parameters' names
 PARTS = {
-    "values and outputs of the attentions": r"attn?(ention)?\.(v|out)_proj",
-    "queries and keys": r"attn?(ention)?\.(q|k)_proj",
-    "channel mixers": r"feed_forward\.|fc\d\.",
+    "values and outputs of the attentions": r"attention\.(v|out)_proj",
+    "queries and keys": r"attention\.(q|k)_proj",
+    "channel mixers": r"feed_forward\.",
     "norms": r"norm\.(weight|bias)$",
     "embeddings": r"embed_",
     "masked-LM head": r"lm_head\.",
 }
 Weights = Mapping[str, Tensor]
-Loss = Callable[[nn.Module], float]
+Loss = Callable[[Any], float]
 
 
 def loss_along(
@@ -97,17 +103,17 @@ def loss_of_parts(
     return found
 
 
-def likeness(model: nn.Module, tokens: Tensor) -> list[float]:
+def likeness(model: LanguageModel, tokens: Tensor) -> list[float]:
     """Of each attention: the length of its outputs' mean over their mean length.
 
     Args:
-        model: fairseq's, in evaluation.
+        model: in evaluation.
         tokens: int64 (B, N); each row is looked at by itself.
 
     Returns:
-        numbers from 0 to 1, in the order of the layers; none of fairseq's own models.
+        numbers from 0 to 1, in the order of the layers.
     """
-    kinds = (*ATTENTIONS.values(), nn.MultiheadAttention)
+    kinds = tuple(ATTENTIONS.values())
     attentions = [each for each in model.modules() if isinstance(each, kinds)]
 
     def of_outputs(_: tuple, output: Tensor | tuple) -> float:
@@ -117,7 +123,7 @@ def likeness(model: nn.Module, tokens: Tensor) -> list[float]:
     return _seen(model, tokens, attentions, of_outputs)
 
 
-def norm_inputs(model: nn.Module, tokens: Tensor) -> list[float]:
+def norm_inputs(model: LanguageModel, tokens: Tensor) -> list[float]:
     """Of each NormAttention: the median root mean square of what its norm gets.
 
     Its norm's eps, which stands beside the square, matters where that is small.
@@ -134,7 +140,7 @@ def norm_inputs(model: nn.Module, tokens: Tensor) -> list[float]:
 
 @torch.no_grad()
 def _seen(
-    model: nn.Module,
+    model: LanguageModel,
     tokens: Tensor,
     modules: list[nn.Module],
     measure: Callable[[tuple, Any], float],
@@ -181,17 +187,20 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     text = read_blocks(options.data, options.split, options.blocks, options.length)
-    model = load_trained_model(options.after, options.data)
+    trained = load(options.after, options.data)
+    earlier = load(options.before, options.data)
+    model = language_model(trained)
     after = {k: v.clone() for k, v in model.state_dict().items()}
-    before = load_trained_model(options.before, options.data).state_dict()
+    before = language_model(earlier).state_dict()
     _check_same(options, before, after)
 
     length, share = options.length, options.mask_share
+    mask = trained.manifest.special_tokens.get("mask")
     if share is None:
         share = trained_mask_share([options.before, options.after])
 
-    def loss(each: nn.Module) -> float:
-        found = perplexities(each, text.flatten(), [length], share)
+    def loss(each: LanguageModel) -> float:
+        found = perplexities(each, text.flatten(), [length], share, mask)
         return math.log2(found[length])
 
     along = loss_along(model, before, after, options.fractions, loss)
@@ -207,7 +216,7 @@ def _run(options: argparse.Namespace) -> None:
         "one_part_moved": parts,
         "likeness_before": alike,
         "norm_inputs_before": inputs,
-        "weights": [weights_fingerprint(p) for p in (options.before, options.after)],
+        "weights": [each.fingerprint() for each in (earlier, trained)],
     }
     for fraction, bits in along.items():
         print(f"{fraction:6.3f} of the update: {bits:7.3f} bits a token")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from ..checkpoints.literal_values import evaluate
+from .literal_values import evaluate
 from ..checkpoints.safe_loading import allow_fairseq_objects
 from ..missing_packages import how_to_install
 

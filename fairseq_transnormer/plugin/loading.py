@@ -24,7 +24,7 @@ from ..checkpoints import identity as known
 from ..checkpoints import safe_loading
 from ..checkpoints.added_fields import fill_in
 from ..checkpoints.fairseq_vanilla import convert
-from ..checkpoints.literal_values import evaluate
+from .literal_values import evaluate
 from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data import REPORT
 from ..data.fingerprints import split_fingerprint

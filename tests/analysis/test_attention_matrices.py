@@ -86,31 +86,6 @@ def test_rows_become_distributions():
     torch.testing.assert_close(row_distributions(rows), expected)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_fairseqs_attention_gives_each_heads_softmax(causal):
-    from fairseq.modules import MultiheadAttention
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.self_attn = MultiheadAttention(16, 2, self_attention=True)
-
-        def forward(self, x, mask):
-            return self.self_attn(x, x, x, attn_mask=mask, need_weights=False)[0]
-
-    model, x = Model().eval(), torch.randn(LENGTH, 3, 16)
-    mask = torch.full((LENGTH, LENGTH), -torch.inf).triu(1) if causal else None
-    (matrix,) = attention_matrices(model, lambda: model(x, mask)).values()
-    attention = model.self_attn
-    query, key = (
-        projection(x).unflatten(-1, (2, 8)).permute(1, 2, 0, 3)
-        for projection in (attention.q_proj, attention.k_proj)
-    )
-    scores = query @ key.transpose(-1, -2) / 8**0.5
-    expected = (scores if mask is None else scores + mask).softmax(-1)
-    torch.testing.assert_close(matrix, expected)
-
-
 def test_an_attention_that_is_not_linear_in_its_values_is_left_out(caplog):
     class Squares(nn.Module):
         def attend(self, query, key, value, *others):

@@ -1,10 +1,10 @@
 """The loss along an update, against losses of models that are built for each place."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from fairseq_transnormer.analysis import update_line
 from fairseq_transnormer.analysis.update_line import (
@@ -28,18 +28,10 @@ TINY = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 16, "block_size": 8}
 VOCABULARY = 20
 
 
-class Decoder(nn.Module):
-    """As fairseq's models have theirs."""
-
-    def __init__(self, seed, **values):
-        super().__init__()
-        torch.manual_seed(seed)
-        config = LanguageModelT2Config(attention_types="diag,norm", **TINY | values)
-        self.decoder = CausalLanguageModel(config, VOCABULARY)
-        self.eval()
-
-    def forward(self, tokens, features_only=False):
-        return self.decoder(tokens), None
+def build(seed, **values):
+    torch.manual_seed(seed)
+    config = LanguageModelT2Config(attention_types="diag,norm", **TINY | values)
+    return CausalLanguageModel(config, VOCABULARY).eval()
 
 
 def squares(model) -> float:
@@ -48,7 +40,7 @@ def squares(model) -> float:
 
 
 def test_along_the_line():
-    model, before, after = Decoder(0), Decoder(1).state_dict(), Decoder(2).state_dict()
+    model, before, after = build(0), build(1).state_dict(), build(2).state_dict()
     found = loss_along(model, before, after, [0, 0.25, 1, 1.5], squares)
     for fraction, loss in found.items():
         expected = sum(
@@ -63,7 +55,7 @@ def test_along_the_line():
 
 
 def test_each_part_alone():
-    model, before = Decoder(0), Decoder(1).state_dict()
+    model, before = build(0), build(1).state_dict()
     after = {name: weight + 1 for name, weight in before.items()}
 
     def moved(each):
@@ -83,30 +75,28 @@ def test_each_part_alone():
 def test_a_weight_that_is_shared_moves_with_the_embedding(untie):
     """It has two names, and what is loaded last would decide."""
 
-    class Encoder(nn.Module):
-        def __init__(self, seed):
-            super().__init__()
-            torch.manual_seed(seed)
-            values = TINY | {"untie_output_embedding": untie}
-            config = EncoderT2Config(attention_types="diag,norm", **values)
-            self.encoder = MaskedLanguageModel(config, VOCABULARY).eval()
+    def encoder(seed):
+        torch.manual_seed(seed)
+        values = TINY | {"untie_output_embedding": untie}
+        config = EncoderT2Config(attention_types="diag,norm", **values)
+        return MaskedLanguageModel(config, VOCABULARY).eval()
 
-    model, before = Encoder(0), Encoder(1).state_dict()
+    model, before = encoder(0), encoder(1).state_dict()
     after = {name: weight + 1 for name, weight in before.items()}
 
     def moved(each):
         return {n for n, w in each.named_parameters() if not w.equal(before[n])}
 
     found = loss_of_parts(model, before, after, moved)
-    assert "encoder.embed_tokens.weight" in found["embeddings"]
-    assert ("encoder.lm_head.weight" in found["masked-LM head"]) == untie
-    assert "encoder.embed_tokens.weight" not in found["masked-LM head"]
+    assert "embed_tokens.weight" in found["embeddings"]
+    assert ("lm_head.weight" in found["masked-LM head"]) == untie
+    assert "embed_tokens.weight" not in found["masked-LM head"]
 
 
 def test_likeness_of_outputs(monkeypatch):
-    model, tokens = Decoder(3), torch.randint(4, VOCABULARY, (3, 12))
+    model, tokens = build(3), torch.randint(4, VOCABULARY, (3, 12))
     outputs = []
-    for layer in model.decoder.stack.layers:
+    for layer in model.stack.layers:
         layer.attention.register_forward_hook(lambda *given: outputs.append(given[2]))
     found = likeness(model, tokens)
     assert len(found) == len(outputs) == 2
@@ -115,15 +105,15 @@ def test_likeness_of_outputs(monkeypatch):
         assert share == pytest.approx((sum(rows) / 3).item(), rel=1e-5)
         assert 0 < share < 1
     # outputs that are the bias of the last product alone
-    for layer in model.decoder.stack.layers:
+    for layer in model.stack.layers:
         layer.attention.out_proj.weight.data.zero_()
         layer.attention.out_proj.bias.data.fill_(1)
     assert likeness(model, tokens) == pytest.approx([1, 1])
 
 
 def test_norm_inputs():
-    model, tokens = Decoder(3), torch.randint(4, VOCABULARY, (2, 10))
-    (attention,) = (x.attention for x in model.decoder.stack.layers[1:])
+    model, tokens = build(3), torch.randint(4, VOCABULARY, (2, 10))
+    (attention,) = (x.attention for x in model.stack.layers[1:])
     seen = []
     attention.norm.register_forward_hook(lambda *given: seen.append(given[1][0]))
     (found,) = norm_inputs(model, tokens)
@@ -133,10 +123,16 @@ def test_norm_inputs():
 
 def test_command(tmp_path, monkeypatch, capsys):
     data = write_tiny_data(tmp_path / "data")
-    models = {"before.pt": Decoder(1), "after.pt": Decoder(2)}
-    monkeypatch.setattr(
-        update_line, "load_trained_model", lambda path, data: models[path.name]
-    )
+    models = {"before.pt": build(1), "after.pt": build(2)}
+
+    def load(path, data):
+        return SimpleNamespace(
+            model=models[path.name],
+            manifest=SimpleNamespace(special_tokens={}),
+            fingerprint=lambda: path.name,
+        )
+
+    monkeypatch.setattr(update_line, "load", load)
     monkeypatch.setattr(
         update_line, "read_blocks", lambda *given: torch.randint(4, VOCABULARY, (2, 16))
     )
@@ -154,5 +150,5 @@ def test_command(tmp_path, monkeypatch, capsys):
     for number in ("nan", "inf", "half"):
         wrong = [*words, "--fractions", "1", number]
         command_refuses(update_line.main, wrong, capsys, "--fractions", number)
-    models["after.pt"] = Decoder(2, ffn_dim=24)
+    models["after.pt"] = build(2, ffn_dim=24)
     command_refuses(update_line.main, words, capsys, "before.pt", "one run")

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_transnormer.analysis.trained_models import load_trained_model
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
-from fairseq_transnormer.export import load_exported
+from fairseq_transnormer.checkpoints.load import load
 from tests.forked_trainings import Training, logged
 from tests.tiny_data import write_tiny_data
 
@@ -24,14 +23,13 @@ TOKENS = torch.tensor(EXPECTED["tokens"])
 
 
 def assert_as_then(logits):
-    logits = logits[0] if isinstance(logits, tuple) else logits
     then = torch.tensor(EXPECTED["logits"])
     torch.testing.assert_close(logits[0, :, :6], then, rtol=1e-4, atol=1e-5)
 
 
 def test_an_export():
     with torch.no_grad():
-        assert_as_then(load_exported(FOLDER / "export").model(TOKENS))
+        assert_as_then(load(FOLDER / "export").model(TOKENS))
 
 
 @pytest.fixture
@@ -42,7 +40,7 @@ def data(tmp_path) -> Path:
 
 def test_a_checkpoint(data):
     """Of data with the same dictionary; the files of another one are refused."""
-    model = load_trained_model(FOLDER / "checkpoint_last.pt", data)
+    model = load(FOLDER / "checkpoint_last.pt", data).model
     with torch.no_grad():
         assert_as_then(model(TOKENS))
 
@@ -84,10 +82,11 @@ def test_one_eps_of_all_norms_in_an_export(tmp_path):
     folder = shutil.copytree(FOLDER / "export", tmp_path / "export")
     path = folder / "config.json"
     content = json.loads(path.read_text(encoding="utf-8"))
-    content["config"]["norm_eps"] = 0.5
-    assert "attention_norm_eps" not in content["config"]
+    config = content["fairseq_transnormer"]["config"]
+    config["norm_eps"] = 0.5
+    del config["attention_norm_eps"]
     path.write_text(json.dumps(content), encoding="utf-8")
-    assert load_exported(folder).manifest.config.attention_norm_eps == 0.5
+    assert load(folder).manifest.config.attention_norm_eps == 0.5
 
 
 def test_one_eps_of_all_norms_in_a_checkpoint(data, tmp_path):
@@ -103,6 +102,6 @@ def test_one_eps_of_all_norms_in_a_checkpoint(data, tmp_path):
         state["cfg"]["model"] = before | changed
         torch.save(state, tmp_path / name)
         with torch.no_grad():
-            logits.append(load_trained_model(tmp_path / name, data)(TOKENS)[0])
+            logits.append(load(tmp_path / name, data).model(TOKENS))
     assert torch.equal(logits[0], logits[1])
     assert not torch.allclose(logits[0], logits[2])

@@ -11,7 +11,7 @@ import pytest
 from fairseq import utils
 
 import fairseq_transnormer.plugin  # noqa: F401 (changes fairseq)
-from fairseq_transnormer.checkpoints.literal_values import evaluate
+from fairseq_transnormer.plugin.literal_values import evaluate
 from tests.messages import refuses
 
 SPELT = (
