@@ -218,7 +218,9 @@ class _Reading:
             if MASK in known:
                 special["mask"] = known[MASK]
         begins = kind != CAUSAL or self.task.get("add_bos_token", False)
-        more = self._of_classifier(tensors) if kind == CLASSIFIER else {}
+        more: dict[str, Any] = {"sequence_length": self.task.get("tokens_per_sample")}
+        if kind == CLASSIFIER:
+            more = self._of_classifier(tensors)
         return Manifest(
             architecture=str(architecture(self.model)),
             kind=kind,
@@ -226,7 +228,7 @@ class _Reading:
             special_tokens=special,
             start_token=special["bos" if begins else "eos"],
             config=CONFIGS[kind](**self._config_values(kind)),
-            **{"sequence_length": self.task.get("tokens_per_sample")} | more,
+            **more,
         )
 
     def _config_values(self, kind: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 from ..data.fingerprints import file_sha256
 from ..data.subword_files import MASK, SPECIAL
 from ..data.whole_files import write_text
+from ..modules import LanguageModelConfig
 from ..subcommands import run_command
 from .convert import read_parts
 from .load import TrainedModel, build, load, without_tied
@@ -121,7 +122,7 @@ def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
         "pad_token": pad,
         "unk_token": unk,
     }
-    if manifest.kind == CAUSAL:
+    if isinstance(manifest.config, LanguageModelConfig):
         # what is generated stands at the end of each row
         return settings | {"padding_side": "left"}
     if "mask" in manifest.special_tokens:

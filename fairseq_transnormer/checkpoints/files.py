@@ -76,7 +76,7 @@ def _system_error(error: BaseException | None) -> OSError | None:
     return error
 
 
-def number_of_updates(state: dict) -> int:
+def number_of_updates(state: Mapping[str, Any]) -> int:
     """The updates that a checkpoint, as loaded, was saved after."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)

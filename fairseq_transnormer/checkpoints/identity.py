@@ -52,7 +52,7 @@ def saved_identity(state: Mapping[str, Any]) -> str | None:
     return _saved(state, KEY)
 
 
-def _saved(state: Mapping[str, Any], key: str) -> str | None:
+def _saved(state: Mapping[str, Any], key: str) -> Any:
     extra = state.get("extra_state")
     return extra.get(key) if isinstance(extra, Mapping) else None
 
@@ -95,7 +95,8 @@ def check_labels(
     Raises:
         CheckpointError: they are others, or in another order.
     """
-    for key, here in ((LABELS_KEY, labels), (SCALE_KEY, scale)):
+    found: dict[str, Any] = {LABELS_KEY: labels, SCALE_KEY: scale}
+    for key, here in found.items():
         before = _saved(state, key)
         if None not in (before, here) and before != here:
             raise CheckpointError(
@@ -309,5 +310,6 @@ def _hash_weights(path: Path) -> str:
         if not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
             raise CheckpointError(f"{path}: model[{name!r}] is no tensor")
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+        content = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        digest.update(content.numpy().data)
     return digest.hexdigest()

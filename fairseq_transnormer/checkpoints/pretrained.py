@@ -63,6 +63,7 @@ class PretrainedCheckpoint:
         Raises:
             ValueError: it is missing or damaged, or no bidirectional model of fairseq.
         """
+        path = Path(path)
         state = read_checkpoint(path, mmap=True)
         own = (state.get("cfg") or {}).get("model")
         if isinstance(own, Namespace):  # configured by argparse: of fairseq itself

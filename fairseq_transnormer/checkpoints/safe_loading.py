@@ -39,7 +39,7 @@ HARMLESS = (
     *(ast.unaryop, ast.operator, ast.boolop, ast.cmpop),
 )
 # a configuration; omegaconf's DictConfig is a mapping, and its ListConfig is not
-KINDS = {"cfg": Mapping, "args": (argparse.Namespace, Mapping)}
+KINDS: dict[str, Any] = {"cfg": Mapping, "args": (argparse.Namespace, Mapping)}
 
 
 class CheckpointError(ValueError):
@@ -173,14 +173,14 @@ def allow_fairseq_objects() -> None:
 _OWN_OBJECTS = (argparse.Namespace, collections.OrderedDict, collections.defaultdict)
 
 
-def _numpy_numbers() -> list:
+def _numpy_numbers() -> list[Any]:
     """Best scores that numpy or scipy computed: correlations of sentence_prediction."""
     core = getattr(numpy, "_core", None) or numpy.core
     kinds = {type(numpy.dtype(name)) for name in ("float32", "float64", "int64")}
     return [core.multiarray.scalar, numpy.dtype, *kinds]
 
 
-def _configuration_objects() -> list:
+def _configuration_objects() -> list[Any]:
     """What one worker sends to the others when several resume: a DictConfig.
 
     Files have plain dicts in its place, but for those of fairseq before 1.0.

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from .literal_values import evaluate
 from ..checkpoints.safe_loading import allow_fairseq_objects
 from ..missing_packages import how_to_install
+from .literal_values import evaluate
 
 logger = logging.getLogger(__name__)
 

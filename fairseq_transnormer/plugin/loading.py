@@ -24,12 +24,12 @@ from ..checkpoints import identity as known
 from ..checkpoints import safe_loading
 from ..checkpoints.added_fields import fill_in
 from ..checkpoints.fairseq_vanilla import convert
-from .literal_values import evaluate
 from ..checkpoints.safe_loading import CheckpointError, error_line
 from ..data import REPORT
 from ..data.fingerprints import split_fingerprint
 from ..data.labelled_texts import SentenceData
 from ..data.subword_files import MASK, subword_sha256
+from .literal_values import evaluate
 
 # of classification heads, which upgrade_state_dict_named fits to the model
 HEADS = "classification_heads."
