@@ -19,7 +19,7 @@ COMMANDS = {
         "log-probability, perplexity and bits a byte of texts",
     ),
     "generate": Subcommand(
-        f"{__package__}.inference.generate",
+        f"{__package__}.inference.generate_command",
         "continue prompts with a trained language model",
     ),
     "classify": Subcommand(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..ops import reorder_state
+from ..ops import join_states, reorder_state
 from ..ops.states import State
 
 
@@ -98,6 +98,34 @@ class TransNormerCache(Cache):
         """What ``CausalLanguageModel`` takes; None before the first token."""
         states = tuple(layer.state for layer in self.layers)
         return None if states[0] is None else states
+
+    @classmethod
+    def of_rows(cls, caches: list[TransNormerCache]) -> TransNormerCache:
+        """One cache of the rows of several."""
+        found = cls(len(caches[0].layers))
+        states = zip(*(cache.states for cache in caches), strict=True)
+        found.put(tuple(map(join_states, states)), caches[0].get_seq_length())
+        return found
+
+    def row(self, number: int) -> TransNormerCache:
+        """A copy of one row."""
+        found = self.copy()
+        found.reorder_cache(torch.tensor([number]))
+        return found
+
+    def copy(self, columns: int | None = None) -> TransNormerCache:
+        """A copy, which goes on by itself.
+
+        columns: that it shall count as read; by default as many as this one.
+        """
+        found = TransNormerCache(len(self.layers))
+        for mine, its in zip(self.layers, found.layers, strict=True):
+            if mine.state is not None:
+                length = mine.state.length
+                rows = torch.arange(len(length), device=length.device)
+                its.state = reorder_state(mine.state, rows)
+            its.columns = mine.columns if columns is None else columns
+        return found
 
     def put(self, states: tuple[State, ...], columns: int) -> None:
         """Keep the states after ``columns`` more columns of the input."""

@@ -14,7 +14,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 
 from ..checkpoints.export import generation_settings
+from ..checkpoints.load import TrainedModel
 from ..checkpoints.manifest import CAUSAL
+from ..modules.cpu_decoding import lay_out_for_decoding
 from .cache import TransNormerCache
 from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
@@ -39,6 +41,23 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.post_init()
         self._set_generation_config()
+
+    @classmethod
+    def of(
+        cls, trained: TrainedModel, for_decoding: bool = False
+    ) -> TransNormerForCausalLM:
+        """Around a loaded model, whose weights are not copied.
+
+        for_decoding: lay its weights out for that, on a CPU; it can then do nothing
+            else.
+        """
+        config = TransNormerConfig(fairseq_transnormer=trained.manifest.content())
+        with torch.device("meta"):
+            model = cls(config)
+        model.model = trained.model
+        if for_decoding and trained.device.type == "cpu":
+            lay_out_for_decoding(model.model)
+        return model.eval()
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
