@@ -145,13 +145,14 @@ class TextScore:
 
 
 class Row(NamedTuple):
-    """Tokens that a model reads, and those that it predicts from place ``first`` on, as
-    a part of a text's score."""
+    """Tokens that a model reads, and those of a text that it predicts from place
+    ``first`` on, with their log-probabilities as soon as they are known."""
 
     score: TextScore
     read: list[int]
     first: int
     targets: list[int]
+    found: list[float]
 
 
 class TextScorer:
@@ -190,15 +191,12 @@ class TextScorer:
             wrong = "trained with add_bos_token=True; allowed: without it"
         if wrong:
             raise CheckpointError(f"{trained.path}: {wrong}")
-        self.batch_tokens, self.trained, self.words = (
-            batch_tokens,
-            trained,
-            trained.words,
-        )
+        self.trained, self.words = trained, trained.words
+        self.batch_tokens = batch_tokens
         # either has features and output_loss
         self.model = cast(Any, trained.model)
-        stack, config = self.model.stack, manifest.config
-        longest = getattr(config, "max_positions", LONGEST_WINDOW)
+        stack = self.model.stack
+        longest = getattr(manifest.config, "max_positions", LONGEST_WINDOW)
         longest = min(longest, stack.longest_input or LONGEST_WINDOW)
         if context is None and manifest.sequence_length is None:
             raise CheckpointError(
@@ -206,10 +204,8 @@ class TextScorer:
                 "of sequences; allowed: a window of N tokens (--window N)"
             )
         self.context = context or Context(min(longest, manifest.sequence_length or 0))
-        constant = all(
-            getattr(each, "constant_state", True) for each in stack.modules()
-        )
-        carries = constant and stack.longest_input is None and not self.is_masked
+        sizes = [getattr(each, "constant_state", True) for each in stack.modules()]
+        carries = all(sizes) and stack.longest_input is None and not self.is_masked
         window = self.context.window
         if window is None and not carries:
             raise ValueError(
@@ -347,9 +343,10 @@ class TextScorer:
         Without a window, a text that fits into a batch is a window of its own, with all
         before it, and a longer one is scored here.
         """
-        tokens, (window, overlap) = (
+        tokens, window, overlap = (
             iter(tokens),
-            (self.context.window, self.context.overlap),
+            self.context.window,
+            self.context.overlap,
         )
         if window is None:
             begin = list(islice(tokens, self.batch_tokens + 1))
@@ -357,42 +354,48 @@ class TextScorer:
             if window > self.batch_tokens:
                 self._carry_state(score, tokens)
                 return
-        if not self.is_masked:
-            for seen, new in windows(
-                tokens, window - overlap, overlap + 1, [self.start]
-            ):
-                yield Row(score, [*seen, *new[:-1]], len(seen) - 1, new)
-            return
-        for seen, new in windows(tokens, window - overlap - 1, overlap, []):
-            for i, token in enumerate(new):
+        # each window of a masked model begins with <s>, of a causal one the text
+        seen = [] if self.is_masked else [self.start]
+        again = overlap + len(seen)
+        while new := list(islice(tokens, window - overlap - self.is_masked)):
+            if not self.is_masked:
+                yield Row(score, [*seen, *new[:-1]], len(seen) - 1, new, [])
+            for i, token in enumerate(new if self.is_masked else ()):
                 if token != self.special["eos"]:
                     masked = [*new[:i], self.special["mask"], *new[i + 1 :]]
                     place = 1 + len(seen) + i
-                    yield Row(score, [self.start, *seen, *masked], place, [token])
+                    yield Row(score, [self.start, *seen, *masked], place, [token], [])
+            seen = [*seen, *new][-again:] if again else []
+
+    def _run(self, rows: Iterable[Row]) -> None:
+        """Add to the scores, some batches at a time."""
+        group, tokens = [], 0
+        for row in rows:
+            group.append(row)
+            tokens += len(row.read)
+            if tokens >= SORTED_TOGETHER * self.batch_tokens:
+                self._run_sorted(group)
+                group, tokens = [], 0
+        self._run_sorted(group)
 
     @torch.no_grad()
-    def _run(self, rows: Iterable[Row]) -> None:
-        """Add to the scores: of some hundred rows the longest run first, together with
-        those of like length."""
-        rows, pad = iter(rows), self.special["pad"]
-        while group := list(_up_to(rows, SORTED_TOGETHER * self.batch_tokens)):
-            order = sorted(range(len(group)), key=lambda i: -len(group[i].read))
-            found: dict[int, list[float]] = {}
-            while order:
-                width = len(group[order[0]].read)
-                size = max(1, self.batch_tokens // width)
-                batch, order = order[:size], order[size:]
-                reads = [group[i].read for i in batch]
-                reads = [[*read, *[pad] * (width - len(read))] for read in reads]
-                features = self.model.features(self._tensor(reads))
-                places = [(features[j], group[i]) for j, i in enumerate(batch)]
-                x = [each[row.first :][: len(row.targets)] for each, row in places]
-                targets = [token for i in batch for token in group[i].targets]
-                log_probs = iter(self._log_probs(torch.cat(x), targets))
-                for i in batch:
-                    found[i] = list(islice(log_probs, len(group[i].targets)))
-            for i, row in enumerate(group):
-                self._add(row.score, row.targets, found[i])
+    def _run_sorted(self, rows: list[Row]) -> None:
+        """The longest run first, together with those of like length."""
+        waiting = sorted(rows, key=lambda row: -len(row.read))
+        while waiting:
+            width, pad = len(waiting[0].read), self.special["pad"]
+            size = max(1, self.batch_tokens // width)
+            batch, waiting = waiting[:size], waiting[size:]
+            read = [[*row.read, *[pad] * (width - len(row.read))] for row in batch]
+            x = self.model.features(self._tensor(read))
+            pairs = zip(x, batch, strict=True)
+            x = torch.cat([x[row.first :][: len(row.targets)] for x, row in pairs])
+            targets = [token for row in batch for token in row.targets]
+            log_probs = iter(self._log_probs(x, targets))
+            for row in batch:
+                row.found.extend(islice(log_probs, len(row.targets)))
+        for row in rows:
+            self._add(row.score, row.targets, row.found)
 
     @torch.no_grad()
     def _carry_state(self, score: TextScore, tokens: Iterator[int]) -> None:
@@ -423,35 +426,6 @@ class TextScorer:
         if score.token_log_probs is not None:
             symbols = map(self.words.symbol, tokens)
             score.token_log_probs += zip(symbols, found, strict=True)
-
-
-def windows(
-    tokens: Iterator[int], scored: int, read: int, start: list[int]
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Cut a text into windows, one after the other, as they are needed.
-
-    Args:
-        tokens: of the text.
-        scored: tokens that a window scores, at most.
-        read: tokens in front of those, at most.
-        start: what stands in front of the text.
-
-    Returns:
-        (tokens that are only read, tokens that are scored) of each.
-    """
-    before = start
-    while new := list(islice(tokens, scored)):
-        yield before, new
-        before = [*before, *new][-read:] if read else []
-
-
-def _up_to(rows: Iterator[Row], tokens: int) -> Iterator[Row]:
-    """The next rows, until they have so many tokens."""
-    for row in rows:
-        yield row
-        tokens -= len(row.read)
-        if tokens <= 0:
-            return
 
 
 def check_known(score: TextScore, name: str = "the text") -> None:

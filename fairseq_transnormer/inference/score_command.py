@@ -56,17 +56,18 @@ def _parser() -> argparse.ArgumentParser:
         help="(default: the subword files beside dict.txt or --path, if there are any)",
     )
     add("--device", help="(default: cuda if there is one, else cpu)")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
+    add = parser.add_mutually_exclusive_group(required=True).add_argument
+    add(
         "--text", type=argument_text, action="append", help="may be given several times"
     )
-    source.add_argument(
+    add(
         "--input",
         action="extend",
         nargs="+",
         metavar="FILE",
         help="text files in UTF-8; -: stdin",
     )
+    add = parser.add_argument
     add(
         "--by",
         choices=("line", "document", "file"),
