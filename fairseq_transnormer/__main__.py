@@ -15,7 +15,7 @@ COMMANDS = {
         "train a model on a folder of your texts, from splits to curves",
     ),
     "score": Subcommand(
-        f"{__package__}.inference.score",
+        f"{__package__}.inference.score_command",
         "log-probability, perplexity and bits a byte of texts",
     ),
     "generate": Subcommand(

@@ -12,7 +12,6 @@ TOGETHER = {
     "tests/export": "tests/generation",
     "tests/generation": "tests/generation",
     "tests/hf": "tests/generation",
-    "tests/scoring": "tests/generation",
     "tests/training": "tests/training",
     "tests/workers": "tests/workers",
 }

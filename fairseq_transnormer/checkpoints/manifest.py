@@ -99,6 +99,9 @@ class Manifest:
                 f"special_tokens={special}, start_token={self.start_token}; allowed: "
                 f"different whole numbers below vocab_size={rows}"
             )
+        length = self.sequence_length
+        if length is not None and (type(length) is not int or length < 1):
+            raise ValueError(f"sequence_length={length!r}; allowed: 1 or more")
         if (self.kind == CLASSIFIER) != (self.head is not None):
             raise ValueError(f"kind={self.kind!r}; allowed: {CLASSIFIER!r} with a head")
         if self.head and len(self.labels) not in (0, self.head.outputs):

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
+from fairseq_transnormer.inference.classify import main as classify
+from fairseq_transnormer.inference.generate import main as generate
 
-from fairseq_transnormer.classification.command_line import main as classify
-from fairseq_transnormer.export.command_line import main as export
-from fairseq_transnormer.generation.command_line import main as generate
-from fairseq_transnormer.scoring.command_line import main as score
+from fairseq_transnormer.checkpoints.export import main as export
+from fairseq_transnormer.inference.score_command import main as score
 from tests.messages import command_refuses
 
 COMMANDS = {

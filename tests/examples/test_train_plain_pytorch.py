@@ -19,12 +19,12 @@ import pytest
 import torch
 from fairseq.data import data_utils
 
+from fairseq_transnormer.checkpoints.export import export_checkpoint
+from fairseq_transnormer.checkpoints.load import load
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import LOG
-from fairseq_transnormer.export import load_exported
-from fairseq_transnormer.checkpoints.export import export_checkpoint
-from fairseq_transnormer.generation import TextGenerator
-from fairseq_transnormer.scoring import Context, ScoringError, TextScorer
+from fairseq_transnormer.inference import Context, TextGenerator, TextScorer
 from tests.forked_trainings import Training, logged, start_command, wait_for
 from tests.messages import assert_names, refuses
 from tests.paths import ROOT
@@ -263,7 +263,7 @@ def test_a_mistake_is_one_line(data, tmp_path, monkeypatch, capsys):
 def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
     last = trained("alone") / "checkpoint_last.pt"
     export_checkpoint(last, tmp_path / "exported")
-    model = load_exported(tmp_path / "exported").model
+    model = load(tmp_path / "exported").model
     blocks = TokenBlocks(data / "valid", 32, len(model.embed_tokens.weight))
     loss = tokens = 0
     for numbers in blocks.batches(4, seed=1):
@@ -281,7 +281,7 @@ def test_the_checkpoint_scores_as_it_was_validated(trained, data, tmp_path):
     """In windows of the training's length, without being told."""
     scorer = TextScorer.from_checkpoint(trained("alone") / "checkpoint_last.pt")
     lines = data_utils.load_indexed_dataset(str(data / "valid"))
-    text = "".join(f"{scorer.dictionary.string(line)}\n" for line in lines)
+    text = "".join(f"{scorer.words.decode(line.tolist())}\n" for line in lines)
     (tmp_path / "valid.txt").write_text(text)
     found = scorer.score_file(tmp_path / "valid.txt")
     valid = records(trained("alone"), "valid")[-1]["valid_loss"]
@@ -294,7 +294,7 @@ def test_a_checkpoint_without_a_length_needs_a_window(trained, tmp_path):
     state = torch.load(last, weights_only=False)
     del state["cfg"]["task"]["tokens_per_sample"]
     torch.save(state, tmp_path / "earlier.pt")
-    with refuses(ScoringError, "tokens_per_sample", "--window"):
+    with refuses(CheckpointError, "tokens_per_sample", "--window"):
         TextScorer.from_checkpoint(tmp_path / "earlier.pt")
     scorer = TextScorer.from_checkpoint(tmp_path / "earlier.pt", context=Context(32))
     expected = TextScorer.from_checkpoint(last).score(["word1 word2"])

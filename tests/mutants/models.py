@@ -5,6 +5,7 @@ from .mutant import Mutant
 _MODELS = "fairseq_transnormer/plugin/models/"
 _GENERATION = "fairseq_transnormer/generation/"
 _CRITERIONS = "fairseq_transnormer/plugin/criterions/"
+_INFERENCE = "fairseq_transnormer/inference/"
 _HF = "fairseq_transnormer/hf/"
 
 MODELS = (
@@ -184,6 +185,27 @@ MODELS = (
         "np.ptp(predicted) > 0 and",
         "",
         "tests/criterions/test_metrics.py",
+    ),
+    Mutant(
+        "scoring/windows-without-their-overlap",
+        _INFERENCE + "score.py",
+        "again = overlap + len(seen)",
+        "again = len(seen)",
+        "tests/inference/test_score.py::test_sums_are_those_of_fairseq_eval_lm",
+    ),
+    Mutant(
+        "scoring/ends-of-lines-are-masked-too",
+        _INFERENCE + "score.py",
+        'if token != self.special["eos"]:',
+        "if True:",
+        "tests/inference/test_score.py::test_each_token_is_masked_in_turn",
+    ),
+    Mutant(
+        "scoring/overflow-is-a-score",
+        _INFERENCE + "score.py",
+        "if not losses.isfinite().all():",
+        "if False:",
+        "tests/inference/test_score.py::test_models_without_a_figure",
     ),
     Mutant(
         "criterions/scores-at-other-places",
