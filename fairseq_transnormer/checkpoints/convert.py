@@ -52,6 +52,8 @@ HEADS = "classification_heads."
 FINE_TUNING = "sentence_prediction"
 # of a problem's folder: the first texts
 TEXTS = "input0"
+# a note
+UNKNOWN_LABELS = "the labels are not known"
 
 
 @dataclass
@@ -163,9 +165,7 @@ class _Reading:
     def _files(self, rows: int) -> tuple[dict[str, Path], Vocabulary | None]:
         """Dictionary and subword files, where they are."""
         trained_on = self.task.get("data")
-        data = self.data
-        if self.task.get("_name") == FINE_TUNING:
-            data, trained_on = _texts_of(data), str(_texts_of(trained_on or ""))
+        data, trained_on = _texts_of(self.data), str(_texts_of(trained_on or ""))
         try:
             folder = dictionary_folder(self.path, trained_on, data)
         except ValueError as error:
@@ -260,24 +260,12 @@ class _Reading:
         length, texts = self.task.get("max_positions"), None
         data = self._problem()
         if data is not None:
-            if (data.num_classes, data.is_regression) != (outputs, regression):
-                raise CheckpointError(
-                    f"{data.folder}: {data.num_classes} labels, "
-                    f"regression={data.is_regression}; {self.path} has a head of "
-                    f"{outputs} outputs, regression={regression} (--data)"
-                )
-            try:
-                found = data.labels or None
-                check_labels(self.state, found, data.target_scale, self.path)
-            except CheckpointError as error:
-                raise CheckpointError(
-                    f"{error} (--data; here: {data.folder})"
-                ) from error
+            check_problem(self.state, outputs, regression, data, self.path)
             labels, scale = data.labels, data.target_scale
             length = min(data.max_positions, length or data.max_positions)
             texts = 2 if data.is_pairs else 1
         elif not {LABELS_KEY, SCALE_KEY} & extra.keys():
-            self.notes.append("the labels are not known")
+            self.notes.append(UNKNOWN_LABELS)
         head = HeadConfig(
             outputs=outputs,
             inner_dim=inner_dim,
@@ -307,6 +295,36 @@ class _Reading:
                 raise CheckpointError(str(error)) from error
             self.notes.append(str(error))
             return None
+
+
+def check_problem(
+    state: Mapping[str, Any],
+    outputs: int,
+    regression: bool,
+    data: SentenceData,
+    path: Path,
+) -> None:
+    """Refuse a problem other than that of a fine-tuning.
+
+    Args:
+        state: the checkpoint, or its ``extra_state`` alone: see ``check_labels``.
+        outputs, regression: of its head.
+        data: of the problem.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: it has other labels, or another scale of scores.
+    """
+    if (data.num_classes, data.is_regression) != (outputs, regression):
+        raise CheckpointError(
+            f"{data.folder}: {data.num_classes} labels, "
+            f"regression={data.is_regression}; {path} has a head of "
+            f"{outputs} outputs, regression={regression} (--data)"
+        )
+    try:
+        check_labels(state, data.labels or None, data.target_scale, path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} (--data; here: {data.folder})") from error
 
 
 def _texts_of(data: str | Path | None) -> str | Path | None:

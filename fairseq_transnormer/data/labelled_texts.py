@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from . import REPORT
+from .binary_data import EOS, idx_file, read_binary_data
 from .fingerprints import file_fingerprint
 from .subword_files import SPECIAL, dictionary_sha256, read_dictionary
 from .typed_mappings import (
@@ -25,6 +28,7 @@ from .typed_mappings import (
 )
 
 DICTIONARY = "input0/dict.txt"
+BOS = SPECIAL.index("<s>")
 _REPORT_KINDS = {
     "task": TEXT,
     "labels": list_of(TEXT),
@@ -143,6 +147,47 @@ class SentenceData:
             names.append("label/dict.txt")
         return [name for name in names if not (self.folder / name).is_file()]
 
+    def tokens(self, split: str) -> list[np.ndarray]:
+        """The tokens of each example, int64 (N,): ``<s> text </s>``, or ``<s> text </s>
+        </s> pair </s>``, as fairseq has them with --init-token 0 --separator-token 2.
+
+        Raises:
+            ValueError: there is no such split, or a file is damaged.
+        """
+        if split not in self.splits:
+            raise ValueError(
+                f"split {split!r}; {self.folder} has {', '.join(self.splits)}"
+            )
+        rows = _lines(self.folder / "input0" / split, BOS)
+        if not self.is_pairs:
+            return rows
+        pairs = _lines(self.folder / "input1" / split, EOS)
+        return [np.concatenate(each) for each in zip(rows, pairs, strict=True)]
+
+    def targets(self, split: str) -> list[int] | list[float]:
+        """The number of each example's class, or its score on the labels' own scale.
+
+        Raises:
+            ValueError: the split has no labels, a file is damaged, or label/dict.txt
+                has other names than the report.
+        """
+        prefix = self.folder / "label" / split
+        scores = Path(f"{prefix}.label")
+        if not (scores if self.is_regression else idx_file(prefix)).is_file():
+            raise ValueError(f"split {split!r} of {self.folder} has no labels")
+        if self.is_regression:
+            values = map(float, scores.read_text(encoding="utf-8").split())
+            # 2.632, and not 2.6319999999999997
+            return [round(value * self.target_scale, 6) for value in values]
+        names = read_dictionary(self.folder / "label/dict.txt")[: self.num_classes]
+        if names != self.labels:
+            raise ValueError(
+                f"{self.folder / 'label/dict.txt'}: {names}; allowed: {self.labels}, "
+                f"as {REPORT} has them"
+            )
+        ids = read_binary_data(prefix).ids()
+        return (ids[ids != EOS].astype(np.int64) - len(SPECIAL)).tolist()
+
     def fingerprint(self) -> str:
         """Changes with the dictionary, the labels and the examples."""
         digest = hashlib.sha256()
@@ -185,3 +230,13 @@ def kept_lengths(text: int, pair: int, room: int) -> tuple[int, int]:
     if pair <= half:
         return room - pair, pair
     return room - half, half
+
+
+def _lines(prefix: Path, first: int) -> list[np.ndarray]:
+    """The lines of binary data with a token in front of each."""
+    data = read_binary_data(prefix)
+    ids, starts = data.ids(), data.starts // data.dtype.itemsize
+    return [
+        np.array([first, *ids[start : start + size]], np.int64)
+        for start, size in zip(starts, data.sizes, strict=True)
+    ]

@@ -350,11 +350,11 @@ TRAINING = (
         "tests/optimizers/test_fused_adam.py",
     ),
     Mutant(
-        "plugin/f1-of-classes-that-there-are",
-        "fairseq_transnormer/plugin/criterions/metrics.py",
+        "data/f1-of-classes-that-there-are",
+        "fairseq_transnormer/data/label_metrics.py",
         "np.flatnonzero(np.sum(confusion, axis=0) + np.sum(confusion, axis=1))",
         "np.flatnonzero(np.sum(confusion, axis=1))",
-        "tests/criterions/test_metrics.py::test_a_class_that_is_predicted_alone_counts",
+        "tests/data/test_label_metrics.py::test_a_class_that_is_predicted_alone_counts",
     ),
     Mutant(
         "plugin/mfu-of-one-worker",

@@ -14,8 +14,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
+from ...data import label_metrics
 from ...modules.options import described
-from . import metrics as glue_metrics
 from .chunked_cross_entropy import padding_of
 from .sums import SummedCriterion, classification_loss, logged, total
 
@@ -42,7 +42,7 @@ class SentencePredictionMetricsConfig(FairseqDataclass):
 class SentencePredictionMetricsCriterion(SummedCriterion):
     """Cross entropy over classes, or squared error of a score.
 
-    In validation the metrics of ``criterions.metrics`` are logged besides. Those of
+    In validation the metrics of ``data.label_metrics`` are logged besides. Those of
     scores need all at once: each batch logs a vector with a place for every example of
     the largest split, in which it fills in its own, so that sums are the whole.
     """
@@ -134,11 +134,11 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
 def _of_classes(meters, name: str) -> float:
     positive = round(float(meters["_positive"].avg or 0))
     confusion = meters["_confusion"].sum.cpu().numpy()
-    return glue_metrics.of_classes(confusion, positive)[name]
+    return label_metrics.of_classes(confusion, positive)[name]
 
 
 def _of_scores(meters, key: str, name: str) -> float:
     # an AverageMeter keeps the plain sum of what was logged with weight 1
     predicted, truth, seen = meters[key].sum.cpu().numpy()
     seen = seen > 0
-    return glue_metrics.of_scores(predicted[seen], truth[seen])[name]
+    return label_metrics.of_scores(predicted[seen], truth[seen])[name]

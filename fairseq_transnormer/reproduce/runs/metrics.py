@@ -168,7 +168,7 @@ def selection(results: RunResults) -> float | None:
 
 @METRICS.register("accuracy")
 def accuracy(results: RunResults) -> float | None:
-    """Percent of valid, by ``criterions.metrics``; so are those below."""
+    """Percent of valid, by ``data.label_metrics``; so are those below."""
     return results.at_best("valid", "accuracy")
 
 

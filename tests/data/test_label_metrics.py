@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from fairseq_transnormer.plugin.criterions.metrics import of_classes, of_scores
+from fairseq_transnormer.data.label_metrics import of_classes, of_scores
 
 
 def confusion_of(truth, predicted, classes):
