@@ -86,8 +86,8 @@ class TextClassifier:
         are_known = manifest.labels or self.head.regression
         if not are_known or UNKNOWN_LABELS in trained.notes:
             raise CheckpointError(
-                f"{path}: {'; '.join(trained.notes) or UNKNOWN_LABELS}; name the folder "
-                "of the problem by --data, of an export when it is made"
+                f"{path}: {'; '.join(trained.notes) or UNKNOWN_LABELS}; name the "
+                "folder of the problem (--data), of an export when it is made"
             )
         self._folder = data or trained.data
         self.texts = manifest.texts if data is None else 1 + self.data.is_pairs

@@ -1,8 +1,8 @@
 """Prompts continued by a trained causal model; transformers' ``generate`` decodes.
 
-    generator = TextGenerator.from_checkpoint("checkpoints/checkpoint_best.pt")
-    for found in generator.generate(["The river", "In 1902"], top_p=0.9, seed=1):
-        print(found.text)
+generator = TextGenerator.from_checkpoint("checkpoints/checkpoint_best.pt")
+for found in generator.generate(["The river", "In 1902"], top_p=0.9, seed=1):
+    print(found.text)
 """
 
 from __future__ import annotations
@@ -192,9 +192,7 @@ class TextGenerator:
 
     # a string is a sequence of strings, too; what one is given decides
     @overload
-    def generate(
-        self, prompts: str, **settings: Any
-    ) -> GeneratedText: ...
+    def generate(self, prompts: str, **settings: Any) -> GeneratedText: ...
 
     @overload
     def generate(
@@ -251,9 +249,7 @@ class TextGenerator:
         passage = self._passage(number, prompt, chosen)
         return self._pieces(passage, chosen)
 
-    def _pieces(
-        self, passage: _Passage, settings: GenerationSettings
-    ) -> Iterator[str]:
+    def _pieces(self, passage: _Passage, settings: GenerationSettings) -> Iterator[str]:
         for number in range(settings.lines):
             if number:
                 yield "\n"
@@ -354,7 +350,7 @@ class TextGenerator:
         streamer: BaseStreamer | None,
         stop: StoppingCriteria | None,
     ) -> Tensor:
-        """int64 (B * beam, M): what follows (B, N), of which the last token is unread."""
+        """int64 (B * beam, M): what follows (B, N), whose last token is unread."""
         beams, processors, length = settings.beam, settings.processors, prompt.shape[1]
         if settings.samples:
             beams = 1
@@ -421,9 +417,7 @@ class TextGenerator:
     def _tensor(self, tokens: list[list[int]]) -> Tensor:
         return torch.tensor(tokens, device=self.trained.device)
 
-    def _result(
-        self, passage: _Passage, settings: GenerationSettings
-    ) -> GeneratedText:
+    def _result(self, passage: _Passage, settings: GenerationSettings) -> GeneratedText:
         tokens = sum(passage.lines, [])
         text = "\n".join(map(self.words.decode, passage.lines))
         score = sum(passage.scores) / len(tokens) ** settings.length_penalty
