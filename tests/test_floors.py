@@ -106,7 +106,9 @@ ALLOWED = {
     },
 }
 # rooms for plain PyTorch, and what they must do without
-WITHOUT_FAIRSEQ = ("ops", "modules", "data", "checkpoints", "examples")
+WITHOUT_FAIRSEQ = (
+    *("ops", "modules", "data", "checkpoints", "hf", "inference", "examples"),
+)
 FRAMEWORKS = ("fairseq", "fairseq_cli", "hydra")
 
 

@@ -23,8 +23,8 @@ from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin import loading
 from tests.binary_data import write_binary_data
-from tests.inference.problems import dictionary, write_problem
 from tests.inference import models
+from tests.inference.problems import dictionary, write_problem
 from tests.paths import USER_DIR, gpt2_files
 
 CAUSAL = ("transnormer_t1_tiny", "transnormer_t2_tiny")

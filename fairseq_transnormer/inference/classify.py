@@ -41,7 +41,7 @@ from ..data.whole_files import json_text, make_folder_of, write_text
 from ..devices import usable_device
 from ..subcommands import run_command
 
-Text = str | tuple[str, str]
+Text = str | tuple[str, ...]
 # texts that are read before the first label is printed
 TEXTS_AT_ONCE = 1024
 COLUMNS = ("example", "label", "prediction")

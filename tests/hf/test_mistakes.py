@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq_transnormer.export.command_line import main
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.export import ExportError, load_exported
-from fairseq_transnormer.export.command_line import main
 from tests.checkpoints.writing import changed_section
 from tests.messages import assert_names, command_refuses, refuses
 from tests.zoo import CAUSAL, ENCODERS

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, encoders
+from fairseq_transnormer.classification.encoding import TextEncoder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data_prep.folders.encoders import Gpt2Encoder, SentencepieceEncoder, WordEncoder
 from data_prep.folders.fairseq_format import gpt2_dictionary
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.classification import TextClassifier
-from fairseq_transnormer.classification.encoding import TextEncoder
 from fairseq_transnormer.data.subword_files import DICTIONARY, SENTENCEPIECE_MODEL
 from fairseq_transnormer.export import ExportError
-from fairseq_transnormer.checkpoints.export import export_checkpoint
 from tests.binary_data import write_binary_data
 from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses

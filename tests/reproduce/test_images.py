@@ -21,8 +21,8 @@ from fairseq_transnormer.reproduce.reports.images import (
     ImageFormat,
     ImageGenerator,
 )
-from tests.inference import models
 from tests.generation.fairseq_results import fairseq_generates
+from tests.inference import models
 from tests.messages import command_refuses, refuses
 
 SYSTEMS = [
