@@ -19,7 +19,7 @@ COMMANDS = {
         "continue prompts with a trained language model",
     ),
     "classify": Subcommand(
-        f"{__package__}.inference.classify",
+        f"{__package__}.inference.classify_command",
         "label texts, evaluate or write a submission with a fine-tuned classifier",
     ),
     "export": Subcommand(

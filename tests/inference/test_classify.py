@@ -18,8 +18,8 @@ from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
-from fairseq_transnormer.inference import TextClassifier, classify
-from fairseq_transnormer.inference.classify import main
+from fairseq_transnormer.inference import TextClassifier, classify_command
+from fairseq_transnormer.inference.classify_command import main
 from fairseq_transnormer.inference.glue_submission import FILES
 from tests.binary_data import dictionary_of
 from tests.inference.problems import dictionary, write_problem
@@ -224,7 +224,7 @@ def test_command_line(single, capsys, monkeypatch):
 
 
 def test_an_empty_text_is_named_by_its_line(single, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(classify, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(classify_command, "TEXTS_AT_ONCE", 2)
     path = tmp_path / "texts.txt"
     path.write_text("w1\nw2\nw1\nw3\n\n")
     words = ["--path", single, "--device", "cpu", "--input", path]
