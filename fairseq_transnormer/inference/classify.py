@@ -20,9 +20,10 @@ from torch import Tensor
 
 from ..checkpoints.convert import UNKNOWN_LABELS, check_problem
 from ..checkpoints.identity import (
+    KEY,
     LABELS_KEY,
     SCALE_KEY,
-    check_identity,
+    check_dictionary,
     check_units,
     identity_of,
 )
@@ -126,7 +127,8 @@ class TextClassifier:
         dictionary = found.folder / DICTIONARY
         here = Vocabulary.read(dictionary, rows=self.manifest.vocab_size)
         try:
-            check_identity(identity_of(own), here, path)
+            of_dictionary = {"extra_state": {KEY: identity_of(own)}}
+            check_dictionary(of_dictionary, here, path)
             if own.units and self.manifest.files:  # else ``load`` has compared them
                 units = find_subword_files([found.folder, dictionary.parent])
                 check_units(self.manifest.files, units, here, found.folder, path)
