@@ -125,7 +125,8 @@ class TextClassifier:
         said = {LABELS_KEY: self.manifest.labels or None, SCALE_KEY: scale}
         check_problem({"extra_state": said}, head.outputs, head.regression, found, path)
         dictionary = found.folder / DICTIONARY
-        here = Vocabulary.read(dictionary, rows=self.manifest.vocab_size)
+        rows = self.manifest.vocab_size
+        here = Vocabulary.read(dictionary, (), rows, has_mask=True)
         try:
             of_dictionary = {"extra_state": {KEY: identity_of(own)}}
             check_dictionary(of_dictionary, here, path)
