@@ -180,4 +180,3 @@ def counted(
 
 def _ended(lines: Iterator[str]) -> Iterator[str]:
     return (line if line.endswith("\n") else f"{line}\n" for line in lines)
-
