@@ -26,7 +26,7 @@ run() { # COMMAND...: waits for its end, and hands on signals
     [ -z "$stopped" ] || exit
     printf '%q ' python -m "$@" >&2 && echo >&2
     [ -z "$dry_run" ] || return 0
-    "$python" -m "$@" &
+    (trap '' INT HUP && exec "$python" -m "$@") & # they come as SIGTERM
     wait $! || while kill -0 $! 2>/dev/null; do wait $! || true; done
     wait $! # a signal ends a wait, not the command, of which this is the exit code
 }
