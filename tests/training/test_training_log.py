@@ -5,8 +5,8 @@ import fcntl
 import json
 import os
 import pty
-import select
 import re
+import select
 import signal
 import struct
 import termios
