@@ -18,19 +18,17 @@ export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$root
 plan=$("$python" -m data_prep plan "$@")
 [[ $plan == folder=* ]] || { echo "$plan" && exit; } # the help
 eval "$plan" # folder, dest, dry_run; words of the commands below, as arrays
-child='' stopped=''
-trap 'stopped=1; [ -z "$child" ] || kill -TERM "$child" || true' INT TERM HUP
+stopped=''
+trap 'stopped=1; kill -TERM $(jobs -p) || true' INT TERM HUP
+trap '[ -z "$stopped" ] || { echo "$0: the same command resumes" >&2 && exit 75; }' EXIT
 
-run() { # COMMAND...: gets the signals of this script, which waits for its end
+run() { # COMMAND...: waits for its end, and hands on signals
+    [ -z "$stopped" ] || exit
     printf '%q ' python -m "$@" >&2 && echo >&2
     [ -z "$dry_run" ] || return 0
-    "$python" -m "$@" &
-    child=$!
-    wait "$child" || while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
-    local code=0
-    wait "$child" || code=$? # of the command; a signal ends a wait, too
-    [ -z "$stopped" ] || { echo "$0: stopped; the same command resumes" >&2 && exit 75; }
-    return "$code"
+    (trap '' INT HUP && exec "$python" -m "$@") & # they come as SIGTERM
+    wait $! || while kill -0 $! 2>/dev/null; do wait $! || true; done
+    wait $! # a signal ends a wait, not the command, of which this is the exit code
 }
 make() { # FILE SOURCE COMMAND...: what it prints, where FILE is not newer than SOURCE
     if [ -n "$dry_run" ]; then run "${@:3}" && return; fi

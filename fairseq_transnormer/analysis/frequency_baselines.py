@@ -9,8 +9,8 @@ and their order says nothing about it. A masked model is shown some of the token
 it is asked for, right or wrong: "masked" looks at that one token.
 
 With --text, the folder that `data_prep split_text` made and DATA is of, also in bits a
-byte, beside what `xz -9e` makes of the predicted text alone, and what it adds for it
-after the train text. --score sets a model beside them.
+byte, but for "masked"; beside what `xz -9e` makes of the predicted text alone, and what
+it adds for it after the train text. --score sets a model beside them.
 """
 
 import argparse
@@ -168,6 +168,7 @@ def _run(options: argparse.Namespace) -> None:
     }
     rows = {name: {"perplexity": value} for name, value in found.items()}
     if options.text is not None:
+        del rows["masked"]  # its chances of a text are no chance of the whole
         content = options.text / f"{options.split}.txt"
         a_byte = len(whole) / content.stat().st_size
         for row in rows.values():
