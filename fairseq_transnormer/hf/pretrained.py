@@ -24,6 +24,7 @@ from ..checkpoints.manifest import (
 )
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.saving import save_whole
+from ..modules.float32 import Float32Module
 from .configuration import TransNormerConfig
 
 HEAD = "classifier."
@@ -44,8 +45,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     # a state cannot step back, as assisted generation would have it
     _is_stateful = True
-    # angles: off by radians in half precision
-    _keep_in_fp32_modules_strict = ["lrpe"]
     _no_split_modules = ["TransNormerLayer"]
     # of manifests, the class's own first
     kinds: tuple[str, ...] = ()
@@ -62,6 +61,11 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"{', '.join(self.kinds)}"
             )
         self.model = manifest.build_language_model()
+        self._keep_in_fp32_modules_strict = {
+            name.rpartition(".")[2]
+            for name, module in self.named_modules()
+            if isinstance(module, Float32Module)
+        }
         first: dict[nn.Parameter, str] = {}
         self._tied_weights_keys = {
             name: first[parameter]
@@ -164,9 +168,13 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         """The first name of each parameter by its other ones, tied matrix or not."""
         return dict(self._tied_weights_keys)
 
-    def get_output_embeddings(self) -> None:
-        """None: the output layer is part of the plain model."""
-        return None
+    def get_output_embeddings(self) -> nn.Module | None:
+        """What has the output layer's ``weight``, (vocabulary, width): the embedding,
+        where both are one; None where the output layer is not used."""
+        if not self.has_output:
+            return None
+        own = getattr(self.model, "lm_head", None) or self.model.output_projection
+        return own or self.model.embed_tokens
 
     def get_correct_attn_implementation(
         self, requested_attention: str | None, is_init_check: bool = False
