@@ -260,11 +260,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         if attention_mask is None:
             return input_ids
         length = input_ids.shape[1]
-        allowed = {(len(input_ids), length), (len(input_ids), past + length)}
+        # no set: torch.export's sizes have no hash
+        allowed = [(len(input_ids), length), (len(input_ids), past + length)]
         if tuple(attention_mask.shape) not in allowed:
             raise ValueError(
                 f"attention_mask has the shape {tuple(attention_mask.shape)}; allowed: "
-                f"{' or '.join(map(str, sorted(allowed)))}"
+                f"{' or '.join(map(str, allowed))}"
             )
         pads = attention_mask[:, attention_mask.shape[1] - length :].eq(0)
         return input_ids.masked_fill(pads, self.config.pad_token_id)
