@@ -125,7 +125,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         return (model, report) if wants_report else model
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
-        """transformers' own; ``load_exported`` reads the folder, too.
+        """transformers' own; ``checkpoints.load`` reads the folder, too.
 
         A folder of before stays as it is until the new one is whole.
 
