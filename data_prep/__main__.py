@@ -9,6 +9,9 @@ COMMANDS = {
     "split_text": Subcommand(
         "data_prep.own_text.split_text", "your own text files as train, valid and test"
     ),
+    "plan": Subcommand(
+        "data_prep.own_text.plan", "sizes of a model of your own text, by a rule"
+    ),
     "wikitext103": Subcommand(
         "data_prep.wikitext.wikitext103", "WikiText-103, by words or by GPT-2's BPE"
     ),

@@ -10,10 +10,6 @@ COMMANDS = {
         f"{__package__}.training.launch",
         "train by a configuration, on a CPU, GPUs or a cluster",
     ),
-    "own_text": Subcommand(
-        f"{__package__}.own_text.command_line",
-        "train a model on a folder of your texts, from splits to curves",
-    ),
     "score": Subcommand(
         f"{__package__}.inference.score_command",
         "log-probability, perplexity and bits a byte of texts",
@@ -23,7 +19,7 @@ COMMANDS = {
         "continue prompts with a trained language model",
     ),
     "classify": Subcommand(
-        f"{__package__}.inference.classify",
+        f"{__package__}.inference.classify_command",
         "label texts, evaluate or write a submission with a fine-tuned classifier",
     ),
     "export": Subcommand(

@@ -38,10 +38,6 @@ ALLOWED = {
         *("argument_types", "checkpoints", "data", "modules", "ops", "plugin"),
         "subcommands",
     },
-    "own_text": {
-        *("analysis", "argument_types", "data", "training", "missing_packages"),
-        "subcommands",
-    },
     "reproduce.errors": set(),
     "reproduce.yaml_files": {"data", "reproduce.errors"},
     "reproduce.registry": {"data", "reproduce.errors"},
@@ -106,7 +102,9 @@ ALLOWED = {
     },
 }
 # rooms for plain PyTorch, and what they must do without
-WITHOUT_FAIRSEQ = ("ops", "modules", "data", "checkpoints", "examples")
+WITHOUT_FAIRSEQ = (
+    *("ops", "modules", "data", "checkpoints", "hf", "inference", "examples"),
+)
 FRAMEWORKS = ("fairseq", "fairseq_cli", "hydra")
 
 

@@ -23,8 +23,8 @@ from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin import loading
 from tests.binary_data import write_binary_data
-from tests.inference.problems import dictionary, write_problem
 from tests.inference import models
+from tests.inference.problems import dictionary, write_problem
 from tests.paths import USER_DIR, gpt2_files
 
 CAUSAL = ("transnormer_t1_tiny", "transnormer_t2_tiny")
@@ -60,9 +60,10 @@ class Both(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """A trained model in our generator and in transformers."""
+    """A trained model in our generator, fairseq's and transformers."""
 
     generator: TextGenerator
+    hub: GeneratorHubInterface
     model: nn.Module
     tokenizer: object
     folder: Path
@@ -139,7 +140,8 @@ class Zoo:
         export_checkpoint(self.checkpoints[name], folder)
         model = AutoModelForCausalLM.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        return Texts(self.trained[name].generator, model, tokenizer, folder)
+        trained = self.trained[name]
+        return Texts(trained.generator, trained.hub, model, tokenizer, folder)
 
     def _write(self, name: str) -> Both:
         root = self.root / f"untrained {name}"

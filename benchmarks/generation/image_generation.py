@@ -4,8 +4,8 @@
 
 Every contestant draws the same number of images through the package's own generator,
 side by side, from the whole distribution. Random weights, no dropout: what a step costs
-does not depend on them. "recomputed" is the same model and generator with a state that
-is nothing but the tokens.
+does not depend on them. "recomputed" is the same model and generator, which computes
+all tokens anew at each step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairseq_transnormer.ops import state_bytes
 from ..harness import cases, command_line
 
 if TYPE_CHECKING:
-    from fairseq_transnormer.generation import TextGenerator
+    from fairseq_transnormer.inference import TextGenerator
 
 NAME = "image_generation"
 SIDES = [8, 16, 28]
@@ -48,17 +48,12 @@ def way_of(system: str) -> str:
 
 def contestants(options) -> dict[tuple[str, str], TextGenerator]:
     """(System, way) -> generator."""
-    from .pixel_models import SYSTEMS, build_model, pixel_task, text_generator
-    from .recomputing import recomputing
+    from .pixel_models import SYSTEMS, generator
 
-    task = pixel_task(options.levels)
     found = {}
     for system in SYSTEMS:
-        model = build_model(
-            system, options.width, options.heads, options.layers, task
-        ).to(options.device)
-        found[system, way_of(system)] = text_generator(model, task)
-        found[system, AGAIN] = text_generator(recomputing(model), task)
+        found[system, way_of(system)] = generator(options, system)
+        found[system, AGAIN] = generator(options, system, keeps_states=False)
     return found
 
 
@@ -76,9 +71,9 @@ def draw(generator: TextGenerator, pixels: int, images: int) -> list[list[int]]:
 
 def kept_bytes(generator: TextGenerator, pixels: int) -> int:
     """What is kept of one image in front of its last pixel."""
-    tokens = torch.full((1, pixels), 4, device=generator.device)
+    tokens = torch.full((1, pixels), 4, device=generator.trained.device)
     with torch.no_grad():
-        _, states = generator.model.decoder.model.features(tokens, return_states=True)
+        _, states = generator.model.model.features(tokens, return_states=True)
     return sum(state_bytes(state) for state in states)
 
 

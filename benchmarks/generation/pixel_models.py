@@ -2,79 +2,63 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from pathlib import Path
 
-import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+from fairseq_transnormer.checkpoints.load import TrainedModel
+from fairseq_transnormer.checkpoints.manifest import CAUSAL, Manifest
+from fairseq_transnormer.checkpoints.vocabulary import Vocabulary
+from fairseq_transnormer.data.subword_files import SPECIAL
+from fairseq_transnormer.inference import TextGenerator
+from fairseq_transnormer.modules import LanguageModelConfig
+from fairseq_transnormer.modules.systems import SYSTEMS as ALL
 
-# isort: split
-from fairseq.data import Dictionary
-from fairseq.dataclass.configs import FairseqConfig
-from fairseq.hub_utils import GeneratorHubInterface
-from fairseq.models import (
-    MODEL_DATACLASS_REGISTRY,
-    MODEL_REGISTRY,
-    FairseqLanguageModel,
-)
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from omegaconf import OmegaConf
-
-from fairseq_transnormer.generation import TextGenerator
-
-# name -> architecture, and what it has besides the common sizes
+# name -> the system
 SYSTEMS = {
-    "TransNormer T2": "transnormer_t2",
-    "1+elu": "linear_transformer",
-    "LSH-1": "linear_transformer",
-    "LSH-4": "linear_transformer",
-    "vanilla": "vanilla_transformer",
+    "TransNormer T2": "t2",
+    "1+elu": "linear",
+    "LSH-1": "linear",
+    "LSH-4": "linear",
+    "vanilla": "vanilla",
 }
 
 
-def pixel_task(levels: int) -> LanguageModelingTask:
-    """A task with a dictionary of the levels 0 ... levels - 1."""
-    dictionary = Dictionary()
-    for level in range(levels):
-        dictionary.add_symbol(str(level))
-    return LanguageModelingTask(Namespace(add_bos_token=False), dictionary)
-
-
-def build_model(
-    system: str, width: int, heads: int, layers: int, task: LanguageModelingTask
-) -> FairseqLanguageModel:
+def generator(options, system: str, keeps_states: bool = True) -> TextGenerator:
     """A system of the table ``digits``, for evaluation, without dropout.
 
     FFN of 4 width or GLU of 8/3 width; T2 has DiagAttention in the first half of its
     layers.
+
+    Args:
+        options: width, heads and layers of the model, levels of a pixel, device.
+        system: of ``SYSTEMS``.
+        keeps_states: without, each step computes all tokens anew.
     """
+    width, layers = options.width, options.layers
     half = layers // 2
+    of_lsh = {"reformer_chunk_size": 32, "reformer_buckets": 64}
     kinds = {
         "TransNormer T2": {
             "attention_types": f"diag*{half},norm*{layers - half}",
             "ffn_dim": 8 * width // 3,
         },
-        "1+elu": {"attention_types": f"linear*{layers}", "ffn_dim": 4 * width},
-        **{
-            f"LSH-{rounds}": {
-                "attention_types": f"reformer*{layers}",
-                "reformer_hashes": rounds,
-                "reformer_chunk_size": 32,
-                "reformer_buckets": 64,
-                "ffn_dim": 4 * width,
-            }
-            for rounds in (1, 4)
-        },
-        "vanilla": {"attention_types": f"softmax*{layers}", "ffn_dim": 4 * width},
+        "1+elu": {"attention_types": f"linear*{layers}"},
+        "LSH-1": of_lsh | {"reformer_hashes": 1},
+        "LSH-4": of_lsh | {"reformer_hashes": 4},
+        "vanilla": {"attention_types": f"softmax*{layers}"},
     }
-    arch = SYSTEMS[system]
-    config = OmegaConf.structured(MODEL_DATACLASS_REGISTRY[arch])
-    values = {"embed_dim": width, "num_heads": heads, **kinds[system]}
-    config = OmegaConf.merge(config, values)
-    return MODEL_REGISTRY[arch].build_model(config, task).eval()
-
-
-def text_generator(
-    model: FairseqLanguageModel, task: LanguageModelingTask
-) -> TextGenerator:
-    """The package's generator on a model that was not trained."""
-    config = OmegaConf.structured(FairseqConfig())
-    return TextGenerator(GeneratorHubInterface(config, task, [model]))
+    values = ALL[SYSTEMS[system]].model_values("alm")
+    values |= {"attention_types": f"reformer*{layers}", "ffn_dim": 4 * width}
+    values |= {"embed_dim": width, "num_heads": options.heads, **kinds[system]}
+    words = Vocabulary([*SPECIAL, *map(str, range(options.levels))])
+    manifest = Manifest(
+        architecture=SYSTEMS[system],
+        kind=CAUSAL,
+        vocab_size=len(words.symbols),
+        special_tokens={"bos": 0, "pad": 1, "eos": 2, "unk": 3},
+        start_token=2,
+        config=LanguageModelConfig(**values),
+    )
+    model = manifest.build().to(options.device).eval()
+    made = TextGenerator(TrainedModel(Path(system), model, manifest, words))
+    made.model.generation_config.use_cache = keeps_states
+    return made

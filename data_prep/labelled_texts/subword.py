@@ -164,10 +164,11 @@ def _of_checkpoint(
 def _check_identity(
     identity: str | None, dictionary: Any, checkpoint: Path, path: Path
 ) -> None:
-    from fairseq_transnormer.checkpoints.identity import check_identity
+    from fairseq_transnormer.checkpoints.identity import KEY, check_dictionary
 
     try:
-        check_identity(identity, dictionary, checkpoint)
+        said = {"extra_state": {KEY: identity}}
+        check_dictionary(said, dictionary, checkpoint)
     except ValueError as error:
         raise InputError(f"{path}: {error} (--data)") from error
 

@@ -6,22 +6,19 @@ paragraphs: what stands between blank lines, or a line where there are none. Fol
 stand for the files in them and below that have one of --suffixes, in UTF-8.
 
 DIR gets train.txt, valid.txt and test.txt, with a blank line between what were no
-neighbours, and manifest.json with counts and checksums. --count writes nothing and
-prints the counts as JSON, with a hash of the files and of how they are divided.
+neighbours, and manifest.json with counts and checksums.
 """
 
 import argparse
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from data_prep.folders.arguments import command_parser, destination_folder
 from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.report import file_records
 from data_prep.folders.staging import Staging
+from data_prep.folders.text_files import TextFile
 from data_prep.own_text.division import (
     Division,
     add_division,
@@ -91,14 +88,13 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="PATH",
         help=help_text,
     )
-    place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument(
+    add(
         "--dest",
         type=destination_folder,
+        required=True,
         metavar="DIR",
         help="folder to make; it appears only when it is complete",
     )
-    place.add_argument("--count", action="store_true", help="print the counts only")
     add(
         "--overwrite",
         action="store_true",
@@ -111,44 +107,59 @@ def main(arguments: list[str] | None = None) -> int:
     return run_command(parser.prog, lambda: _split(options))
 
 
-def _split(options: argparse.Namespace) -> None:
-    files = find_files("--input", options.input, options.suffixes, options.dest)
+def text_files(
+    paths: Sequence[Path], suffixes: Sequence[str], dest: Path | None
+) -> tuple[list[TextFile], str]:
+    """The files to divide, and a line on what is read and what is left out.
+
+    Raises:
+        InputError: there is none, or one is no text.
+    """
+    files = find_files("--input", paths, suffixes, dest)
     for file in files:
         if file.has_nul:
             raise InputError(
                 f"--input {file.path}: binary, with NUL bytes in it; allowed: text in "
-                "UTF-8, other files under names without the suffixes "
-                f"{' '.join(options.suffixes)}"
+                f"UTF-8, other files under names without the suffixes "
+                f"{' '.join(suffixes)}"
             )
+    read = described(Counter(file.path.suffix.lower() for file in files))
+    skipped = described(left_out(paths, suffixes)) or "nothing"
+    return files, f"read {read}; left out: {skipped}"
+
+
+def _split(options: argparse.Namespace) -> None:
+    files, told = text_files(options.input, options.suffixes, options.dest)
     division = divided_as_asked(files, options)
-    skipped = left_out(options.input, options.suffixes)
-    read = Counter(file.path.suffix.lower() for file in files)
-    told = {"read": described(read), "left_out": described(skipped)}
-    if options.count:
-        print(json.dumps(_record(division, told, _counted(division))))
-        return
     settings = {"command": "split_text", **division.settings}
     staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
     if staging.is_complete():
         return
-    print(f"read {told['read']}; left out: {told['left_out'] or 'nothing'}")
+    print(told)
     division.tell()
     names = [f"{split.name}.txt" for split in division.splits]
     with staging:
         staging.expect(names)
-        counts = _counted(division, staging.folder)
-        content = _record(division, told, counts)
-        content["files"] = file_records(
-            staging.folder, (staging.folder / name for name in names)
-        )
-        staging.write_report({"settings": settings, **content})
+        counts = counted(division, staging.folder)
+        report = {
+            "settings": settings,
+            "divided_by": division.by,
+            "reason": division.reason,
+            "warnings": division.warnings(),
+            "read": told,
+            "splits": counts,
+            "files": file_records(
+                staging.folder, (staging.folder / name for name in names)
+            ),
+        }
+        staging.write_report(report)
         staging.publish()
     for name, numbers in counts.items():
         text = ", ".join(f"{n:,} {unit}" for unit, n in numbers.items())
         print(f"{options.dest / name}.txt: {text}")
 
 
-def _counted(
+def counted(
     division: Division, folder: Path | None = None
 ) -> dict[str, dict[str, int]]:
     """Counts by split; the text is written where there is a folder."""
@@ -169,17 +180,3 @@ def _counted(
 
 def _ended(lines: Iterator[str]) -> Iterator[str]:
     return (line if line.endswith("\n") else f"{line}\n" for line in lines)
-
-
-def _record(
-    division: Division, told: dict[str, str], counts: dict[str, dict[str, int]]
-) -> dict[str, Any]:
-    content = json.dumps(division.settings, sort_keys=True)
-    return {
-        "content": hashlib.sha256(content.encode()).hexdigest(),
-        "divided_by": division.by,
-        "reason": division.reason,
-        "warnings": division.warnings(),
-        **told,
-        "splits": counts,
-    }

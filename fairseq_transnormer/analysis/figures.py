@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from ..data.whole_files import write_whole
 from ..subcommands import output_file
 
 # a figure's format -> what would differ from one run to the next in it
@@ -28,9 +29,11 @@ def pyplot():
 
 
 def save(figure, target: Path) -> None:
-    """Write a figure as an image; folders are made."""
+    """Write a figure as an image, whole or not at all; folders are made."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=120, metadata=UNSET[target.suffix.lower()])
+    kind = target.suffix.lower()
+    options = {"format": kind[1:], "dpi": 120, "metadata": UNSET[kind]}
+    write_whole(target, lambda file: figure.savefig(file, **options))
     pyplot().close(figure)
 
 

@@ -7,11 +7,19 @@ causal one at the bigram's as long as it looks at the current token alone, which
 do without any attention. Models that stand there have not begun to use their attention,
 and their order says nothing about it. A masked model is shown some of the tokens that
 it is asked for, right or wrong: "masked" looks at that one token.
+
+With --text, the folder that `data_prep split_text` made and DATA is of, also in bits a
+byte, but for "masked"; beside what `xz -9e` makes of the predicted text alone, and what
+it adds for it after the train text. --score sets a model beside them.
 """
 
 import argparse
+import json
 import logging
+import lzma
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +27,10 @@ from ..argument_types import positive_integer
 from ..data.binary_data import read_binary_data
 from ..data.whole_files import write_json
 from ..subcommands import command_parser, output_file, run_command
+
+# xz looks back no further, and takes a second for a few million bytes
+MOST_BYTES = 16 << 20
+PRESET = 9 | lzma.PRESET_EXTREME
 
 
 def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float]:
@@ -132,6 +144,10 @@ def main(argv: list[str] | None = None) -> int:
         type=positive_integer,
         help="only the first ones of train are counted",
     )
+    told = "folder with train.txt and the split's text, for bits a byte"
+    parser.add_argument("--text", type=Path, metavar="DIR", help=told)
+    told = "of the same text, by `score --json`: the model's figures"
+    parser.add_argument("--score", type=Path, metavar="FILE", help=told)
     parser.add_argument("--json", type=output_file, help="write the figures there, too")
     options = parser.parse_args(argv)
     logging.disable(logging.INFO)
@@ -140,17 +156,71 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     train, size = token_ids(options.data, "train")
-    text, _ = token_ids(options.data, options.split)
-    train, text = train[: options.train_tokens], text[: options.tokens]
+    whole, _ = token_ids(options.data, options.split)
+    train, text = train[: options.train_tokens], whole[: options.tokens]
     found = baselines(train, text, size)
     found["masked"] = masked_baseline(train, text, size)
-    record = found | {
+    record: dict[str, Any] = found | {
         "split": options.split,
         "tokens": len(text),
         "train_tokens": len(train),
         "dictionary": size,
     }
+    rows = {name: {"perplexity": value} for name, value in found.items()}
+    if options.text is not None:
+        del rows["masked"]  # its chances of a text are no chance of the whole
+        content = options.text / f"{options.split}.txt"
+        a_byte = len(whole) / content.stat().st_size
+        for row in rows.values():
+            row["bits_per_byte"] = math.log2(row["perplexity"]) * a_byte
+        rows = xz_rules(options.text / "train.txt", content) | rows
+    if options.score is not None:
+        rows["model"] = _model(options.score)
     if options.json is not None:
-        write_json(options.json, record)
-    for name, value in found.items():
-        print(f"{name:8} {value:8.2f}")
+        write_json(options.json, record | {"rules": rows})
+    print(_table(rows))
+
+
+def xz_rules(train: Path, text: Path) -> dict[str, dict[str, float]]:
+    """Bits a byte of a text as xz packs it, by itself and after the train text.
+
+    Of large texts the end of train and the beginning of the other are packed.
+    """
+    with open(train, "rb") as file:
+        file.seek(max(0, train.stat().st_size - MOST_BYTES))
+        before = file.read()
+    with open(text, "rb") as file:
+        content = file.read(MOST_BYTES)
+    alone, added = _packed(content), _packed(before + content) - _packed(before)
+    found = {"xz": alone, "xz after train": added}
+    return {name: {"bits_per_byte": 8 * x / len(content)} for name, x in found.items()}
+
+
+def _packed(content: bytes) -> int:
+    return len(lzma.compress(content, preset=PRESET))
+
+
+def _model(score: Path) -> dict[str, float]:
+    """The figures of a model, the last object of ``score --json``."""
+    # str.splitlines would also cut at U+0085 and U+2028, which names may have
+    last = score.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")[2]
+    found = json.loads(last)
+    return {name: found[name] for name in ("perplexity", "bits_per_byte")}
+
+
+def _table(rows: dict[str, dict[str, float]]) -> str:
+    """Markdown; a line on a model that has learned too little."""
+    lines = ["| | bits a byte | perplexity a token |", "|---|--:|--:|"]
+    for name, row in rows.items():
+        bits, perplexity = row.get("bits_per_byte"), row.get("perplexity")
+        shown = "-" if bits is None else f"{bits:.3f}"
+        shown += " | " + ("-" if perplexity is None else f"{perplexity:,.2f}")
+        lines.append(f"| {name} | {shown} |")
+    model = rows.get("model", {}).get("perplexity", 0)
+    if rows["bigram"]["perplexity"] < model:
+        lines += [
+            "",
+            "The bigram is better than the model, which has learned too little: more "
+            "updates, or more text, may help.",
+        ]
+    return "\n".join(lines)

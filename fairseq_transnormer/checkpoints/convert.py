@@ -123,7 +123,7 @@ class _Reading:
         rows = embedding_rows(tensors)
         if rows is None:
             raise CheckpointError(f"{self.path}: no embed_tokens.weight in it")
-        files, vocabulary = self._files(rows)
+        files, vocabulary = self._files(rows, kind != CAUSAL)
         manifest = self._manifest(kind, rows, vocabulary, tensors)
         # fairseq's own lists have colons between folders
         data = str(self.task.get("data") or "").split(":")[0]
@@ -162,7 +162,9 @@ class _Reading:
         ]
         return tensors
 
-    def _files(self, rows: int) -> tuple[dict[str, Path], Vocabulary | None]:
+    def _files(
+        self, rows: int, has_mask: bool
+    ) -> tuple[dict[str, Path], Vocabulary | None]:
         """Dictionary and subword files, where they are."""
         trained_on = self.task.get("data")
         data, trained_on = _texts_of(self.data), str(_texts_of(trained_on or ""))
@@ -177,7 +179,7 @@ class _Reading:
         of_problem = [folder.parent] if folder.name == TEXTS else []
         folders = [*of_problem, folder, self.path.parent]
         units = self._units(folders)
-        vocabulary = Vocabulary.read(folder / DICTIONARY, units, rows)
+        vocabulary = Vocabulary.read(folder / DICTIONARY, units, rows, has_mask)
         try:
             check_dictionary(self.state, vocabulary, self.path)
             check_dictionary_file(folder / DICTIONARY)

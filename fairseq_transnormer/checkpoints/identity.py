@@ -37,6 +37,8 @@ NAME_KEY = "data_name"
 UNITS_KEY = "subword_files_sha256"  # by name
 LABELS_KEY = "labels"  # of the classes, in their order
 SCALE_KEY = "target_scale"  # what the scores of a regression were divided by
+# what a run must have to resume
+OF_TRAINING = (DATA_KEY, UNITS_KEY, LABELS_KEY, SCALE_KEY)
 # with fewer of its pieces in a dictionary, a sentencepiece model belongs to another
 KNOWN_PIECES = 0.5
 
@@ -47,67 +49,52 @@ def identity_of(dictionary: Any) -> str:
     return dictionary_sha256(dictionary.symbols, special)
 
 
-def saved_identity(state: Mapping[str, Any]) -> str | None:
-    """The hash of the dictionary that a checkpoint names; None if it names none."""
-    return _saved(state, KEY)
-
-
-def _saved(state: Mapping[str, Any], key: str) -> Any:
+def saved(state: Mapping[str, Any], key: str) -> Any:
+    """What a checkpoint says under a key; None where it says nothing."""
     extra = state.get("extra_state")
     return extra.get(key) if isinstance(extra, Mapping) else None
 
 
-def check_training_data(
-    state: Mapping[str, Any], found: Mapping[str, Any], path: Any, data: str
+def compare(
+    state: Mapping[str, Any], here: Mapping[str, Any], path: Any, allowed: str
 ) -> None:
-    """Refuse to resume on other data than those that a checkpoint was trained on.
+    """Refuse what is not as a checkpoint says.
 
     Args:
-        state: the checkpoint; without a field, of earlier versions, it passes.
-        found: what of DATA_KEY, UNITS_KEY, LABELS_KEY and SCALE_KEY the data here have.
+        state: the checkpoint; where it says nothing, as earlier versions, all passes.
+        here: key -> what there is here; None where there is nothing.
         path: of the checkpoint, for the message.
-        data: where the data are, likewise.
+        allowed: likewise.
 
     Raises:
-        CheckpointError: they are others.
+        CheckpointError: one is another, or labels are in another order.
     """
-    for key in (DATA_KEY, UNITS_KEY, LABELS_KEY, SCALE_KEY):
-        before, now = _saved(state, key), found.get(key)
-        if None not in (before, now) and before != now:
+    for key, found in here.items():
+        before = saved(state, key)
+        if None not in (before, found) and before != found:
             raise CheckpointError(
-                f"{path}: its run began on other training data than {data} has now: "
-                f"its {key} is {before}, that of the files here is {now}; allowed: the "
-                "same files, anywhere; on purpose: another --save-dir, with "
-                f"--restore-file {path}"
+                f"{path}: its {key} is {str(before)[:200]}, here it is "
+                f"{str(found)[:200]}; allowed: {allowed}"
             )
 
 
 def check_labels(
     state: Mapping[str, Any], labels: list[str] | None, scale: float | None, path: Any
 ) -> None:
-    """Refuse labels, or a scale of scores, that are not those of a fine-tuning.
+    """``compare`` of a fine-tuning's labels, or of the scale of its scores."""
+    here = {LABELS_KEY: labels, SCALE_KEY: scale}
+    compare(state, here, path, "those of the fine-tuning, in the same order")
 
-    Args:
-        state: the checkpoint; without them, of earlier versions, it passes.
-        labels, scale: of the data here; None where they have none.
-        path: of the checkpoint, for the message.
 
-    Raises:
-        CheckpointError: they are others, or in another order.
-    """
-    found: dict[str, Any] = {LABELS_KEY: labels, SCALE_KEY: scale}
-    for key, here in found.items():
-        before = _saved(state, key)
-        if None not in (before, here) and before != here:
-            raise CheckpointError(
-                f"{path}: fine-tuned with {key}={str(before)[:200]}, the data here "
-                f"have {str(here)[:200]}; allowed: the same, in the same order"
-            )
+def check_dictionary(state: Mapping[str, Any], dictionary: Any, path: Any) -> None:
+    """``compare`` of a dictionary: ``symbols`` and, as in fairseq, ``nspecial``."""
+    here = {KEY: identity_of(dictionary)}
+    compare(state, here, path, "the dictionary of its training, in the same order")
 
 
 def saved_units(state: Mapping[str, Any]) -> dict[str, str]:
     """SHA-256 of the subword files that a checkpoint names, by name; {} if none."""
-    found = _saved(state, UNITS_KEY)
+    found = saved(state, UNITS_KEY)
     return found if isinstance(found, dict) else {}
 
 
@@ -157,55 +144,6 @@ def check_units(
             f"{files[0]}: {missing:,} of its {len(pieces):,} pieces are not in the "
             f"dict.txt of {data}; allowed: the sentencepiece model that the text of "
             f"{path} was cut up by"
-        )
-
-
-def check_data_name(state: Mapping[str, Any], found: str | None, path: Any) -> None:
-    """Refuse data of another name than those that a checkpoint was trained on.
-
-    Where tokens are numbers there is no dictionary to tell two data sets apart, and
-    sizes may match.
-
-    Args:
-        state: the checkpoint; without the name, of earlier versions, it passes.
-        found: ``data_name`` of the task here, if it has one.
-        path: of the checkpoint, for the message.
-
-    Raises:
-        CheckpointError: they are others.
-    """
-    trained_on = _saved(state, NAME_KEY)
-    if None not in (trained_on, found) and trained_on != found:
-        raise CheckpointError(
-            f"{path}: trained on data of {trained_on!r}, and those here are of "
-            f"{found!r}; allowed: data of {trained_on!r}"
-        )
-
-
-def check_dictionary(state: Mapping[str, Any], dictionary: Any, path: Any) -> None:
-    """Refuse a dictionary other than the one that a checkpoint was trained with.
-
-    Args:
-        state: the checkpoint, as ``read_checkpoint`` or fairseq's loader returns it.
-        dictionary: has ``symbols`` and, as fairseq's ``Dictionary``, ``nspecial``.
-        path: of the checkpoint, for the message.
-
-    Raises:
-        CheckpointError: the checkpoint says that it was trained with another one.
-    """
-    check_identity(saved_identity(state), dictionary, path)
-
-
-def check_identity(trained_with: str | None, dictionary: Any, path: Any) -> None:
-    """``check_dictionary`` of a checkpoint by its ``saved_identity``."""
-    if trained_with is None:
-        return
-    found = identity_of(dictionary)
-    if found != trained_with:
-        raise CheckpointError(
-            f"{path}: trained with another dictionary: its {KEY} is {trained_with}, "
-            f"that of the dictionary here, of {len(dictionary.symbols)} entries, is "
-            f"{found}; allowed: the dictionary of its training, in the same order"
         )
 
 

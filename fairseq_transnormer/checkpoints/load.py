@@ -21,7 +21,15 @@ from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from ..modules.registry import parse_attention_types
 from .convert import Parts, read_parts
 from .identity import check_units, weights_fingerprint
-from .manifest import CLASSIFIER, MANIFEST, PREFIX, Manifest, PlainModel, is_weights
+from .manifest import (
+    CAUSAL,
+    CLASSIFIER,
+    MANIFEST,
+    PREFIX,
+    Manifest,
+    PlainModel,
+    is_weights,
+)
 from .safe_loading import CheckpointError, error_line
 from .saving import settle
 from .vocabulary import Vocabulary
@@ -100,7 +108,9 @@ def load(
     vocabulary = None
     if DICTIONARY in files:
         units = units_among(files)
-        vocabulary = Vocabulary.read(files[DICTIONARY], units, manifest.vocab_size)
+        vocabulary = Vocabulary.read(
+            files[DICTIONARY], units, manifest.vocab_size, manifest.kind != CAUSAL
+        )
     model = build(parts).to(device)
     notes = tuple(parts.notes)
     return TrainedModel(parts.path, model, manifest, vocabulary, parts.data, notes)

@@ -11,7 +11,7 @@ from typing import Any
 from ..data.labelled_texts import DICTIONARY, SentenceData
 from ..data.subword_files import find_subword_files, read_dictionary
 from .files import architecture, embedding_rows
-from .identity import check_units, saved_identity, saved_units
+from .identity import KEY, check_units, saved, saved_units
 from .safe_loading import read_checkpoint
 
 # what a fine-tuning may change: no weight's shape or meaning depends on it
@@ -88,7 +88,7 @@ class PretrainedCheckpoint:
         rows = embedding_rows(weights)
         if rows is None:
             raise ValueError(f"{path}: no embed_tokens.weight in it")
-        identity = saved_identity(state)
+        identity = saved(state, KEY)
         data = str(task.get("data") or "")
         units = saved_units(state)
         return cls(path, model, task_name, rows, data, identity, units)

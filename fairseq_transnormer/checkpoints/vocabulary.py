@@ -47,14 +47,19 @@ class Vocabulary:
 
     @classmethod
     def read(
-        cls, dictionary: Path, units: Sequence[Path] = (), rows: int | None = None
+        cls,
+        dictionary: Path,
+        units: Sequence[Path] = (),
+        rows: int | None = None,
+        has_mask: bool = False,
     ) -> Vocabulary:
         """Read dict.txt, and put fairseq's special symbols in front.
 
         Args:
             dictionary: dict.txt.
             units: see the class; as ``find_subword_files`` gives them.
-            rows: of the model's embedding. fairseq's masked_lm and sentence_prediction
+            rows: of the model's embedding.
+            has_mask: the model is masked: fairseq's masked_lm and sentence_prediction
                 append ``<mask>`` to a dictionary that lacks it.
 
         Raises:
@@ -64,7 +69,7 @@ class Vocabulary:
             symbols = [*SPECIAL, *read_dictionary(dictionary)]
         except (OSError, ValueError) as error:
             raise CheckpointError(str(error)) from error
-        if rows == len(symbols) + 1 and MASK not in symbols:
+        if has_mask and rows == len(symbols) + 1 and MASK not in symbols:
             symbols.append(MASK)
         if rows not in (None, len(symbols)):
             raise CheckpointError(

@@ -184,16 +184,6 @@ def missing_units(symbols: Sequence[str]) -> str | None:
     return None
 
 
-def unknown_symbols(symbols: Iterable[str], dictionary: Any) -> list[str]:
-    """Those that fairseq's dictionary lacks; its symbol for them is none."""
-    unk = dictionary.unk()
-    return [
-        symbol
-        for symbol in symbols
-        if dictionary.index(symbol) == unk and symbol != dictionary[unk]
-    ]
-
-
 def control_ids(dictionary: Any) -> tuple[int, ...]:
     """The tokens of a fairseq dictionary that no text gives: those of RESERVED."""
     ids = {dictionary.bos(), dictionary.pad(), dictionary.eos(), dictionary.index(MASK)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
 BAR = "{desc} |{bar}| {n_fmt}/{total_fmt} updates{postfix}, {remaining} left"
 SHOWN = {"loss": "loss {:.3f}", "wps": "{:,.0f} tokens/s"}
@@ -19,25 +19,19 @@ class TrainingBar:
     Args:
         total: updates of the whole training; None where that is not known.
         initial: those that are done.
-        stream: the terminal; by default stderr.
     """
 
-    def __init__(
-        self, total: int | None, initial: int = 0, stream: TextIO | None = None
-    ) -> None:
+    def __init__(self, total: int | None, initial: int = 0) -> None:
         # data/ is imported where no tqdm is
         from tqdm import tqdm
 
-        stream = stream or sys.stderr
         size: dict[str, Any] = {"dynamic_ncols": True}
-        if not _columns(stream):
+        if not _columns():
             size = {"ncols": COLUMNS, "nrows": LINES}
-        self._stream = stream
         self._bar = tqdm(
             total=total,
             initial=initial,
             bar_format=BAR,
-            file=stream,
             leave=False,
             **size,
         )
@@ -60,21 +54,13 @@ class TrainingBar:
         if found:
             self._bar.set_postfix_str(", ".join(found))
 
-    def say(self, text: str) -> None:
-        """A line above the bar."""
-        self._bar.write(text, file=self._stream)
-
     def clear(self) -> None:
         """Take it away until it moves again."""
         self._bar.clear()
 
-    def close(self) -> None:
-        """Take it away."""
-        self._bar.close()
 
-
-def _columns(stream: TextIO) -> int:
+def _columns() -> int:
     try:
-        return os.get_terminal_size(stream.fileno()).columns
+        return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
         return 0

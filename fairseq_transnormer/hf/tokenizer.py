@@ -79,7 +79,9 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         }
         found = {name: Path(file) for name, file in self.files.items() if file}
         units = units_among(found)
-        self.vocabulary = Vocabulary.read(found[DICTIONARY], units, vocab_size)
+        self.vocabulary = Vocabulary.read(
+            found[DICTIONARY], units, vocab_size, mask_token is not None
+        )
         self.add_bos_token = add_bos_token
         self.breaks_as_spaces = breaks_as_spaces
         super().__init__(

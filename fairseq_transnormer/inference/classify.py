@@ -1,13 +1,16 @@
-"""Label texts with a fine-tuned model, evaluate it, or write GLUE submission files."""
+"""Labels for texts and prepared splits, by a fine-tuned model.
+
+classifier = TextClassifier.from_checkpoint("checkpoints/checkpoint_best.pt")
+for found in classifier.classify(["It rains.", ("Who?", "He did.")]):
+    print(found.label, found.probabilities)
+"""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +20,25 @@ from torch import Tensor
 
 from ..checkpoints.convert import UNKNOWN_LABELS, check_problem
 from ..checkpoints.identity import (
+    KEY,
     LABELS_KEY,
     SCALE_KEY,
-    check_identity,
+    check_dictionary,
     check_units,
     identity_of,
 )
 from ..checkpoints.load import TrainedModel, load
 from ..checkpoints.safe_loading import CheckpointError
-from ..checkpoints.vocabulary import UNK, Vocabulary
+from ..checkpoints.vocabulary import Vocabulary
 from ..data import label_metrics
 from ..data.binary_data import EOS
 from ..data.labelled_texts import BOS, DICTIONARY, SentenceData, kept_lengths
-from ..data.subword_files import SPECIAL, find_subword_files
-from ..data.texts import (
-    argument_text,
-    check_text,
-    one_line_text,
-    read_given_lines,
-    tell_unknown_words,
-)
-from ..data.whole_files import json_text, make_folder_of, write_text
+from ..data.subword_files import find_subword_files
+from ..data.texts import check_text, one_line_text
+from ..data.whole_files import make_folder_of, write_text
 from ..devices import usable_device
-from ..subcommands import run_command
 
-Text = str | tuple[str, str]
-# texts that are read before the first label is printed
-TEXTS_AT_ONCE = 1024
+Text = str | tuple[str, ...]
 COLUMNS = ("example", "label", "prediction")
 
 
@@ -86,8 +81,8 @@ class TextClassifier:
         are_known = manifest.labels or self.head.regression
         if not are_known or UNKNOWN_LABELS in trained.notes:
             raise CheckpointError(
-                f"{path}: {'; '.join(trained.notes) or UNKNOWN_LABELS}; name the folder "
-                "of the problem by --data, of an export when it is made"
+                f"{path}: {'; '.join(trained.notes) or UNKNOWN_LABELS}; name the "
+                "folder of the problem (--data), of an export when it is made"
             )
         self._folder = data or trained.data
         self.texts = manifest.texts if data is None else 1 + self.data.is_pairs
@@ -130,9 +125,11 @@ class TextClassifier:
         said = {LABELS_KEY: self.manifest.labels or None, SCALE_KEY: scale}
         check_problem({"extra_state": said}, head.outputs, head.regression, found, path)
         dictionary = found.folder / DICTIONARY
-        here = Vocabulary.read(dictionary, rows=self.manifest.vocab_size)
+        rows = self.manifest.vocab_size
+        here = Vocabulary.read(dictionary, (), rows, has_mask=True)
         try:
-            check_identity(identity_of(own), here, path)
+            of_dictionary = {"extra_state": {KEY: identity_of(own)}}
+            check_dictionary(of_dictionary, here, path)
             if own.units and self.manifest.files:  # else ``load`` has compared them
                 units = find_subword_files([found.folder, dictionary.parent])
                 check_units(self.manifest.files, units, here, found.folder, path)
@@ -297,127 +294,3 @@ class TextClassifier:
                 outputs.argmax(-1).tolist(), outputs.softmax(-1).tolist(), strict=True
             )
         ]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status, 2 if what was given does not do."""
-    parser = _parser()
-    args = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _run(args))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer classify",
-        description=__doc__,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--path", required=True, help="fine-tuned checkpoint, or its export")
-    problem = "folder of the problem (default: that of the fine-tuning)"
-    add("--data", metavar="DIR", help=problem)
-    add("--device", help="(default: cuda if there is one, else cpu)")
-    add("--batch-size", type=int, default=32, help="texts at once (default: 32)")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--text",
-        type=argument_text,
-        nargs="+",
-        action="append",
-        metavar="TEXT",
-        help="a text, or the two of a pair; may be given several times",
-    )
-    what.add_argument(
-        "--input",
-        metavar="FILE",
-        help="a text a line, with a tab between those of a pair; -: stdin",
-    )
-    what.add_argument(
-        "--evaluate", metavar="SPLIT", help="print the metrics of a labelled split"
-    )
-    what.add_argument(
-        "--submission", type=Path, metavar="DIR", help="write GLUE's test predictions"
-    )
-    add(
-        "--dump-predictions",
-        type=Path,
-        metavar="FILE",
-        help="with --evaluate: every label, prediction and probability as a table",
-    )
-    add(
-        "--positive-class",
-        type=int,
-        help="with --evaluate: number of the class that F1 is about (default: that of "
-        "the fine-tuning)",
-    )
-    add(
-        "--json",
-        action="store_true",
-        help="print an object a text, with the fingerprint of the weights",
-    )
-    return parser
-
-
-def _run(args: argparse.Namespace) -> None:
-    if args.dump_predictions is not None and args.evaluate is None:
-        raise ValueError("--dump-predictions: allowed with --evaluate only")
-    classifier = TextClassifier.from_checkpoint(args.path, args.data, args.device)
-    if args.submission is not None:
-        from .glue_submission import write_submission
-
-        for path in write_submission(classifier, args.submission, args.batch_size):
-            print(path)
-    elif args.evaluate is not None:
-        table, chosen = args.dump_predictions, args.positive_class
-        found = classifier.evaluate(args.evaluate, table, args.batch_size, chosen)
-        made_with = {
-            "split": args.evaluate,
-            "data": classifier.data.fingerprint(),
-            "checkpoint": args.path,
-            "weights": classifier.trained.fingerprint(),
-        }
-        print(json_text(found | made_with))
-    else:
-        _label(classifier, args)
-
-
-def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
-    made_with = {"weights": classifier.trained.fingerprint()} if args.json else {}
-    texts = _texts(args, classifier.texts)
-    first = 1
-    while group := list(islice(texts, TEXTS_AT_ONCE)):
-        predictions = classifier.classify(group, args.batch_size, first)
-        for number, text in enumerate(group, first):
-            unknown = classifier.unknown_words(text)
-            tell_unknown_words(f"text {number}", unknown, SPECIAL[UNK])
-            if left_out := classifier.tokens_left_out(text):
-                print(
-                    f"text {number}: {left_out} tokens beyond max_positions="
-                    f"{classifier.manifest.sequence_length} are not read",
-                    file=sys.stderr,
-                )
-        for found in predictions:
-            if args.json:
-                print(json_text(asdict(found) | made_with, ensure_ascii=False))
-            elif found.label is None:
-                print(f"{found.score:.4f}")
-            else:
-                print(f"{found.label}\t{found.probabilities[found.label]:.4f}")
-        sys.stdout.flush()
-        first += len(group)
-
-
-def _texts(args: argparse.Namespace, parts: int | None) -> Iterator[Text]:
-    """parts: of an example, 1 or 2; None if unknown."""
-    if args.text is not None:
-        yield from (each[0] if len(each) == 1 else tuple(each) for each in args.text)
-        return
-    lines = read_given_lines(args.input, "text")
-    for number, line in enumerate(lines, 1):
-        line = line.rstrip("\r\n")
-        if parts is None and "\t" in line:
-            raise ValueError(
-                f"text {number} has a tab, which is a space or stands between the "
-                "texts of a pair; name the folder of the problem (--data)"
-            )
-        yield tuple(line.split("\t")) if parts == 2 else line

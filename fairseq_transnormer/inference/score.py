@@ -388,9 +388,13 @@ class TextScorer:
             batch, waiting = waiting[:size], waiting[size:]
             read = [[*row.read, *[pad] * (width - len(row.read))] for row in batch]
             x = self.model.features(self._tensor(read))
-            pairs = zip(x, batch, strict=True)
-            x = torch.cat([x[row.first :][: len(row.targets)] for x, row in pairs])
+            places = [
+                i * width + row.first + j
+                for i, row in enumerate(batch)
+                for j in range(len(row.targets))
+            ]
             targets = [token for row in batch for token in row.targets]
+            x = x.flatten(0, 1)[self._tensor(places)]
             log_probs = iter(self._log_probs(x, targets))
             for row in batch:
                 row.found.extend(islice(log_probs, len(row.targets)))

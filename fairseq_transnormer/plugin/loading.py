@@ -203,7 +203,8 @@ def _compare(states: list[tuple[str, dict[str, Any]]], task) -> None:
     for path, state in states:
         if dictionary is not None:
             known.check_dictionary(state, dictionary, path)
-        known.check_data_name(state, getattr(task, "data_name", None), path)
+        name = getattr(task, "data_name", None)
+        known.compare(state, {known.NAME_KEY: name}, path, "data of the same name")
         known.check_labels(state, labels, scale, path)
 
 

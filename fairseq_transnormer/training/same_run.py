@@ -19,8 +19,9 @@ from omegaconf import OmegaConf
 
 from ..checkpoints.files import LAST, another_architecture, architecture
 from ..checkpoints.identity import (
+    OF_TRAINING,
     check_dictionary,
-    check_training_data,
+    compare,
     task_dictionary,
 )
 from ..checkpoints.safe_loading import read_checkpoint
@@ -131,8 +132,12 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
     if dictionary is not None:
         check_dictionary(state, dictionary, filename)
     if resumes:
-        data = trainer.cfg.task.data
-        check_training_data(state, trainer.training_data, filename, data)
+        here = {key: trainer.training_data.get(key) for key in OF_TRAINING}
+        allowed = (
+            f"the training data that it began with (not {trainer.cfg.task.data}); "
+            f"on purpose: another --save-dir, with --restore-file {filename}"
+        )
+        compare(state, here, filename, allowed)
     before, now = plain(state.get("cfg")), plain(trainer.cfg)
     if before:  # fairseq before 1.0 had none
         _compare(filename, before, now, resumes, resets_optimizer)

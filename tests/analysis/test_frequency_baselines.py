@@ -1,15 +1,18 @@
 import json
+import subprocess
 
 import numpy as np
 import pytest
 
+from data_prep.own_text import text
 from fairseq_transnormer.analysis import frequency_baselines
 from fairseq_transnormer.analysis.frequency_baselines import (
     baselines,
     masked_baseline,
     token_ids,
 )
-from tests.messages import command_refuses
+from tests.inference.models import sentences
+from tests.messages import assert_names, command_refuses
 
 from ..tiny_data import write_tiny_data
 
@@ -72,6 +75,53 @@ def test_command_reads_binarised_text(tmp_path, capsys):
     # words are drawn evenly: neither knows more than where a line of 20 ends
     assert 50 < record["unigram"] < 64 and record["masked"] < record["unigram"]
     assert f"{record['bigram']:.2f}" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A text whose test lines stand in train, and its words as data."""
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "text").mkdir()
+    for name, count in (("train", 300), ("test", 40)):
+        lines = [f"{line} {i % 7}" for i, line in enumerate(sentences(count))]
+        (folder / f"text/{name}.txt").write_text("\n".join(lines) + "\n")
+    words = ["--dest", folder / "data", "--tokenizer", "word"]
+    for split, name in (("train", "train"), ("valid", "test"), ("test", "test")):
+        words += [f"--{split}", folder / f"text/{name}.txt"]
+    assert text.main([str(word) for word in words]) == 0
+    return folder
+
+
+def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
+    score, target = tmp_path / "score.jsonl", tmp_path / "found.json"
+    # a name with an end of line of its own
+    model = {"input": "a\u2028b", "perplexity": 1e6, "bits_per_byte": 7.5}
+    score.write_text('{"line": 1}\n' + json.dumps(model, ensure_ascii=False) + "\n")
+    words = [prepared / "data", "--split", "test", "--text", prepared / "text"]
+    words += ["--score", score, "--json", target]
+    assert frequency_baselines.main([str(word) for word in words]) == 0
+    rules = json.loads(target.read_text())["rules"]
+    size = (prepared / "text/test.txt").stat().st_size
+    ids, _ = token_ids(prepared / "data", "test")
+    for name in ("unigram", "bigram"):
+        bits = np.log2(rules[name]["perplexity"]) * len(ids) / size
+        assert rules[name]["bits_per_byte"] == pytest.approx(bits)
+    packed = subprocess.run(
+        ["xz", "-9e", "--stdout", prepared / "text/test.txt"], capture_output=True
+    )
+    if packed.returncode == 0:
+        bits = 8 * len(packed.stdout) / size
+        assert rules["xz"]["bits_per_byte"] == pytest.approx(bits, abs=0.1)
+    xz, after = (rules[name]["bits_per_byte"] for name in ("xz", "xz after train"))
+    assert after < 0.3 * xz < 8
+    shown = capsys.readouterr().out
+    assert f"| bigram | {rules['bigram']['bits_per_byte']:.3f} |" in shown
+    assert "| model | 7.500 | 1,000,000.00 |" in shown
+    assert_names(shown, "bigram is better than the model")
+    # the first tokens alone: about as many bits a byte, not a share of them
+    assert frequency_baselines.main([*map(str, words), "--tokens", "200"]) == 0
+    part = json.loads(target.read_text())["rules"]["bigram"]["bits_per_byte"]
+    assert part == pytest.approx(rules["bigram"]["bits_per_byte"], rel=0.3)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from fairseq_transnormer.inference.classify import main as classify
-from fairseq_transnormer.inference.generate import main as generate
 
 from fairseq_transnormer.checkpoints.export import main as export
+from fairseq_transnormer.inference.classify_command import main as classify
+from fairseq_transnormer.inference.generate_command import main as generate
 from fairseq_transnormer.inference.score_command import main as score
 from tests.messages import command_refuses
 

@@ -239,19 +239,6 @@ def test_links_to_folders_are_followed_once(tmp_path, capsys, fails):
     fails(split_text.main, given, "gone.txt", "nothing", dest=tmp_path / "new")
 
 
-def test_counting_writes_nothing(tmp_path, capsys):
-    folder = write_documents(tmp_path / "in", 4)
-    assert split_text.main(["--input", str(folder), "--count"]) == 0
-    counted = json.loads(capsys.readouterr().out)
-    assert [path.name for path in tmp_path.iterdir()] == ["in"]
-    assert run(tmp_path / "out", folder) == 0
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert counted == {name: manifest[name] for name in counted}
-    assert counted["splits"]["train"]["different_characters"] == len(
-        set((tmp_path / "out/train.txt").read_text())
-    )
-
-
 @pytest.mark.parametrize(
     ("files", "parts"),
     [

@@ -60,9 +60,9 @@ WRONG = [
     ),
     (digits, "--source mnist --seed 1", ["--seed 1", "--source sklearn"]),
     (digits, "--allow-other-sizes", ["--allow-other-sizes", "--source mnist"]),
-    (split_text, "--input x --count --suffixes txt", ["--suffixes", "'txt'", ".txt"]),
-    (split_text, "--input x --count --split-by word", ["--split-by", "paragraph"]),
-    (split_text, "--input x", ["--dest", "--count"]),
+    (split_text, "--input x --dest y --suffixes txt", ["--suffixes", "'txt'", ".txt"]),
+    (split_text, "--input x --dest y --split-by word", ["--split-by", "paragraph"]),
+    (split_text, "--input x", ["--dest"]),
     *(
         (text, f"{PIECES} --input x --{option} {value}{more}", [f"--{option}"])
         for option, more in (("fractions", " 0 0"), ("character-coverage", ""))

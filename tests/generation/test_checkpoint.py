@@ -12,17 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq_transnormer.export.vocabulary import Vocabulary
 
 from fairseq_transnormer.analysis.trained_models import load_trained_model, read_blocks
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.export import ExportError
-from fairseq_transnormer.export.vocabulary import Vocabulary
-from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.generation import GenerationError, TextGenerator
 from fairseq_transnormer.plugin.models import TransNormerLanguageModel
-from tests.messages import refuses
-
 from tests.inference.models import run_fairseq
+from tests.messages import refuses
 
 refused = partial(refuses, GenerationError, alone=True)
 load = partial(TextGenerator.from_checkpoint, device="cpu")

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from fairseq_transnormer.generation.command_line import main
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
-from fairseq_transnormer.generation.command_line import main
 from tests.messages import assert_names, command_refuses
 from tests.paths import SCRIPTS
 

@@ -8,9 +8,8 @@ import pytest
 from fairseq_cli import generate, interactive
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from tests.messages import refuses
-
 from tests.inference.models import run_fairseq
+from tests.messages import refuses
 
 PROMPTS = [
     "the river",

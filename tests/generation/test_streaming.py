@@ -7,9 +7,9 @@ import pytest
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
+from fairseq_transnormer.generation.text import Detokenizer, TextPieces
 
 from fairseq_transnormer.generation import GenerationError
-from fairseq_transnormer.generation.text import Detokenizer, TextPieces
 from tests.messages import refuses
 
 # options, and a prompt in words and in pieces

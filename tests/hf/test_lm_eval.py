@@ -46,10 +46,10 @@ def evaluated(folder, texts, tmp_path, monkeypatch) -> dict[str, float]:
 def test_perplexities(texts, tmp_path, monkeypatch):
     lines = sentences(60)[-30:]
     found = evaluated(texts.folder, lines, tmp_path, monkeypatch)
-    model, dictionary = texts.generator.model, texts.generator.dictionary
+    (model,), dictionary = texts.hub.models, texts.hub.task.dictionary
     total = 0.0
     for line in lines:
-        tokens = texts.generator.hub.encode(line)[:-1]
+        tokens = texts.hub.encode(line)[:-1]
         inputs = torch.cat((torch.tensor([dictionary.eos()]), tokens[:-1]))
         with torch.no_grad():
             scores = model(inputs[None])[0][0].double().log_softmax(-1)

@@ -15,16 +15,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from fairseq_transnormer.checkpoints.export import main
+from fairseq_transnormer.checkpoints.load import load
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
-from fairseq_transnormer.export import ExportError, load_exported
-from fairseq_transnormer.export.command_line import main
 from tests.checkpoints.writing import changed_section
 from tests.messages import assert_names, command_refuses, refuses
 from tests.zoo import CAUSAL, ENCODERS
 
 from .loading import causal, classifier, config_of, masked, tokenizer_of
 
-refused = partial(refuses, ExportError, alone=True)
+refused = partial(refuses, CheckpointError, alone=True)
 WEIGHTS = "model.safetensors"
 
 
@@ -67,14 +68,14 @@ def test_files_that_are_cut_short(name, copy, hf):
     path = copy / name
     loaders = [causal, hf.TransNormerForCausalLM.from_pretrained, tokenizer_of]
     # a tokenizer does not read the weights
-    for load in loaders[: 2 if name == WEIGHTS else 3]:
+    for loads in loaders[: 2 if name == WEIGHTS else 3]:
         whole = path.read_bytes()
         path.write_bytes(whole[:-3])
         with refused(path, "truncated"):
-            load(copy)
+            loads(copy)
         path.unlink()
         with refused(path, "missing"):
-            load(copy)
+            loads(copy)
         path.write_bytes(whole)
 
 
@@ -82,9 +83,9 @@ def test_a_folder_that_was_not_finished(copy):
     """As a save_pretrained leaves it that is killed before its end."""
     with changed_section(copy) as content:
         del content["files"]
-    for load in (causal, tokenizer_of):
-        with refused(copy / "config.json", "lacks", "files"):
-            load(copy)
+    for loads in (causal, tokenizer_of):
+        with refused(copy / "config.json", "files=None"):
+            loads(copy)
 
 
 @pytest.mark.parametrize("kind", [OSError, SafetensorError])
@@ -155,21 +156,21 @@ def test_a_save_that_is_killed(size, exports, tmp_path, monkeypatch):
 
 
 def test_models_of_another_kind(exports):
-    for load, name, kind, allowed in (
+    for loads, name, kind, allowed in (
         (masked, CAUSAL[0], "causal", "bidirectional"),
         (causal, ENCODERS[0], "bidirectional", "causal"),
         (causal, "classifier", "classifier", "causal"),
         (classifier, CAUSAL[0], "causal", "classifier"),
     ):
         with refused(exports[name].folder, f"kind={kind!r}", allowed):
-            load(exports[name].folder)
+            loads(exports[name].folder)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "parts"),
     [
-        ("block_size", 0, ["config.block_size=0", "at least 1"]),
-        ("ffn_dim", 41, [WEIGHTS, "gate_proj.weight", (85, 32), (41, 32)]),
+        ("block_size", 0, ["block_size=0", "at least 1"]),
+        ("ffn_dim", 41, ["gate_proj.weight", (85, 32), (41, 32)]),
     ],
 )
 def test_configurations_that_do_not_do(name, value, parts, copy):
@@ -185,7 +186,7 @@ def test_weights_of_another_model(copy):
     save_file(tensors, copy / WEIGHTS, {"format": "pt"})
     with changed_section(copy) as content:
         content["files"][WEIGHTS] = file_sha256(copy / WEIGHTS)
-    with refused(copy / WEIGHTS, "lacks", "model.embed_tokens.weight"):
+    with refused("lacks", "model.embed_tokens.weight"):
         causal(copy)
 
 
@@ -200,9 +201,9 @@ def test_weights_that_are_no_numbers(kind, copy):
     save_file(tensors, copy / WEIGHTS, {"format": "pt"})
     with changed_section(copy) as content:
         content["files"][WEIGHTS] = file_sha256(copy / WEIGHTS)
-    for load in (causal, load_exported):
+    for loads in (causal, load):
         with refused(name):
-            load(copy)
+            loads(copy)
 
 
 def test_a_tokenizer_that_does_not_fit(exports, copy, tmp_path):
@@ -212,7 +213,7 @@ def test_a_tokenizer_that_does_not_fit(exports, copy, tmp_path):
     (copy / "tokenizer_config.json").write_text(
         json.dumps(config | {"vocab_size": other.vocab_size})
     )
-    with refused(copy / "dict.txt", 44, f"vocab_size={other.vocab_size}"):
+    with refused(copy / "dict.txt", 44, other.vocab_size):
         tokenizer_of(copy)
     (copy / "dict.txt").unlink()
     with changed_section(copy) as content:
@@ -239,7 +240,7 @@ def test_folders_that_are_no_export(copy, hf, tmp_path):
 
 
 def test_the_flat_format(copy, hf):
-    """Version 1 had no room for transformers: only load_exported reads it."""
+    """Version 1 had no room for transformers; export the checkpoint again."""
     flat = json.loads((copy / "config.json").read_text())["fairseq_transnormer"]
     flat |= {"format": "fairseq_transnormer", "format_version": 1}
     (copy / "config.json").write_text(json.dumps(flat))
@@ -275,4 +276,4 @@ def test_labels_that_are_not_known(exports, tmp_path, capsys):
     assert_names(capsys.readouterr().err, "note", "labels", tmp_path / "gone")
     model = classifier(tmp_path / "out")
     assert [*model.config.id2label.values()] == ["LABEL_0", "LABEL_1", "LABEL_2"]
-    assert load_exported(tmp_path / "out").manifest.labels == []
+    assert load(tmp_path / "out").manifest.labels == []

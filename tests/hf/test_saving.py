@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_transnormer.export import ExportError, load_exported
+from fairseq_transnormer.checkpoints.load import load
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     ClassifierT1Config,
@@ -55,15 +57,13 @@ def test_saved_and_loaded_again(name, exports, tmp_path):
     # tied matrices are one, and stand once in the file
     if name not in CAUSAL:
         assert again.model.lm_head.weight is again.model.embed_tokens.weight
-    before, after = (
-        load_exported(each).manifest for each in (folder, tmp_path / "out")
-    )
+    before, after = (load(each).manifest for each in (folder, tmp_path / "out"))
     assert before.kind == after.kind and before.config == after.config
-    assert load_exported(tmp_path / "out").vocabulary is None
+    assert load(tmp_path / "out").vocabulary is None
     tokenizer_of(folder).save_pretrained(tmp_path / "out")
     WITH_HEADS[name](tmp_path / "out")
-    loaded = load_exported(tmp_path / "out")
-    assert loaded.vocabulary.symbols == load_exported(folder).vocabulary.symbols
+    loaded = load(tmp_path / "out")
+    assert loaded.vocabulary.symbols == load(folder).vocabulary.symbols
     tokens, _ = padded(rows(5, 9), "right")
     with torch.no_grad():
         torch.testing.assert_close(loaded.model(tokens), model(tokens).logits)
@@ -72,9 +72,8 @@ def test_saved_and_loaded_again(name, exports, tmp_path):
 def test_the_tokenizer_may_be_saved_first(words, tmp_path):
     words.tokenizer.save_pretrained(tmp_path)
     words.model.save_pretrained(tmp_path)
-    exported = load_exported(tmp_path)
-    text = exported.continue_text("the river", max_new_tokens=9)
-    assert text == words.generator.generate("the river", max_new_tokens=9).text
+    text = TextGenerator(load(tmp_path)).generate("the river", max_new_tokens=9)
+    assert text == words.generator.generate("the river", max_new_tokens=9)
 
 
 @pytest.mark.parametrize("name", [CAUSAL[1], "classifier"])
@@ -94,18 +93,17 @@ def test_half_precision(name, exports, tmp_path):
     assert again.dtype == torch.bfloat16
     same_weights(model, again)
     same_weights(model.float(), WITH_HEADS[name](tmp_path, dtype="float32"))
-    assert load_exported(tmp_path).model is not None
+    assert load(tmp_path).model is not None
 
 
 def test_split_weights(exports, tmp_path):
     model = causal(exports[CAUSAL[0]].folder)
     model.save_pretrained(tmp_path, max_shard_size="30KB")
     same_weights(model, causal(tmp_path))
-    with refuses(ExportError, "model.safetensors.index.json", "max_shard_size"):
-        load_exported(tmp_path)
+    same_weights(model.model, load(tmp_path).model)
     shard = sorted(tmp_path.glob("model-*.safetensors"))[1]
     shard.write_bytes(shard.read_bytes()[:-1])
-    with refuses(ExportError, shard, "truncated"):
+    with refuses(CheckpointError, shard, "truncated"):
         causal(tmp_path)
 
 
@@ -121,15 +119,15 @@ def test_weights_of_an_earlier_save_are_gone(first, exports, tmp_path):
     same_weights(model, causal(tmp_path))
     one_file = tmp_path / "model.safetensors"
     if first == "30KB":
-        load_exported(tmp_path)
+        load(tmp_path)
         assert not [*tmp_path.glob("model-*")]
         one_file.write_bytes(one_file.read_bytes()[:-1] + b"?")
-        with refuses(ExportError, one_file, "changed"):
+        with refuses(CheckpointError, one_file, "changed"):
             causal(tmp_path)
     else:
         assert not one_file.exists()
         one_file.write_bytes(b"")
-        with refuses(ExportError, tmp_path, "model.safetensors.index.json"):
+        with refuses(CheckpointError, tmp_path, "model.safetensors.index.json"):
             causal(tmp_path)
 
 
@@ -166,7 +164,7 @@ def test_units_of_an_earlier_save_are_gone(zoo, tmp_path):
         expected = texts.tokenizer("the river of")["input_ids"]
         assert again("the river of")["input_ids"] == expected
         start = [texts.model.config.bos_token_id]
-        loaded = load_exported(tmp_path / "out")
+        loaded = load(tmp_path / "out")
         assert start + loaded.vocabulary.encode("the river of") == expected
 
 
@@ -175,7 +173,7 @@ def test_a_classifier_without_its_head_is_saved_as_an_encoder(exports, tmp_path)
     model = masked(exports["classifier"].folder)
     model.save_pretrained(tmp_path)
     same_weights(model, masked(tmp_path))
-    loaded = load_exported(tmp_path)
+    loaded = load(tmp_path)
     assert loaded.manifest.kind == "bidirectional" and loaded.manifest.head is None
     fresh = classifier(tmp_path, num_labels=3)
     assert "no" not in fresh.config.id2label.values()
@@ -193,8 +191,8 @@ def test_a_new_head(exports, tmp_path):
     again = classifier(tmp_path)
     same_weights(model, again)
     assert again.config.id2label == labels
-    assert load_exported(tmp_path).manifest.labels == [*labels.values()]
-    with refuses(ExportError, "id2label", "0 to 1", alone=True):
+    assert load(tmp_path).manifest.labels == [*labels.values()]
+    with refuses(CheckpointError, "id2label", "0 to 1", alone=True):
         classifier(tmp_path, id2label={1: "a", 2: "b"}, ignore_mismatched_sizes=True)
     more = classifier(
         tmp_path, id2label={i: str(i) for i in range(5)}, ignore_mismatched_sizes=True
@@ -231,7 +229,7 @@ def test_another_number_of_labels(name, count, saved, exports, tmp_path):
             else F.cross_entropy(found.logits, labels)
         )
         torch.testing.assert_close(found.loss, expected)
-    head = load_exported(tmp_path / "out").manifest.head
+    head = load(tmp_path / "out").manifest.head
     assert head.regression == (count == 1) and head.target_scale == 1
 
 
@@ -246,7 +244,7 @@ def test_a_model_from_scratch(hf, transformers, tmp_path):
     for mine, theirs in zip(model.parameters(), expected.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     model.save_pretrained(tmp_path)
-    assert asdict(load_exported(tmp_path).manifest.config) == asdict(plain)
+    assert asdict(load(tmp_path).manifest.config) == asdict(plain)
     found = model.generate(torch.tensor([[2, 5, 6]]), max_new_tokens=4)
     assert found.shape[1] <= 7
     config = hf.TransNormerConfig.of(
@@ -258,7 +256,7 @@ def test_a_model_from_scratch(hf, transformers, tmp_path):
     ):
         model = auto.from_config(copy.deepcopy(config))
         assert model(torch.tensor([[5, 6]])).logits.isfinite().all()
-    with refuses(ExportError, "ClassifierT1Config", "EncoderConfig", alone=True):
+    with refuses(CheckpointError, "ClassifierT1Config", "EncoderConfig", alone=True):
         hf.TransNormerConfig.of(ClassifierT1Config(), 50)
 
 
@@ -308,17 +306,17 @@ def test_configuration(exports):
     model = causal(folder, dropout=0.25, backend="torch")
     assert model.model.dropout == 0.25 and model.config.dropout == 0.25
     assert model.model.stack.layers[0].dropout == 0.25
-    with refuses(ExportError, "config.dropout=2.0", "below 1", alone=True):
+    with refuses(CheckpointError, "dropout=2.0", "below 1", alone=True):
         config.dropout = 2.0
     for name, value, allowed in (
         ("vocab_size", 500, 44),
         ("tie_word_embeddings", False, True),
         ("pad_token_id", 0, 1),
     ):
-        with refuses(ExportError, f"config.{name}={value}", allowed, alone=True):
+        with refuses(CheckpointError, f"config.{name}={value}", allowed, alone=True):
             config_of(folder, **{name: value})
         setattr(config, name, allowed)
-    with refuses(ExportError, "config.backend='abacus'", "triton", alone=True):
+    with refuses(CheckpointError, "backend='abacus'", "triton", alone=True):
         config_of(folder, backend="abacus")
     assert config.dropout != 2.0
 

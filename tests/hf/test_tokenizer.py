@@ -1,6 +1,7 @@
 """The tokenizer cuts text as the data of the training were cut."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,15 @@ from hypothesis import strategies as st
 
 from data_prep.folders.encoders import Gpt2Encoder, SentencepieceEncoder, WordEncoder
 from data_prep.folders.fairseq_format import gpt2_dictionary
-from fairseq_transnormer.classification import TextClassifier
-from fairseq_transnormer.classification.encoding import TextEncoder
-from fairseq_transnormer.data.subword_files import DICTIONARY, SENTENCEPIECE_MODEL
-from fairseq_transnormer.export import ExportError
 from fairseq_transnormer.checkpoints.export import export_checkpoint
+from fairseq_transnormer.checkpoints.load import load
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from fairseq_transnormer.data.subword_files import (
+    DICTIONARY,
+    SENTENCEPIECE_MODEL,
+    decode_byte_pieces,
+)
+from fairseq_transnormer.inference import TextClassifier
 from tests.binary_data import write_binary_data
 from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses
@@ -43,20 +48,17 @@ def gpt2(zoo, gpt2_dir):
 @example(line="")
 @settings(max_examples=40)
 def test_causal_equals_the_data(texts, line):
-    data = texts.generator.task.args.data
+    data = texts.hub.task.args.data
     dictionary = Dictionary.load(f"{data}/dict.txt")
     encode = WordEncoder(dictionary.indices)
-    if texts.tokenizer.vocabulary.sentencepiece_model:
-        encode = SentencepieceEncoder(
-            texts.tokenizer.vocabulary.sentencepiece_model, dictionary.indices
-        )
+    if units := texts.tokenizer.vocabulary.units:
+        encode = SentencepieceEncoder(units[0], dictionary.indices)
     (expected,) = encode([line])
     found = texts.tokenizer(line)["input_ids"]
     # a start for an end
     assert found == [2, *expected[:-1].tolist()]
     symbols = [dictionary[token] for token in expected[:-1]]
-    generator = texts.generator
-    text = generator.detokenizer.text(generator.detokenizer.symbols(expected[:-1]))
+    text = decode_byte_pieces(texts.hub.decode(expected[:-1]))
     assert texts.tokenizer.decode(found, skip_special_tokens=True) == text
     assert texts.tokenizer.convert_ids_to_tokens(found[1:]) == symbols
 
@@ -127,20 +129,21 @@ def test_units_of_a_problem_are_exported(pieces, tmp_path):
     (data / SENTENCEPIECE_MODEL).unlink()
     (note,) = export_checkpoint(checkpoint, tmp_path / "bare").notes
     assert_names(note, SENTENCEPIECE_MODEL, data)
-    with refuses(ExportError, SENTENCEPIECE_MODEL):
+    with refuses(CheckpointError, SENTENCEPIECE_MODEL):
         tokenizer_of(tmp_path / "bare")("the river")
 
 
 @pytest.mark.parametrize("most", [8, 9, 12, 13, 30])
 def test_pairs_and_what_is_cut(most, exports):
     """As a classifier's texts are encoded."""
-    tokenizer = tokenizer_of(exports["regression"].folder)
-    dictionary = Dictionary.load(str(exports["regression"].folder / "dict.txt"))
-    encode = TextEncoder([], dictionary, most)
+    folder = exports["regression"].folder
+    tokenizer, trained = tokenizer_of(folder), load(folder)
+    manifest = replace(trained.manifest, sequence_length=most, texts=None)
+    encode = TextClassifier(replace(trained, manifest=manifest)).encode
     short, long = "w1 w2", " ".join(f"w{i % 40}" for i in range(20))
     more = {"truncation": True, "max_length": most}
     for pair in ((short, short), (short, long), (long, short), (long, long)):
-        assert tokenizer(*pair, **more)["input_ids"] == encode(*pair)
+        assert tokenizer(*pair, **more)["input_ids"] == encode(pair)
     for text in (short, long):
         assert tokenizer(text, **more)["input_ids"] == encode(text)
 
@@ -205,7 +208,7 @@ def test_tokens_beyond_the_dictionary(words):
             lambda token: words.tokenizer.batch_decode([[4, token]]),
             words.tokenizer.convert_ids_to_tokens,
         ):
-            with refuses(ExportError, token, f"0 to {size - 1}", alone=True):
+            with refuses(ValueError, token, f"0 to {size - 1}", alone=True):
                 call(token)
 
 

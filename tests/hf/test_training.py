@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_transnormer.classification import TextClassifier
-from fairseq_transnormer.export import load_exported
+from fairseq_transnormer.checkpoints.load import load
+from fairseq_transnormer.inference import TextClassifier
 from tests.zoo import CAUSAL, ENCODERS
 
 from .loading import LOAD, WITH_HEADS, causal, classifier, tokenizer_of
@@ -52,8 +52,8 @@ def test_language_models(kind, exports, transformers, tmp_path):
     losses = train(model, tokenizer, examples, collator, tmp_path)
     assert len(losses) == 12 and sum(losses[-3:]) < sum(losses[:3]) - 0.5
     # a checkpoint is a folder as an export is
-    loaded = load_exported(tmp_path / "checkpoint-12")
-    assert loaded.vocabulary.symbols == load_exported(folder).vocabulary.symbols
+    loaded = load(tmp_path / "checkpoint-12")
+    assert loaded.vocabulary.symbols == load(folder).vocabulary.symbols
     tokens = collator(examples[:3])["input_ids"]
     with torch.no_grad():
         expected = model.eval()(tokens).logits

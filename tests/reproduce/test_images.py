@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
-from fairseq.sequence_generator import EnsembleModel
+from fairseq import checkpoint_utils
 
 from data_prep.symbols import digits
-from fairseq_transnormer.generation import GenerationError, TextGenerator
+from fairseq_transnormer.checkpoints.vocabulary import Vocabulary
+from fairseq_transnormer.data.subword_files import SPECIAL
+from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
     PartialCrossEntropy,
 )
@@ -22,7 +23,6 @@ from fairseq_transnormer.reproduce.reports.images import (
     ImageGenerator,
 )
 from tests.inference import models
-from tests.generation.fairseq_results import fairseq_generates
 from tests.messages import command_refuses, refuses
 
 SYSTEMS = [
@@ -55,8 +55,8 @@ def model(checkpoint, data) -> ImageGenerator:
     return ImageGenerator(generator, ImageFormat.of(data))
 
 
-def test_the_given_half_stays_and_the_other_is_drawn(model):
-    originals = model.images("test", 5)
+def test_the_given_half_stays_and_the_other_is_drawn(model, data):
+    originals = model.images(data, "test", 5)
     assert originals.shape == (5, 8, 8) and originals.max() == 16
     completed = model.complete(originals[:, :4], seed=3)
     assert (completed[:, :4] == originals[:, :4]).all()
@@ -65,19 +65,11 @@ def test_the_given_half_stays_and_the_other_is_drawn(model):
     assert (completed != model.complete(originals[:, :4], seed=4)).any()
 
 
-def test_states_draw_what_recomputing_draws(model, monkeypatch):
-    """fairseq's own generator, token by token and without incremental state."""
-    given = model.images("test", 3)[:, :5]
-    drawn = model.complete(given, seed=7)
-    monkeypatch.setattr(EnsembleModel, "has_incremental_states", lambda self: False)
-    for i, picture in enumerate(drawn):
-        torch.manual_seed(7 + i)
-        prompt = " ".join(map(str, given[i].ravel()))
-        tokens, _, _ = fairseq_generates(
-            model.generator.hub, prompt, 24, min_len=64, sampling=True
-        )
-        assert (model._level_of[tokens[:64]] == picture.ravel()).all()
-        assert len(tokens) == 65
+def test_states_draw_what_recomputing_draws(model, data):
+    """... all tokens at each step, without states."""
+    drawn = model.sample(3, seed=7)
+    model.generator.model.generation_config.use_cache = False
+    assert (model.sample(3, seed=7) == drawn).all()
 
 
 def test_samples_are_whole_images(model):
@@ -87,9 +79,12 @@ def test_samples_are_whole_images(model):
     assert len({picture.tobytes() for picture in drawn}) > 1
 
 
-def test_loss_is_the_bits_a_pixel(model):
+def test_loss_is_the_bits_a_pixel(checkpoint):
     """The criterion, in batches, and -log2 p summed pixel by pixel in float64."""
-    task, network = model.generator.task, model.generator.model
+    (network,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(checkpoint)]
+    )
+    network.eval()
     task.load_dataset("valid")
     dataset = task.dataset("valid")
     samples = [dataset[i] for i in range(5)]
@@ -128,14 +123,14 @@ def test_a_folder_without_images(settings, tmp_path, capsys):
 def test_another_number_of_pixels_is_told(checkpoint, data):
     generator = TextGenerator.from_checkpoint(checkpoint, device="cpu")
     model = ImageGenerator(generator, ImageFormat(7, 8, 17))
-    with refuses(GenerationError, "64 symbols", "the 56"):
-        model.images("test", 1)
-    with refuses(GenerationError, "--split none"):
-        model.images("none", 1)
+    with refuses(ValueError, "64 symbols", "the 56"):
+        model.images(data, "test", 1)
+    with refuses(FileNotFoundError, "none.idx"):
+        model.images(data, "none", 1)
 
 
 def test_other_symbols_are_no_level(model):
-    tokens = [model.generator.dictionary.unk()] + 63 * [4] + [2]
+    tokens = [3] + 63 * [4] + [2]
     levels = model._levels(tokens)
     assert levels[0, 0] == NO_LEVEL and (levels.ravel()[1:] == 0).all()
     assert isinstance(levels, np.ndarray)
@@ -147,12 +142,10 @@ def test_colours_are_three_symbols_a_pixel(tmp_path):
     (tmp_path / "report.json").write_text(json.dumps({"settings": size}))
     image = ImageFormat.of(tmp_path)
     assert (image.shape, image.symbols) == ((2, 2, 3), 12)
-    dictionary = Dictionary()
-    for level in range(256):
-        dictionary.add_symbol(str(level))
-    model = ImageGenerator(SimpleNamespace(dictionary=dictionary), image)
+    words = Vocabulary([*SPECIAL, *map(str, range(256))])
+    model = ImageGenerator(SimpleNamespace(words=words), image)
     line = [255, 0, 0, 0, 255, 0, 0, 0, 255, 51, 102, 153]
-    tokens = [4 + level for level in line] + [dictionary.eos()]
+    tokens = [4 + level for level in line] + [2]
     levels = model._levels(tokens)
     assert levels.tolist() == [
         [[255, 0, 0], [0, 255, 0]],

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from fairseq_transnormer.training.main import main
 from fairseq_transnormer.training.same_run import model_changes, training_changes
-from tests.inference.problems import write_problem
 from tests.inference.models import train
+from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses
 
 from .trainings import Training, line_with

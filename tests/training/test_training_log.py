@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import termios
@@ -15,6 +16,7 @@ import pytest
 from fairseq.logging import progress_bar
 
 from fairseq_transnormer.analysis.training_log import read_training_log
+from fairseq_transnormer.data.training_bar import TrainingBar
 from fairseq_transnormer.data.training_records import LOG
 from tests.forked_trainings import Call, logged
 from tests.messages import assert_names
@@ -174,3 +176,22 @@ def test_a_terminal_has_a_bar_of_the_whole_run(training, terminal):
     # its log is a file, where no bar is
     assert "updates, loss" not in run.text() and "| train | epoch" in run.text()
     assert updates(run) == UPDATES[1::2]
+
+
+def test_a_bar_in_a_terminal_that_does_not_know_its_size(monkeypatch):
+    """As in a container; tqdm would show nothing."""
+    ours, its = pty.openpty()
+    with open(its, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+        bar = TrainingBar(40)
+        bar.move_to(20)
+        bar.show({"loss": 7.5, "wps": 4000})
+        stream.flush()
+        written = b""
+        # a terminal hands on what was written piece by piece
+        while b"20/40 updates, loss 7.500, 4,000 tokens/s" not in written:
+            ready, _, _ = select.select([ours], [], [], 10)
+            assert ready, written
+            written += os.read(ours, 10_000)
+        bar.clear()
+    os.close(ours)

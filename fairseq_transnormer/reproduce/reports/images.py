@@ -21,11 +21,11 @@ import numpy as np
 from ...analysis.figures import named_paths, pyplot, save
 from ...argument_types import positive_integer
 from ...data import REPORT
-from ...generation.errors import GenerationError
+from ...data.binary_data import read_binary_data
 from ...subcommands import command_parser, output_folder, run_command
 
 if TYPE_CHECKING:
-    from ...generation.generator import TextGenerator
+    from ...inference import TextGenerator
 
 # what a drawn symbol is that is no level; an untrained model draws some
 NO_LEVEL = -1
@@ -50,7 +50,7 @@ class ImageFormat:
         """What data_prep digits or cifar10 noted of the folder's images.
 
         Raises:
-            GenerationError: the folder has no images.
+            ValueError: the folder has no images.
         """
         path = data / REPORT
         try:
@@ -58,7 +58,7 @@ class ImageFormat:
             size = (settings[name] for name in ("height", "width", "levels"))
             return cls(*size, settings.get("channels"))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise GenerationError(
+            raise ValueError(
                 f"{path}: {error!r}; allowed: a folder that {MAKERS} made"
             ) from error
 
@@ -84,10 +84,10 @@ class ImageGenerator:
 
     def __init__(self, generator: TextGenerator, image: ImageFormat):
         self.generator, self.image = generator, image
-        names = generator.dictionary.symbols
-        self._level_of = np.full(len(names), NO_LEVEL)
+        numbers = generator.words.numbers
+        self._level_of = np.full(len(numbers), NO_LEVEL)
         for level in range(image.levels):
-            self._level_of[generator.dictionary.index(str(level))] = level
+            self._level_of[numbers[str(level)]] = level
 
     def sample(self, count: int, **settings) -> np.ndarray:
         """``count`` images, int64 (count, *image.shape); see ``complete``."""
@@ -114,23 +114,20 @@ class ImageGenerator:
         )
         return np.stack([self._levels(each.tokens) for each in drawn])
 
-    def images(self, split: str, count: int) -> np.ndarray:
-        """The first ``count`` images of a split of the task's data."""
-        task = self.generator.task
-        try:
-            task.load_dataset(split)
-        except FileNotFoundError as error:
-            raise GenerationError(f"--split {split}: {error}") from error
-        data = task.dataset(split)
-        count = min(count, len(data))
-        return np.stack(
-            [self._levels(data[i]["target"].tolist()) for i in range(count)]
-        )
+    def images(self, data: Path, split: str, count: int) -> np.ndarray:
+        """The first ``count`` images of a split of prepared data."""
+        found = read_binary_data(data / split)
+        starts = found.starts[:count] // found.dtype.itemsize
+        lines = [
+            found.ids()[start : start + size]
+            for start, size in zip(starts, found.sizes, strict=False)
+        ]
+        return np.stack([self._levels(line.tolist()) for line in lines])
 
     def _levels(self, tokens: list[int]) -> np.ndarray:
         """Levels, of image.shape, of a line's tokens, its end left out."""
         if len(tokens) != self.image.symbols + 1:
-            raise GenerationError(
+            raise ValueError(
                 f"a line of {len(tokens) - 1} symbols; allowed: the "
                 f"{self.image.symbols} of an image of {self.image.shape}"
             )
@@ -158,7 +155,7 @@ def _rows(
     options: argparse.Namespace,
 ) -> tuple[list[tuple[str, np.ndarray]], ImageFormat]:
     """Titles and pictures of the sheet's rows."""
-    from ...generation import TextGenerator
+    from ...inference import TextGenerator
 
     image = ImageFormat.of(options.data)
     settings = {
@@ -176,7 +173,7 @@ def _rows(
         pictures = model.sample(2 * options.count, **settings)
         for part in np.split(pictures, 2):
             sampled.append((f"{name}, sampled", part))
-        originals = model.images(options.split, options.count)
+        originals = model.images(options.data, options.split, options.count)
         upper = originals[:, : image.height // 2]
         completed.append((f"{name}, completed", model.complete(upper, **settings)))
     given = np.ma.masked_array(originals)

@@ -15,13 +15,7 @@ from benchmarks.generation.decoders import (
     StatefulTransNormer,
 )
 from benchmarks.generation.image_generation import draw
-from benchmarks.generation.pixel_models import (
-    SYSTEMS,
-    build_model,
-    pixel_task,
-    text_generator,
-)
-from benchmarks.generation.recomputing import recomputing
+from benchmarks.generation.pixel_models import SYSTEMS, generator
 from benchmarks.harness.language_models import build_transformer, build_transnormer
 
 SIZE = dict(width=32, heads=4, layers=2, vocabulary=60)
@@ -150,24 +144,25 @@ def test_models_have_the_paper_sizes_layers():
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_images_are_those_of_the_states(system, monkeypatch):
-    task = pixel_task(6)
-    model = build_model(system, 16, 2, 2, task)
-    lengths = []
-    features = type(model.decoder.model).features
+    sizes = {"width": 16, "heads": 2, "layers": 2, "levels": 6}
+    options = SimpleNamespace(**sizes, device=torch.device("cpu"))
+    drawn, lengths = [], []
+    for keeps_states in (True, False):
+        torch.manual_seed(3)
+        made = generator(options, system, keeps_states)
+        features = made.model.model.features
 
-    def recorded(self, tokens, states=None, return_states=False):
-        lengths.append((tokens.shape[1], states is None))
-        return features(self, tokens, states, return_states)
+        def recorded(tokens, *given, features=features, **options):
+            lengths.append(tokens.shape[1])
+            return features(tokens, *given, **options)
 
-    drawn = []
-    for each in (model, recomputing(model)):
+        monkeypatch.setattr(made.model.model, "features", recorded)
         torch.manual_seed(5)
-        drawn.append(draw(text_generator(each, task), pixels=9, images=3))
-        if each is model:
-            monkeypatch.setattr(type(model.decoder.model), "features", recorded)
+        drawn.append(draw(made, pixels=9, images=3))
     assert drawn[0] == drawn[1] and all(len(tokens) == 10 for tokens in drawn[0])
-    # the line's beginning, and one pixel more in each step
-    assert lengths == [(n, True) for n in range(1, 10 + 1)]
+    # the line's beginning and each pixel, and what was drawn once more for its scores
+    assert lengths[-11:] == [*range(1, 11), 10]
+    assert len(lengths) == 22 and sum(lengths[:11]) < 10 * 2 + 10 + 1
 
 
 OPTIONS = SimpleNamespace(

@@ -6,30 +6,25 @@ import os
 import shutil
 import sys
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
-from fairseq_transnormer.classification import (
-    ClassificationError,
-    TextClassifier,
-    command_line,
-)
-from fairseq_transnormer.classification.command_line import main
-from fairseq_transnormer.classification.encoding import TextEncoder
-from fairseq_transnormer.classification.evaluation import evaluate
-from fairseq_transnormer.classification.submission import FILES
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
-from fairseq_transnormer.export import ExportError, load_exported
-from fairseq_transnormer.checkpoints.export import export_checkpoint
+from fairseq_transnormer.inference import TextClassifier, classify_command
+from fairseq_transnormer.inference.classify_command import main
+from fairseq_transnormer.inference.glue_submission import FILES
 from tests.binary_data import dictionary_of
+from tests.inference.problems import dictionary, write_problem
 from tests.messages import assert_names, command_refuses, refuses
 from tests.zoo import MASKED, fine_tuning, save
-
-from tests.inference.problems import dictionary, write_problem
 
 TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
 
@@ -59,13 +54,14 @@ def test_a_text_alone_and_among_others(tmp_path, pooling):
         torch.testing.assert_close(
             classifier.outputs([row])[0], expected, rtol=1e-5, atol=1e-6
         )
+    (model,), *_ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
     together = classifier.classify(TEXTS)
     for text, expected in zip(TEXTS, together, strict=True):
         (alone,) = classifier.classify([text])
         assert alone.label == expected.label
         assert alone.probabilities == pytest.approx(expected.probabilities, abs=1e-5)
         tokens = torch.tensor([classifier.encode(text)])
-        scores, _ = classifier.model(
+        scores, _ = model.eval()(
             tokens, classification_head_name="sentence_classification_head"
         )
         label = ["no", "yes"][scores[0].argmax()]
@@ -74,46 +70,74 @@ def test_a_text_alone_and_among_others(tmp_path, pooling):
         )  # fmt: skip
 
 
-def test_tokens_are_those_of_the_prepared_data(single):
-    classifier = TextClassifier.from_checkpoint(single, device="cpu")
-    words = classifier.dictionary
-    for row in classifier.rows_of("test"):
-        text = words.string(row[1:])
-        assert classifier.encode(text) == row.tolist()
+@pytest.mark.parametrize("labels", [("no", "yes"), ()])
+def test_a_split_is_what_fairseq_reads(tmp_path, labels):
+    """... of a pair problem; and its texts, cut up here, are these tokens."""
+    data = write_problem(tmp_path / "data", labels, pairs=True)
+    path = saved(tmp_path, data, classes=len(labels) or 1)
+    classifier = TextClassifier.from_checkpoint(path, device="cpu")
+    _, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    dataset, found = task.load_dataset("valid"), classifier.data
+    rows, targets = found.tokens("valid"), found.targets("valid")
+    assert len(rows) == len(targets) == len(dataset) == 21
+    for i, (row, target) in enumerate(zip(rows, targets, strict=True)):
+        assert row.tolist() == dataset[i]["net_input.src_tokens"].tolist()
+        expected = float(np.asarray(dataset[i]["target"]).item())
+        assert target == pytest.approx(expected * found.target_scale)
+        middle = row.tolist().index(2)
+        parts = (row[1:middle], row[middle + 2 : -1])
+        pair = tuple(task.dictionary.string(torch.tensor(part)) for part in parts)
+        assert classifier.encode(pair) == row.tolist()
 
 
-def test_pairs_and_what_does_not_fit():
-    words = dictionary()
-    encode = TextEncoder([], words, 12)
-    ids = encode("w0 w1 w2 w3 w4 w5", "w6 w7 w8")
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """Of pairs, whose inputs have up to 12 tokens."""
+    folder = tmp_path_factory.mktemp("short")
+    data = write_problem(folder / "data", pairs=True, max_positions=12)
+    return TextClassifier.from_checkpoint(saved(folder, data), device="cpu")
+
+
+def test_pairs_and_what_does_not_fit(short):
+    words, pair = dictionary(), ("w0 w1 w2 w3 w4 w5", "w6 w7 w8")
+    ids = short.encode(pair)
     assert words.string(ids, extra_symbols_to_ignore={}) == "w0 w1 w2 w3 w4 w6 w7 w8"
     assert [ids[0], ids[6], ids[7], ids[-1]] == [0, 2, 2, 2] and len(ids) == 12
-    assert len(encode(" ".join(["w1"] * 50))) == 12
-    assert encode.left_out("w0 w1 w2 w3 w4 w5", "w6 w7 w8") == 1
-    assert [encode.left_out(" ".join(["w1"] * n)) for n in (10, 11, 50)] == [0, 1, 40]
+    assert len(short.encode((" ".join(["w1"] * 50), "w2"))) == 12
+    assert short.tokens_left_out(pair) == 1
+    left = [short.tokens_left_out((" ".join(["w1"] * n), "w2")) for n in (7, 8, 50)]
+    assert left == [0, 1, 43]
 
 
 @pytest.mark.parametrize("gap", ["\n", "\t", "\r\n", "\v", "\x85", "\u2028"])
-def test_texts_are_cut_as_those_of_the_fine_tuning(gap, gpt2_dir):
+def test_texts_are_cut_as_those_of_the_fine_tuning(gap, single):
     """... in which a space stands for what breaks a line or a column."""
-    units = dictionary_of(map(str, range(50_257)))
-    encode = TextEncoder([gpt2_dir], units, 512)
-    ids = encode("the sea it")
-    assert encode(f"the sea{gap}it{gap}") == ids and units.unk() not in ids
+    classifier = TextClassifier.from_checkpoint(single, device="cpu")
+    ids = classifier.encode("w1 w2 w3")
+    assert classifier.encode(f"w1{gap}w2 w3{gap}") == ids and 3 not in ids
 
 
-@pytest.mark.parametrize(
-    ("symbols", "name"),
-    [
-        (["\u2581the", "r"], "sentencepiece.bpe.model"),
-        (map(str, range(50_257)), "encoder.json"),
-    ],
-)
-def test_subword_units_without_their_files(symbols, name, tmp_path):
-    with refuses(ClassificationError, name, tmp_path):
-        TextEncoder([tmp_path], dictionary_of(symbols), 512)
-    # words may be numbers
-    assert len(TextEncoder([tmp_path], dictionary_of("0123"), 512)("1 2")) == 4
+def test_labels_without_the_data(tmp_path):
+    """A checkpoint, or its export, knows them; earlier ones do not."""
+    data = write_problem(tmp_path / "data")
+    for identity in (True, False):
+        path = saved(tmp_path, data, identity=identity)
+        expected = TextClassifier.from_checkpoint(path).classify(TEXTS)
+        shutil.copy(data / "input0/dict.txt", tmp_path)
+        hidden = data.rename(tmp_path / "gone")
+        if identity:
+            export_checkpoint(path, tmp_path / "out")
+            for each in (path, tmp_path / "out"):
+                found = TextClassifier.from_checkpoint(each)
+                for one, other in zip(found.classify(TEXTS), expected, strict=True):
+                    assert one.label == other.label
+                    assert one.probabilities == pytest.approx(other.probabilities)
+                with refuses(ValueError, data if each == path else "--data"):
+                    found.classify_split("valid")
+        else:
+            with refuses(CheckpointError, path, "labels", "--data"):
+                TextClassifier.from_checkpoint(path)
+        hidden.rename(data)
 
 
 def test_regression_is_on_the_scale_of_its_labels(tmp_path):
@@ -121,13 +145,13 @@ def test_regression_is_on_the_scale_of_its_labels(tmp_path):
     path = saved(tmp_path, data, classes=1)
     classifier = TextClassifier.from_checkpoint(path, device="cpu")
     (found,) = classifier.classify([("w1 w2", "w3")])
-    output = classifier.outputs([torch.tensor(classifier.encode("w1 w2", "w3"))])
+    output = classifier.outputs([torch.tensor(classifier.encode(("w1 w2", "w3")))])
     assert found.label is None and found.score == pytest.approx(5 * output.item())
-    with refuses(ClassificationError, "text 1", "1 parts", "STS-B", 2):
+    with refuses(ValueError, "text 1", "1 parts", 2):
         classifier.classify(["w1"])
     (data / "label/valid.label").write_text("0.5264\n" * 21)
     table = tmp_path / "predictions.tsv"
-    evaluate(classifier, "valid", table)
+    classifier.evaluate("valid", table)
     rows = [line.split("\t") for line in table.read_text().splitlines()[1:]]
     assert {label for _, label, _ in rows} == {"2.632"}
 
@@ -145,9 +169,9 @@ def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others):
         (other / "report.json").write_text(json.dumps(report))
     path = saved(tmp_path, data, classes=len(labels) or 1, identity=True)
     named = ["'neg', 'pos'", str(list(others))] if labels else ["5.0", "1.0"]
-    with refuses(ClassificationError, path, other, *named, alone=True):
+    with refuses(ValueError, path, other, *named, alone=True):
         TextClassifier.from_checkpoint(path, other, device="cpu")
-    with refuses(ExportError, path, other, *named, alone=True):
+    with refuses(CheckpointError, path, other, *named, alone=True):
         export_checkpoint(path, tmp_path / "exported", other)
     with refuses(ValueError, path, *named):  # fairseq's own commands
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(other)})
@@ -155,7 +179,7 @@ def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others):
     moved = data.rename(tmp_path / "moved")
     TextClassifier.from_checkpoint(path, moved, device="cpu")
     export_checkpoint(path, tmp_path / "exported")
-    manifest = load_exported(tmp_path / "exported").manifest
+    manifest = load(tmp_path / "exported").manifest
     assert manifest.labels == list(labels)
     assert manifest.head.target_scale == (1.0 if labels else 5.0)
 
@@ -176,9 +200,9 @@ def test_units_that_are_not_those_of_the_fine_tuning(tmp_path, gpt2_dir, before)
     TextClassifier.from_checkpoint(path, device="cpu")
     merges = (data / "vocab.bpe").read_text().splitlines(keepends=True)
     (data / "vocab.bpe").write_text("".join(merges[:9] + merges[10:]))
-    with refuses(ClassificationError, data / "vocab.bpe", alone=True):
+    with refuses(ValueError, data / "vocab.bpe", alone=True):
         TextClassifier.from_checkpoint(path, device="cpu")
-    with refuses(ExportError, data / "vocab.bpe", alone=True):
+    with refuses(CheckpointError, data / "vocab.bpe", alone=True):
         export_checkpoint(path, tmp_path / "exported")
 
 
@@ -200,7 +224,7 @@ def test_command_line(single, capsys, monkeypatch):
 
 
 def test_an_empty_text_is_named_by_its_line(single, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(command_line, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(classify_command, "TEXTS_AT_ONCE", 2)
     path = tmp_path / "texts.txt"
     path.write_text("w1\nw2\nw1\nw3\n\n")
     words = ["--path", single, "--device", "cpu", "--input", path]
@@ -289,10 +313,10 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         (["--path", "no.pt", *text], ["no.pt", "checkpoint"]),
         (["--path", half, *text], [half, "damaged"]),
         ([*text, "--device", "abacus"], ["device=abacus"]),
-        (["--data", tmp_path, *text], [tmp_path / "report.json", "data_prep"]),
+        (["--data", tmp_path, *text], [tmp_path, "--data"]),
         (["--data", three, *text], [single, "2 outputs", three, "3 labels"]),
         (["--text", " "], ["text 1", "empty"]),
-        (["--text", "a", "b"], ["text 1", "2 parts", "own", 1]),
+        (["--text", "a", "b"], ["text 1", "2 parts", 1]),
         (["--evaluate", "dev"], ["'dev'", "train", "valid", "test"]),
         (["--submission", tmp_path], ["'own'", "submission", *FILES]),
         (["--input", "/no/such"], ["--input /no/such"]),
@@ -302,10 +326,10 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         ([*evaluate, "--dump-predictions", half / "x"], [half / "x"]),
         (
             ["--path", pre_trained, "--data", three, *text],
-            [pre_trained, "masked_lm", "fine-tuned"],
+            [pre_trained, "bidirectional", "fine-tuned"],
         ),
         # its own data are texts without labels
-        (["--path", pre_trained, *text], [pre_trained, "masked_lm", "fine-tuned"]),
+        (["--path", pre_trained, *text], [pre_trained, "bidirectional", "fine-tuned"]),
     ]
     for arguments, parts in cases:
         command = ["--path", single, *arguments]
@@ -315,10 +339,10 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
 def test_texts_that_are_none(single):
     classifier = TextClassifier.from_checkpoint(single, device="cpu")
     for text in ("w1 \udcff", None, 5, {"w1"}, ("w1", 5)):
-        with refuses(ClassificationError, "text 2"):
+        with refuses(ValueError, "text 2"):
             classifier.classify(["w1", text])
     for word in ("<s>", "<pad>", "</s>"):
-        with refuses(ClassificationError, f"w1 {word}", repr(word)):
+        with refuses(ValueError, "text 2", repr(word)):
             classifier.classify(["w1", f"w1 {word}"])
 
 
@@ -370,5 +394,5 @@ def test_a_dictionary_of_equal_size(single, tmp_path, capsys):
 def test_checkpoints_without_an_embedding(single, model, tmp_path):
     state = torch.load(single, weights_only=True)
     torch.save(state | {"model": model}, tmp_path / "x.pt")
-    with refuses(ClassificationError, tmp_path / "x.pt"):
+    with refuses(ValueError, tmp_path / "x.pt"):
         TextClassifier.from_checkpoint(tmp_path / "x.pt", single.parent / "data")

@@ -1,0 +1,338 @@
+"""What is to be trained on a folder of texts: scripts/own_text.sh trains it.
+
+The rule by which the sizes of vocabulary, model and training follow from the text
+stands in docs/own_text.md. The plan is told on stderr; stdout has the words of the
+script's commands, as variables and arrays of bash. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from data_prep.folders.arguments import command_parser, destination_folder
+from data_prep.folders.errors import InputError, run_command
+from data_prep.own_text.division import WAYS, Division, add_suffixes, divide
+from data_prep.own_text.split_text import TEXT_SUFFIXES, counted, text_files
+from fairseq_transnormer.argument_types import integer_between, positive_number
+from fairseq_transnormer.data import MANIFEST
+
+FEWEST_CHARACTERS = 2_000
+# of sentencepiece: bytes, fairseq's special symbols, and one to begin words
+FIXED_ENTRIES = 261
+MOST_ENTRIES = 32_000
+# a script of more is written in characters that are half a word each
+LARGE_ALPHABET = 1_000
+# width and layers, with 12 * layers * width^2 parameters in the layers
+SIZES = ((64, 2), (128, 2), (128, 4), (192, 4), (256, 4), (384, 6), (512, 6), (768, 12))
+LARGEST_ON_CPU = (256, 4)
+PARAMETERS_A_TOKEN = 4
+HEAD_WIDTH = 64
+EPOCHS = 10
+FEWEST_UPDATES_AN_EPOCH = 50
+# options, each a value of the plan
+CHOICES = {
+    "vocab_size": "pieces of the vocabulary, at most",
+    "width": "of the model, a multiple of 64",
+    "layers": "of the model, an even number",
+    "block_size": "of the Diag layers",
+    "tokens_per_sample": "tokens of a sequence in training",
+    "batch_size": "sequences of an update",
+    "updates": "of the training, at most; more of them resume a training that is done",
+}
+MOST = 10**7
+# the texts that the model continues, and how much it is given of each
+OPENINGS, OPENING_WORDS, OPENING_CHARACTERS = 4, 5, 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained, and how.
+
+    Attributes:
+        vocab_size: entries of the dictionary, at most.
+        character_coverage: share of the characters that are pieces of their own.
+        width, layers: of the T2; half of the layers are Diag, half Norm.
+        block_size: of its Diag layers.
+        tokens_per_sample: of a sequence.
+        batch_size: sequences of an update.
+        updates: at most; training ends earlier where validation no longer gets better.
+        lr: the highest learning rate.
+    """
+
+    vocab_size: int
+    character_coverage: float
+    width: int
+    layers: int
+    block_size: int
+    tokens_per_sample: int
+    batch_size: int
+    updates: int
+    lr: float
+
+    def __post_init__(self) -> None:
+        least = FIXED_ENTRIES + 1
+        for name, good, allowed in (
+            ("vocab_size", self.vocab_size >= least, f"from {least}"),
+            ("width", self.width % HEAD_WIDTH == 0, f"multiples of {HEAD_WIDTH}"),
+            ("layers", self.layers % 2 == 0, "2, 4, 6, ..."),
+            # windows of the score overlap by half of it
+            ("tokens_per_sample", self.tokens_per_sample > 2, "from 3"),
+        ):
+            if not good:
+                option = "--" + name.replace("_", "-")
+                raise InputError(f"{option} {getattr(self, name)}; allowed: {allowed}")
+
+    @property
+    def warmup_updates(self) -> int:
+        """Of the learning rate: a tenth, up to 1,000."""
+        return max(1, min(1000, self.updates // 10))
+
+    @property
+    def validations(self) -> int:
+        """Updates between two of them: 20 in a training."""
+        return max(1, self.updates // 20)
+
+    @property
+    def layer_parameters(self) -> int:
+        """About; without the embedding."""
+        return 12 * self.layers * self.width**2
+
+    def described(self, tokens: int) -> str:
+        """A line on each value; ``tokens`` of the train split, about."""
+        update = self.batch_size * self.tokens_per_sample
+        parameters = self.layer_parameters + self.vocab_size * self.width
+        return (
+            f"  vocabulary   up to {self.vocab_size:,} pieces, character coverage "
+            f"{self.character_coverage:g}\n"
+            f"  model        T2, width {self.width}, {self.layers} layers, blocks of "
+            f"{self.block_size}; about {parameters / 1e6:.1f} M parameters\n"
+            f"  update       {self.batch_size} sequences of {self.tokens_per_sample} "
+            f"tokens, learning rate {self.lr:g}\n"
+            f"  training     up to {self.updates:,} updates, about "
+            f"{self.updates * update / tokens:.1f} epochs; ends earlier where "
+            "validation no longer gets better"
+        )
+
+    def words(self) -> dict[str, list[str]]:
+        """Words of a command by its array: encode, train, score."""
+        half, length = self.layers // 2, self.tokens_per_sample
+        training = {
+            "model.attention_types": f"'diag*{half},norm*{half}'",
+            "model.embed_dim": self.width,
+            "model.num_heads": self.width // HEAD_WIDTH,
+            "model.ffn_dim": 8 * self.width // 3,
+            "model.block_size": self.block_size,
+            "task.tokens_per_sample": length,
+            "optimization.max_update": self.updates,
+            "optimization.lr": f"[{self.lr:g}]",
+            "lr_scheduler.warmup_updates": self.warmup_updates,
+            "common.log_interval": max(1, self.updates // 100),
+            "dataset.validate_interval_updates": self.validations,
+            "checkpoint.save_interval_updates": self.validations,
+            "checkpoint.patience": 4,
+        }
+        values = [f"{name}={value}" for name, value in training.items()]
+        coverage = f"{self.character_coverage:g}"
+        return {
+            "encode": [
+                *("--vocab-size", str(self.vocab_size), "--vocab-at-most"),
+                *("--character-coverage", coverage),
+            ],
+            "train": [*values, "--batch-size", str(self.batch_size)],
+            # each token after half of a training's sequence or more
+            "score": ["--window", str(length), "--overlap", str(length // 2)],
+        }
+
+
+def estimated_tokens(characters: int, alphabet: int) -> int:
+    """Pieces of a text: four characters each, of a large script one and a half."""
+    return round(characters / (1.5 if alphabet > LARGE_ALPHABET else 4))
+
+
+def plan_for(
+    counts: Mapping[str, int], has_gpu: bool, chosen: Mapping[str, object] | None = None
+) -> Plan:
+    """The plan for a text.
+
+    Args:
+        counts: of the train split: characters, different_characters and
+            frequent_characters, as ``data_prep split_text`` counts them.
+        has_gpu: whether a GPU trains.
+        chosen: values of ``Plan`` that the user has chosen; None where the rule shall.
+
+    Raises:
+        InputError: there is too little text; a chosen value is not allowed.
+    """
+    characters = counts["characters"]
+    if characters < FEWEST_CHARACTERS:
+        raise InputError(
+            f"{characters:,} characters of text to train on; allowed: "
+            f"{FEWEST_CHARACTERS:,} or more"
+        )
+    alphabet, coverage = counts["different_characters"], 1.0
+    if alphabet > LARGE_ALPHABET:
+        alphabet, coverage = counts["frequent_characters"], 0.9995
+    pieces = min(MOST_ENTRIES, max(3 * math.sqrt(characters), 2 * alphabet))
+    tokens = estimated_tokens(characters, counts["different_characters"])
+    sizes = SIZES if has_gpu else SIZES[: SIZES.index(LARGEST_ON_CPU) + 1]
+    fitting = [
+        (width, layers)
+        for width, layers in sizes
+        if 12 * layers * width**2 <= PARAMETERS_A_TOKEN * tokens
+    ]
+    width, layers = fitting[-1] if fitting else sizes[0]
+    length = 512 if has_gpu and tokens > 10**6 else 256
+    length = length if tokens > 256 * FEWEST_UPDATES_AN_EPOCH else 128
+    most = 64 if has_gpu else 8
+    chosen = {key: value for key, value in (chosen or {}).items() if value is not None}
+    length = chosen.get("tokens_per_sample", length)
+    batch = max(1, min(most, round(tokens / (FEWEST_UPDATES_AN_EPOCH * length))))
+    batch = chosen.get("batch_size", batch)
+    updates = round(EPOCHS * tokens / (batch * length))
+    plan = Plan(
+        vocab_size=-(-int(FIXED_ENTRIES + pieces) // 8) * 8,
+        character_coverage=coverage,
+        width=width,
+        layers=layers,
+        block_size=64,
+        tokens_per_sample=length,
+        batch_size=batch,
+        updates=max(200, min(50_000 if has_gpu else 2_000, updates)),
+        lr=0.002 if chosen.get("width", width) <= 256 else 0.001,
+    )
+    return replace(plan, **chosen)
+
+
+def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
+    """The first words of lines of a text, evenly chosen; of characters without spaces.
+
+    Of short lines, verse maybe, the first half, where there are no long ones.
+
+    Args:
+        lines: of the text.
+        count: openings at most; one is the empty prompt where all lines are of a word.
+    """
+    found, halves = [], []
+    for line in lines:
+        words = line.split()
+        if len(words) > 2 * OPENING_WORDS:
+            found.append(" ".join(words[:OPENING_WORDS]))
+        elif words and len(words[0]) > 2 * OPENING_CHARACTERS:
+            found.append(words[0][:OPENING_CHARACTERS])
+        elif not found and len(words) > 1:
+            halves.append(" ".join(words[: len(words) // 2]))
+    found = found or halves
+    count = min(count, len(found))
+    chosen = [found[i * len(found) // count] for i in range(count)]
+    return list(dict.fromkeys(chosen)) or [""]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    return run_command(parser.prog, lambda: _plan(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("plan", __doc__)
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="your texts; or a file")
+    told = "where all goes (default: runs/ and the name of FOLDER)"
+    add("--dest", type=destination_folder, metavar="DIR", help=told)
+    told = "have the script print the plan and its commands, and write nothing"
+    add("--dry-run", action="store_true", help=told)
+    for name, what in CHOICES.items():
+        add(
+            "--" + name.replace("_", "-"),
+            type=integer_between(1, MOST),
+            metavar="N",
+            help=f"{what} (default: by the rule)",
+        )
+    told = "highest learning rate (default: by the rule)"
+    add("--lr", type=positive_number, metavar="X", help=told)
+    told = "how many train; 0: the CPU (default: 1 if there is one)"
+    add("--gpus", type=integer_between(0, 1024), metavar="N", help=told)
+    add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
+    add("--split-by", choices=WAYS, default=WAYS[0], help="(default: auto)")
+    add_suffixes(parser, TEXT_SUFFIXES)
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> None:
+    folder, gpus = options.folder, options.gpus
+    dest = options.dest or Path("runs", folder.resolve().name).resolve()
+    try:
+        files, left_out = text_files([folder], options.suffixes, dest)
+        division = divide(files, by=options.split_by)
+    except InputError as error:  # the option of ``split_text``
+        raise InputError(str(error).replace("--input", "FOLDER")) from error
+    _check_place(dest)
+    if gpus is None:
+        # a second that --help shall not cost
+        import torch
+
+        gpus = min(1, torch.cuda.device_count())
+    counts = counted(division)
+    chosen = {name: getattr(options, name) for name in (*CHOICES, "lr")}
+    plan = plan_for(counts["train"], gpus > 0, chosen)
+    _tell(f"{folder}: {left_out}", division, counts)
+    where = f"{gpus} GPU" if gpus else "the CPU"
+    train = counts["train"]
+    tokens = estimated_tokens(train["characters"], train["different_characters"])
+    print(f"plan, for {where}, in {dest}:\n{plan.described(tokens)}", file=sys.stderr)
+    words = plan.words()
+    words["train"] += ["--gpus", str(gpus)]
+    if options.precision:
+        words["train"] += ["--precision", options.precision]
+    suffixes = [suffix or "none" for suffix in options.suffixes]
+    words["split"] = ["--split-by", options.split_by, "--suffixes", *suffixes]
+    test = next(split for split in division.splits if split.name == "test")
+    # as one word: an opening may begin with a hyphen
+    words["prompts"] = [f"--prompt={each}" for each in openings(test.lines())]
+    _print(f"folder={_quoted(folder)} dest={_quoted(dest)}")
+    _print(f"dry_run={'1' * options.dry_run}")
+    for name, values in words.items():
+        _print(f"{name}=({shlex.join(values)})")
+
+
+def _check_place(dest: Path) -> None:
+    """Refuse a folder of somebody's files: the commands know their own folders only."""
+    parts = ("text", "text.partial", "text.replaced")
+    if dest.is_dir() and any(dest.iterdir()):
+        made = (dest / "text" / MANIFEST).is_file()
+        if made or any((dest / part).is_dir() for part in parts[1:]):
+            return
+    elif dest.is_dir() or not os.path.lexists(dest):
+        return
+    raise InputError(
+        f"--dest {dest}: exists and is no run of own_text.sh; allowed: a new folder, "
+        "or that of an earlier run"
+    )
+
+
+def _tell(read: str, division: Division, counts: dict[str, dict[str, int]]) -> None:
+    because = f": {division.reason}" if division.reason else ""
+    lines = [read, f"divided by {division.by}{because}"]
+    for name, numbers in counts.items():
+        shown = ("paragraphs", "documents", "words", "characters")
+        parts = [f"{numbers[unit]:,} {unit}" for unit in shown if unit in numbers]
+        lines.append(f"  {name:5} {', '.join(parts)}")
+    lines += [f"warning: {sentence}" for sentence in division.warnings()]
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(os.fsencode(path).decode("utf-8", "surrogateescape"))
+
+
+def _print(line: str) -> None:
+    """Names of files may be no UTF-8, and texts are it, whatever the locale."""
+    sys.stdout.buffer.write(f"{line}\n".encode("utf-8", "surrogateescape"))

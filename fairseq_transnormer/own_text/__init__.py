@@ -1,1 +1,0 @@
-"""A language model of a folder of texts, from splits to curves, in one command."""
