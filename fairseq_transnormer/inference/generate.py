@@ -134,7 +134,7 @@ class _Passage:
     unread: list[int]
     forced: list[int]
     random: torch.Generator | None
-    states: tuple[Any, ...] | None = None
+    states: Any = None
     lines: list[list[int]] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
 
@@ -191,9 +191,7 @@ class TextGenerator:
 
     # a string is a sequence of strings, too; what one is given decides
     @overload
-    def generate(  # type: ignore[overload-overlap]
-        self, prompts: str, **settings: Any
-    ) -> GeneratedText: ...
+    def generate(self, prompts: str, **settings: Any) -> GeneratedText: ...
 
     @overload
     def generate(
@@ -308,11 +306,25 @@ class TextGenerator:
         passages: have as many tokens to read.
         """
         # a pad is read as nothing: the states in front of the first token
-        rows = [each.unread[:-1] or [self.pad] for each in passages]
-        x, states = self._read(rows, [each.states for each in passages])
+        tokens = self._tensor([each.unread[:-1] or [self.pad] for each in passages])
+        before = [each.states for each in passages if each.states is not None]
+        states = join_rows(before) if before else None
+        x, states = self.model.model.features(tokens, states, return_states=True)
         for passage, own in zip(passages, split_rows(states), strict=True):
             passage.unread, passage.states = passage.unread[-1:], own
-        return self._log_probs(x, [each.forced for each in passages], temperature)
+        forced = [each.forced for each in passages]
+        x = x[:, : len(forced[0])].flatten(0, 1)
+        wanted = self._tensor(forced).flatten()
+        size = max(1, LOGITS_AT_ONCE // self.trained.manifest.vocab_size)
+        parts = [
+            F.cross_entropy(
+                self.model.model.output(some).float().div_(temperature),
+                those,
+                reduction="none",
+            )
+            for some, those in zip(x.split(size), wanted.split(size), strict=True)
+        ]
+        return torch.cat(parts).neg().view(len(passages), -1).tolist()
 
     def _decode(
         self,
@@ -352,36 +364,10 @@ class TextGenerator:
         )
         tokens = found.sequences
         texts = [row[: row.index(self.end) + 1] for row in tokens[:, 1:].tolist()]
+        places = torch.arange(len(rows))[:, None].expand(tokens.shape)
         if choice.beams > 1:
-            before = found.beam_indices.tolist()
-        else:
-            before = [[i] * tokens.shape[1] for i in range(len(rows))]
-        return texts, choice.scores_of(tokens, texts, before)
-
-    def _read(
-        self, rows: list[list[int]], before: list[Any]
-    ) -> tuple[Tensor, tuple[Any, ...]]:
-        """Features (B, N, C) of rows of up to N tokens, and the states after them."""
-        longest = max(map(len, rows))
-        tokens = self._tensor([row + [self.pad] * (longest - len(row)) for row in rows])
-        states = None if None in before else join_rows(before)
-        return self.model.model.features(tokens, states, return_states=True)
-
-    def _log_probs(
-        self, x: Tensor, tokens: list[list[int]], temperature: float
-    ) -> list[list[float]]:
-        """Of each row's tokens, the first of which the first feature (B, N, C) tells."""
-        x = torch.cat([row[: len(of)] for row, of in zip(x, tokens, strict=True)])
-        wanted = self._tensor(sum(tokens, []))
-        size = max(1, LOGITS_AT_ONCE // self.trained.manifest.vocab_size)
-        found: list[float] = []
-        for some, those in zip(x.split(size), wanted.split(size), strict=True):
-            logits = self.model.model.output(some).float()
-            if temperature != 1:
-                logits /= temperature
-            found += F.cross_entropy(logits, those, reduction="none").neg().tolist()
-        values = iter(found)
-        return [[next(values) for _ in of] for of in tokens]
+            places = found.beam_indices
+        return texts, choice.scores_of(tokens, texts, places.tolist())
 
     def _tensor(self, tokens: Sequence[Any]) -> Tensor:
         return torch.tensor(tokens, dtype=torch.int64, device=self.trained.device)
@@ -433,36 +419,35 @@ class _Choice(LogitsProcessor):
         return scores
 
     def _note(self, input_ids: Tensor) -> None:
-        """The values of what may have been chosen: the end, and each row's token."""
+        """Keep the values of what may have been chosen: the end, each row's token."""
         if self.log_probs is None:
             return
-        beams = self.beams
-        tokens = F.pad(input_ids[:, -1].view(-1, beams), (1, 0), value=self.end)
-        values = self.log_probs.unflatten(0, (-1, beams))
-        every = tokens[:, None].expand(-1, beams, -1)
+        tokens = F.pad(input_ids[:, -1].view(-1, self.beams), (1, 0), value=self.end)
+        values = self.log_probs.unflatten(0, (-1, self.beams))
+        every = tokens[:, None].expand(-1, self.beams, -1)
         self.chosen.append((tokens, values.gather(2, every)))
 
     def scores_of(
-        self, found: Tensor, texts: list[list[int]], before: list[list[int]]
+        self, found: Tensor, texts: list[list[int]], places: list[list[int]]
     ) -> list[list[float]]:
         """Log-probabilities of texts.
 
         Args:
             found: (rows, 1 + M), what ``generate`` returned.
             texts: of its rows, each up to its end.
-            before: the row that each token was chosen in.
+            places: the row that each token was chosen in.
         """
         self._note(found)
-        tokens, values = (torch.stack(x).tolist() for x in zip(*self.chosen))
-        return [
-            [
-                values[i][n // self.beams][row % self.beams][
-                    tokens[i][n // self.beams].index(token)
-                ]
-                for i, (token, row) in enumerate(zip(text, of_text))
-            ]
-            for n, (text, of_text) in enumerate(zip(texts, before, strict=True))
-        ]
+        # (prompts, beams + 1) and (prompts, beams, beams + 1) of each step
+        steps = [(tokens.tolist(), values.tolist()) for tokens, values in self.chosen]
+        scores: list[list[float]] = [[] for _ in texts]
+        for number, text in enumerate(texts):
+            prompt = number // self.beams
+            of_text = zip(text, places[number], steps, strict=False)
+            for token, row, (tokens, values) in of_text:
+                at = tokens[prompt].index(token)
+                scores[number].append(values[prompt][row % self.beams][at])
+        return scores
 
 
 class _Noise(LogitsProcessor):
