@@ -38,11 +38,11 @@ from ..hf.cache import join_rows, split_rows
 # logits that are in memory at once while a prompt is scored: 128 MiB
 LOGITS_AT_ONCE = 1 << 25
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-# beyond these a logit over the temperature may be infinite, or all are equal
+# beyond these scores are no good numbers in float32, or all are equal
 RANGES = {
     **dict.fromkeys(("max_new_tokens", "beam", "lines", "batch_size"), (1, 10**6)),
     **{"min_new_tokens": (0, 10**6), "top_k": (1, 10**6), "top_p": (0, 1)},
-    **{"temperature": (1e-8, 1e8), "length_penalty": (-50, 50)},
+    **{"temperature": (1e-4, 1e4), "length_penalty": (-50, 50)},
     "seed": (0, 2**63 - 1),
 }
 
@@ -355,7 +355,9 @@ class TextGenerator:
             num_beams=choice.beams,
             num_return_sequences=choice.beams,
             early_stopping=choice.beams > 1,
-            length_penalty=settings.length_penalty,
+            # of texts that end at once: in float32, and beside others that stand at
+            # -1e9 until there is a text
+            length_penalty=min(max(settings.length_penalty, 0), 4),
             # the end of a line is one more
             max_new_tokens=settings.max_new_tokens + 1,
             logits_processor=processors,
