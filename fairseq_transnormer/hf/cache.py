@@ -6,6 +6,8 @@ is constant. There is no step back: a state cannot forget its last token.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -100,31 +102,10 @@ class TransNormerCache(Cache):
         return None if states[0] is None else states
 
     @classmethod
-    def of_rows(cls, caches: list[TransNormerCache]) -> TransNormerCache:
-        """One cache of the rows of several."""
-        found = cls(len(caches[0].layers))
-        states = zip(*(cache.states for cache in caches), strict=True)
-        found.put(tuple(map(join_states, states)), caches[0].get_seq_length())
-        return found
-
-    def row(self, number: int) -> TransNormerCache:
-        """A copy of one row."""
-        found = self.copy()
-        found.reorder_cache(torch.tensor([number]))
-        return found
-
-    def copy(self, columns: int | None = None) -> TransNormerCache:
-        """A copy, which goes on by itself.
-
-        columns: that it shall count as read; by default as many as this one.
-        """
-        found = TransNormerCache(len(self.layers))
-        for mine, its in zip(self.layers, found.layers, strict=True):
-            if mine.state is not None:
-                length = mine.state.length
-                rows = torch.arange(len(length), device=length.device)
-                its.state = reorder_state(mine.state, rows)
-            its.columns = mine.columns if columns is None else columns
+    def of_rows(cls, rows: Sequence[tuple[State, ...]]) -> TransNormerCache:
+        """A copy of the states of several rows, after which a text is to begin."""
+        found = cls(len(rows[0]))
+        found.put(join_rows(rows), 0)
         return found
 
     def put(self, states: tuple[State, ...], columns: int) -> None:
@@ -132,3 +113,15 @@ class TransNormerCache(Cache):
         for layer, state in zip(self.layers, states, strict=True):
             layer.state = state
             layer.columns += columns
+
+
+def join_rows(rows: Sequence[tuple[State, ...]]) -> tuple[State, ...]:
+    """A copy of the states of several rows as those of one batch."""
+    return tuple(join_states(of_layer) for of_layer in zip(*rows, strict=True))
+
+
+def split_rows(states: tuple[State, ...]) -> list[tuple[State, ...]]:
+    """A copy of the states of each row of a batch."""
+    length = states[0].length
+    numbers = torch.arange(len(length), device=length.device).split(1)
+    return [tuple(reorder_state(each, i) for each in states) for i in numbers]

@@ -7,24 +7,22 @@ for found in generator.generate(["The river", "In 1902"], top_p=0.9, seed=1):
 
 from __future__ import annotations
 
+import math
+import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import (
-    LogitNormalization,
+    GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
-    StoppingCriteria,
-    StoppingCriteriaList,
-    TemperatureLogitsWarper,
-    TextIteratorStreamer,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
@@ -33,12 +31,20 @@ from transformers.generation.streamers import BaseStreamer
 from ..checkpoints.load import TrainedModel, load
 from ..checkpoints.manifest import CAUSAL
 from ..checkpoints.safe_loading import CheckpointError
-from ..checkpoints.vocabulary import Vocabulary
 from ..devices import usable_device
 from ..hf import TransNormerCache, TransNormerForCausalLM
+from ..hf.cache import join_rows, split_rows
 
-# logits that are in memory at once while tokens are scored: 128 MiB
+# logits that are in memory at once while a prompt is scored: 128 MiB
 LOGITS_AT_ONCE = 1 << 25
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+# beyond these scores are no good numbers in float32, or all are equal
+RANGES = {
+    **dict.fromkeys(("max_new_tokens", "beam", "lines", "batch_size"), (1, 10**6)),
+    **{"min_new_tokens": (0, 10**6), "top_k": (1, 10**6), "top_p": (0, 1)},
+    **{"temperature": (1e-4, 1e4), "length_penalty": (-50, 50)},
+    "seed": (0, 2**63 - 1),
+}
 
 
 @dataclass(frozen=True)
@@ -51,16 +57,16 @@ class GenerationSettings:
         beam: hypotheses of a beam search; with sampling, texts that are drawn. The one
             with the best score is returned.
         sampling: draw tokens; ``top_k`` and ``top_p`` imply it.
-        temperature: divides the logits.
+        temperature: divides the logits, also those that a beam search sees.
         top_k: draw from the k likeliest tokens.
         top_p: draw from the likeliest tokens that together have this probability.
-        length_penalty: a hypothesis is judged by the sum of its log-probabilities over
+        length_penalty: a text is judged by the sum of its log-probabilities over
             (number of tokens) ** length_penalty.
         seed: prompt i (from 0) draws from a stream of its own, seeded seed + i: its
             text does not depend on the others. None: torch's global stream.
         lines: lines to generate. The model ends a line, with the token that ends each
             line of its training text; the next one continues from the state.
-        batch_size: most prompts, of equal length, that run together.
+        batch_size: most prompts that run together.
 
     Raises:
         ValueError: a value would be passed over, or have no meaning.
@@ -79,19 +85,14 @@ class GenerationSettings:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "beam", "lines", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}; allowed: 1 or more")
-        if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+        for name, (least, most) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name}={value}; allowed: {least} to {most}")
+        if self.min_new_tokens > self.max_new_tokens:
             raise ValueError(
-                f"min_new_tokens={self.min_new_tokens}; allowed: 0 to "
+                f"min_new_tokens={self.min_new_tokens}; allowed: up to "
                 f"max_new_tokens={self.max_new_tokens}"
-            )
-        if not 1e-8 <= self.temperature <= 1e8:
-            raise ValueError(f"temperature={self.temperature}; allowed: 1e-8 to 1e8")
-        if self.top_k is not None and self.top_p is not None:
-            raise ValueError(
-                f"top_k={self.top_k} and top_p={self.top_p}; allowed: one of them"
             )
         if self.seed is not None and not self.samples:
             raise ValueError(
@@ -103,19 +104,6 @@ class GenerationSettings:
     def samples(self) -> bool:
         """Whether tokens are drawn."""
         return self.sampling or self.top_k is not None or self.top_p is not None
-
-    @property
-    def processors(self) -> LogitsProcessorList:
-        """What transformers makes of the logits before a token is chosen."""
-        found = LogitsProcessorList()
-        if self.temperature != 1:
-            # a beam search adds them up: log-probabilities again
-            found += [TemperatureLogitsWarper(self.temperature), LogitNormalization()]
-        if self.top_k is not None:
-            found.append(TopKLogitsWarper(self.top_k))
-        if self.top_p is not None:
-            found.append(TopPLogitsWarper(self.top_p))
-        return found
 
 
 @dataclass(frozen=True)
@@ -137,14 +125,21 @@ class GeneratedText:
 
 @dataclass
 class _Passage:
-    """A text in the making: ``unread`` tokens stand after what ``cache`` has read."""
+    """A text in the making.
 
-    number: int
+    ``unread`` tokens stand after ``states``; the next line begins with ``forced``,
+    which are among them.
+    """
+
     unread: list[int]
+    forced: list[int]
     random: torch.Generator | None
-    cache: TransNormerCache | None = None
+    states: Any = None
     lines: list[list[int]] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+
+    def length(self) -> int:
+        return len(self.unread)
 
 
 class TextGenerator:
@@ -170,6 +165,10 @@ class TextGenerator:
         self.model = TransNormerForCausalLM.of(trained, for_decoding=True)
         special = trained.manifest.special_tokens
         self.pad, self.end = special["pad"], special["eos"]
+        # rows that have ended go on with their end: with pads a step is no step of one
+        # token any more
+        settings = GenerationConfig(eos_token_id=self.end, pad_token_id=self.end)
+        self.model.generation_config = settings
 
     @classmethod
     def from_checkpoint(
@@ -202,7 +201,7 @@ class TextGenerator:
     def generate(
         self, prompts: str | Sequence[str], **settings: Any
     ) -> GeneratedText | list[GeneratedText]:
-        """Continue prompts; those of equal length run together.
+        """Continue prompts, of whatever lengths, side by side.
 
         Args:
             prompts: any number of them; of one string, the result is one text. White
@@ -220,19 +219,16 @@ class TextGenerator:
         given = [prompts] if isinstance(prompts, str) else prompts
         passages = [self._passage(i, each, chosen) for i, each in enumerate(given)]
         for _ in range(chosen.lines):
-            in_order = sorted(passages, key=lambda each: len(each.unread))
-            for _, equal in groupby(in_order, key=lambda each: len(each.unread)):
-                group = list(equal)
-                for i in range(0, len(group), chosen.batch_size):
-                    self._add_line(group[i : i + chosen.batch_size], chosen)
+            in_order = sorted(passages, key=_Passage.length)
+            for i in range(0, len(in_order), chosen.batch_size):
+                self._add_line(in_order[i : i + chosen.batch_size], chosen)
         found = [self._result(each, chosen) for each in passages]
         return found[0] if isinstance(prompts, str) else found
 
     def stream(self, prompt: str, number: int = 0, **settings: Any) -> Iterator[str]:
         """The text of ``generate(prompt, **settings)`` in pieces, as they come.
 
-        The first piece is of the prompt. ``close()`` of the iterator ends the
-        generation.
+        The first piece is the prompt. ``close()`` of the iterator ends the generation.
 
         Args:
             prompt: as in ``generate``.
@@ -247,40 +243,15 @@ class TextGenerator:
         if chosen.beam != 1:
             raise ValueError(f"beam={chosen.beam}; allowed in a stream: 1")
         passage = self._passage(number, prompt, chosen)
-        return self._pieces(passage, chosen)
 
-    def _pieces(self, passage: _Passage, settings: GenerationSettings) -> Iterator[str]:
-        for number in range(settings.lines):
-            if number:
-                yield "\n"
-            # of a tokenizer it needs ``decode`` alone
-            streamer = TextIteratorStreamer(cast(Any, _Decoder(self.words)))
-            stop, failed = _Stop(), list[BaseException]()
+        def add_lines(emit: Callable[[str], None]) -> None:
+            for line in range(chosen.lines):
+                emit("\n" * (line > 0))
+                # transformers hands over the last token in front of the new ones
+                pieces = _TextPieces(self.words.decode, passage.forced[:-1], emit)
+                self._add_line([passage], chosen, pieces)
 
-            work = partial(self._stream_line, passage, settings, streamer, stop, failed)
-            worker = threading.Thread(target=work, name="generation", daemon=True)
-            worker.start()
-            try:
-                yield from filter(None, streamer)
-            finally:
-                stop.wanted = True
-                worker.join()
-            if failed:
-                raise failed[0]
-
-    def _stream_line(
-        self,
-        passage: _Passage,
-        settings: GenerationSettings,
-        streamer: BaseStreamer,
-        stop: StoppingCriteria,
-        failed: list[BaseException],
-    ) -> None:
-        try:
-            self._add_line([passage], settings, streamer, stop)
-        except BaseException as error:
-            failed.append(error)
-            streamer.end()
+        return _iterate(add_lines)
 
     def _passage(
         self, number: int, prompt: str, settings: GenerationSettings
@@ -300,7 +271,8 @@ class TextGenerator:
         if settings.seed is not None:
             random = torch.Generator(self.trained.device)
             random.manual_seed(settings.seed + number)
-        return _Passage(number, [self.trained.manifest.start_token, *tokens], random)
+        start = self.trained.manifest.start_token
+        return _Passage([start, *tokens], tokens, random)
 
     @torch.no_grad()
     def _add_line(
@@ -308,114 +280,99 @@ class TextGenerator:
         passages: list[_Passage],
         settings: GenerationSettings,
         streamer: BaseStreamer | None = None,
-        stop: StoppingCriteria | None = None,
     ) -> None:
-        """Add a line to passages that have as many tokens to read."""
-        prompt = self._tensor([each.unread for each in passages])
-        cache, scores = None, prompt.new_zeros(len(prompt), 0).float()
-        caches = [each.cache for each in passages if each.cache is not None]
-        if caches:
-            cache = TransNormerCache.of_rows(caches)
-        if prompt.shape[1] > 1:
-            cache, scores = self._read(prompt, cache, settings.temperature)
-        found = self._decoded(prompt, cache, passages, settings, streamer, stop)
-        copies = settings.beam
-        # what was chosen is read again in one pass, which also tells the states after
-        # each text, whichever hypothesis that was
-        new = torch.cat([prompt[:, -1:].repeat_interleave(copies, 0), found], 1)
-        if cache is not None:
-            cache.batch_repeat_interleave(copies)
-        cache, new_scores = self._read(new, cache, settings.temperature)
+        """Add a line to texts, which are in the order of their lengths."""
+        known: list[list[float]] = []
+        for _, equal in groupby(passages, key=_Passage.length):
+            known += self._read_prompts(list(equal), settings.temperature)
+        rows = [each for each in passages for _ in range(settings.beam)]
+        texts, scores = self._decode(rows, settings, streamer)
         for i, passage in enumerate(passages):
-            own = range(i * copies, (i + 1) * copies)
-            before = scores[i].tolist()
-            texts = [self._until_end(found[row].tolist()) for row in own]
-            values = [
-                [*before, *new_scores[row, : len(text)].tolist()]
-                for row, text in zip(own, texts, strict=True)
-            ]
+            own = range(i * settings.beam, (i + 1) * settings.beam)
+            values = [known[i] + scores[row] for row in own]
             ranks = [sum(v) / len(v) ** settings.length_penalty for v in values]
             best = ranks.index(max(ranks))
-            passage.lines.append([*passage.unread[1:], *texts[best]])
+            text = texts[own[best]]
+            passage.lines.append(passage.forced + text)
             passage.scores += values[best]
-            passage.cache = cache.row(own[best])
-            passage.unread = texts[best][-1:]
+            # what was chosen is read in one pass when another line is to follow
+            passage.unread, passage.forced = passage.unread[-1:] + text, []
 
-    def _decoded(
+    def _read_prompts(
+        self, passages: list[_Passage], temperature: float
+    ) -> list[list[float]]:
+        """Read all but the last token; log-probabilities of the forced ones of each.
+
+        passages: have as many tokens to read.
+        """
+        # a pad is read as nothing: the states in front of the first token
+        tokens = self._tensor([each.unread[:-1] or [self.pad] for each in passages])
+        before = [each.states for each in passages if each.states is not None]
+        states = join_rows(before) if before else None
+        x, states = self.model.model.features(tokens, states, return_states=True)
+        for passage, own in zip(passages, split_rows(states), strict=True):
+            passage.unread, passage.states = passage.unread[-1:], own
+        forced = [each.forced for each in passages]
+        x = x[:, : len(forced[0])].flatten(0, 1)
+        wanted = self._tensor(forced).flatten()
+        size = max(1, LOGITS_AT_ONCE // self.trained.manifest.vocab_size)
+        parts = [
+            F.cross_entropy(
+                self.model.model.output(some).float().div_(temperature),
+                those,
+                reduction="none",
+            )
+            for some, those in zip(x.split(size), wanted.split(size), strict=True)
+        ]
+        return torch.cat(parts).neg().view(len(passages), -1).tolist()
+
+    def _decode(
         self,
-        prompt: Tensor,
-        cache: TransNormerCache | None,
-        passages: list[_Passage],
+        rows: list[_Passage],
         settings: GenerationSettings,
         streamer: BaseStreamer | None,
-        stop: StoppingCriteria | None,
-    ) -> Tensor:
-        """int64 (B * beam, M): what follows (B, N), whose last token is unread."""
-        beams, processors, length = settings.beam, settings.processors, prompt.shape[1]
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """What follows the last token of each row, with its log-probabilities.
+
+        rows: each text as often as there are hypotheses of it.
+        """
+        choice = _Choice(rows, settings, self.pad, self.end)
+        processors = LogitsProcessorList([choice])
+        if settings.top_k is not None:
+            processors.append(TopKLogitsWarper(settings.top_k))
+        if settings.top_p is not None:
+            processors.append(TopPLogitsWarper(settings.top_p))
         if settings.samples:
-            beams = 1
-            prompt = prompt.repeat_interleave(settings.beam, 0)
-            processors.append(_GumbelNoise([each.random for each in passages]))
-        if cache is not None:
-            cache = cache.copy(length - 1)
-            cache.batch_repeat_interleave(settings.beam)
+            randoms = [each.random for each in rows[:: settings.beam]]
+            processors.append(_Noise(randoms, self.end))
+        # transformers makes the rows of a search itself
+        last = self._tensor([each.unread[-1:] for each in rows[:: choice.beams]])
         found = self.model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            past_key_values=cache,
-            do_sample=False,
-            num_beams=beams,
-            num_return_sequences=beams,
-            early_stopping=beams > 1,
-            length_penalty=settings.length_penalty,
-            # the end of a line is one more, and the only choice where it is too long
+            last,
+            attention_mask=torch.ones_like(last),
+            # beginning with one token: what stands before it is in the states
+            past_key_values=TransNormerCache.of_rows([each.states for each in rows]),
+            num_beams=choice.beams,
+            num_return_sequences=choice.beams,
+            early_stopping=choice.beams > 1,
+            # of texts that end at once: in float32, and beside others that stand at
+            # -1e9 until there is a text
+            length_penalty=min(max(settings.length_penalty, 0), 4),
+            # the end of a line is one more
             max_new_tokens=settings.max_new_tokens + 1,
-            forced_eos_token_id=self.end,
-            # fairseq, too, has no text without a token
-            min_new_tokens=max(settings.min_new_tokens, int(length == 1)),
             logits_processor=processors,
             streamer=streamer,
-            stopping_criteria=StoppingCriteriaList([stop] if stop else []),
+            return_dict_in_generate=True,
         )
-        return found[:, length:]
+        tokens = found.sequences
+        texts = [row[: row.index(self.end) + 1] for row in tokens[:, 1:].tolist()]
+        places = torch.arange(len(rows))[:, None].expand(tokens.shape)
+        if choice.beams > 1:
+            places = found.beam_indices
+        return texts, choice.scores_of(tokens, texts, places.tolist())
 
-    def _read(
-        self, tokens: Tensor, cache: TransNormerCache | None, temperature: float
-    ) -> tuple[TransNormerCache, Tensor]:
-        """Read all tokens (B, N) but the last of each row.
-
-        Returns:
-            the cache after them, and (B, N - 1) log-probabilities of all but the first.
-        """
-        # of a row that has ended the rest is pads, and its last token stays unread
-        pads = tokens[:, 1:].eq(self.pad)
-        inputs = tokens[:, :-1].masked_fill(pads, self.pad)
-        plain = self.model.model
-        if inputs.shape[1] == 1:
-            # a single column after states would be taken for tokens, pads and all
-            inputs = torch.nn.functional.pad(inputs, (0, 1), value=self.pad)
-        states = None if cache is None else cache.copy().states
-        x, states = plain.features(inputs, states, return_states=True)
-        x = x[:, : tokens.shape[1] - 1].flatten(0, 1)
-        targets = tokens[:, 1:].flatten()
-        size = max(1, LOGITS_AT_ONCE // self.trained.manifest.vocab_size)
-        scores = torch.cat(
-            [
-                (plain.output(some).float() / temperature)
-                .log_softmax(-1)
-                .gather(1, wanted[:, None])
-                for some, wanted in zip(x.split(size), targets.split(size), strict=True)
-            ]
-        )
-        after = TransNormerCache(len(states))
-        after.put(states, tokens.shape[1] - 1)
-        return after, scores.view(len(tokens), -1)
-
-    def _until_end(self, tokens: list[int]) -> list[int]:
-        return tokens[: tokens.index(self.end) + 1] if self.end in tokens else tokens
-
-    def _tensor(self, tokens: list[list[int]]) -> Tensor:
-        return torch.tensor(tokens, device=self.trained.device)
+    def _tensor(self, tokens: Sequence[Any]) -> Tensor:
+        return torch.tensor(tokens, dtype=torch.int64, device=self.trained.device)
 
     def _result(self, passage: _Passage, settings: GenerationSettings) -> GeneratedText:
         tokens = sum(passage.lines, [])
@@ -424,38 +381,169 @@ class TextGenerator:
         return GeneratedText(text, tokens, passage.scores, score)
 
 
-class _GumbelNoise(LogitsProcessor):
-    """Noise with which the largest log-probability is a token that was drawn.
+class _Choice(LogitsProcessor):
+    """What may be chosen next, by its log-probability; and that of what was chosen.
 
-    randoms: the stream of each prompt, of so many rows in turn; None: torch's own.
+    Args:
+        rows: what is continued.
+        pad, end: tokens. A pad is no text.
     """
 
-    def __init__(self, randoms: list[torch.Generator | None]):
-        self.randoms = randoms
+    def __init__(
+        self, rows: list[_Passage], settings: GenerationSettings, pad: int, end: int
+    ):
+        self.settings, self.pad, self.end = settings, pad, end
+        self.beams = 1 if settings.samples else settings.beam
+        # fairseq, too, has no line without a token
+        self.empty = [i for i, each in enumerate(rows) if not each.forced]
+        self.log_probs: Tensor | None = None
+        self.chosen: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        parts = scores.split(len(scores) // len(self.randoms))
-        drawn = [
-            torch.empty_like(part).exponential_(generator=random)
-            for part, random in zip(parts, self.randoms, strict=True)
-        ]
-        return scores - torch.cat(drawn).clamp_min(1e-38).log()
+        """(rows, V) after one token and those that were written, (rows, 1 + M)."""
+        self._note(input_ids)
+        temperature = self.settings.temperature
+        if temperature != 1:
+            scores = scores / temperature
+        # those of a search are log-probabilities already
+        if temperature != 1 or self.beams == 1:
+            scores = scores.log_softmax(-1)
+        written = input_ids.shape[1] - 1
+        if written == self.settings.max_new_tokens:
+            scores[:, : self.end] = scores[:, self.end + 1 :] = -math.inf
+        else:
+            scores[:, self.pad] = -math.inf
+        if written < self.settings.min_new_tokens:
+            scores[:, self.end] = -math.inf
+        elif not written:
+            scores[self.empty, self.end] = -math.inf
+        self.log_probs = scores
+        return scores
+
+    def _note(self, input_ids: Tensor) -> None:
+        """Keep the values of what may have been chosen: the end, each row's token."""
+        if self.log_probs is None:
+            return
+        tokens = F.pad(input_ids[:, -1].view(-1, self.beams), (1, 0), value=self.end)
+        values = self.log_probs.unflatten(0, (-1, self.beams))
+        every = tokens[:, None].expand(-1, self.beams, -1)
+        self.chosen.append((tokens, values.gather(2, every)))
+
+    def scores_of(
+        self, found: Tensor, texts: list[list[int]], places: list[list[int]]
+    ) -> list[list[float]]:
+        """Log-probabilities of texts.
+
+        Args:
+            found: (rows, 1 + M), what ``generate`` returned.
+            texts: of its rows, each up to its end.
+            places: the row that each token was chosen in.
+        """
+        self._note(found)
+        # (prompts, beams + 1) and (prompts, beams, beams + 1) of each step
+        steps = [(tokens.tolist(), values.tolist()) for tokens, values in self.chosen]
+        scores: list[list[float]] = [[] for _ in texts]
+        for number, text in enumerate(texts):
+            prompt = number // self.beams
+            of_text = zip(text, places[number], steps, strict=False)
+            for token, row, (tokens, values) in of_text:
+                at = tokens[prompt].index(token)
+                scores[number].append(values[prompt][row % self.beams][at])
+        return scores
 
 
-class _Stop(StoppingCriteria):
-    """Ends a generation whose text nobody wants any more."""
+class _Noise(LogitsProcessor):
+    """Makes the largest score a token that was drawn, as torch.multinomial draws one.
 
-    wanted = False
+    Args:
+        randoms: the stream of each prompt, of so many rows in turn; None: torch's own.
+        end: token of which a row that has ended has nothing else.
+    """
 
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        return torch.full(input_ids.shape[:1], self.wanted, device=input_ids.device)
+    def __init__(self, randoms: list[torch.Generator | None], end: int):
+        self.randoms, self.end = randoms, end
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """(rows, V), after (rows, 1 + M) tokens."""
+        noise = torch.ones_like(scores)
+        parts = noise.chunk(len(self.randoms))
+        last = input_ids[:, -1].view(len(parts), -1).tolist()
+        for part, random, tokens in zip(parts, self.randoms, last, strict=True):
+            # a prompt's stream stands still once its texts have ended
+            if input_ids.shape[1] == 1 or set(tokens) != {self.end}:
+                part.exponential_(generator=random)
+        return scores - noise.log_()
 
 
-@dataclass
-class _Decoder:
-    """What transformers' streamer needs of a tokenizer."""
+class _TextPieces(BaseStreamer):
+    """The text of a line in pieces, as its tokens come.
 
-    words: Vocabulary
+    Text that the next token may still change is held back: space that the end of the
+    line would strip, the first bytes of a character.
 
-    def decode(self, tokens: list[int], **options: Any) -> str:
-        return self.words.decode(tokens)
+    Args:
+        decode: the text of tokens.
+        tokens: with which the line begins.
+        emit: takes a piece.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[list[int]], str],
+        tokens: list[int],
+        emit: Callable[[str], None],
+    ):
+        self.decode, self.tokens, self.emit = decode, tokens, emit
+        self.printed = 0
+
+    def put(self, value: Tensor) -> None:
+        """Tokens of one row."""
+        self.tokens += value.flatten().tolist()
+        self._print(self.decode(self.tokens).rstrip().rstrip(UNFINISHED).rstrip())
+
+    def end(self) -> None:
+        """What has been held back."""
+        self._print(self.decode(self.tokens))
+
+    def _print(self, text: str) -> None:
+        self.emit(text[self.printed :])
+        self.printed = max(self.printed, len(text))
+
+
+class _Abandoned(Exception):
+    """Nobody wants more: ends the generation from inside its streamer."""
+
+
+def _iterate(function: Callable[[Callable[[str], None]], None]) -> Iterator[str]:
+    """Yield what ``function`` hands to its argument, as it comes, if not empty.
+
+    transformers' loop cannot be left and entered again, so it runs in a thread. That
+    ends with the iterator; what it raises, the iterator raises.
+    """
+    # None: there are no more
+    pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+    abandoned = threading.Event()
+
+    def emit(piece: str) -> None:
+        if abandoned.is_set():
+            raise _Abandoned
+        if piece:
+            pieces.put(piece)
+
+    def work() -> None:
+        try:
+            function(emit)
+            pieces.put(None)
+        except BaseException as error:
+            pieces.put(error)
+
+    worker = threading.Thread(target=work, name="generation", daemon=True)
+    worker.start()
+    try:
+        while (piece := pieces.get()) is not None:
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+    finally:
+        abandoned.set()
+        worker.join()

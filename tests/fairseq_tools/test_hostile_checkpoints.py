@@ -9,6 +9,9 @@ from contextlib import suppress
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq_transnormer.classification import command_line as classification
+from fairseq_transnormer.export import command_line as export
+from fairseq_transnormer.generation import command_line as generation
 
 from fairseq_transnormer.analysis import context_use
 from fairseq_transnormer.checkpoints.files import check_last_checkpoint
@@ -17,9 +20,6 @@ from fairseq_transnormer.checkpoints.safe_loading import (
     CheckpointError,
     read_checkpoint,
 )
-from fairseq_transnormer.classification import command_line as classification
-from fairseq_transnormer.export import command_line as export
-from fairseq_transnormer.generation import command_line as generation
 from fairseq_transnormer.plugin.models import TransNormerLanguageModel
 from tests.inference.problems import write_problem
 from tests.messages import refuses

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from fairseq_transnormer.generation.command_line import main
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from fairseq_transnormer.inference.generate_command import main
 from tests.messages import assert_names, command_refuses
 from tests.paths import SCRIPTS
 
@@ -92,6 +92,19 @@ def test_json(run, t2):
     }
 
 
+def test_an_exported_folder(zoo, t2, capsys):
+    arguments = "--prompt", "the river", "--max-new-tokens", "5", "--device", "cpu"
+    assert main(["--path", str(zoo.exported["t2"].folder), *arguments]) == 0
+    expected = t2.generator.generate("the river", max_new_tokens=5).text
+    assert capsys.readouterr().out == expected + "\n"
+
+
+def test_a_decoder_of_fairseqs_own(zoo, capsys):
+    path = zoo.checkpoints["transformer_lm"]
+    parts = path, "'transformer_lm'", "fairseq's own commands"
+    command_refuses(main, ["--path", path, "--prompt", "it"], capsys, *parts)
+
+
 def test_unknown_words_are_reported(run):
     status, _, err = run("--prompt", "it", "--prompt", "the xyzzy river <unk> plugh")
     assert status == 0
@@ -102,11 +115,11 @@ def test_unknown_words_are_reported(run):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ("--prompt it --temperature 0", ["temperature=0.0", "1e-08", "1e+08"]),
-        ("--prompt it --top-p 2", ["top_p=2.0", "more than 0", "up to 1"]),
-        ("--prompt it --top-k 0", ["top_k=0", "1 to"]),
-        ("--prompt it --top-k 3 --top-p 0.5", ["top_k=3", "top_p=0.5", "one"]),
-        ("--prompt it --beam 0", ["beam=0", "1 to"]),
+        ("--prompt it --temperature 0", ["temperature=0.0", "0.0001 to"]),
+        ("--prompt it --top-p 2", ["top_p=2.0", "0 to 1"]),
+        ("--prompt it --top-k 0", ["--top-k", "'0'", "from 1"]),
+        ("--prompt it --beam 2.5", ["--beam", "'2.5'", "integers"]),
+        ("--prompt it --seed 1", ["seed=1", "sampling"]),
         ("--prompt it --beam 2 --stream", ["beam=2", "stream", 1]),
         ("--prompt it --prompt </s>", ["prompt 2", "'</s>'"]),
         ("--prompt it --prompt <s> --stream", ["prompt 2", "'<s>'"]),

@@ -1,13 +1,19 @@
 """fairseq's own commands run with the plugin and give the same texts."""
 
+import importlib
 import io
 import math
+import shutil
 import sys
+import tarfile
+from pathlib import Path
 
 import pytest
 from fairseq_cli import generate, interactive
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from fairseq_transnormer.plugin.models import TransNormerLanguageModel
 from tests.inference.models import run_fairseq
 from tests.messages import refuses
 
@@ -90,3 +96,35 @@ def test_dropout_is_not_retained(t2, monkeypatch):
     arguments = "--task", "language_modeling", "--path", t2.path
     with refuses(ValueError, "retain_dropout=true", "false"):
         run_fairseq(interactive.cli_main, t2.data, *arguments, "--retain-dropout")
+
+
+@pytest.mark.parametrize("command", ["eval_lm", "validate", "generate", "interactive"])
+def test_what_does_not_belong_to_a_checkpoint(t2, command, monkeypatch, tmp_path):
+    """A dictionary of equal size, and overrides of what is not there."""
+    lines = (Path(t2.data) / "dict.txt").read_text().splitlines()
+    other = shutil.copytree(t2.data, tmp_path / "other")
+    (other / "dict.txt").write_text("\n".join(reversed(lines)) + "\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    main = importlib.import_module(f"fairseq_cli.{command}").cli_main
+    more = ["--task", "language_modeling", "--path", t2.path]
+    more += ["--batch-size", 1, "--num-workers", 0]
+    if command in ("eval_lm", "generate"):
+        with refuses(CheckpointError, Path(t2.path), "dictionary_sha256"):
+            run_fairseq(main, other, *more)
+        return
+    overrides = {"dropuot": 0.3, "block_size": 4}
+    with refuses(ValueError, "dropuot", Path(t2.path), "dropout"):
+        run_fairseq(main, t2.data, *more, "--model-overrides", overrides)
+    if command == "interactive":  # nothing to go through
+        overrides["dropout"] = overrides.pop("dropuot")
+        run_fairseq(main, t2.data, *more, "--model-overrides", overrides)
+
+
+def test_an_archive_of_a_model(t2, tmp_path):
+    path = tmp_path / "model.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(t2.path, "model/model.pt")
+        archive.add(Path(t2.data) / "dict.txt", "model/dict.txt")
+    hub = TransNormerLanguageModel.from_pretrained(str(path))
+    assert hub.sample("the river", beam=1) == t2.hub.sample("the river", beam=1)
+    assert [each.name for each in tmp_path.iterdir()] == ["model.tar.gz"]
