@@ -24,6 +24,7 @@ from ..checkpoints.manifest import (
 )
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.saving import save_whole
+from ..modules.float32 import Float32Module
 from .configuration import TransNormerConfig
 
 HEAD = "classifier."
@@ -44,8 +45,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     # a state cannot step back, as assisted generation would have it
     _is_stateful = True
-    # angles: off by radians in half precision
-    _keep_in_fp32_modules_strict = ["lrpe"]
     _no_split_modules = ["TransNormerLayer"]
     # of manifests, the class's own first
     kinds: tuple[str, ...] = ()
@@ -62,6 +61,11 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"{', '.join(self.kinds)}"
             )
         self.model = manifest.build_language_model()
+        self._keep_in_fp32_modules_strict = {
+            name.rpartition(".")[2]
+            for name, module in self.named_modules()
+            if isinstance(module, Float32Module)
+        }
         first: dict[nn.Parameter, str] = {}
         self._tied_weights_keys = {
             name: first[parameter]
@@ -121,7 +125,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         return (model, report) if wants_report else model
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
-        """transformers' own; ``load_exported`` reads the folder, too.
+        """transformers' own; ``checkpoints.load`` reads the folder, too.
 
         A folder of before stays as it is until the new one is whole.
 
@@ -164,9 +168,13 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         """The first name of each parameter by its other ones, tied matrix or not."""
         return dict(self._tied_weights_keys)
 
-    def get_output_embeddings(self) -> None:
-        """None: the output layer is part of the plain model."""
-        return None
+    def get_output_embeddings(self) -> nn.Module | None:
+        """What has the output layer's ``weight``, (vocabulary, width): the embedding,
+        where both are one; None where the output layer is not used."""
+        if not self.has_output:
+            return None
+        own = getattr(self.model, "lm_head", None) or self.model.output_projection
+        return own or self.model.embed_tokens
 
     def get_correct_attn_implementation(
         self, requested_attention: str | None, is_init_check: bool = False
@@ -252,11 +260,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         if attention_mask is None:
             return input_ids
         length = input_ids.shape[1]
-        allowed = {(len(input_ids), length), (len(input_ids), past + length)}
+        # no set: torch.export's sizes have no hash
+        allowed = [(len(input_ids), length), (len(input_ids), past + length)]
         if tuple(attention_mask.shape) not in allowed:
             raise ValueError(
                 f"attention_mask has the shape {tuple(attention_mask.shape)}; allowed: "
-                f"{' or '.join(map(str, sorted(allowed)))}"
+                f"{' or '.join(map(str, allowed))}"
             )
         pads = attention_mask[:, attention_mask.shape[1] - length :].eq(0)
         return input_ids.masked_fill(pads, self.config.pad_token_id)

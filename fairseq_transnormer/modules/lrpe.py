@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
-from .float32 import Float32Module
+from .float32 import Float32Module, exact_dtype
 from .options import Choice
 
 
@@ -52,7 +52,7 @@ class LRPE(Float32Module):
             )
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
         self.theta = nn.Parameter(base**-exponents)
-        direction = torch.randn(head_dim)
+        direction = torch.randn(head_dim, dtype=exact_dtype())
         # a parameter, as in the paper's counts, that is never trained
         self.reflection = nn.Parameter(direction / direction.norm(), False)
         self.backend = backend
@@ -73,7 +73,11 @@ class LRPE(Float32Module):
 
         Returns:
             query and key encoded, in their shape and dtype.
+
+        Raises:
+            ValueError: the angles are in half precision.
         """
+        self.check_float32(self.theta)
         return ops.lrpe(
             query,
             key,

@@ -25,7 +25,8 @@ def written(texts, prompts=PROMPTS, **settings):
 def test_the_likeliest_tokens(texts):
     """Those of fairseq's generator, which begins no text with its end."""
     more = {"beam": 1, "max_len_a": 1, "max_len_b": 24}
-    expected = [*map(decode_byte_pieces, texts.hub.sample(PROMPTS, **more))]
+    found = [texts.hub.sample(prompt, **more) for prompt in PROMPTS]
+    expected = [*map(decode_byte_pieces, found)]
     assert written(texts, max_new_tokens=25) == expected
     assert len(set(expected)) > 2 and all(expected)
 
@@ -33,7 +34,8 @@ def test_the_likeliest_tokens(texts):
 def test_beam_search(texts):
     """Length penalties differ: fairseq's counts the prompt, too."""
     more = {"beam": 4, "lenpen": 0.0, "max_len_a": 1, "max_len_b": 19}
-    expected = [*map(decode_byte_pieces, texts.hub.sample(PROMPTS, **more))]
+    found = [texts.hub.sample(prompt, **more) for prompt in PROMPTS]
+    expected = [*map(decode_byte_pieces, found)]
     more = {"num_beams": 4, "length_penalty": 0.0, "early_stopping": True}
     assert written(texts, max_new_tokens=20, **more) == expected
 

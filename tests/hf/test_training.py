@@ -2,12 +2,15 @@
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import multiprocessing
+from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.inference import TextClassifier
-from tests.zoo import CAUSAL, ENCODERS
+from tests.zoo import CAUSAL, ENCODERS, HEADS
 
-from .loading import LOAD, WITH_HEADS, causal, classifier, tokenizer_of
+from .loading import LOAD, WITH_HEADS, causal, classifier, features_of, tokenizer_of
 
 LINES = [" ".join(f"w{(i + j) % 40}" for j in range(3 + i % 5)) for i in range(24)]
 
@@ -18,7 +21,9 @@ def accelerate():
     pytest.importorskip("accelerate", reason="pip install 'fairseq-transnormer[hf]'")
 
 
-def train(model, tokenizer, examples, collator, folder, **settings) -> list[float]:
+def train(
+    model, tokenizer, examples, collator, folder, resumes=None, **settings
+) -> list[float]:
     """The losses of the updates."""
     from transformers import Trainer, TrainingArguments
 
@@ -36,7 +41,7 @@ def train(model, tokenizer, examples, collator, folder, **settings) -> list[floa
         data_collator=collator,
         processing_class=tokenizer,
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resumes)
     return [each["loss"] for each in trainer.state.log_history if "loss" in each]
 
 
@@ -58,6 +63,32 @@ def test_language_models(kind, exports, transformers, tmp_path):
     with torch.no_grad():
         expected = model.eval()(tokens).logits
         torch.testing.assert_close(loaded.model(tokens), expected)
+
+
+@pytest.mark.parametrize("kind", [CAUSAL[1], ENCODERS[0], "classifier", "regression"])
+def test_a_resumed_training(kind, exports, transformers, tmp_path):
+    """... ends in the weights of one in one go; layers are recomputed in both."""
+    folder = exports[kind].folder
+    tokenizer = tokenizer_of(folder)
+    examples = [dict(tokenizer(line)) for line in LINES]
+    # pads have no label of a token
+    collator = transformers.DataCollatorForTokenClassification(tokenizer)
+    if kind in HEADS:
+        collator = transformers.DataCollatorWithPadding(tokenizer)
+    for i, each in enumerate(examples):
+        of_head = 0.25 * (i % 5) if kind == "regression" else i % 3
+        each["labels"] = of_head if kind in HEADS else each["input_ids"]
+    more = {"max_steps": 6, "save_steps": 3, "gradient_checkpointing": True}
+    more["label_smoothing_factor"] = 0.0 if kind == "regression" else 0.1
+    models = []
+    for resumes in (None, str(tmp_path / "checkpoint-3")):
+        model = WITH_HEADS[kind](folder)
+        train(model, tokenizer, examples, collator, tmp_path, resumes, **more)
+        assert model.is_gradient_checkpointing
+        models.append(model.state_dict())
+    start = WITH_HEADS[kind](folder).state_dict()
+    assert all(torch.equal(x, models[1][name]) for name, x in models[0].items())
+    assert any(not torch.equal(x, start[name]) for name, x in models[0].items())
 
 
 def test_accumulated_batches_are_as_one(exports, transformers, tmp_path):
@@ -168,3 +199,52 @@ def test_pipeline_of_a_classifier(exports, transformers):
     ):
         scores = {each["label"]: each["score"] for each in found}
         assert scores == pytest.approx(expected.probabilities, abs=1e-6)
+
+
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+KINDS = (CAUSAL[1], ENCODERS[0], "classifier", "features")
+
+
+def worker(rank, place, folders, found):
+    """One of two: the gradients of half a batch, averaged over both."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{place}", rank=rank, world_size=2
+    )
+    for kind, folder in folders.items():
+        model = WITH_HEADS.get(kind, features_of)(folder, **NO_DROPOUT)
+        model.gradient_checkpointing_enable()
+        shared = DistributedDataParallel(model)
+        for _ in range(2):  # unused parameters show at the second
+            loss_of(shared, kind, slice(rank, None, 2)).backward()
+        grads = {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+        found[rank, kind] = {name: grad.clone() for name, grad in grads.items()}
+    dist.destroy_process_group()
+
+
+def loss_of(model, kind, chosen):
+    tokens = torch.arange(48).view(4, 12)[chosen] % 40 + 4
+    if kind == "features":
+        return model(tokens).last_hidden_state[..., 0].mean()
+    labels = tokens[:, 0] % 3 if kind == "classifier" else tokens
+    return model(tokens, labels=labels).loss
+
+
+def test_two_workers(exports, tmp_path):
+    """Gradients are those of the whole batch; none is waited for in vain."""
+    names = {kind: kind if kind in exports else CAUSAL[0] for kind in KINDS}
+    names["features"] = CAUSAL[0]
+    folders = {kind: exports[name].folder for kind, name in names.items()}
+    found = multiprocessing.Manager().dict()
+    multiprocessing.start_processes(
+        worker, (tmp_path / "meet", folders, found), nprocs=2, start_method="fork"
+    )
+    for kind, folder in folders.items():
+        model = WITH_HEADS.get(kind, features_of)(folder, **NO_DROPOUT).train()
+        (2 * loss_of(model, kind, slice(None))).backward()
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                for rank in range(2):
+                    torch.testing.assert_close(
+                        found[rank, kind][name], parameter.grad, rtol=1e-4, atol=1e-6
+                    )

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...ops import LinearAttentionState, linear_attention
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
-from ..float32 import Float32Module
+from ..float32 import Float32Module, exact_dtype
 from ..options import described
 from ..registry import register_attention
 
@@ -46,7 +46,8 @@ class RandomFeatures(Float32Module):
 
     def __init__(self, head_dim: int, num_features: int):
         super().__init__()
-        self.register_buffer("directions", torch.empty(num_features, head_dim))
+        shape, dtype = (num_features, head_dim), exact_dtype()
+        self.register_buffer("directions", torch.empty(shape, dtype=dtype))
         self.draw()
 
     @torch.no_grad()
@@ -56,15 +57,16 @@ class RandomFeatures(Float32Module):
         generator: torch's random stream by default.
         """
         count, width = self.directions.shape
-        device = self.directions.device
+        like: dict[str, Any] = {"device": self.directions.device}
+        like["dtype"] = self.directions.dtype
         blocks = []
         for _ in range(-(-count // width)):
-            square = torch.randn(width, width, generator=generator, device=device)
+            square = torch.randn(width, width, generator=generator, **like)
             orthogonal, triangular = torch.linalg.qr(square)
             # the signs make all rotations and reflections equally likely
             blocks.append((orthogonal * triangular.diagonal().sign()).T)
-        like = torch.randn(count, width, generator=generator, device=device)
-        lengths = like.norm(dim=1, keepdim=True)
+        normal = torch.randn(count, width, generator=generator, **like)
+        lengths = normal.norm(dim=1, keepdim=True)
         self.directions.copy_(lengths * torch.cat(blocks)[:count])
 
     def forward(
@@ -105,6 +107,7 @@ class RandomFeatures(Float32Module):
 
     def _exponents(self, x: Tensor) -> Tensor:
         """w_j . x' - |x'|^2 / 2."""
+        self.check_float32(self.directions)
         dtype = accumulation_dtype(x.dtype)
         x = x.to(dtype) * x.shape[-1] ** -0.25
         return x @ self.directions.T.to(dtype) - x.square().sum(-1, keepdim=True) / 2

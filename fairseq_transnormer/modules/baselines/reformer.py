@@ -16,7 +16,7 @@ from ...ops.attention_inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.block_states import tiles
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
-from ..float32 import Float32Module
+from ..float32 import Float32Module, exact_dtype
 from ..options import described
 from ..registry import register_attention
 
@@ -56,9 +56,8 @@ class Rotations(Float32Module):
 
     def __init__(self, rounds: int, heads: int, width: int, buckets: int):
         super().__init__()
-        self.register_buffer(
-            "directions", torch.randn(rounds, heads, width, buckets // 2)
-        )
+        shape = (rounds, heads, width, buckets // 2)
+        self.register_buffer("directions", torch.randn(shape, dtype=exact_dtype()))
 
     @torch.no_grad()
     def forward(self, x: Tensor, pairs: Tensor) -> Tensor:
@@ -68,6 +67,7 @@ class Rotations(Float32Module):
             x: (B, N, H, width).
             pairs: how many of the directions each row uses, (B,).
         """
+        self.check_float32(self.directions)
         with autocast_disabled(x):
             dtype = accumulation_dtype(x.dtype)
             rotated = torch.einsum(
