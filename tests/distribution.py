@@ -9,9 +9,8 @@ import pytest
 # of a session's fixtures that take seconds each, and of configurations composed once
 TOGETHER = {
     "tests/test_configs.py": "tests/test_configs.py",
-    "tests/export": "tests/generation",
-    "tests/generation": "tests/generation",
-    "tests/hf": "tests/generation",
+    "tests/hf": "tests/inference",
+    "tests/inference": "tests/inference",
     "tests/training": "tests/training",
     "tests/workers": "tests/workers",
 }
@@ -21,7 +20,7 @@ FIRST = (
     "tests/models/test_variants.py",
     "tests/examples",
     "tests/workers",
-    "tests/generation",
+    "tests/inference",
     "tests/reproduce",
     "tests/fairseq_tools",
     "tests/models/test_adding_a_system.py",

@@ -82,8 +82,8 @@ ALLOWED = {
         *("ops", "plugin", "subcommands"),
     },
     "benchmarks.generation": {
-        *("argument_types", "benchmarks.harness", "hf", "inference", "modules", "ops"),
-        "plugin",
+        *("argument_types", "benchmarks.harness", "checkpoints", "data", "hf"),
+        *("inference", "modules", "ops"),
     },
     "benchmarks.linear_transformers": {
         *("argument_types", "benchmarks.harness", "modules", "ops"),

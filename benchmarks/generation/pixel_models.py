@@ -60,8 +60,5 @@ def generator(options, system: str, keeps_states: bool = True) -> TextGenerator:
     )
     model = manifest.build().to(options.device).eval()
     made = TextGenerator(TrainedModel(Path(system), model, manifest, words))
-    if not keeps_states:
-        generate, anew = made.model.generate, {"past_key_values": None}
-        anew["use_cache"] = False
-        made.model.generate = lambda *given, **more: generate(*given, **(more | anew))
+    made.model.generation_config.use_cache = keeps_states
     return made

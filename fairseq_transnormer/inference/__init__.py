@@ -1,24 +1,33 @@
 """Trained models at work: text scored, continued and labelled, without fairseq."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-# name -> the file that has it
-_HOMES = {
-    "GeneratedText": "generate",
-    "TextGenerator": "generate",
-    "Context": "score",
-    "TextScore": "score",
-    "TextScorer": "score",
-    "Prediction": "classify",
-    "TextClassifier": "classify",
-}
-__all__ = [*_HOMES]
+__all__ = [
+    "Context",
+    "GeneratedText",
+    "Prediction",
+    "TextClassifier",
+    "TextGenerator",
+    "TextScore",
+    "TextScorer",
+]
 
+if TYPE_CHECKING:
+    from .classify import Prediction, TextClassifier
+    from .generate import GeneratedText, TextGenerator
+    from .score import Context, TextScore, TextScorer
+else:
+    _FILES = {
+        "classify": ("Prediction", "TextClassifier"),
+        "generate": ("GeneratedText", "TextGenerator"),
+        "score": ("Context", "TextScore", "TextScorer"),
+    }
 
-def __getattr__(name: str) -> Any:
-    """Each is imported when it is asked for: generation alone needs transformers."""
-    if name not in _HOMES:
+    def __getattr__(name: str):
+        """Each when it is asked for: generation alone needs transformers."""
+        from importlib import import_module
+
+        for file, names in _FILES.items():
+            if name in names:
+                return getattr(import_module(f".{file}", __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -138,8 +138,9 @@ class _Passage:
     lines: list[list[int]] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
 
-    def length(self) -> int:
-        return len(self.unread)
+    def read_with(self) -> tuple[int, bool]:
+        """What passages that are read together have in common."""
+        return len(self.unread), self.states is None
 
 
 class TextGenerator:
@@ -219,9 +220,12 @@ class TextGenerator:
         given = [prompts] if isinstance(prompts, str) else prompts
         passages = [self._passage(i, each, chosen) for i, each in enumerate(given)]
         for _ in range(chosen.lines):
-            in_order = sorted(passages, key=_Passage.length)
-            for i in range(0, len(in_order), chosen.batch_size):
-                self._add_line(in_order[i : i + chosen.batch_size], chosen)
+            in_order = sorted(passages, key=_Passage.read_with)
+            # of an empty prompt nothing is read before: there are no states to join
+            for _, some in groupby(in_order, key=lambda each: len(each.unread) == 1):
+                group = list(some)
+                for i in range(0, len(group), chosen.batch_size):
+                    self._add_line(group[i : i + chosen.batch_size], chosen)
         found = [self._result(each, chosen) for each in passages]
         return found[0] if isinstance(prompts, str) else found
 
@@ -281,9 +285,9 @@ class TextGenerator:
         settings: GenerationSettings,
         streamer: BaseStreamer | None = None,
     ) -> None:
-        """Add a line to texts, which are in the order of their lengths."""
+        """Add a line to texts, in the order of ``read_with``."""
         known: list[list[float]] = []
-        for _, equal in groupby(passages, key=_Passage.length):
+        for _, equal in groupby(passages, key=_Passage.read_with):
             known += self._read_prompts(list(equal), settings.temperature)
         rows = [each for each in passages for _ in range(settings.beam)]
         texts, scores = self._decode(rows, settings, streamer)
@@ -303,10 +307,11 @@ class TextGenerator:
     ) -> list[list[float]]:
         """Read all but the last token; log-probabilities of the forced ones of each.
 
-        passages: have as many tokens to read.
+        passages: have as many tokens to read, after states or not.
         """
-        # a pad is read as nothing: the states in front of the first token
-        tokens = self._tensor([each.unread[:-1] or [self.pad] for each in passages])
+        if len(passages[0].unread) == 1:
+            return [[] for _ in passages]
+        tokens = self._tensor([each.unread[:-1] for each in passages])
         before = [each.states for each in passages if each.states is not None]
         states = join_rows(before) if before else None
         x, states = self.model.model.features(tokens, states, return_states=True)
@@ -347,11 +352,14 @@ class TextGenerator:
             processors.append(_Noise(randoms, self.end))
         # transformers makes the rows of a search itself
         last = self._tensor([each.unread[-1:] for each in rows[:: choice.beams]])
+        cache = None
+        if rows[0].states is not None:
+            # to transformers the text begins here
+            cache = TransNormerCache.of_rows([each.states for each in rows])
         found = self.model.generate(
             last,
             attention_mask=torch.ones_like(last),
-            # beginning with one token: what stands before it is in the states
-            past_key_values=TransNormerCache.of_rows([each.states for each in rows]),
+            past_key_values=cache,
             num_beams=choice.beams,
             num_return_sequences=choice.beams,
             early_stopping=choice.beams > 1,

@@ -9,17 +9,16 @@ from contextlib import suppress
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq_transnormer.classification import command_line as classification
-from fairseq_transnormer.export import command_line as export
-from fairseq_transnormer.generation import command_line as generation
 
 from fairseq_transnormer.analysis import context_use
+from fairseq_transnormer.checkpoints import export
 from fairseq_transnormer.checkpoints.files import check_last_checkpoint
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.checkpoints.safe_loading import (
     CheckpointError,
     read_checkpoint,
 )
+from fairseq_transnormer.inference import classify_command, generate_command
 from fairseq_transnormer.plugin.models import TransNormerLanguageModel
 from tests.inference.problems import write_problem
 from tests.messages import refuses
@@ -145,11 +144,11 @@ ENTRIES = {
         context_use.main, "PATH", "--data", "DATA", "--tokens", "32", "--lengths", "8"
     ),
     "generation": ours(
-        generation.main, "--path", "PATH", "--data", "DATA", "--prompt", "word1"
+        generate_command.main, "--path", "PATH", "--data", "DATA", "--prompt", "word1"
     ),
     "export": ours(export.main, "PATH", "--dest", "OUT", "--data", "DATA"),
     "classification": ours(
-        classification.main, "--path", "PATH", "--data", "PROBLEM", "--text", "w1"
+        classify_command.main, "--path", "PATH", "--data", "PROBLEM", "--text", "w1"
     ),
     "data_prep.labelled_texts.classification": data_preparation,
 }
