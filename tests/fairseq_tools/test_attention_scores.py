@@ -11,13 +11,6 @@ from tests.messages import command_refuses, lines_naming
 
 from .conftest import training_arguments
 
-FAIRSEQ = {
-    "decoder_layers": 2,
-    "decoder_embed_dim": 32,
-    "decoder_ffn_embed_dim": 64,
-    "decoder_attention_heads": 2,
-}
-
 
 @pytest.fixture
 def checkpoint(data_bin, tmp_path, fairseq_tool):
@@ -32,7 +25,7 @@ def checkpoint(data_bin, tmp_path, fairseq_tool):
 def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsys):
     models = {
         "T1": checkpoint("transnormer_t1_tiny"),
-        "vanilla": checkpoint("transformer_lm", **FAIRSEQ),
+        "vanilla": checkpoint("vanilla_transformer_tiny"),
         "BLM": checkpoint("roberta_transnormer_t2_tiny"),
     }
     length, folder = 40, tmp_path / "figures"
@@ -42,11 +35,8 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
     assert attention_scores.main(arguments) == 0
     assert lines_naming(capsys.readouterr().out, "T1", "area")
     results = json.loads((folder / "curves.json").read_text())
-    for name, layers in (
-        ("T1", [f"decoder.model.stack.layers.{i}.attention" for i in (0, 1)]),
-        ("vanilla", [f"decoder.layers.{i}.self_attn" for i in (0, 1)]),
-        ("BLM", [f"encoder.model.stack.layers.{i}.attention" for i in (0, 1)]),
-    ):
+    layers = [f"stack.layers.{i}.attention" for i in (0, 1)]
+    for name in models:
         assert list(results[name]["attentions"]) == layers
         assert results[name]["weights"] == weights_fingerprint(models[name])
         for each in results[name]["attentions"].values():
@@ -56,7 +46,7 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
             assert name == "T1" or each["rows_with_weight"] == 1
             assert each["rows_with_weight"] > 0.5
     # nothing is seen outside a block of 8: all weight is inside 16 tokens of 40
-    inside = results["BLM"]["attentions"]["encoder.model.stack.layers.0.attention"]
+    inside = results["BLM"]["attentions"]["stack.layers.0.attention"]
     assert inside["curve"][40] == pytest.approx(1)
     assert results["BLM"]["evenly_spread"]["area"] == pytest.approx(0.5, abs=0.01)
     for image in ("curves.png", "maps.png"):
@@ -66,7 +56,7 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
         ("--length", 100000000, data_bin, "'valid'", "2 * 100000000"),
         ("--layers", 2, "--layers 2", "0 ... 1"),
         ("--head", 5, "--head 5", "0 ... 1"),
-        ("--split", "other", data_bin, "'other'"),
+        ("--split", "other", "other.idx"),
         ("--checkpoint", "x=nowhere.pt", "nowhere.pt", "no such"),
         ("--sequences", 0, "--sequences", "0", "from 1"),
     ):

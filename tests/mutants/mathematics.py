@@ -415,8 +415,8 @@ MATHEMATICS = (
     Mutant(
         "modules/angles-in-bfloat16",
         _MODULES + "float32.py",
-        "in (torch.float16, torch.bfloat16)",
-        "in (torch.float16,)",
+        "HALVES = (torch.float16, torch.bfloat16)",
+        "HALVES = (torch.float16,)",
         "tests/modules/test_lrpe_module.py",
     ),
     Mutant(

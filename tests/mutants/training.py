@@ -166,8 +166,8 @@ TRAINING = (
     Mutant(
         "training/other-training-data-resume",
         "fairseq_transnormer/checkpoints/identity.py",
-        "if None not in (before, now) and before != now:",
-        "if None not in (before, now) and len(before) != len(now):",
+        "if None not in (before, found) and before != found:",
+        "if None not in (before, found) and len(before) != len(found):",
         _TESTS + "test_setting_changes.py::test_other_training_data_are_refused",
     ),
     Mutant(

@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from fairseq_transnormer.classification import command_line as classification
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.data.labelled_texts import SentenceData, updates_of_training
+from fairseq_transnormer.inference import classify_command as classification
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
