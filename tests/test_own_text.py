@@ -27,10 +27,11 @@ case " $PLAYED " in
 esac
 """
 WAITING = """
-import signal, sys
+import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 print("it waits", flush=True)
-signal.pause()
+while True:  # a signal in front of signal.pause() would be lost
+    time.sleep(0.02)
 """
 USES = "score generate analyse"
 TINY = "--gpus 0 --tokens-per-sample 64 --batch-size 4 --width 64 --layers 2"
