@@ -136,14 +136,15 @@ class Vocabulary:
         """The symbols of a line that the dictionary lacks; raises as ``split``."""
         return [each for each in self.split(text, name) if each not in self.numbers]
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens, without special ones but for <unk>.
+    def decode(self, tokens: Iterable[int], *, continues: bool = False) -> str:
+        """The text of tokens, without special ones but for <unk>; see ``join``.
 
         Raises:
             ValueError: a token is none of the dictionary.
         """
         return self.join(
-            [self.symbol(each) for each in tokens if each not in range(UNK)]
+            [self.symbol(each) for each in tokens if each not in range(UNK)],
+            continues=continues,
         )
 
     def symbol(self, token: int) -> str:

@@ -31,6 +31,8 @@ from transformers.generation.streamers import BaseStreamer
 from ..checkpoints.load import TrainedModel, load
 from ..checkpoints.manifest import CAUSAL
 from ..checkpoints.safe_loading import CheckpointError
+from ..checkpoints.vocabulary import Vocabulary
+from ..data.subword_files import SPACE
 from ..devices import usable_device
 from ..hf import TransNormerCache, TransNormerForCausalLM
 from ..hf.cache import join_rows, split_rows
@@ -252,7 +254,7 @@ class TextGenerator:
             for line in range(chosen.lines):
                 emit("\n" * (line > 0))
                 # transformers hands over the last token in front of the new ones
-                pieces = _TextPieces(self.words.decode, passage.forced[:-1], emit)
+                pieces = _TextPieces(self.words, passage.forced[:-1], emit)
                 self._add_line([passage], chosen, pieces)
 
         return _iterate(add_lines)
@@ -490,28 +492,38 @@ class _TextPieces(BaseStreamer):
     line would strip, the first bytes of a character.
 
     Args:
-        decode: the text of tokens.
+        words: spell tokens.
         tokens: with which the line begins.
         emit: takes a piece.
     """
 
     def __init__(
         self,
-        decode: Callable[[list[int]], str],
+        words: Vocabulary,
         tokens: list[int],
         emit: Callable[[str], None],
     ):
-        self.decode, self.tokens, self.emit = decode, tokens, emit
-        self.printed = 0
+        self.words, self.tokens, self.emit = words, tokens, emit
+        # of the text of ``tokens``; whether they stand after others
+        self.printed, self.continues = 0, False
 
     def put(self, value: Tensor) -> None:
         """Tokens of one row."""
         self.tokens += value.flatten().tolist()
-        self._print(self.decode(self.tokens).rstrip().rstrip(UNFINISHED).rstrip())
+        text = self._text()
+        whole = text.rstrip().rstrip(UNFINISHED).rstrip()
+        self._print(whole)
+        # what is done is not spelled again with each token
+        is_open = self.words.symbol(self.tokens[-1]).endswith(SPACE)
+        if whole and whole == text and not is_open:
+            self.tokens, self.printed, self.continues = [], 0, True
 
     def end(self) -> None:
         """What has been held back."""
-        self._print(self.decode(self.tokens))
+        self._print(self._text())
+
+    def _text(self) -> str:
+        return self.words.decode(self.tokens, continues=self.continues)
 
     def _print(self, text: str) -> None:
         self.emit(text[self.printed :])
