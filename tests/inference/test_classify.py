@@ -8,8 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 
 from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
@@ -156,11 +158,19 @@ def test_regression_is_on_the_scale_of_its_labels(tmp_path):
     assert {label for _, label, _ in rows} == {"2.632"}
 
 
+def refused(paths, data, capsys, *parts):
+    """Texts and splits, by a checkpoint and its export."""
+    for path in paths:
+        for what in (["--text", "w1"], ["--evaluate", "valid"]):
+            command = ["--path", path, "--data", data, *what]
+            command_refuses(main, command, capsys, *parts, alone=True)
+
+
 @pytest.mark.parametrize(
     ("labels", "others"),
     [(("neg", "pos"), ("pos", "neg")), (("neg", "pos"), ("ham", "spam")), ((), ())],
 )
-def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others):
+def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others, capsys):
     data = write_problem(tmp_path / "data", labels)
     other = write_problem(tmp_path / "other", others)
     if not labels:
@@ -168,42 +178,66 @@ def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others):
         report["target_scale"] = 1.0
         (other / "report.json").write_text(json.dumps(report))
     path = saved(tmp_path, data, classes=len(labels) or 1, identity=True)
+    out = tmp_path / "exported"
+    export_checkpoint(path, out)
     named = ["'neg', 'pos'", str(list(others))] if labels else ["5.0", "1.0"]
-    with refuses(ValueError, path, other, *named, alone=True):
-        TextClassifier.from_checkpoint(path, other, device="cpu")
+    refused([path, out], other, capsys, other, *named)
     with refuses(CheckpointError, path, other, *named, alone=True):
-        export_checkpoint(path, tmp_path / "exported", other)
+        export_checkpoint(path, tmp_path / "another", other)
     with refuses(ValueError, path, *named):  # fairseq's own commands
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(other)})
-    TextClassifier.from_checkpoint(path, data, device="cpu")
     moved = data.rename(tmp_path / "moved")
-    TextClassifier.from_checkpoint(path, moved, device="cpu")
-    export_checkpoint(path, tmp_path / "exported")
-    manifest = load(tmp_path / "exported").manifest
-    assert manifest.labels == list(labels)
-    assert manifest.head.target_scale == (1.0 if labels else 5.0)
+    for each in (path, out):
+        command = ["--path", each, "--data", moved, "--evaluate", "valid"]
+        assert main([*map(str, command)]) == 0
+    export_checkpoint(path, tmp_path / "without data")
+    for folder in (out, tmp_path / "without data"):
+        manifest = load(folder).manifest
+        assert manifest.labels == list(labels)
+        assert manifest.head.target_scale == (1.0 if labels else 5.0)
 
 
-@pytest.mark.parametrize("before", [False, True])
-def test_units_that_are_not_those_of_the_fine_tuning(tmp_path, gpt2_dir, before):
-    """GPT-2's merges, of which one is lost."""
-    numbers = dictionary_of(map(str, range(50_257)))
-    data = write_problem(tmp_path / "data", words=numbers)
-    files = {name: gpt2_dir / name for name in ("encoder.json", "vocab.bpe")}
-    for path in files.values():
-        shutil.copy(path, data)
-    report = json.loads((data / "report.json").read_text())
-    report["files"] = {n: {"sha256": file_sha256(f)} for n, f in files.items()}
-    if before:
+@pytest.mark.parametrize("units", ["pieces", "GPT-2's, of an earlier version"])
+def test_units_that_are_not_those_of_the_fine_tuning(
+    units, zoo, gpt2_dir, tmp_path, capsys
+):
+    """A sentencepiece model, damaged or foreign; merges, of which one is lost."""
+    if units == "pieces":
+        folder, names = zoo.data["pieces"], ["sentencepiece.bpe.model"]
+        words = Dictionary.load(str(folder / "dict.txt"))
+    else:
+        folder, names = gpt2_dir, ["encoder.json", "vocab.bpe"]
+        words = dictionary_of(map(str, range(50_257)))
+    data = write_problem(tmp_path / "data", words=words)
+    for name in names:
+        shutil.copy(folder / name, data)
+    used = data / names[-1]
+    content = used.read_bytes()
+    if units == "pieces":
+        path, foreign = saved(tmp_path, data, identity=True), io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXTS), model_writer=foreign, vocab_size=16,
+            minloglevel=2,
+        )  # fmt: skip
+        others = [content[:-1] + b"\1", content[: len(content) // 2]]
+        others.append(foreign.getvalue())
+    else:
+        report = json.loads((data / "report.json").read_text())
+        report["files"] = {n: {"sha256": file_sha256(data / n)} for n in names}
         (data / "report.json").write_text(json.dumps(report))
-    path = saved(tmp_path, data, identity=not before)
-    TextClassifier.from_checkpoint(path, device="cpu")
-    merges = (data / "vocab.bpe").read_text().splitlines(keepends=True)
-    (data / "vocab.bpe").write_text("".join(merges[:9] + merges[10:]))
-    with refuses(ValueError, data / "vocab.bpe", alone=True):
-        TextClassifier.from_checkpoint(path, device="cpu")
-    with refuses(CheckpointError, data / "vocab.bpe", alone=True):
-        export_checkpoint(path, tmp_path / "exported")
+        path = saved(tmp_path, data)
+        merges = content.splitlines(keepends=True)
+        others = [b"".join(merges[:9] + merges[10:])]
+    out = tmp_path / "exported"
+    export_checkpoint(path, out)
+    for other in others:
+        used.write_bytes(other)
+        refused([path, out], data, capsys, used)
+        with refuses(CheckpointError, used, alone=True):
+            export_checkpoint(path, tmp_path / "another")
+    used.write_bytes(content)
+    (out / used.name).write_bytes(others[0])
+    refused([out], data, capsys, out / used.name)
 
 
 def test_command_line(single, capsys, monkeypatch):
@@ -377,9 +411,11 @@ def test_a_dictionary_of_equal_size(single, tmp_path, capsys):
     torch.save(state, path)
     arguments = ["--path", str(path), "--data", str(data), "--text", "w1"]
     assert main(arguments) == 0
+    export_checkpoint(path, tmp_path / "out", data)
     lines = (data / "input0/dict.txt").read_text().splitlines()
     (data / "input0/dict.txt").write_text("\n".join(reversed(lines)) + "\n")
-    command_refuses(main, arguments, capsys, path, "dictionary_sha256", "--data")
+    for each in (path, tmp_path / "out"):
+        refused([each], data, capsys, each, "dictionary_sha256", "--data")
     # the start of a fine-tuning, where the folder of the pre-training is gone
     state["cfg"]["task"]["data"] = str(tmp_path / "gone")
     torch.save(state, path)

@@ -6,6 +6,7 @@ _MODELS = "fairseq_transnormer/plugin/models/"
 _GENERATION = "fairseq_transnormer/inference/generate.py"
 _CRITERIONS = "fairseq_transnormer/plugin/criterions/"
 _INFERENCE = "fairseq_transnormer/inference/"
+_CLASSIFY = "tests/inference/test_classify.py::"
 _HF = "fairseq_transnormer/hf/"
 
 MODELS = (
@@ -233,6 +234,34 @@ MODELS = (
         "if not losses.isfinite().all():",
         "if False:",
         "tests/inference/test_score.py::test_models_without_a_figure",
+    ),
+    Mutant(
+        "classification/an-export-reads-another-problem",
+        _INFERENCE + "classify.py",
+        "said = {LABELS_KEY: self.manifest.labels or None, SCALE_KEY: scale}",
+        "said = {}",
+        _CLASSIFY + "test_labels_that_are_not_those_of_the_fine_tuning",
+    ),
+    Mutant(
+        "classification/an-export-reads-another-dictionary",
+        _INFERENCE + "classify.py",
+        "check_dictionary(of_dictionary, here, path)",
+        "pass",
+        _CLASSIFY + "test_a_dictionary_of_equal_size",
+    ),
+    Mutant(
+        "classification/an-export-reads-data-of-other-units",
+        _INFERENCE + "classify.py",
+        "if own.units and self.manifest.files:",
+        "if False:",
+        _CLASSIFY + "test_units_that_are_not_those_of_the_fine_tuning",
+    ),
+    Mutant(
+        "classification/a-pair-is-one-text",
+        "fairseq_transnormer/data/labelled_texts.py",
+        '"input1" / split, EOS)',
+        '"input1" / split, BOS)',
+        _CLASSIFY + "test_a_split_is_what_fairseq_reads",
     ),
     Mutant(
         "criterions/scores-at-other-places",

@@ -8,7 +8,7 @@ import torch
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.data.labelled_texts import SentenceData, updates_of_training
-from fairseq_transnormer.inference import classify_command as classification
+from fairseq_transnormer.inference.classify_command import main as classify
 from fairseq_transnormer.reproduce import command_line
 from fairseq_transnormer.reproduce.command_line import main
 from fairseq_transnormer.reproduce.errors import ReproduceError
@@ -102,14 +102,14 @@ def test_from_pre_training_to_labels(place, capsys, monkeypatch):
     capsys.readouterr()
     start = place / "runs/tiny/blm_t2/seed1/checkpoints/checkpoint_best.pt"
     evaluation = ["--path", str(best), "--evaluate", "valid"]
-    assert classification.main(evaluation) == 0
+    assert classify(evaluation) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["accuracy"] == pytest.approx(cells["accuracy"]["measured"], rel=1e-5)
     assert found["weights"] == weights_fingerprint(best)
     started_from = RunFolder(folder).start().weights
     assert started_from == weights_fingerprint(start)
     assert started_from != found["weights"]
-    assert classification.main(["--path", str(best), "--text", "w1 w2 w3 w4"]) == 0
+    assert classify(["--path", str(best), "--text", "w1 w2 w3 w4"]) == 0
     label, probability = capsys.readouterr().out.split()
     assert label in ("no", "yes") and 0.5 <= float(probability) <= 1
 
