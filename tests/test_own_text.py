@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,8 @@ def start(place: Path, *arguments: str, played: str = USES, **options: object):
         text=True,
         # a key at a terminal reaches all of them
         start_new_session=True,
+        # of tests in the background it is ignored, and bash cannot trap it then
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
