@@ -8,11 +8,13 @@ transformers after "import fairseq_transnormer.hf"; neither needs fairseq or pic
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,16 @@ from ..data.subword_files import MASK, SPECIAL
 from ..data.whole_files import write_text
 from ..modules import LanguageModelConfig
 from ..subcommands import run_command
-from .convert import read_parts
+from .convert import Parts, read_parts
 from .load import TrainedModel, build, load, without_tied
-from .manifest import CAUSAL, CLASSIFIER, MANIFEST, WEIGHTS, Manifest
+from .manifest import (
+    CAUSAL,
+    CLASSIFIER,
+    MANIFEST,
+    WEIGHTS,
+    Manifest,
+    PlainModel,
+)
 from .safe_loading import CheckpointError, error_line
 
 TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
@@ -72,43 +81,75 @@ def export_checkpoint(
         CheckpointError: ``dest`` exists or cannot be written; see ``load``.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import save_file
 
     checkpoint, dest = Path(checkpoint), Path(dest)
     if dest.exists() or dest.is_symlink():
         raise CheckpointError(f"{dest} exists; give a folder that does not")
     parts = read_parts(checkpoint, data, None)
     manifest, model = parts.manifest, build(parts)
-    # beside ``dest``, and loaded before it gets that name
-    folder = dest.with_name(f".{dest.name}.partial")
     try:
-        # of an export that was killed
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        tensors = without_tied(model, manifest, parts.tensors)
-        tensors = {name: x.contiguous() for name, x in tensors.items()}
-        save_file(tensors, folder / WEIGHTS, {"format": "pt"})
-        for name, source in parts.files.items():
-            shutil.copyfile(source, folder / name)
-        for name in (WEIGHTS, *parts.files):
-            manifest.files[name] = file_sha256(folder / name)
-        if parts.files:
-            _write(folder / TOKENIZER, tokenizer_settings(manifest))
-        if manifest.kind == CAUSAL:
-            _write(folder / GENERATION, generation_settings(manifest))
-        manifest.write(folder)
-        # safetensors lets the owner alone read it
-        shutil.copymode(folder / MANIFEST, folder / WEIGHTS)
-        load(folder)
-        os.rename(folder, dest)
+        with _beside(dest) as folder:
+            _fill(folder, parts, model)
+            load(folder)
+            os.rename(folder, dest)
     # on a full disk SafetensorError is no OSError
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{dest}: cannot be made ({error_line(error)})"
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        reason = error_line(error)
+        raise CheckpointError(f"{dest}: cannot be made ({reason})") from error
     return TrainedModel(dest, model, manifest, None, parts.data, tuple(parts.notes))
+
+
+@contextmanager
+def _beside(dest: Path) -> Iterator[Path]:
+    """A folder beside ``dest`` for this process alone; it is gone afterwards.
+
+    One process at a time has it, also after a kill: its lock is the folder's own.
+    """
+    folder = dest.with_name(f".{dest.name}.partial")
+    folder.mkdir(parents=True, exist_ok=True)
+    own = os.open(folder, os.O_RDONLY)
+
+    def is_own() -> bool:
+        return folder.exists() and os.path.samestat(os.fstat(own), folder.stat())
+
+    try:
+        try:
+            fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(f"{dest}: another process is making it") from error
+        try:
+            if not is_own():
+                raise CheckpointError(f"{dest}: another process has made it")
+            # of an export that was killed
+            for path in folder.iterdir():
+                path.unlink()
+            yield folder
+        finally:
+            if is_own():  # it has not got its name
+                shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(own)
+
+
+def _fill(folder: Path, parts: Parts, model: PlainModel) -> None:
+    """Write the files; the manifest gets their SHA-256."""
+    from safetensors.torch import save_file
+
+    manifest = parts.manifest
+    tensors = without_tied(model, manifest, parts.tensors)
+    tensors = {name: x.contiguous() for name, x in tensors.items()}
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+    for name, source in parts.files.items():
+        shutil.copyfile(source, folder / name)
+    for name in (WEIGHTS, *parts.files):
+        manifest.files[name] = file_sha256(folder / name)
+    if parts.files:
+        _write(folder / TOKENIZER, tokenizer_settings(manifest))
+    if manifest.kind == CAUSAL:
+        _write(folder / GENERATION, generation_settings(manifest))
+    manifest.write(folder)
+    # safetensors lets the owner alone read it
+    shutil.copymode(folder / MANIFEST, folder / WEIGHTS)
 
 
 def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:

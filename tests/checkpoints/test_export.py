@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from fairseq_transnormer.checkpoints.export import export_checkpoint, main
+from fairseq_transnormer.checkpoints.export import _beside, export_checkpoint, main
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from tests.checkpoints.writing import changed_section, write_checkpoint
@@ -175,6 +175,17 @@ def test_a_killed_export_is_made_again(exported, tmp_path):
     load(tmp_path / "out")
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
     assert not (tmp_path / "out" / "old.safetensors").exists()
+
+
+def test_a_second_export_at_once(exported, tmp_path):
+    """... is refused, and the first one goes on."""
+    with _beside(tmp_path / "out") as folder:
+        (folder / "half").touch()
+        with refused(tmp_path / "out", "another process"):
+            export_checkpoint(exported.checkpoint, tmp_path / "out")
+        assert (folder / "half").exists()
+    export_checkpoint(exported.checkpoint, tmp_path / "out")
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
 def test_malicious_and_damaged_checkpoints(exported, tmp_path):
