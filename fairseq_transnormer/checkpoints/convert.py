@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..data.fingerprints import file_sha256
 from ..data.labelled_texts import SentenceData
 from ..data.subword_files import (
     DICTIONARY,
@@ -33,6 +34,7 @@ from .identity import (
     check_dictionary_file,
     check_labels,
     check_units,
+    identity_of,
     saved_units,
 )
 from .manifest import (
@@ -124,7 +126,8 @@ class _Reading:
         if rows is None:
             raise CheckpointError(f"{self.path}: no embed_tokens.weight in it")
         files, vocabulary = self._files(rows, kind != CAUSAL)
-        manifest = self._manifest(kind, rows, vocabulary, tensors)
+        units = {name: path for name, path in files.items() if name != DICTIONARY}
+        manifest = self._manifest(kind, rows, vocabulary, units, tensors)
         # fairseq's own lists have colons between folders
         data = str(self.task.get("data") or "").split(":")[0]
         return Parts(self.path, manifest, tensors, files, data, self.notes)
@@ -211,6 +214,7 @@ class _Reading:
         kind: str,
         rows: int,
         vocabulary: Vocabulary | None,
+        units: Mapping[str, Path],
         tensors: Mapping[str, Tensor],
     ) -> Manifest:
         special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
@@ -220,6 +224,7 @@ class _Reading:
             if MASK in known:
                 special["mask"] = known[MASK]
         begins = kind != CAUSAL or self.task.get("add_bos_token", False)
+        hashes = {name: file_sha256(path) for name, path in units.items()}
         more: dict[str, Any] = {"sequence_length": self.task.get("tokens_per_sample")}
         if kind == CLASSIFIER:
             more = self._of_classifier(tensors)
@@ -230,6 +235,8 @@ class _Reading:
             special_tokens=special,
             start_token=special["bos" if begins else "eos"],
             config=CONFIGS[kind](**self._config_values(kind)),
+            dictionary_sha256=identity_of(vocabulary) if vocabulary else None,
+            units_sha256=hashes if vocabulary else None,
             **more,
         )
 

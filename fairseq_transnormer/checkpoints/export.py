@@ -32,6 +32,7 @@ from .manifest import (
     WEIGHTS,
     Manifest,
     PlainModel,
+    belongs,
 )
 from .safe_loading import CheckpointError, error_line
 
@@ -107,7 +108,7 @@ def _beside(dest: Path) -> Iterator[Path]:
     """
     folder = dest.with_name(f".{dest.name}.partial")
     folder.mkdir(parents=True, exist_ok=True)
-    own = os.open(folder, os.O_RDONLY)
+    own, mine = os.open(folder, os.O_RDONLY), False
 
     def is_own() -> bool:
         return folder.exists() and os.path.samestat(os.fstat(own), folder.stat())
@@ -122,10 +123,13 @@ def _beside(dest: Path) -> Iterator[Path]:
                 raise CheckpointError(f"{dest}: another process has made it")
             # of an export that was killed
             for path in folder.iterdir():
+                if not (belongs(path.name) or path.suffix in (".json", ".tmp")):
+                    raise CheckpointError(f"{path}: no file of ours; remove it")
                 path.unlink()
+            mine = True
             yield folder
         finally:
-            if is_own():  # it has not got its name
+            if is_own() and mine:  # it has not got its name
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(own)

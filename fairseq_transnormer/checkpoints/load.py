@@ -20,7 +20,13 @@ from ..data.fingerprints import file_sha256
 from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from ..modules.registry import parse_attention_types
 from .convert import Parts, read_parts
-from .identity import check_units, weights_fingerprint
+from .identity import (
+    KEY,
+    UNITS_KEY,
+    check_dictionary,
+    compare,
+    weights_fingerprint,
+)
 from .manifest import (
     CAUSAL,
     CLASSIFIER,
@@ -111,6 +117,7 @@ def load(
         vocabulary = Vocabulary.read(
             files[DICTIONARY], units, manifest.vocab_size, manifest.kind != CAUSAL
         )
+        check_vocabulary(manifest, vocabulary, parts.path)
     model = build(parts).to(device)
     notes = tuple(parts.notes)
     return TrainedModel(parts.path, model, manifest, vocabulary, parts.data, notes)
@@ -126,7 +133,12 @@ def parts_of(
     # transformers' Trainer puts its own *.pt beside a model
     is_export = (path / MANIFEST).is_file() or not any(path.glob("*.pt"))
     if path.is_dir() and is_export:
-        return _parts_of_folder(path, sentencepiece_model)
+        if data is not None or sentencepiece_model is not None:
+            raise CheckpointError(
+                f"{path}: an exported folder has its dictionary and subword files; "
+                "allowed: neither --data nor --sentencepiece-model"
+            )
+        return _parts_of_folder(path)
     return read_parts(path, data, sentencepiece_model)
 
 
@@ -166,7 +178,24 @@ def without_tied(
     return {name: x for name, x in tensors.items() if name not in tied}
 
 
-def _parts_of_folder(folder: Path, sentencepiece_model: str | Path | None) -> Parts:
+def check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) -> None:
+    """Refuse a dictionary, or subword files, that the model was not trained with.
+
+    Raises:
+        CheckpointError: they are others than the manifest says.
+    """
+    said = {"extra_state": {KEY: manifest.dictionary_sha256}}
+    check_dictionary(said, vocabulary, path)
+    here = {
+        SENTENCEPIECE_MODEL if len(vocabulary.units) == 1 else file.name: file
+        for file in vocabulary.units
+    }
+    said_of_units = {"extra_state": {UNITS_KEY: manifest.units_sha256}}
+    found = {UNITS_KEY: {name: file_sha256(file) for name, file in here.items()}}
+    compare(said_of_units, found, path, "the subword files of its training")
+
+
+def _parts_of_folder(folder: Path) -> Parts:
     from safetensors.torch import load_file
 
     manifest = read_manifest(folder)
@@ -176,10 +205,6 @@ def _parts_of_folder(folder: Path, sentencepiece_model: str | Path | None) -> Pa
         if name.endswith(".safetensors"):
             tensors |= load_file(folder / name)
     files = {name: folder / name for name in manifest.files if not is_weights(name)}
-    if sentencepiece_model is not None:
-        units = (Path(sentencepiece_model),)
-        saved = {SENTENCEPIECE_MODEL: manifest.files.get(SENTENCEPIECE_MODEL, "")}
-        check_units(saved, units, None, folder, folder)
     return Parts(folder, manifest, tensors, files)
 
 
@@ -194,7 +219,7 @@ def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
     manifest = Manifest.read(folder)
-    settle(folder, manifest.files)
+    settle(folder, manifest)
     for name, expected in manifest.files.items():
         if only is not None and name not in only:
             continue

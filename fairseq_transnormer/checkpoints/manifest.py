@@ -28,7 +28,7 @@ from ..modules.encoder_classifier import (
     HeadConfig,
 )
 from .added_fields import fill_in
-from .safe_loading import CheckpointError
+from .safe_loading import CheckpointError, error_line
 
 # the name of the section and, as model_type, of transformers
 FORMAT = "fairseq_transnormer"
@@ -72,6 +72,9 @@ class Manifest:
         sequence_length: tokens of a sequence of the training, at most; None if unknown.
         texts: of an example that a classifier reads, 1 or 2; None if unknown.
         positive_class: of a classifier, the class that its F1 is about.
+        dictionary_sha256, units_sha256: of the dictionary's symbols, and of its subword
+            files by name; None where they were not there.
+        replaced: names of the files of an earlier save that this one takes away.
     """
 
     architecture: str
@@ -86,6 +89,9 @@ class Manifest:
     sequence_length: int | None = None
     texts: int | None = None
     positive_class: int = 1
+    dictionary_sha256: str | None = None
+    units_sha256: dict[str, str] | None = None
+    replaced: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         special, rows = self.special_tokens, self.vocab_size
@@ -104,6 +110,8 @@ class Manifest:
             raise ValueError(f"sequence_length={length!r}; allowed: 1 or more")
         if (self.kind == CLASSIFIER) != (self.head is not None):
             raise ValueError(f"kind={self.kind!r}; allowed: {CLASSIFIER!r} with a head")
+        if not all(isinstance(label, str) for label in self.labels):
+            raise ValueError(f"labels={self.labels!r:.80}; allowed: texts")
         if self.head and len(self.labels) not in (0, self.head.outputs):
             raise ValueError(
                 f"{len(self.labels)} labels; allowed: head.outputs={self.head.outputs}"
@@ -117,7 +125,10 @@ class Manifest:
         """
         model = self.build_language_model()
         if isinstance(model, MaskedLanguageModel) and self.head is not None:
-            return EncoderClassifier(model, self.build_head())
+            try:
+                return EncoderClassifier(model, self.build_head())
+            except (RuntimeError, TypeError, OverflowError) as error:
+                raise CheckpointError(f"head: {error_line(error)}") from error
         return model
 
     def build_language_model(self) -> CausalLanguageModel | MaskedLanguageModel:
@@ -149,7 +160,7 @@ class Manifest:
     def content(self) -> dict[str, Any]:
         """What the section of config.json holds, without the files."""
         content = asdict(self) | {"format_version": VERSION}
-        del content["files"]
+        del content["files"], content["replaced"]
         if self.kind != CLASSIFIER:
             for name in ("head", "labels", "texts", "positive_class"):
                 del content[name]

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -22,9 +22,11 @@ from ..data.whole_files import write_text
 from .manifest import FORMAT, MANIFEST, Manifest, belongs, is_weights
 from .safe_loading import CheckpointError, error_line
 
-SAVING = ".saving"
+SAVING = ".fairseq_transnormer.saving"
 # a file on its way, with digits of the config.json that it belongs to
-NEW = re.compile(r".+\.[0-9a-f]{16}\.new")
+NEW = re.compile(r"(.+)\.[0-9a-f]{16}\.new")
+# what transformers writes, besides what ``belongs``
+OTHERS = ("tokenizer_config.json", "generation_config.json", "special_tokens_map.json")
 Written = TypeVar("Written")
 
 
@@ -55,21 +57,20 @@ def save_whole(folder: Path, write: Callable[[Path], Written]) -> Written:
     return written
 
 
-def settle(folder: Path, files: Collection[str]) -> None:
+def settle(folder: Path, manifest: Manifest) -> None:
     """Give the files of a save their names, if it ended before it did.
 
-    files: names of those that belong to the folder's config.json.
+    manifest: of the folder.
 
     Raises:
         CheckpointError: the folder cannot be written to.
     """
     digits = file_sha256(folder / MANIFEST)[:16]
-    new = sorted(folder.glob(f"*.{digits}.new"))
+    new = sorted(filter(is_new, folder.glob(f"*.{digits}.new")))
     try:
-        if new:
-            for path in folder.iterdir():
-                if belongs(path.name) and path.name not in files:
-                    path.unlink()
+        for name in manifest.replaced if new else ():
+            if belongs(name) and name not in manifest.files:
+                (folder / name).unlink(missing_ok=True)
         for path in new:
             path.replace(path.with_name(path.name.removesuffix(f".{digits}.new")))
     except OSError as error:
@@ -78,13 +79,21 @@ def settle(folder: Path, files: Collection[str]) -> None:
         ) from error
 
 
+def is_new(path: Path) -> bool:
+    """Whether a save has left this file on its way."""
+    found = NEW.fullmatch(path.name)
+    return found is not None and (belongs(found[1]) or found[1] in OTHERS)
+
+
 def _take(making: Path, folder: Path) -> None:
+    earlier: list[str] = []
     # another program's config.json may stand there
     with suppress(CheckpointError):
-        settle(folder, Manifest.read(folder).files)
-    for path in folder.glob("*.new"):
-        if NEW.fullmatch(path.name):
-            path.unlink()
+        before = Manifest.read(folder)
+        settle(folder, before)
+        earlier = [*before.files]
+    for path in filter(is_new, folder.glob("*.new")):
+        path.unlink()
     names = {path.name for path in making.iterdir()}
     ours = set(filter(belongs, names))
     path = (making if MANIFEST in names else folder) / MANIFEST
@@ -94,11 +103,14 @@ def _take(making: Path, folder: Path) -> None:
             os.replace(making / name, folder / name)
         return
     kinds = set(map(is_weights, ours))
+    # a tokenizer may have been saved before its model
     there = {each.name for each in folder.iterdir() if belongs(each.name)}
+    there = there.intersection(earlier) if earlier else there
     places = {name: folder for name in there if is_weights(name) not in kinds}
     places |= dict.fromkeys(ours, making)
     files = {name: file_sha256(places[name] / name) for name in sorted(places)}
-    content[FORMAT]["files"] = files
+    replaced = [name for name in earlier if name not in files]
+    content[FORMAT] |= {"files": files, "replaced": replaced}
     write_text(making / MANIFEST, json.dumps(content, indent=2, sort_keys=True) + "\n")
     digits = file_sha256(making / MANIFEST)[:16]
     for name in names - {MANIFEST}:
@@ -106,4 +118,4 @@ def _take(making: Path, folder: Path) -> None:
             os.fsync(file.fileno())
         os.replace(making / name, folder / f"{name}.{digits}.new")
     os.replace(making / MANIFEST, folder / MANIFEST)
-    settle(folder, files)
+    settle(folder, Manifest.read(folder))

@@ -53,6 +53,7 @@ class TransNormerConfig(PretrainedConfig):
         section = copy.deepcopy(section)
         # of the folder that it was read from
         section.pop("files", None)
+        section.pop("replaced", None)
         self.fairseq_transnormer = section
         manifest = self.manifest
         if manifest.kind == CLASSIFIER:

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutp
 
 from ..checkpoints.manifest import BIDIRECTIONAL, CLASSIFIER
 from ..checkpoints.safe_loading import CheckpointError
-from ..modules.encoder_classifier import ClassificationHead
+from ..modules.encoder_classifier import ClassificationHead, HeadConfig
 from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
 
@@ -103,15 +103,25 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
                 regression=fresh.regression,
                 target_scale=fresh.target_scale,
             )
-        labels = config.id2label
-        if set(range(config.num_labels)) != set(labels):
-            raise CheckpointError(
-                f"id2label={repr(labels)[:80]}; allowed: the numbers 0 to "
-                f"{config.num_labels - 1}, each with its label"
-            )
-        config.set_head(head, [str(labels[i]) for i in range(config.num_labels)])
+        self._set_labels(head)
         self.classifier = ClassificationHead(head, config.hidden_size)
         self.post_init()
+
+    def _set_labels(self, head: HeadConfig) -> None:
+        """Those of ``id2label``, which a caller may have changed."""
+        config = self.config
+        labels = [config.id2label.get(i) for i in range(config.num_labels)]
+        if None in labels or len({*labels}) < len(labels):
+            raise CheckpointError(
+                f"id2label={repr(config.id2label)[:80]}; allowed: the numbers 0 to "
+                f"{config.num_labels - 1}, each with a label of its own"
+            )
+        config.set_head(head, list(map(str, labels)))
+
+    def _before_saving(self) -> None:
+        head = self.config.manifest.head
+        if head is not None:
+            self._set_labels(head)
 
     def _init_weights(self, module) -> None:
         # the only parts that a checkpoint may lack

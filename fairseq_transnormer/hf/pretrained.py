@@ -138,12 +138,16 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"variant={kwargs['variant']!r}; allowed: None; the dtype is that of "
                 "the weights, as after model.half()"
             )
+        self._before_saving()
         is_main_process = kwargs.get("is_main_process", args[0] if args else True)
         save = super().save_pretrained
         if self.should_save_on_this_rank(is_main_process):
             save_whole(Path(save_directory), lambda path: save(path, *args, **kwargs))
         else:
             save(save_directory, *args, **kwargs)
+
+    def _before_saving(self) -> None:
+        """The configuration is what the model is: changed labels, too."""
 
     def resize_token_embeddings(
         self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True

@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizer
 
-from ..checkpoints.load import read_manifest, units_among
+from ..checkpoints.load import check_vocabulary, read_manifest, units_among
 from ..checkpoints.manifest import MANIFEST
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.saving import save_whole
@@ -99,9 +99,13 @@ class TransNormerTokenizer(PreTrainedTokenizer):
             CheckpointError: a file of a local folder is missing, truncated or changed.
         """
         folder = Path(pretrained_model_name_or_path, kwargs.get("subfolder") or "")
+        manifest = None
         if (folder / MANIFEST).is_file():
-            read_manifest(folder, cls.vocab_files_names.values())
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+            manifest = read_manifest(folder, cls.vocab_files_names.values())
+        found = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if manifest is not None:
+            check_vocabulary(manifest, found.vocabulary, folder)
+        return found
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:
         """transformers' own; the files then belong to the export, if it is one.

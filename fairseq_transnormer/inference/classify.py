@@ -104,7 +104,9 @@ class TextClassifier:
         Raises:
             ValueError: see the class and ``load``; there is no such device.
         """
-        return cls(load(path, data, device=usable_device(device)), data)
+        # of an export the dictionary is that of the folder
+        of_checkpoint = None if Path(path).is_dir() else data
+        return cls(load(path, of_checkpoint, device=usable_device(device)), data)
 
     @cached_property
     def data(self) -> SentenceData:

@@ -170,11 +170,26 @@ def test_a_failure_leaves_nothing_behind(place, error, exported, tmp_path, monke
 def test_a_killed_export_is_made_again(exported, tmp_path):
     """... and what it left behind is gone."""
     (tmp_path / ".out.partial").mkdir()
-    (tmp_path / ".out.partial" / "old.safetensors").write_bytes(b"")
+    (tmp_path / ".out.partial" / WEIGHTS).write_bytes(b"old")
     export_checkpoint(exported.checkpoint, tmp_path / "out")
     load(tmp_path / "out")
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
-    assert not (tmp_path / "out" / "old.safetensors").exists()
+
+
+def test_a_file_of_others_is_no_litter(exported, tmp_path):
+    """... where a killed export would have left its own."""
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial/mine").touch()
+    with refused(tmp_path / ".out.partial/mine"):
+        export_checkpoint(exported.checkpoint, tmp_path / "out")
+    assert (tmp_path / ".out.partial/mine").exists()
+
+
+@pytest.mark.parametrize("option", ["data", "sentencepiece_model"])
+def test_an_export_has_its_dictionary(option, exported, zoo):
+    """Others are no choice."""
+    with refused(exported.folder, "--data", "--sentencepiece-model"):
+        load(exported.folder, **{option: zoo.data["words"]})
 
 
 def test_a_second_export_at_once(exported, tmp_path):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 from dataclasses import asdict
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
+from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
@@ -424,3 +426,42 @@ def test_a_tied_embedding_on_the_disk_is_refused(saved):
     _, model = saved("TransNormerForCausalLM", config, {"": "disk"})
     with refuses(ValueError, "embed_tokens.weight", "untie_output_embedding"):
         model(TOKENS)
+
+
+def test_files_of_others_stay(exports, tmp_path):
+    """... in the folder that a model is saved to, by names that an export has, too."""
+    folder = shutil.copytree(exports[CAUSAL[0]].folder, tmp_path / "out")
+    names = ("model-00001-of-00002.safetensors", "encoder.json", "vocab.bpe")
+    names += ("notes.0123456789abcdef.new", ".saving")
+    for name in names:
+        (folder / name).write_text("mine")
+    causal(folder).save_pretrained(folder)
+    tokenizer_of(exports[CAUSAL[0]].folder).save_pretrained(folder)
+    assert all((folder / name).read_text() == "mine" for name in names)
+    digits = file_sha256(folder / "config.json")[:16]
+    for name in ("important.txt", f"important.txt.{digits}.new"):
+        (folder / name).write_text(name)
+    assert load(folder).words.symbols == load(exports[CAUSAL[0]].folder).words.symbols
+    assert (folder / "important.txt").read_text() == "important.txt"
+
+
+def test_a_dictionary_of_equal_size_beside_a_model(exports, tmp_path):
+    """It came there by hand, or with a tokenizer of another model."""
+    folder = exports[CAUSAL[0]].folder
+    lines = (folder / "dict.txt").read_text().splitlines(keepends=True)
+    other = shutil.copytree(folder, tmp_path / "other")
+    (other / "dict.txt").write_text("".join(reversed(lines)))
+    causal(folder).save_pretrained(other)
+    for loads in (load, tokenizer_of):
+        with refuses(CheckpointError, other, "dictionary_sha256", alone=True):
+            loads(other)
+
+
+def test_labels_that_were_changed(exports, tmp_path):
+    model = classifier(exports["classifier"].folder)
+    model.config.id2label = {0: "A", 1: "B", 2: "C"}
+    model.save_pretrained(tmp_path)
+    assert load(tmp_path).manifest.labels == ["A", "B", "C"]
+    model.config.id2label = {0: "A", 1: "A", 2: "C"}
+    with refuses(CheckpointError, "id2label", alone=True):
+        model.save_pretrained(tmp_path)
