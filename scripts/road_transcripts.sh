@@ -33,14 +33,15 @@ road() { # NAME: begins a transcript
 go() { # COMMAND...: shows a command, what it prints and how long it took
     local start=$SECONDS code=0
     printf '\n$ %s\n' "$*" >>"$file"
-    # of a bar what stands in the end
-    bash -c "$*" 2>&1 | sed 's/.*\r\(.\)/\1/' >>"$file" || code=$?
+    # of a bar what stands in the end; paths as seen from here
+    bash -c "$*" 2>&1 | sed -e 's/.*\r\(.\)/\1/' -e "s#$root/##g" >>"$file" || code=$?
     printf '[exit code %d, %d s]\n' "$code" $((SECONDS - start)) >>"$file"
     [ "$code" = 0 ] || { tail -n 20 "$file" >&2; exit 1; }
 }
 
 road own_text
-go bash scripts/own_text.sh docs --dest $runs/docs --width 64 --updates 300
+go bash scripts/own_text.sh docs --dest $runs/docs --width 64 --updates 300 \
+    "2>&1 | grep -vE '\| (INFO|DEBUG) \||^ *[()]'"
 go bash scripts/own_text.sh docs --dest $runs/docs --width 64 --updates 300 "| tail -n 12"
 
 best=$runs/docs/checkpoints/checkpoint_best.pt
