@@ -167,8 +167,7 @@ def _check_identity(
     from fairseq_transnormer.checkpoints.identity import KEY, check_dictionary
 
     try:
-        said = {"extra_state": {KEY: identity}}
-        check_dictionary(said, dictionary, checkpoint)
+        check_dictionary({KEY: identity}, dictionary, checkpoint)
     except ValueError as error:
         raise InputError(f"{path}: {error} (--data)") from error
 

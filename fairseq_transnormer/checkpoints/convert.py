@@ -14,14 +14,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ..data.fingerprints import file_sha256
 from ..data.labelled_texts import SentenceData
 from ..data.subword_files import (
     DICTIONARY,
     MASK,
-    SENTENCEPIECE_MODEL,
     dictionary_folder,
     find_subword_files,
+    named_units,
 )
 from ..modules.encoder_classifier import HeadConfig
 from ..modules.systems import KINDS, SYSTEMS
@@ -35,6 +34,7 @@ from .identity import (
     check_labels,
     check_units,
     identity_of,
+    said_by,
     saved_units,
 )
 from .manifest import (
@@ -67,6 +67,7 @@ class Parts:
         manifest: what it is.
         tensors: by their names in an exported folder.
         files: dictionary and subword files, by the names that an exported folder has.
+        vocabulary: of them; None without a dictionary.
         data: the folder of the training's data, as it was called there.
         notes: sentences on what is missing or left out.
     """
@@ -75,6 +76,7 @@ class Parts:
     manifest: Manifest
     tensors: dict[str, Tensor]
     files: dict[str, Path]
+    vocabulary: Vocabulary | None
     data: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -126,11 +128,14 @@ class _Reading:
         if rows is None:
             raise CheckpointError(f"{self.path}: no embed_tokens.weight in it")
         files, vocabulary = self._files(rows, kind != CAUSAL)
-        units = {name: path for name, path in files.items() if name != DICTIONARY}
-        manifest = self._manifest(kind, rows, vocabulary, units, tensors)
+        manifest = self._manifest(kind, rows, vocabulary, tensors)
         # fairseq's own lists have colons between folders
         data = str(self.task.get("data") or "").split(":")[0]
-        return Parts(self.path, manifest, tensors, files, data, self.notes)
+        return Parts(self.path, manifest, tensors, files, vocabulary, data, self.notes)
+
+    @property
+    def said(self) -> Mapping[str, Any]:
+        return said_by(self.state)
 
     def _kind(self) -> str:
         weights = self.state["model"]
@@ -184,9 +189,9 @@ class _Reading:
         units = self._units(folders)
         vocabulary = Vocabulary.read(folder / DICTIONARY, units, rows, has_mask)
         try:
-            check_dictionary(self.state, vocabulary, self.path)
+            check_dictionary(self.said, vocabulary, self.path)
             check_dictionary_file(folder / DICTIONARY)
-            saved = saved_units(self.state)
+            saved = saved_units(self.said)
             check_units(saved, units, vocabulary, folders[0], self.path)
         except CheckpointError as error:
             raise CheckpointError(f"{error} (--data; here: {folder})") from error
@@ -195,10 +200,7 @@ class _Reading:
                 f"no {vocabulary.missing_units} in {' or '.join(map(str, folders))}: "
                 "the model takes tokens, and no text"
             )
-        named = {path.name: path for path in units}
-        if len(units) == 1:  # by another name, where it was given
-            named = {SENTENCEPIECE_MODEL: units[0]}
-        return {DICTIONARY: folder / DICTIONARY} | named, vocabulary
+        return {DICTIONARY: folder / DICTIONARY} | named_units(units), vocabulary
 
     def _units(self, folders: list[Path]) -> tuple[Path, ...]:
         if self.sentencepiece_model is None:
@@ -214,7 +216,6 @@ class _Reading:
         kind: str,
         rows: int,
         vocabulary: Vocabulary | None,
-        units: Mapping[str, Path],
         tensors: Mapping[str, Tensor],
     ) -> Manifest:
         special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
@@ -224,7 +225,6 @@ class _Reading:
             if MASK in known:
                 special["mask"] = known[MASK]
         begins = kind != CAUSAL or self.task.get("add_bos_token", False)
-        hashes = {name: file_sha256(path) for name, path in units.items()}
         more: dict[str, Any] = {"sequence_length": self.task.get("tokens_per_sample")}
         if kind == CLASSIFIER:
             more = self._of_classifier(tensors)
@@ -236,7 +236,7 @@ class _Reading:
             start_token=special["bos" if begins else "eos"],
             config=CONFIGS[kind](**self._config_values(kind)),
             dictionary_sha256=identity_of(vocabulary) if vocabulary else None,
-            units_sha256=hashes if vocabulary else None,
+            units_sha256=vocabulary.units_sha256() if vocabulary else None,
             **more,
         )
 
@@ -264,16 +264,16 @@ class _Reading:
             raise CheckpointError(f"{self.path}: no classification head {name!r} in it")
         outputs, inner_dim = (len(tensors[each]) for each in needed)
         regression = bool(self.task.get("regression_target"))
-        extra = self.state.get("extra_state") or {}
-        labels, scale = extra.get(LABELS_KEY) or [], extra.get(SCALE_KEY, 1.0)
+        labels = self.said.get(LABELS_KEY) or []
+        scale = self.said.get(SCALE_KEY, 1.0)
         length, texts = self.task.get("max_positions"), None
         data = self._problem()
         if data is not None:
-            check_problem(self.state, outputs, regression, data, self.path)
+            check_problem(self.said, outputs, regression, data, self.path)
             labels, scale = data.labels, data.target_scale
             length = min(data.max_positions, length or data.max_positions)
             texts = 2 if data.is_pairs else 1
-        elif not {LABELS_KEY, SCALE_KEY} & extra.keys():
+        elif not {LABELS_KEY, SCALE_KEY} & self.said.keys():
             self.notes.append(UNKNOWN_LABELS)
         head = HeadConfig(
             outputs=outputs,
@@ -307,7 +307,7 @@ class _Reading:
 
 
 def check_problem(
-    state: Mapping[str, Any],
+    said: Mapping[str, Any],
     outputs: int,
     regression: bool,
     data: SentenceData,
@@ -316,7 +316,7 @@ def check_problem(
     """Refuse a problem other than that of a fine-tuning.
 
     Args:
-        state: the checkpoint, or its ``extra_state`` alone: see ``check_labels``.
+        said: by the checkpoint of it: see ``check_labels``.
         outputs, regression: of its head.
         data: of the problem.
         path: of the checkpoint, for the message.
@@ -331,7 +331,7 @@ def check_problem(
             f"{outputs} outputs, regression={regression} (--data)"
         )
     try:
-        check_labels(state, data.labels or None, data.target_scale, path)
+        check_labels(said, data.labels or None, data.target_scale, path)
     except CheckpointError as error:
         raise CheckpointError(f"{error} (--data; here: {data.folder})") from error
 

@@ -7,7 +7,6 @@ transformers after "import fairseq_transnormer.hf"; neither needs fairseq or pic
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import json
 import os
@@ -22,9 +21,9 @@ from ..data.fingerprints import file_sha256
 from ..data.subword_files import MASK, SPECIAL
 from ..data.whole_files import write_text
 from ..modules import LanguageModelConfig
-from ..subcommands import run_command
+from ..subcommands import command_parser, run_command
 from .convert import Parts, read_parts
-from .load import TrainedModel, build, load, without_tied
+from .load import TrainedModel, build, load, trained_model, without_tied
 from .manifest import (
     CAUSAL,
     CLASSIFIER,
@@ -41,9 +40,7 @@ TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status, 2 if what was given does not do."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer export", description=__doc__
-    )
+    parser = command_parser("fairseq_transnormer export", __doc__)
     add = parser.add_argument
     add("checkpoint", type=Path, help="of fairseq-train")
     add("--dest", type=Path, required=True, help="folder to make; it must not exist")
@@ -87,7 +84,7 @@ def export_checkpoint(
     if dest.exists() or dest.is_symlink():
         raise CheckpointError(f"{dest} exists; give a folder that does not")
     parts = read_parts(checkpoint, data, None)
-    manifest, model = parts.manifest, build(parts)
+    model = build(parts)
     try:
         with _beside(dest) as folder:
             _fill(folder, parts, model)
@@ -97,7 +94,7 @@ def export_checkpoint(
     except (OSError, SafetensorError) as error:
         reason = error_line(error)
         raise CheckpointError(f"{dest}: cannot be made ({reason})") from error
-    return TrainedModel(dest, model, manifest, None, parts.data, tuple(parts.notes))
+    return trained_model(parts, model, dest)
 
 
 @contextmanager

@@ -21,15 +21,10 @@ from torch import Tensor
 
 from ..data import REPORT
 from ..data.fingerprints import file_sha256, remembered
-from ..data.subword_files import (
-    SENTENCEPIECE_MODEL,
-    SPECIAL,
-    dictionary_sha256,
-    pieces_of,
-)
+from ..data.subword_files import SPECIAL, dictionary_sha256, named_units, pieces_of
 from .safe_loading import CheckpointError, read_checkpoint
 
-# their places in a checkpoint: state["extra_state"][KEY]
+# of what a checkpoint says of itself; see ``said_by``
 KEY = "dictionary_sha256"
 DATA_KEY = "train_data_sha256"
 VALID_KEY = "valid_data_sha256"  # of the split by which the best is chosen
@@ -49,19 +44,19 @@ def identity_of(dictionary: Any) -> str:
     return dictionary_sha256(dictionary.symbols, special)
 
 
-def saved(state: Mapping[str, Any], key: str) -> Any:
-    """What a checkpoint says under a key; None where it says nothing."""
+def said_by(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a checkpoint says of itself, by key: its ``extra_state``, if it has one."""
     extra = state.get("extra_state")
-    return extra.get(key) if isinstance(extra, Mapping) else None
+    return extra if isinstance(extra, Mapping) else {}
 
 
 def compare(
-    state: Mapping[str, Any], here: Mapping[str, Any], path: Any, allowed: str
+    said: Mapping[str, Any], here: Mapping[str, Any], path: Any, allowed: str
 ) -> None:
     """Refuse what is not as a checkpoint says.
 
     Args:
-        state: the checkpoint; where it says nothing, as earlier versions, all passes.
+        said: by the checkpoint; a key that it lacks, as earlier versions do, passes.
         here: key -> what there is here; None where there is nothing.
         path: of the checkpoint, for the message.
         allowed: likewise.
@@ -70,7 +65,7 @@ def compare(
         CheckpointError: one is another, or labels are in another order.
     """
     for key, found in here.items():
-        before = saved(state, key)
+        before = said.get(key)
         if None not in (before, found) and before != found:
             raise CheckpointError(
                 f"{path}: its {key} is {str(before)[:200]}, here it is "
@@ -79,22 +74,22 @@ def compare(
 
 
 def check_labels(
-    state: Mapping[str, Any], labels: list[str] | None, scale: float | None, path: Any
+    said: Mapping[str, Any], labels: list[str] | None, scale: float | None, path: Any
 ) -> None:
     """``compare`` of a fine-tuning's labels, or of the scale of its scores."""
     here = {LABELS_KEY: labels, SCALE_KEY: scale}
-    compare(state, here, path, "those of the fine-tuning, in the same order")
+    compare(said, here, path, "those of the fine-tuning, in the same order")
 
 
-def check_dictionary(state: Mapping[str, Any], dictionary: Any, path: Any) -> None:
+def check_dictionary(said: Mapping[str, Any], dictionary: Any, path: Any) -> None:
     """``compare`` of a dictionary: ``symbols`` and, as in fairseq, ``nspecial``."""
     here = {KEY: identity_of(dictionary)}
-    compare(state, here, path, "the dictionary of its training, in the same order")
+    compare(said, here, path, "the dictionary of its training, in the same order")
 
 
-def saved_units(state: Mapping[str, Any]) -> dict[str, str]:
+def saved_units(said: Mapping[str, Any]) -> dict[str, str]:
     """SHA-256 of the subword files that a checkpoint names, by name; {} if none."""
-    found = saved(state, UNITS_KEY)
+    found = said.get(UNITS_KEY)
     return found if isinstance(found, dict) else {}
 
 
@@ -118,8 +113,7 @@ def check_units(
     Raises:
         CheckpointError: they are others, or damaged.
     """
-    for file in files:
-        name = SENTENCEPIECE_MODEL if len(files) == 1 else file.name
+    for name, file in named_units(files).items():
         found = file_sha256(file)
         if not saved:
             check_reported_file(data, name, file)

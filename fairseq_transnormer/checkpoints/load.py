@@ -109,27 +109,21 @@ def load(
             settings do not go together; the dictionary, subword files or labels are
             not those of the training.
     """
-    parts = parts_of(path, data, sentencepiece_model)
-    manifest, files = parts.manifest, parts.files
-    vocabulary = None
-    if DICTIONARY in files:
-        units = units_among(files)
-        vocabulary = Vocabulary.read(
-            files[DICTIONARY], units, manifest.vocab_size, manifest.kind != CAUSAL
-        )
-        check_vocabulary(manifest, vocabulary, parts.path)
-    model = build(parts).to(device)
+    parts = _parts_of(Path(path), data, sentencepiece_model)
+    return trained_model(parts, build(parts).to(device), parts.path)
+
+
+def trained_model(parts: Parts, model: PlainModel, path: Path) -> TrainedModel:
+    """A model, with all else that its parts have; ``path`` is where it now is."""
     notes = tuple(parts.notes)
-    return TrainedModel(parts.path, model, manifest, vocabulary, parts.data, notes)
+    return TrainedModel(
+        path, model, parts.manifest, parts.vocabulary, parts.data, notes
+    )
 
 
-def parts_of(
-    path: str | Path,
-    data: str | Path | None = None,
-    sentencepiece_model: str | Path | None = None,
+def _parts_of(
+    path: Path, data: str | Path | None, sentencepiece_model: str | Path | None
 ) -> Parts:
-    """What ``load`` makes a model of."""
-    path = Path(path)
     # transformers' Trainer puts its own *.pt beside a model
     is_export = (path / MANIFEST).is_file() or not any(path.glob("*.pt"))
     if path.is_dir() and is_export:
@@ -184,15 +178,10 @@ def check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) -> 
     Raises:
         CheckpointError: they are others than the manifest says.
     """
-    said = {"extra_state": {KEY: manifest.dictionary_sha256}}
+    said = {KEY: manifest.dictionary_sha256, UNITS_KEY: manifest.units_sha256}
     check_dictionary(said, vocabulary, path)
-    here = {
-        SENTENCEPIECE_MODEL if len(vocabulary.units) == 1 else file.name: file
-        for file in vocabulary.units
-    }
-    said_of_units = {"extra_state": {UNITS_KEY: manifest.units_sha256}}
-    found = {UNITS_KEY: {name: file_sha256(file) for name, file in here.items()}}
-    compare(said_of_units, found, path, "the subword files of its training")
+    here = {UNITS_KEY: vocabulary.units_sha256()}
+    compare(said, here, path, "the subword files of its training")
 
 
 def _parts_of_folder(folder: Path) -> Parts:
@@ -205,7 +194,13 @@ def _parts_of_folder(folder: Path) -> Parts:
         if name.endswith(".safetensors"):
             tensors |= load_file(folder / name)
     files = {name: folder / name for name in manifest.files if not is_weights(name)}
-    return Parts(folder, manifest, tensors, files)
+    vocabulary = None
+    if DICTIONARY in files:
+        units, has_mask = units_among(files), manifest.kind != CAUSAL
+        rows = manifest.vocab_size
+        vocabulary = Vocabulary.read(files[DICTIONARY], units, rows, has_mask)
+        check_vocabulary(manifest, vocabulary, folder)
+    return Parts(folder, manifest, tensors, files, vocabulary)
 
 
 def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest:

@@ -11,7 +11,7 @@ from typing import Any
 from ..data.labelled_texts import DICTIONARY, SentenceData
 from ..data.subword_files import find_subword_files, read_dictionary
 from .files import architecture, embedding_rows
-from .identity import KEY, check_units, saved, saved_units
+from .identity import KEY, check_units, said_by, saved_units
 from .safe_loading import read_checkpoint
 
 # what a fine-tuning may change: no weight's shape or meaning depends on it
@@ -88,10 +88,9 @@ class PretrainedCheckpoint:
         rows = embedding_rows(weights)
         if rows is None:
             raise ValueError(f"{path}: no embed_tokens.weight in it")
-        identity = saved(state, KEY)
-        data = str(task.get("data") or "")
-        units = saved_units(state)
-        return cls(path, model, task_name, rows, data, identity, units)
+        said, data = said_by(state), str(task.get("data") or "")
+        units = saved_units(said)
+        return cls(path, model, task_name, rows, data, said.get(KEY), units)
 
     def check_data(self, data: SentenceData) -> None:
         """Raise ValueError unless the model can read the data."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data.fingerprints import file_sha256
 from ..data.subword_files import (
     DICTIONARY,
     MASK,
@@ -15,6 +16,7 @@ from ..data.subword_files import (
     SPECIAL,
     decode_byte_pieces,
     missing_units,
+    named_units,
     read_dictionary,
 )
 from ..data.texts import check_text, joined_lines
@@ -77,6 +79,11 @@ class Vocabulary:
                 f"for this model: {rows}, the {DICTIONARY} of its training (--data)"
             )
         return cls(symbols, tuple(units))
+
+    def units_sha256(self) -> dict[str, str]:
+        """SHA-256 of each subword file, by name."""
+        files = named_units(self.units)
+        return {name: file_sha256(file) for name, file in files.items()}
 
     @property
     def has_gpt2_units(self) -> bool:

@@ -147,6 +147,14 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
     return ()
 
 
+def named_units(files: Sequence[Path]) -> dict[str, Path]:
+    """Subword files, as ``find_subword_files`` gives them, by the names that prepared
+    data and exports have for them: a sentencepiece model may come by another."""
+    if len(files) == 1:
+        return {SENTENCEPIECE_MODEL: files[0]}
+    return {file.name: file for file in files}
+
+
 def subword_sha256(folder: Path) -> dict[str, str]:
     """SHA-256 of each subword file of a folder, by name."""
     names = (SENTENCEPIECE_MODEL, *GPT2_UNITS)

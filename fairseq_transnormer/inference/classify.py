@@ -1,8 +1,10 @@
 """Labels for texts and prepared splits, by a fine-tuned model.
 
-classifier = TextClassifier.from_checkpoint("checkpoints/checkpoint_best.pt")
-for found in classifier.classify(["It rains.", ("Who?", "He did.")]):
-    print(found.label, found.probabilities)
+    classifier = TextClassifier.from_checkpoint("checkpoints/checkpoint_best.pt")
+    for found in classifier.classify(["It rains.", ("Who?", "He did.")]):
+        print(found.label, found.probabilities)
+
+On the command line: ``python -m fairseq_transnormer classify --help``.
 """
 
 from __future__ import annotations
@@ -125,13 +127,12 @@ class TextClassifier:
         found = SentenceData.read(self._folder)
         scale = head.target_scale if head.regression else None
         said = {LABELS_KEY: self.manifest.labels or None, SCALE_KEY: scale}
-        check_problem({"extra_state": said}, head.outputs, head.regression, found, path)
+        check_problem(said, head.outputs, head.regression, found, path)
         dictionary = found.folder / DICTIONARY
         rows = self.manifest.vocab_size
         here = Vocabulary.read(dictionary, (), rows, has_mask=True)
         try:
-            of_dictionary = {"extra_state": {KEY: identity_of(own)}}
-            check_dictionary(of_dictionary, here, path)
+            check_dictionary({KEY: identity_of(own)}, here, path)
             if own.units and self.manifest.files:  # else ``load`` has compared them
                 units = find_subword_files([found.folder, dictionary.parent])
                 check_units(self.manifest.files, units, here, found.folder, path)

@@ -201,11 +201,12 @@ def _compare(states: list[tuple[str, dict[str, Any]]], task) -> None:
     dictionary, found = known.task_dictionary(task), labels_of(task)
     labels, scale = found.get(known.LABELS_KEY), found.get(known.SCALE_KEY)
     for path, state in states:
+        said = known.said_by(state)
         if dictionary is not None:
-            known.check_dictionary(state, dictionary, path)
+            known.check_dictionary(said, dictionary, path)
         name = getattr(task, "data_name", None)
-        known.compare(state, {known.NAME_KEY: name}, path, "data of the same name")
-        known.check_labels(state, labels, scale, path)
+        known.compare(said, {known.NAME_KEY: name}, path, "data of the same name")
+        known.check_labels(said, labels, scale, path)
 
 
 def head_of(name: str) -> str:

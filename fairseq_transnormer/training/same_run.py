@@ -22,6 +22,7 @@ from ..checkpoints.identity import (
     OF_TRAINING,
     check_dictionary,
     compare,
+    said_by,
     task_dictionary,
 )
 from ..checkpoints.safe_loading import read_checkpoint
@@ -128,22 +129,22 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
         raise ValueError(f"{filename}: no such checkpoint; a run resumes from {own}")
     local = PathManager.get_local_path(filename)
     state = read_checkpoint(local, mmap=True, compare_sums=False)  # the loader does
-    dictionary = task_dictionary(trainer.task)
+    said, dictionary = said_by(state), task_dictionary(trainer.task)
     if dictionary is not None:
-        check_dictionary(state, dictionary, filename)
+        check_dictionary(said, dictionary, filename)
     if resumes:
         here = {key: trainer.training_data.get(key) for key in OF_TRAINING}
         allowed = (
             f"the training data that it began with (not {trainer.cfg.task.data}); "
             f"on purpose: another --save-dir, with --restore-file {filename}"
         )
-        compare(state, here, filename, allowed)
+        compare(said, here, filename, allowed)
     before, now = plain(state.get("cfg")), plain(trainer.cfg)
     if before:  # fairseq before 1.0 had none
         _compare(filename, before, now, resumes, resets_optimizer)
     if resumes and not suffix and not trainer.is_fsdp:  # shards are not the model
         _check_heads(filename, state.get("model") or {}, trainer.get_model())
-    average = (state.get("extra_state") or {}).get("ema")
+    average = said.get("ema")
     begins_average = trainer.cfg.ema.store_ema and not average
     if begins_average and not resets_optimizer:
         raise ValueError(

@@ -11,6 +11,7 @@ from fairseq_transnormer.checkpoints.identity import (
     KEY,
     check_dictionary,
     check_dictionary_file,
+    said_by,
     task_dictionary,
 )
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
@@ -31,7 +32,7 @@ def saved_with(found):
         task=SimpleNamespace(source_dictionary=found),
         cfg=SimpleNamespace(task=SimpleNamespace()),
     )
-    return {"extra_state": {"metrics": {}} | identity(trainer)}
+    return said_by({"extra_state": {"metrics": {}} | identity(trainer)})
 
 
 def test_the_dictionary_of_the_training_passes():
@@ -59,9 +60,9 @@ def test_a_mask_that_a_task_appended_makes_no_difference():
     ids=lambda each: repr(each.symbols[4:]),
 )
 def test_another_dictionary_is_refused(other):
-    state = saved_with(dictionary("a", "b"))
-    with refuses(CheckpointError, "x.pt", KEY, state["extra_state"][KEY]):
-        check_dictionary(state, other, "x.pt")
+    said = saved_with(dictionary("a", "b"))
+    with refuses(CheckpointError, "x.pt", KEY, said[KEY]):
+        check_dictionary(said, other, "x.pt")
 
 
 def test_special_symbols_count():
@@ -71,12 +72,12 @@ def test_special_symbols_count():
 
 @pytest.mark.parametrize("state", [{}, {"extra_state": None}, {"extra_state": {}}])
 def test_checkpoints_of_other_programs_pass(state):
-    check_dictionary(state, dictionary("a"), "x.pt")
+    check_dictionary(said_by(state), dictionary("a"), "x.pt")
 
 
 @pytest.mark.parametrize("found", [None, {"de": dictionary("a")}, "ab"])
 def test_tasks_without_one_dictionary_save_nothing(found):
-    assert KEY not in saved_with(found)["extra_state"]
+    assert KEY not in saved_with(found)
     assert task_dictionary(object()) is None
 
 

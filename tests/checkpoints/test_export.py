@@ -54,6 +54,13 @@ def test_the_files(exported):
     assert load(exported.folder).words.symbols[4:6] == ["w0", "w1"]
 
 
+def test_what_is_returned_is_the_folder_loaded(zoo, tmp_path):
+    found = export_checkpoint(zoo.checkpoints["pieces"], tmp_path / "out")
+    trained = load(tmp_path / "out")
+    assert (found.path, found.manifest) == (trained.path, trained.manifest)
+    assert found.words.encode("the river") == trained.words.encode("the river")
+
+
 @pytest.mark.parametrize("name", ["config.json", WEIGHTS, "dict.txt"])
 def test_missing_truncated_and_changed_files(name, copy):
     path = copy / name

@@ -245,7 +245,7 @@ MODELS = (
     Mutant(
         "classification/an-export-reads-another-dictionary",
         _INFERENCE + "classify.py",
-        "check_dictionary(of_dictionary, here, path)",
+        "check_dictionary({KEY: identity_of(own)}, here, path)",
         "pass",
         _CLASSIFY + "test_a_dictionary_of_equal_size",
     ),
