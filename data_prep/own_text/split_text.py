@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
 def text_files(
     paths: Sequence[Path], suffixes: Sequence[str], dest: Path | None
 ) -> tuple[list[TextFile], str]:
-    """The files to divide, and a line on what is read and what is left out.
+    """The files to divide, and a line that names what is read and what is not.
 
     Raises:
         InputError: there is none, or one is no text.
@@ -120,7 +120,7 @@ def text_files(
         if file.has_nul:
             raise InputError(
                 f"--input {file.path}: binary, with NUL bytes in it; allowed: text in "
-                f"UTF-8, other files under names without the suffixes "
+                "UTF-8, other files under names without the suffixes "
                 f"{' '.join(suffixes)}"
             )
     read = described(Counter(file.path.suffix.lower() for file in files))

@@ -9,8 +9,8 @@ and their order says nothing about it. A masked model is shown some of the token
 it is asked for, right or wrong: "masked" looks at that one token.
 
 With --text, the folder that `data_prep split_text` made and DATA is of, also in bits a
-byte, but for "masked"; beside what `xz -9e` makes of the predicted text alone, and what
-it adds for it after the train text. --score sets a model beside them.
+byte, but for "masked"; next to them stands what `xz -9e` makes of the predicted text
+alone, and what it adds for it after the train text. --score adds a model's figures.
 """
 
 import argparse

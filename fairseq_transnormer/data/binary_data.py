@@ -68,6 +68,12 @@ class BinaryData:
             return np.empty(0, self.dtype)
         return np.memmap(bin_file(self.prefix), self.dtype, "r")
 
+    def lines(self) -> Iterator[np.ndarray]:
+        """The token ids of each line, on the disk until they are used."""
+        ids, starts = self.ids(), self.starts // self.dtype.itemsize
+        for start, size in zip(starts, self.sizes, strict=True):
+            yield ids[start : start + size]
+
     def line_of(self, token: int) -> int:
         """The line, from 0, that a token of all lines is in."""
         at = token * self.dtype.itemsize

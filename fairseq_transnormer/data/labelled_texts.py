@@ -234,9 +234,5 @@ def kept_lengths(text: int, pair: int, room: int) -> tuple[int, int]:
 
 def _lines(prefix: Path, first: int) -> list[np.ndarray]:
     """The lines of binary data with a token in front of each."""
-    data = read_binary_data(prefix)
-    ids, starts = data.ids(), data.starts // data.dtype.itemsize
-    return [
-        np.array([first, *ids[start : start + size]], np.int64)
-        for start, size in zip(starts, data.sizes, strict=True)
-    ]
+    lines = read_binary_data(prefix).lines()
+    return [np.array([first, *line], np.int64) for line in lines]

@@ -102,7 +102,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
             manifest = read_manifest(folder)
             if (folder / WEIGHTS).is_file() and (folder / WEIGHTS_INDEX).is_file():
                 raise CheckpointError(
-                    f"{folder}: {WEIGHTS} beside {WEIGHTS_INDEX}; allowed: one of "
+                    f"{folder}: {WEIGHTS} and {WEIGHTS_INDEX}; allowed: one of "
                     "them, and of shards those that the index names"
                 )
             check_weights(manifest, folder)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..data.texts import argument_text, read_given_lines, tell_unknown_words
 from ..data.whole_files import json_text
-from ..subcommands import run_command
+from ..subcommands import command_parser, run_command
 
 if TYPE_CHECKING:
     from .classify import Text, TextClassifier
@@ -29,11 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer classify",
-        description=__doc__,
-        allow_abbrev=False,
-    )
+    parser = command_parser("fairseq_transnormer classify", __doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--path", required=True, help="fine-tuned checkpoint, or its export")
     problem = "folder of the problem (default: that of the fine-tuning)"

@@ -1,8 +1,10 @@
 """Prompts continued by a trained causal model; transformers' ``generate`` decodes.
 
-generator = TextGenerator.from_checkpoint("checkpoints/checkpoint_best.pt")
-for found in generator.generate(["The river", "In 1902"], top_p=0.9, seed=1):
-    print(found.text)
+    generator = TextGenerator.from_checkpoint("checkpoints/checkpoint_best.pt")
+    for found in generator.generate(["The river", "In 1902"], top_p=0.9, seed=1):
+        print(found.text)
+
+On the command line: ``python -m fairseq_transnormer generate --help``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..argument_types import integer_between
 from ..data.texts import argument_text, read_given_lines, tell_unknown_words
 from ..data.whole_files import json_text
-from ..subcommands import run_command
+from ..subcommands import command_parser, run_command
 
 if TYPE_CHECKING:
     from .generate import TextGenerator
@@ -30,15 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_transnormer generate", description=__doc__
-    )
+    parser = command_parser("fairseq_transnormer generate", __doc__)
     add = parser.add_argument
     add("--path", required=True, help="checkpoint of fairseq-train, or its export")
     add("--data", help="folder with dict.txt (default: the training's, or --path's)")
-    help_text = (
-        "(default: the subword files beside dict.txt or --path, if there are any)"
-    )
+    help_text = "(default: those next to dict.txt or --path, if there are any)"
     add("--sentencepiece-model", metavar="FILE", help=help_text)
     add("--device", help="(default: cuda if there is one, else cpu)")
     source = parser.add_mutually_exclusive_group(required=True)

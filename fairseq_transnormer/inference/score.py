@@ -1,8 +1,10 @@
 """Log-probability, perplexity and bits a byte of texts, by a trained model.
 
-scorer = TextScorer.from_checkpoint("checkpoints/checkpoint_best.pt")
-for found in scorer.score(["The river is long.", "Long the is river."]):
-    print(found.log_prob, found.perplexity, found.bits_per_byte)
+    scorer = TextScorer.from_checkpoint("checkpoints/checkpoint_best.pt")
+    for found in scorer.score(["The river is long.", "Long the is river."]):
+        print(found.log_prob, found.perplexity, found.bits_per_byte)
+
+On the command line: ``python -m fairseq_transnormer score --help``.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--sentencepiece-model",
         metavar="FILE",
-        help="(default: the subword files beside dict.txt or --path, if there are any)",
+        help="(default: those next to dict.txt or --path, if there are any)",
     )
     add("--device", help="(default: cuda if there is one, else cpu)")
     add = parser.add_mutually_exclusive_group(required=True).add_argument

@@ -40,8 +40,9 @@ def test_lines_and_ids_are_fairseqs(tmp_path, dtype, lines):
     found, fairseqs = read_binary_data(prefix), MMapIndexedDataset(str(prefix))
     assert found.dtype == dtype and found.tokens == sum(lines)
     assert found.sizes.tolist() == fairseqs.sizes.tolist() == list(lines)
-    expected = np.concatenate([fairseqs[i].numpy() for i in range(len(fairseqs))])
-    assert found.ids().tolist() == expected.tolist()
+    each = [fairseqs[i].tolist() for i in range(len(fairseqs))]
+    assert [line.tolist() for line in found.lines()] == each
+    assert found.ids().tolist() == sum(each, [])
     of_tokens = np.repeat(np.arange(len(lines)), lines)
     assert [found.line_of(token) for token in range(sum(lines))] == of_tokens.tolist()
 

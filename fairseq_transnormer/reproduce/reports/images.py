@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,12 +117,7 @@ class ImageGenerator:
 
     def images(self, data: Path, split: str, count: int) -> np.ndarray:
         """The first ``count`` images of a split of prepared data."""
-        found = read_binary_data(data / split)
-        starts = found.starts[:count] // found.dtype.itemsize
-        lines = [
-            found.ids()[start : start + size]
-            for start, size in zip(starts, found.sizes, strict=False)
-        ]
+        lines = islice(read_binary_data(data / split).lines(), count)
         return np.stack([self._levels(line.tolist()) for line in lines])
 
     def _levels(self, tokens: list[int]) -> np.ndarray:
