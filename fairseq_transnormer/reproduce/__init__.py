@@ -1,1 +1,1 @@
-"""The paper's tables: runs every row and sets what is measured beside the paper."""
+"""Runs the paper's tables and sets what is measured beside the paper's figures."""

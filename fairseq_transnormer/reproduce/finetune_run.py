@@ -1,6 +1,6 @@
 """One fine-tuning in the folder of its run: checked, trained, its best weights kept.
 
-python -m fairseq_transnormer.reproduce.runs.fine_tuning_run
+python -m fairseq_transnormer.reproduce.finetune_run config.yaml
 
 One process does all of it: to import fairseq takes longer than to check, and a sweep
 has hundreds of runs. Exit code 2: checkpoint or data do not fit, nothing was trained.
@@ -8,22 +8,19 @@ has hundreds of runs. Exit code 2: checkpoint or data do not fit, nothing was tr
 
 import sys
 from pathlib import Path
+from typing import Any
 
-import yaml
+from ..checkpoints.files import LAST, SAVED
+from ..checkpoints.pretrained import PretrainedCheckpoint
+from ..checkpoints.safe_loading import read_checkpoint
+from ..data.labelled_texts import SentenceData
+from ..data.whole_files import write_whole
+from ..training.launch import train_file
 
-from ...checkpoints.files import LAST, SAVED
-from ...checkpoints.pretrained import PretrainedCheckpoint
-from ...checkpoints.safe_loading import read_checkpoint
-from ...data.labelled_texts import SentenceData
-from ...data.whole_files import write_whole
-from ...training.launch import train_file
-from .run_folder import CONFIGURATION
-
-CHECKPOINTS = "checkpoints"
 BEST = "checkpoint_best.pt"
 
 
-def check(configuration: dict) -> None:
+def check(configuration: dict[str, Any]) -> None:
     """Raise ValueError unless a fine-tuning can start as it is configured."""
     data = SentenceData.read(configuration["task"]["data"])
     num_classes = configuration["task"]["num_classes"]
@@ -56,7 +53,7 @@ def slim(folder: Path) -> None:
 
 
 def is_trained(folder: Path) -> bool:
-    """Whether ``slim`` has been here: the runner may have died before it was told."""
+    """Whether ``slim`` has been here: its process may have died before it could say."""
     best = folder / BEST
     if not best.exists() or (folder / LAST).exists():
         return False
@@ -67,20 +64,23 @@ def is_trained(folder: Path) -> bool:
     return state.get("last_optimizer_state") is None
 
 
-def main() -> int:
-    """Command line; the exit status."""
+def main(path: Path) -> int:
+    """Run the fine-tuning of a configuration; the exit status."""
+    import yaml
+
     try:
-        check(yaml.safe_load(Path(CONFIGURATION).read_text(encoding="utf-8")))
+        check(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        print(f"fine_tuning_run: {error}", file=sys.stderr)
+        print(f"finetune_run: {error}", file=sys.stderr)
         return 2
-    if is_trained(Path(CHECKPOINTS)):
-        print(f"fine_tuning_run: {Path(CHECKPOINTS) / BEST} is of a finished training")
+    folder = path.parent / "checkpoints"
+    if is_trained(folder):
+        print(f"finetune_run: {folder / BEST} is of a finished training")
         return 0
-    train_file(Path(CONFIGURATION))
-    slim(Path(CHECKPOINTS))
+    train_file(path)
+    slim(folder)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1])))

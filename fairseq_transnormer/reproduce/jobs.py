@@ -1,0 +1,103 @@
+"""The kinds of job: what each cell's run is called, needs and is."""
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..installation import CLONE
+from . import finetune
+from .data import Data
+from .plan import Conditions, Run, name_of, train_data, train_name, train_run
+from .schema import Cell, ReproduceError
+
+# the benchmark's file in the run's folder
+SPEED = "lra_speed.json"
+
+
+class Job(NamedTuple):
+    """A kind of job, by functions of a cell and its conditions.
+
+    Attributes:
+        name: of the run: cells of equal names share it. Fast.
+        data: what the run needs.
+        run: everything about it; raises ReproduceError for a mistake.
+        needs: of a cell alone: cells whose runs must be finished before.
+        most_gpus: that a run can use; 0 for as many as there are.
+    """
+
+    name: Callable[[Cell, Conditions], str]
+    data: Callable[[Cell, Conditions], Data]
+    run: Callable[[Cell, Conditions], Run]
+    needs: Callable[[Cell], list[Cell]] = lambda cell: []
+    most_gpus: int = 0
+
+
+def _speed_name(cell: Cell, conditions: Conditions) -> str:
+    return name_of(conditions, "lra_speed", {})
+
+
+def _speed_run(cell: Cell, conditions: Conditions) -> Run:
+    """Speed and memory of all systems of Table 7, measured in turns by one process."""
+    if CLONE is None:
+        raise ReproduceError(
+            f"{cell.row}: benchmarks/ measures it, which no wheel has; allowed in a "
+            "clone of the repository"
+        )
+    device = "cuda" if conditions.gpus else "cpu"
+    of_preset = conditions.preset.speed
+    options = {k: v for k, v in of_preset.items() if k not in ("cpu", "cuda")}
+    options |= of_preset.get(device, {})
+    words = [sys.executable, "-m", "benchmarks", "lra_speed"]
+    words += ["--device", device, "--output", SPEED]
+    for name, value in options.items():
+        words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return Run(
+        name=_speed_name(cell, conditions),
+        configuration={
+            "common": {"seed": conditions.seed},
+            "speed": {"device": device, **options},
+        },
+        data=Data(conditions.root),
+        seed=conditions.seed,
+        updates=0,
+        command=tuple(words),
+    )
+
+
+JOBS = {
+    "train": Job(train_name, train_data, train_run),
+    "finetune": Job(finetune.name, finetune.data, finetune.run, finetune.needs),
+    "finetune_from_scratch": Job(finetune.name, finetune.data, finetune.run),
+    "finetune_checkpoint": Job(finetune.name, finetune.data, finetune.run),
+    "lra_speed": Job(
+        _speed_name, lambda _, c: Data(c.root), _speed_run, most_gpus=1
+    ),
+}  # fmt: skip
+
+
+def job_of(cell: Cell) -> Job:
+    """The job that runs this cell."""
+    return JOBS[cell.job]
+
+
+def with_needs(cells: Iterable[Cell]) -> list[Cell]:
+    """One cell for each run: those of sweeps, and in front of each what it needs."""
+    return [
+        each
+        for cell in cells
+        for candidate in cell.candidates().values()
+        for each in [*with_needs(job_of(candidate).needs(candidate)), candidate]
+    ]
+
+
+def of_seeds(
+    cells: Iterable[Cell], conditions: Conditions, seeds: Iterable[int]
+) -> dict[str, tuple[Cell, Conditions]]:
+    """The runs of cells by name, each once, and in front of each what it needs."""
+    found: dict[str, tuple[Cell, Conditions]] = {}
+    for seed in dict.fromkeys(seeds):
+        for cell in with_needs(cells):
+            own = replace(conditions, seed=seed if cell.seed is None else cell.seed)
+            found.setdefault(job_of(cell).name(cell, own), (cell, own))
+    return found

@@ -1,0 +1,346 @@
+"""What rows of results come to: a table's figures, beside the paper's."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from .results import UNFINISHED, Results
+from .schema import Cell, Preset, ReproduceError, Table
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FEWEST_ROWS = 4  # whose rank correlation is worth printing
+# settings in which runs that are compared may differ
+NOT_COMPARED = ("common.seed", "task.seed")
+# in which rows may, but seeds of a run may not; presets scale all rows' widths alike
+OF_ROWS, WIDTH = "model.", "model.embed_dim"
+
+
+@dataclass
+class Figures:
+    """One metric of all seeds of one run.
+
+    Attributes:
+        values: by seed, of finished runs.
+        reasons: why there is none, by seed, of runs that have ended.
+        unfinished: state of the others, by seed.
+        selection: what a sweep's best is chosen by, by seed; more is better.
+    """
+
+    values: dict[int, float] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    unfinished: dict[int, str] = field(default_factory=dict)
+    selection: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: "DataFrame") -> "Figures":
+        """Those of the rows of one value of a sweep."""
+        found = cls()
+        ways = set(rows["selected_by"]) - {""}
+        if len(ways) > 1:
+            where = rows.iloc[0]["run"]
+            raise ReproduceError(f"{where}: seeds chosen by {' and by '.join(ways)}")
+        for row in rows.itertuples():
+            if row.note in UNFINISHED:
+                found.unfinished[row.seed] = row.note
+            elif math.isnan(row.value):
+                found.reasons[row.seed] = row.note or "no figure"
+            else:
+                found.values[row.seed] = row.value
+            if math.isfinite(row.selection) and row.note not in UNFINISHED:
+                sign = 1 if row.selected_by.startswith("max") else -1
+                found.selection[row.seed] = sign * row.selection
+        return found
+
+    @property
+    def mean(self) -> float | None:
+        return mean(self.values.values()) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Over the seeds; None of a single one."""
+        return stdev(self.values.values()) if len(self.values) > 1 else None
+
+
+@dataclass
+class Measured:
+    """A cell with what was measured.
+
+    Attributes:
+        cell: with the paper's figure.
+        figures: those of the sweep's best value.
+        chosen: that value, as rows have it.
+        sweep: all values that have rows -> their figures.
+        incomplete: what the figure is without; "" of all there should be.
+        rows: those that it comes from.
+    """
+
+    cell: Cell
+    figures: Figures
+    chosen: str = ""
+    sweep: dict[str, Figures] = field(default_factory=dict)
+    incomplete: str = ""
+    rows: Any = None
+
+    @property
+    def value(self) -> float | None:
+        return self.figures.mean
+
+    @property
+    def deviation(self) -> float | None:
+        return self.figures.deviation
+
+
+@dataclass
+class MeasuredTable:
+    """A table with what was measured with one preset.
+
+    Attributes:
+        table: its definition.
+        label: the preset, and what a command changed in it.
+        cells: (row, column) -> what was measured.
+        rows: all rows of results that it has.
+        settings: fingerprint -> settings of a configuration.
+    """
+
+    table: Table
+    label: str
+    cells: dict[tuple[str, str], Measured]
+    rows: Any
+    settings: Mapping[str, Settings]
+
+    def column(self, name: str) -> list[Measured]:
+        return [self.cells[row, name] for row in self.table.rows]
+
+    @property
+    def ranked(self) -> list[str]:
+        """Columns whose order is compared with the paper's."""
+        return [name for name, each in self.table.file.columns.items() if each.ranked]
+
+
+def measure(table: Table, results: Results, label: str, preset: Preset | None):
+    """The ``MeasuredTable`` of the rows that are this preset's."""
+    rows = results.runs
+    rows = rows[(rows["preset"] == label) & (rows["table"] == table.name)]
+    cells = {
+        (cell.row, cell.column): _measured(cell, rows)
+        for cell in table.cells
+        if not cell.mean_of
+    }
+    for cell in table.cells:
+        if cell.mean_of:
+            usual = preset.columns.get(table.name) if preset else None
+            cells[cell.row, cell.column] = _mean(cell, cells, usual or cell.mean_of)
+    return MeasuredTable(table, label, cells, rows, results.settings)
+
+
+def _measured(cell: Cell, rows: "DataFrame") -> Measured:
+    rows = rows[(rows["row"] == cell.row) & (rows["column"] == cell.column)]
+    sweep = {
+        value: Figures.of(each) for value, each in rows.groupby("sweep", sort=False)
+    }
+    order = [*(value for value in cell.candidates() if value in sweep)]
+    sweep = {value: sweep[value] for value in dict.fromkeys([*order, *sweep])}
+    if not sweep:
+        return Measured(cell, Figures(), rows=rows)
+    chosen = best_of(sweep)
+    figures = sweep[chosen]
+    incomplete = _unfinished(figures) if figures.values else ""
+    wanted = list(dict.fromkeys([*cell.candidates(), *sweep]))
+    if len(wanted) > 1:
+        incomplete = _missing_of_sweep(sweep, wanted) or incomplete
+    return Measured(cell, figures, chosen, sweep, incomplete, rows)
+
+
+def _unfinished(figures: Figures) -> str:
+    without = figures.unfinished | figures.reasons
+    shown = ", ".join(f"seed {seed} ({why})" for seed, why in without.items())
+    return f"without {shown}" if shown else ""
+
+
+def best_of(sweep: Mapping[str, Figures]) -> str:
+    """The value of a sweep that is best on valid, on average over the seeds.
+
+    Over those seeds that all values have, where some have more than others. A value
+    with a seed that failed, as one that diverged does, comes after all without one.
+    """
+    if len(sweep) == 1:
+        return next(iter(sweep))
+    there = [set(each.selection) for each in sweep.values() if each.selection]
+    common = set.intersection(*there) if there else set()
+
+    def merit(value: str) -> tuple[bool, float]:
+        figures = sweep[value]
+        seeds = common or set(figures.selection)
+        if not figures.selection:
+            return False, -math.inf
+        average = mean(figures.selection[seed] for seed in seeds)
+        return not figures.reasons, average
+
+    return max(sweep, key=merit)
+
+
+def _missing_of_sweep(sweep: Mapping[str, Figures], wanted: Iterable[str]) -> str:
+    """Which runs the choice of a sweep's value did without; "" if it had all."""
+    # one that diverged has been tried
+    ended = {
+        value: {*figures.selection, *figures.values, *figures.reasons}
+        for value, figures in sweep.items()
+    }
+    if not any(ended.values()):
+        return ""
+    values = list(wanted)
+    seeds = sorted(set().union(*ended.values()))
+    missing = [
+        f"{value} seed {seed}"
+        for value in values
+        for seed in seeds
+        if seed not in ended.get(value, ())
+    ]
+    more = len(missing) - 4
+    shown = ", ".join(missing[:4]) + (f", and {more} more" if more > 0 else "")
+    tried = sum(map(bool, ended.values()))
+    of = f"the best of {tried} of {len(values)} values; without a figure: {shown}"
+    return of if missing else ""
+
+
+def _mean(
+    cell: Cell, cells: Mapping[tuple[str, str], Measured], usual: Iterable[str]
+) -> Measured:
+    """The mean of columns' figures, for the seeds that all of them have."""
+    of = [cells[cell.row, name] for name in cell.mean_of if name in usual]
+    there = [set(each.figures.values) for each in of]
+    seeds = set.intersection(*there)
+    values = {s: mean(each.figures.values[s] for each in of) for s in sorted(seeds)}
+    notes = [each.incomplete for each in of]
+    left_out = sorted(set.union(*there) - seeds)
+    if seeds and left_out:
+        notes.append(f"not all columns have seeds {', '.join(map(str, left_out))}")
+    if len(of) < len(cell.mean_of):  # the paper's figure is the mean of all
+        cell = Cell(**{**vars(cell), "paper": None})
+        notes.append(f"the mean of {', '.join(each.cell.column for each in of)}")
+    incomplete = "; ".join(dict.fromkeys(filter(None, notes)))
+    return Measured(cell, Figures(values), incomplete=incomplete if values else "")
+
+
+def unequal(
+    measured: MeasuredTable, cells: Iterable[Measured]
+) -> dict[str, dict[str, set[str]]]:
+    """In what the runs of compared cells differ beside what their rows name.
+
+    Returns:
+        setting, or "data" -> value -> names of runs.
+    """
+    cells = [each for each in cells if each.rows is not None and len(each.rows)]
+    # rows and values of a sweep have these of their own
+    named = {key for each in cells for key in each.cell.overrides if "." in key}
+    named |= {key.rpartition(".")[2] for each in cells for key in each.cell.sweep}
+    found: dict[str, dict[str, set[str]]] = {}
+    values: dict[str, dict[str, set[str]]] = {}
+    for key, value, run in _values(measured, cells):
+        if key.startswith(NOT_COMPARED) or {key, key.rpartition(".")[2]} & named:
+            continue
+        values.setdefault(key, {}).setdefault(value, set()).add(run)
+    for key, by_value in values.items():
+        is_of_rows = key.startswith(OF_ROWS) and key != WIDTH
+        if len(by_value) > 1 and not is_of_rows:
+            found[key] = by_value
+        elif is_of_rows and any(
+            len({value for value, runs in by_value.items() if run in runs}) > 1
+            for run in set().union(*by_value.values())
+        ):
+            found[key] = by_value
+    return found
+
+
+def _values(
+    measured: MeasuredTable, cells: Iterable[Measured]
+) -> Iterator[tuple[str, str, str]]:
+    for each in cells:
+        rows = each.rows[each.rows["config"] != ""]
+        settings = [measured.settings.get(config, {}) for config in rows["config"]]
+        for row, its in zip(rows.itertuples(), settings, strict=True):
+            yield "data", row.data, row.run
+            for key, value in its.items():
+                yield key, str(value), row.run
+
+
+@dataclass
+class Agreement:
+    """Whether a column's figures are in the paper's order.
+
+    Attributes:
+        rows: that both have.
+        spearman, kendall: rank correlations (tau-b); None of too few rows, or of rows
+            no further apart than twice the standard error of their means.
+        disagreements: pairs the other way round: both cells.
+        ties: pairs that differ in the paper and are equal here.
+        is_within_error: the second reason for no correlation.
+    """
+
+    rows: int
+    spearman: float | None
+    kendall: float | None
+    disagreements: list[tuple[Measured, Measured]]
+    ties: list[tuple[Measured, Measured]]
+    is_within_error: bool
+
+
+def agreement(column: Iterable[Measured]) -> Agreement | None:
+    """Of a column; None for fewer than two rows that both have."""
+    from scipy import stats
+
+    cells = [e for e in column if e.cell.paper is not None and e.value is not None]
+    if len(cells) < 2:
+        return None
+    paper = [each.cell.paper for each in cells]
+    here = [each.value for each in cells]
+    within = _within_error(cells)
+    is_ranked = (
+        len(cells) >= FEWEST_ROWS
+        and not within
+        and len(set(paper)) > 1
+        and len(set(here)) > 1
+    )
+    disagreements, ties = [], []
+    for one, other in combinations(cells, 2):
+        printed, found = one.cell.paper - other.cell.paper, one.value - other.value
+        if printed and not found:
+            ties.append((one, other))
+        if printed * found < 0:
+            disagreements.append((one, other))
+    return Agreement(
+        rows=len(cells),
+        spearman=float(stats.spearmanr(paper, here).statistic) if is_ranked else None,
+        kendall=float(stats.kendalltau(paper, here).statistic) if is_ranked else None,
+        disagreements=disagreements,
+        ties=ties,
+        is_within_error=within,
+    )
+
+
+def _within_error(cells: list[Measured]) -> bool:
+    """Whether rows are no further apart than twice the standard error of their means,
+    which four equal ones would be; False of single seeds."""
+    variances = [
+        each.deviation**2 / len(each.figures.values)
+        for each in cells
+        if each.deviation is not None
+    ]
+    if not variances:
+        return False
+    values = [each.value for each in cells]
+    return max(values) - min(values) <= 2 * mean(variances) ** 0.5
+
+
+def within_deviation(one: Measured, other: Measured) -> bool | None:
+    """Whether a difference is within the seeds' deviation; None of a single seed."""
+    if None in (one.deviation, other.deviation):
+        return None
+    noise = (one.deviation**2 + other.deviation**2) ** 0.5
+    return abs(one.value - other.value) <= noise

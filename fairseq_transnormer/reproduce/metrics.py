@@ -1,0 +1,247 @@
+"""How a figure is read from what a run left in its folder.
+
+A table names a metric: SPLIT_NAME of the log's validation records, as valid_ppl or
+test_accuracy, at the update of checkpoint_best.pt; one of ``METRICS``; one of Table 7;
+or MODULE:FUNCTION, a function of ``RunResults`` that returns a number or None.
+"""
+
+import importlib
+import json
+import math
+import re
+from collections.abc import Callable
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from ..analysis.training_log import parse_training_log, saved_updates
+from ..training.config import get
+from .jobs import SPEED
+from .runs import RunFolder
+from .schema import ReproduceError
+
+GIBIBYTE = 1024**3
+# of Table 7: infer_2K is steps a second at 2,048 tokens
+SPEED_METRIC = re.compile(r"(infer|train)_(\d+)K(_memory|_over_vanilla|_over_sdpa)?")
+PHASES = {"infer": "inference", "train": "training"}
+OVER = {"_over_vanilla": "Transformer", "_over_sdpa": "Transformer, SDPA"}
+
+
+class NotMeasured(Exception):
+    """A figure that will not come; the message says why, as "out of memory: ..."."""
+
+
+class NotAskedFor(NotMeasured):
+    """A figure that the preset leaves out."""
+
+
+class RunResults:
+    """What a run left in its folder, read once."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    @cached_property
+    def records(self) -> dict[str, list[dict[str, Any]]]:
+        """The log's records by kind; see ``analysis.training_log``."""
+        return parse_training_log(self.folder.log)
+
+    @property
+    def selected_by(self) -> tuple[str, bool]:
+        """What checkpoint_best.pt is chosen by, and whether more of it is better."""
+        settings = self.folder.configuration
+        name = get(settings, "checkpoint.best_checkpoint_metric") or "loss"
+        return name, bool(get(settings, "checkpoint.maximize_best_checkpoint_metric"))
+
+    @cached_property
+    def best(self) -> dict[str, Any] | None:
+        """The validation record of checkpoint_best.pt; of equal ones, the last.
+
+        Of a validation after which nothing is saved, or that is not a number, there is
+        no checkpoint.
+
+        Raises:
+            NotMeasured: no validation is a number.
+        """
+        (name, maximise), saved = self.selected_by, saved_updates(self.folder.log)
+        scores = [
+            ((1 if maximise else -1) * float(record[f"valid_{name}"]), number)
+            for number, record in enumerate(self.records["valid"])
+            if f"valid_{name}" in record
+            and (not saved or int(record["valid_num_updates"]) in saved)
+        ]
+        numbers = [each for each in scores if not math.isnan(each[0])]
+        if scores and not numbers:
+            raise NotMeasured(f"valid_{name} is nan in every validation")
+        return self.records["valid"][max(numbers)[1]] if numbers else None
+
+    def at_best(self, split: str, name: str) -> float | None:
+        """A value of a split's record at the update of checkpoint_best.pt."""
+        if self.best is None:
+            return None
+        update = self.best["valid_num_updates"]
+        for record in self.records.get(split, ()):
+            if record[f"{split}_num_updates"] == update:
+                value = record.get(f"{split}_{name}")
+                return None if value is None else float(value)
+        return None
+
+    def figure(self, metric: str, row: str = "") -> float | None:
+        """A metric of the run, of a row where rows share it; None: not there (yet).
+
+        Raises:
+            NotMeasured: the run is over and has no figure.
+            ReproduceError: there is no such metric.
+        """
+        if metric in METRICS:
+            return METRICS[metric](self)
+        if found := SPEED_METRIC.fullmatch(metric):
+            return _speed(self, row, *found.groups())
+        if ":" in metric:
+            return _function(metric)(self)
+        split, _, name = metric.partition("_")
+        if not re.fullmatch(r"valid\d*|test", split) or not name:
+            allowed = f"valid_NAME, test_NAME, {', '.join(METRICS)}"
+            raise ReproduceError(f"metric {metric!r} is not known; allowed: {allowed}")
+        return self.at_best(split, name)
+
+
+def _function(name: str) -> Callable[[RunResults], float | None]:
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ReproduceError(f"metric {name!r}: {error}") from error
+
+
+def selection(results: RunResults) -> float | None:
+    """What checkpoint_best.pt is chosen by, on valid."""
+    return results.at_best("valid", results.selected_by[0])
+
+
+def updates_to_99(results: RunResults) -> float | None:
+    """Updates up to the first validation with 99 % of its predictions right."""
+    for record in results.records["valid"]:
+        if float(record.get("valid_accuracy", 0)) >= 99:
+            return float(record["valid_num_updates"])
+    if results.records["valid"]:
+        raise NotMeasured("no validation has 99 % of its predictions right")
+    return None
+
+
+def parameters(results: RunResults) -> float | None:
+    """Millions of parameters, trained or not."""
+    found = re.search(r"num\. shared model params: ([\d,]+)", results.folder.log)
+    return int(found[1].replace(",", "")) / 1e6 if found else None
+
+
+def tokens_per_second(results: RunResults) -> float | None:
+    """Median over the log's intervals but the first, which has the start in it."""
+    records = results.records["train_inner"]
+    speeds = [float(each["wps"]) for each in records[1:] if float(each["wps"]) > 0]
+    return median(speeds) if speeds else None
+
+
+def peak_memory(results: RunResults) -> float | None:
+    """GiB at most: what torch held on a GPU, what the process had on the CPU."""
+    records = results.records["train_inner"]
+    peaks = [float(each["gb_peak"]) for each in records if "gb_peak" in each]
+    return max(peaks) if peaks else None
+
+
+def wall_seconds(results: RunResults) -> float | None:
+    """Of all attempts at the training, the interrupted ones included.
+
+    Raises:
+        NotMeasured: one has no end, as its process was killed: a sum of the others
+            would be less than the training took.
+    """
+    times = [each.get("seconds") for each in results.folder.attempts]
+    if None in times:
+        raise NotMeasured("the end of an attempt is not known: it was killed")
+    return sum(times) if times else None  # type: ignore[arg-type]
+
+
+def wall_minutes(results: RunResults) -> float | None:
+    """``wall_seconds`` in minutes."""
+    seconds = wall_seconds(results)
+    return None if seconds is None else seconds / 60
+
+
+def updates(results: RunResults) -> float | None:
+    """Updates so far, as far as the log tells."""
+    found = [int(each["num_updates"]) for each in results.records["train_inner"]]
+    found += [int(each["valid_num_updates"]) for each in results.records["valid"]]
+    return float(max(found)) if found else None
+
+
+def gradient_deviation(results: RunResults) -> float | None:
+    """Relative standard deviation of the gradient's norm over the updates.
+
+    Raises:
+        NotMeasured: not all updates were recorded, as where a run was resumed without
+            the file: it varies most in the first ones. Or the file is damaged.
+    """
+    from ..analysis.gradient_statistics import read_gradient_series, summarise
+
+    path = results.folder.path / "gradient_statistics.jsonl"
+    if not path.exists():
+        return None
+    try:
+        found = summarise(read_gradient_series(path))
+    except ValueError as error:
+        raise NotMeasured(str(error)) from error
+    last = max(found["last_update"], int(updates(results) or 0))
+    if found["updates"] < last:
+        raise NotMeasured(f"{path.name} has {found['updates']} of {last} updates")
+    return found["all_parameters"]
+
+
+METRICS: dict[str, Callable[[RunResults], float | None]] = {
+    "selection": selection,
+    "updates_to_99": updates_to_99,
+    "params_m": parameters,
+    "tokens_per_second": tokens_per_second,
+    "peak_memory_gib": peak_memory,
+    "wall_seconds": wall_seconds,
+    "wall_minutes": wall_minutes,
+    "updates": updates,
+    "gradient_rsd": gradient_deviation,
+}
+
+
+def _speed(
+    results: RunResults, row: str, short: str, thousands: str, what: str | None
+) -> float | None:
+    """Steps a second of Table 7, over another row's, or GiB.
+
+    Raises:
+        NotMeasured: it ran out of memory or was left out.
+        NotAskedFor: the preset measures no such length.
+    """
+    path = results.folder.path / SPEED
+    if not path.exists():
+        return None
+    place = PHASES[short], 1024 * int(thousands)
+    measurements = json.loads(path.read_text(encoding="utf-8"))["measurements"]
+    of_place = {
+        each["contestant"]: each
+        for each in measurements
+        if (each["phase"], each["length"]) == place
+    }
+    if not of_place:
+        raise NotAskedFor(f"{place[0]} of {place[1]} tokens")
+
+    def found(name: str) -> dict[str, Any] | None:
+        if "skipped" in of_place.get(name, {}):
+            raise NotMeasured(of_place[name]["skipped"])
+        return of_place.get(name)
+
+    ours, other = found(row), found(OVER[what]) if what in OVER else None
+    if ours is None or (what in OVER and other is None):
+        return None
+    if what == "_memory":
+        return ours["peak_bytes"] / GIBIBYTE
+    if other is not None:
+        return median(other["seconds"]) / median(ours["seconds"])
+    return 1 / median(ours["seconds"])

@@ -1,0 +1,328 @@
+"""A cell as a run: its folder's name, its configuration, its data, what it needs."""
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..installation import PACKAGE
+from ..modules.registry import unused_options
+from ..modules.systems import CONFIGS
+from ..training.config import Configuration, compose, get
+from ..training.update_layout import Layout, lay_out
+from .data import Data, data_of
+from .schema import MODEL, Cell, Preset, ReproduceError, TaskPreset, plain
+
+CONFIGURATION = "config.yaml"
+# primary configurations whose runs are called by the model alone
+LANGUAGE_MODELS = ("alm", "blm")
+SEED = "common.seed"
+DEVICES = "distributed_training.distributed_world_size"
+START = "checkpoint.finetune_from_model"
+# what the runner gives to each run -> what decides it
+DECIDED_BY = {
+    "common.user_dir": "the package that runs it",
+    SEED: "--seeds",
+    "common.cpu": "--gpus",
+    DEVICES: "--gpus",
+    "dataset.valid_subset": "figures, which are of valid and test",
+    "task._name": "a row's configuration",
+    "task.data": "--data TASK=DIR",
+    "model._name": "a row's configuration",
+    "checkpoint.save_dir": "--runs-dir",
+    START: "the row's pre-training",
+    "checkpoint.restore_file": "the run's last checkpoint",
+}
+# a run that is resumed and reported has validations and checkpoints
+NEVER = ("checkpoint.no_save", "checkpoint.no_last_checkpoints")
+NEVER += ("dataset.disable_validation",)
+# the vocabulary decides nothing where a model is built to see whether it can be
+FEW_WORDS = 8
+# fields of models that presets can multiply
+SIZES = {
+    each.name
+    for config in CONFIGS.values()
+    for each in fields(config)
+    if type(each.default) is int
+}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all rows have in common.
+
+    Attributes:
+        configs: the folder of configurations.
+        root: what relative data folders are relative to.
+        preset: sizes and budget.
+        seed: of the run.
+        gpus: that each run takes; 0 trains on the CPU.
+        data: fairseq task -> folder, instead of the preset's.
+        overrides: key, or TASK:KEY for the runs of one fairseq task, -> value; on top
+            of the preset's.
+    """
+
+    configs: Path
+    root: Path
+    preset: Preset
+    seed: int = 1
+    gpus: int = 0
+    data: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The preset, and what a command changed in it: "small+max_update=500"."""
+        changed = []
+        for key, value in sorted(self.overrides.items()):
+            task, colon, setting = key.rpartition(":")
+            name = setting.rpartition(".")[2]
+            changed.append(f"{task}{'.' if colon else ''}{name}={plain(value)}")
+        return folder_name([self.preset.name, *changed])
+
+    def overrides_of(self, task: str) -> dict[str, Any]:
+        """``overrides`` as far as they are for this task."""
+        parts = [(key.rpartition(":"), v) for key, v in self.overrides.items()]
+        return {key: value for (of, _, key), value in parts if of in ("", task)}
+
+    def folder_of(self, task: str) -> Path:
+        """Where the data of this task are."""
+        given = self.data.get(task, self.preset.task(task).data)
+        return (self.root / given).resolve()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is to be.
+
+    Attributes:
+        name: of its folder below that of all runs; of one name, it is the same run.
+        configuration: what it trains with.
+        data: what it trains on.
+        seed: of the run.
+        updates: that it has, for progress; 0 of a measurement.
+        command: run in its folder.
+        needs: names of the runs that must be finished before.
+        start: the checkpoint that its weights come from, absolute or as seen from its
+            folder; "" for fresh weights.
+    """
+
+    name: str
+    configuration: Configuration
+    data: Data
+    seed: int
+    updates: int
+    command: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    start: str = ""
+
+
+def folder_name(parts: Iterable[str]) -> str:
+    """The parts as a name fit for a folder."""
+    name = "+".join(parts).replace(",", "-").replace("*", "x")
+    return re.sub(r"[^\w.=+-]", "_", name)
+
+
+def name_of(conditions: Conditions, config: str, changed: Mapping[str, Any]) -> str:
+    """The folder of a run: LABEL/CONFIGURATION+CHANGES/seedN.
+
+    A language model's configuration is called by its model.
+    """
+    changed = dict(changed)
+    if config in LANGUAGE_MODELS:
+        config = changed.pop(MODEL, config)
+    parts = [
+        f"{key.removeprefix('model.')}={plain(changed[key])}" for key in sorted(changed)
+    ]
+    folder = folder_name([config, *parts])
+    return f"{conditions.label}/{folder}/seed{conditions.seed}"
+
+
+def groups_of(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that choose a file of a group of configurations."""
+    return {key: value for key, value in overrides.items() if "." not in key}
+
+
+def fairseq_task(cell: Cell, conditions: Conditions) -> str:
+    """The name of the task of a cell's configuration."""
+    return compose(conditions.configs, cell.config, {})["task"]["_name"]
+
+
+def conditions_of(cell: Cell, conditions: Conditions) -> str:
+    """The entry of the preset's tasks that holds for a cell."""
+    return cell.conditions or fairseq_task(cell, conditions)
+
+
+def preset_values(cell: Cell, conditions: Conditions) -> dict[str, Any]:
+    """Key -> value, as the preset changes the paper's."""
+    preset = conditions.preset
+    of_task = preset.task(conditions_of(cell, conditions)).overrides
+    of_all = preset.overrides
+    if fairseq_task(cell, conditions) in ("long_range_arena", "associative_recall"):
+        # other values are those of models of text
+        of_all = {k: v for k, v in of_all.items() if k.startswith("common.")}
+    return {**of_all, **of_task}
+
+
+def train_name(cell: Cell, conditions: Conditions) -> str:
+    """The name of a training.
+
+    Values that the configuration has in this preset anyway do not count, so that rows
+    of several tables that are the same run have the same name.
+    """
+    usual = compose(conditions.configs, cell.config, groups_of(cell.overrides))
+    of_preset = preset_values(cell, conditions)
+    changed = {
+        key: value
+        for key, value in cell.overrides.items()
+        if "." not in key or of_preset.get(key, get(usual, key)) != value
+    }
+    return name_of(conditions, cell.config, changed)
+
+
+def train_data(cell: Cell, conditions: Conditions) -> Data:
+    """The data of a training."""
+    task = conditions_of(cell, conditions)
+    kind = fairseq_task(cell, conditions)
+    return data_of(conditions.folder_of(task), kind, task, cell.overrides)
+
+
+def train_run(cell: Cell, conditions: Conditions) -> Run:
+    """A training by a configuration, which validates on the test split, too."""
+    task = conditions_of(cell, conditions)
+    by_hand = conditions.overrides_of(task)
+    data = train_data(cell, conditions)
+    usual = compose(conditions.configs, cell.config, groups_of(cell.overrides))
+    of_task = conditions.preset.task(task)
+    gpus = conditions.gpus
+    devices = max(1, min(gpus, of_task.most_devices or gpus))
+    batch, update_freq = batches(of_task, devices, usual["dataset"]["batch_size"])
+    given = {**preset_values(cell, conditions), **cell.overrides, **by_hand}
+    check_settings(given)
+    fixed = {
+        "dataset.batch_size": batch,
+        "dataset.valid_subset": "valid,test",
+        "optimization.update_freq": [update_freq],
+    }
+    common = common_settings(conditions, data, devices)
+    overrides = {**fixed, **given, **common}
+    configuration = compose(conditions.configs, cell.config, overrides)
+    scale(configuration["model"], conditions.preset, of_task, by_hand)
+    check_model(configuration["model"])
+    return Run(
+        name=train_name(cell, conditions),
+        configuration=configuration,
+        data=data,
+        seed=conditions.seed,
+        updates=updates_of(configuration),
+        command=(sys.executable, "-m", "fairseq_transnormer.training", CONFIGURATION),
+    )
+
+
+def common_settings(conditions: Conditions, data: Data, devices: int) -> dict[str, Any]:
+    """What the runner sets in every training."""
+    return {
+        "common.user_dir": str(PACKAGE),
+        SEED: conditions.seed,
+        "common.cpu": conditions.gpus == 0,
+        DEVICES: devices,
+        "task.data": str(data.folder),
+        "checkpoint.save_dir": "checkpoints",
+    }
+
+
+def batches(task: TaskPreset, devices: int, configured: int) -> Layout:
+    """Sequences at once on each device, and batches that are accumulated.
+
+    Raises:
+        ReproduceError: the devices do not divide an update.
+    """
+    sequences = task.sequences_per_update or configured
+    try:
+        return lay_out(sequences, devices, most=task.sequences_per_device)
+    except ValueError as error:
+        raise ReproduceError(f"--gpus {devices}: {error}") from error
+
+
+def scale(
+    model: dict[str, Any], preset: Preset, task: TaskPreset, by_hand: Iterable[str]
+) -> None:
+    """Multiply the sizes in a model's configuration, rounding down, 1 at least.
+
+    Those that none of its attentions reads stay, and those that were set by hand.
+    """
+    scaled = preset.scaled if task.scaled is None else task.scaled
+    factors = dict.fromkeys(scaled, task.width) | task.factors
+    unknown = factors.keys() - SIZES
+    if unknown:
+        allowed = "sizes of models, as block_size, embed_dim, ffn_dim"
+        raise ReproduceError(f"{preset.name}: {min(unknown)!r}; allowed: {allowed}")
+    for name in unused_options(model.get("attention_types", "")):
+        factors.pop(name, None)
+    for name, factor in factors.items():
+        if factor != 1 and name in model and f"model.{name}" not in by_hand:
+            model[name] = max(1, int(model[name] * factor))
+
+
+def check_settings(given: Mapping[str, Any], fixed: Iterable[str] = DECIDED_BY) -> None:
+    """Raise ReproduceError for a setting that the runner decides, or that leaves a run
+    without figures."""
+    for key, value in given.items():
+        if key in fixed:
+            decides = DECIDED_BY.get(key, "the data and the devices of the run")
+            raise ReproduceError(f"{key}: the runner sets it, by {decides}")
+        if key in NEVER and value:
+            raise ReproduceError(
+                f"{key}={value}; allowed: false: figures are of the validations and "
+                "checkpoints of a run"
+            )
+
+
+def updates_of(configuration: Configuration) -> int:
+    """How many updates the training has.
+
+    Raises:
+        ReproduceError: it would not end.
+    """
+    updates = configuration["optimization"]["max_update"]
+    if type(updates) is not int or updates < 1:
+        raise ReproduceError(f"optimization.max_update={updates}; allowed: 1, 2, ...")
+    return updates
+
+
+def check_model(model: dict[str, Any]) -> None:
+    """Raise ReproduceError if the model refuses a value; it says which."""
+    _build(json.dumps(model, sort_keys=True))
+
+
+@functools.cache
+def _build(model: str) -> None:
+    import torch
+    from fairseq.models import MODEL_REGISTRY
+    from fairseq.tasks import FairseqTask
+    from omegaconf import OmegaConf
+
+    class Dictionary:
+        def __len__(self) -> int:
+            return FEW_WORDS
+
+        def pad(self) -> int:
+            return 1
+
+    class Task(FairseqTask):
+        source_dictionary = target_dictionary = Dictionary()
+        # of a classifier's task
+        vocabulary_size, num_classes, num_sequences = FEW_WORDS, 2, 1
+
+    configuration = OmegaConf.create(json.loads(model))
+    state = torch.get_rng_state()
+    try:
+        MODEL_REGISTRY[configuration._name].build_model(configuration, Task(None))
+    except ValueError as error:
+        raise ReproduceError(f"model {configuration._name}: {error}") from error
+    finally:
+        torch.set_rng_state(state)

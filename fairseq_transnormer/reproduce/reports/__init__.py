@@ -1,1 +1,0 @@
-"""What runs left: figures, pages, verdicts."""

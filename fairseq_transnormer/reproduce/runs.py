@@ -1,0 +1,267 @@
+"""The folder of a run: what it trains by, what it left, and its state, which follows.
+
+config.yaml    the full configuration that it trains with
+run.json       its name, data, seed, command; written once
+train.log      output of the training, one attempt after the other; a JSON line at the
+               beginning and at the end of each
+checkpoints/   fairseq's
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from ..checkpoints.identity import weights_fingerprint
+from ..checkpoints.safe_loading import CheckpointError
+from ..data.fingerprints import mark_of
+from ..data.whole_files import first_free, json_text, write_json, write_text
+from ..training.config import Configuration
+from ..training.exit_code import EXIT_RESUMABLE
+from .data import fingerprint
+from .plan import CONFIGURATION, Run
+from .schema import ReproduceError
+from .settings import Settings, differences, settings_of, shown
+
+FACTS, LOG, LOCK = "run.json", "train.log", ".lock"
+BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
+_KINDS = (f'{{"kind": "{BEGAN}', f'{{"kind": "{SUBMITTED}')  # the end begins alike
+# who asks whether a run is locked holds the lock for an instant
+ASKING_SECONDS = 1
+FINISHED, FAILED, RUNNING = "finished", "failed", "running"
+INTERRUPTED, NEW = "interrupted", "new"
+STATES = (NEW, SUBMITTED, RUNNING, INTERRUPTED, FAILED, FINISHED)
+
+
+class RunFolder:
+    """The folder of one run; what it has is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """run.json.
+
+        Raises:
+            OSError, ValueError: it cannot be read.
+        """
+        return json.loads((self.path / FACTS).read_text(encoding="utf-8"))
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """config.yaml, as it is."""
+        text = (self.path / CONFIGURATION).read_text(encoding="utf-8")
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+    @cached_property
+    def settings(self) -> Settings:
+        """``settings_of`` its configuration."""
+        return settings_of(self.configuration)
+
+    @cached_property
+    def log(self) -> str:
+        """train.log; "" where there is none."""
+        try:
+            return (self.path / LOG).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    @cached_property
+    def attempts(self) -> list[dict[str, Any]]:
+        """Each with ``started``, ``device``, ``commit``, ... and what its end added."""
+        return [each for each in self._records if each["kind"] == BEGAN]
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for line in self.log.splitlines():
+            if not line.startswith(_KINDS):
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError:  # half a line, of a process that was killed
+                continue
+            if record["kind"] == ENDED and found:
+                found[-1] |= record | {"kind": BEGAN}
+            elif record["kind"] != ENDED:
+                found.append(record)
+        return found
+
+    @property
+    def job(self) -> str | None:
+        """Slurm's job that was submitted last."""
+        jobs = [each["job"] for each in self._records if each["kind"] == SUBMITTED]
+        return jobs[-1] if jobs else None
+
+    @property
+    def state(self) -> str:
+        """One of ``STATES``."""
+        if self.is_locked():
+            return RUNNING
+        last = self._records[-1] if self._records else {"kind": NEW}
+        if last["kind"] != BEGAN:
+            return last["kind"]
+        code = last.get("exit_code", EXIT_RESUMABLE)
+        return {0: FINISHED, EXIT_RESUMABLE: INTERRUPTED}.get(code, FAILED)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state == FINISHED
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether it has ended or has a checkpoint."""
+        has_checkpoint = any((self.path / "checkpoints").glob("*.pt"))
+        return has_checkpoint or self.is_finished
+
+    @property
+    def weights(self) -> str | None:
+        """Fingerprint of those that it started from; None of fresh ones."""
+        found = [each["weights"] for each in self.attempts if each.get("weights")]
+        return found[0] if found else None
+
+    def weights_at_start(self) -> str | None:
+        """Fingerprint of those that are there to start from now.
+
+        Raises:
+            ReproduceError: they are not there, or others than those that it started
+                from before.
+        """
+        if not self.facts["start"]:
+            return None
+        path = self.path / self.facts["start"]
+        try:
+            now = weights_fingerprint(path)
+        except CheckpointError as error:
+            raise ReproduceError(f"{self.path} starts from them: {error}") from error
+        if self.weights not in (None, now):
+            raise ReproduceError(
+                f"{self.path} started from weights {self.weights}, and {path} has "
+                f"{now}; remove the folder, or give another --runs-dir"
+            )
+        return now
+
+    def other_weights(self) -> str:
+        """Why the result is not of the weights that are at its start now; or ""."""
+        start = self.facts["start"]
+        if not start or not (self.path / start).is_file():
+            return ""
+        marks = [each.get("mark") for each in self.attempts]
+        if list(mark_of(self.path / start)) in marks:  # not written to since
+            return ""
+        try:
+            self.weights_at_start()
+        except ReproduceError as error:
+            return str(error)
+        return ""
+
+    def prepare(self, run: Run) -> None:
+        """Write what the run needs, unless it is there.
+
+        Raises:
+            ReproduceError: another run's results are there.
+        """
+        if self.check(run):
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        log = self.path / LOG
+        if log.exists():  # records of other settings would stand among this run's
+            log.rename(first_free(log.with_name(f"{LOG}.earlier-")))
+        write_text(
+            self.path / CONFIGURATION,
+            yaml.safe_dump(run.configuration, sort_keys=False),
+        )
+        facts = {
+            "name": run.name,
+            "seed": run.seed,
+            "data": str(run.data.folder),
+            "data_fingerprint": fingerprint(run.data),
+            "updates": run.updates,
+            "needs": list(run.needs),
+            "start": run.start,
+            "command": list(run.command),
+        }
+        write_json(self.path / FACTS, facts)
+        self.forget()
+
+    def forget(self) -> None:
+        """Read the files anew."""
+        for name in ("facts", "configuration", "settings", "log", "_records"):
+            self.__dict__.pop(name, None)
+        self.__dict__.pop("attempts", None)
+
+    def check(self, run: Run) -> bool:
+        """Whether the folder is that of this run; False if it is to be made.
+
+        Raises:
+            ReproduceError: another run's results are there, or a process is at work.
+        """
+        if not (self.path / FACTS).exists():
+            if any((self.path / "checkpoints").glob("*.pt")):
+                raise ReproduceError(
+                    f"{self.path} has checkpoints and no {FACTS}: of which run?"
+                )
+            return False
+        try:
+            found = self._differences(run)
+        except (KeyError, OSError, ValueError, yaml.YAMLError) as error:
+            if not self.has_progress:
+                return False
+            raise ReproduceError(f"{self.path} is damaged: {error}") from error
+        if not found:
+            return True
+        if self.state in (RUNNING, SUBMITTED) or self.has_progress:
+            raise ReproduceError(
+                f"{self.path} is another run: {shown(found)}. Remove the folder, or "
+                "give another --runs-dir"
+            )
+        return False
+
+    def _differences(self, run: Run) -> list[str]:
+        there = {"name": self.facts["name"], "data": self.facts["data_fingerprint"]}
+        now = {"name": run.name, "data": fingerprint(run.data)}
+        there |= {"starts from weights": bool(self.facts["start"])}
+        now |= {"starts from weights": bool(run.start)}
+        found = differences(self.settings, settings_of(run.configuration))
+        return found + differences(there, now)
+
+    def append(self, kind: str, **values: Any) -> None:
+        """Append a JSON line to train.log, after whatever is there."""
+        with (self.path / LOG).open("a", encoding="utf-8") as log:
+            # the line before may be half of one
+            log.write(f"\n{json_text({'kind': kind, **values})}\n")
+        self.forget()
+
+    def is_locked(self) -> bool:
+        """Whether a process is at work in the folder."""
+        if not (self.path / LOCK).exists():
+            return False
+        try:
+            with FileLock(self.path / LOCK, timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # of somebody else, in a folder that is only read
+            return False
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder; raises ReproduceError if another process does."""
+        try:
+            with FileLock(self.path / LOCK, timeout=ASKING_SECONDS):
+                yield
+        except Timeout as error:
+            raise ReproduceError(f"{self.path}: another process trains it") from error
+
+
+def needed(folder: RunFolder, runs: Path) -> list[RunFolder]:
+    """The runs that must be finished before this one."""
+    return [RunFolder(Path(os.path.normpath(runs / each)))
+            for each in folder.facts["needs"]]  # fmt: skip

@@ -1,1 +1,0 @@
-"""Runs: their folders, and who runs them where and when."""

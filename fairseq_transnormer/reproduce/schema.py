@@ -1,0 +1,456 @@
+"""Tables and presets: what is run, and at which size. YAML, held to these dataclasses.
+
+A table's cell is one figure: the run that it comes from, and how it is read there.
+"""
+
+import functools
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from ..modules.systems import SYSTEMS
+
+DASH = "-"
+# the group of configurations that a system's are in
+MODEL = "model"
+JOBS = ("train", "finetune", "finetune_from_scratch", "lra_speed")
+Kind = TypeVar("Kind")
+
+
+class ReproduceError(ValueError):
+    """A mistake in what was given, in one line."""
+
+
+@dataclass
+class Column:
+    """A column of a table; see ``TableFile``."""
+
+    metric: str | None = None
+    config: str | None = None
+    system: str | None = None
+    job: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    ranked: bool = True  # whether its order is compared with the paper's
+    mean_of: list[str] = field(default_factory=list)  # columns; it has no run itself
+    seed: int | None = None  # the only one that it is run with
+
+
+@dataclass
+class Row:
+    """A row of a table. Its key may be a system's name, which then labels it."""
+
+    config: str | None = None
+    system: str | None = None
+    label: str | None = None
+    job: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    paper: list[Any] = field(default_factory=list)  # a figure a column, null or "-"
+
+
+@dataclass
+class Figure:
+    """A command that report runs on the checkpoints of all finished rows together."""
+
+    command: list[str]
+    each_row: list[str]
+
+
+@dataclass
+class TableFile:
+    """What a table's file says.
+
+    Attributes:
+        title, task: what the page says of it.
+        config: a file of configs/; a row or a column may have its own.
+        job: one of ``JOBS``: how a run is run.
+        conditions: the entry of a preset's tasks that holds for it; by default that of
+            fairseq's task.
+        overrides: key -> value, of the configuration at the paper's size.
+        sweep: key -> values; a figure is that of the best value on valid.
+        column_axis: what the columns' names are numbers of, for a picture.
+        remarks: preset -> what a reader of the measured figures must know.
+    """
+
+    title: str
+    columns: dict[str, Column]
+    rows: dict[str, Row | None]
+    task: str = ""
+    config: str | None = None
+    job: str = "train"
+    conditions: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+    figure: Figure | None = None
+    column_axis: str = ""
+    remarks: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of a table; see ``TableFile``."""
+
+    row: str
+    column: str
+    job: str
+    config: str
+    overrides: dict[str, Any]
+    metric: str
+    paper: float | None = None
+    paper_dash: bool = False
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+    mean_of: tuple[str, ...] = ()
+    seed: int | None = None
+    conditions: str | None = None
+
+    def candidates(self) -> "dict[str, Cell]":
+        """A cell for each value of the sweep, by ``shown_values``; itself by ""."""
+        found = {}
+        for values in itertools.product(*self.sweep.values()):
+            chosen = dict(zip(self.sweep, values, strict=True))
+            overrides = self.overrides | chosen
+            cell = replace(self, overrides=overrides, sweep={})
+            found[shown_values(chosen)] = cell
+        return found
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its file, and a cell for each row and column."""
+
+    name: str
+    file: TableFile
+    cells: list[Cell]
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows' names, as pages have them."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns' names."""
+        return list(self.file.columns)
+
+
+@dataclass
+class TaskPreset:
+    """What a preset says of one fairseq task, or of a table's conditions.
+
+    Attributes:
+        data: folder, relative to the repository.
+        sequences_per_device: at once, at most.
+        sequences_per_update: of all devices and accumulated batches together; by
+            default the configuration's.
+        width: factor of the ``scaled`` fields of models.
+        scaled: these, instead of the preset's.
+        factors: other fields of models -> the factor of each.
+        most_devices: of one run, however many GPUs it is given.
+        overrides: key -> value.
+        prepare: commands that make the data, after those of the preset.
+        prepare_alone: whether those of the preset are not needed for it.
+    """
+
+    data: str
+    sequences_per_device: int
+    sequences_per_update: int | None = None
+    width: float = 1.0
+    scaled: list[str] | None = None
+    factors: dict[str, float] = field(default_factory=dict)
+    most_devices: int | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    prepare: list[list[str]] = field(default_factory=list)
+    prepare_alone: bool = False
+
+
+@dataclass
+class Preset:
+    """The conditions that all rows have in common.
+
+    Attributes:
+        name: of the file.
+        paper_sizes: whether models, data and budget are the paper's, so that pages
+            subtract its figures.
+        gpus_per_run: that a run takes.
+        tasks: by fairseq's name, or a table's conditions.
+        scaled: fields of models that a task's width multiplies.
+        overrides: key -> value, of every run.
+        prepare: commands that make the data.
+        prepare_automatically: whether the user need not ask for that.
+        not_in_all: tables that "all" does not stand for.
+        columns: table -> those that are run where none are asked for.
+        sweeps: table -> key -> values that are tried beside the table's own sweep.
+        sweep_values: how many values of each sweep are tried; by default all.
+        speed: options of ``benchmarks lra_speed``, without the dashes.
+    """
+
+    description: str
+    tasks: dict[str, TaskPreset]
+    name: str = ""
+    paper_sizes: bool = False
+    gpus_per_run: int = 1
+    scaled: list[str] = field(default_factory=list)
+    overrides: dict[str, Any] = field(default_factory=dict)
+    prepare: list[list[str]] = field(default_factory=list)
+    prepare_automatically: bool = False
+    not_in_all: list[str] = field(default_factory=list)
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    sweeps: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    sweep_values: int | None = None
+    speed: dict[str, Any] = field(default_factory=dict)
+
+    def task(self, name: str) -> TaskPreset:
+        """What the preset says of a task."""
+        if name not in self.tasks:
+            known = ", ".join(self.tasks)
+            raise ReproduceError(
+                f"preset {self.name} has no task {name!r}; it has: {known}"
+            )
+        return self.tasks[name]
+
+
+def plain(value: Any) -> Any:
+    """A list of one value as that value: names are for people."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def shown_values(values: dict[str, Any]) -> str:
+    """Values of a sweep, as "optimization.lr=0.001"."""
+    return " ".join(f"{key}={plain(value)}" for key, value in values.items())
+
+
+def read_yaml(path: Path, kind: type[Kind]) -> Kind:
+    """The file as a dataclass.
+
+    Raises:
+        ReproduceError: it cannot be read, or a key or a value is not allowed.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        found = OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.load(path))
+        return OmegaConf.to_object(found)  # type: ignore[return-value]
+    except OSError as error:
+        raise ReproduceError(f"{path}: {error.strerror}") from error
+    except (OmegaConfBaseException, YAMLError, ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise ReproduceError(f"{path}: {why}") from error
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names of a folder's YAML files, table9 before table10."""
+    names = (path.stem for path in folder.glob("*.yaml"))
+    return sorted(names, key=lambda name: (name.rstrip("0123456789"), len(name), name))
+
+
+def _file(folder: Path, name: str) -> Path:
+    """``folder``/``name``.yaml, or ``name`` itself if it is a YAML file."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(names_in(folder)) or "none"
+        raise ReproduceError(
+            f"{folder.name[:-1]} {name!r} is not known; allowed: {known}"
+        )
+    return path
+
+
+def load_preset(configs: Path, name: str) -> Preset:
+    """A preset by its name, or by the path of its file.
+
+    Raises:
+        ReproduceError: see ``read_yaml``.
+    """
+    path = _file(configs / "presets", name)
+    return replace(read_yaml(path, Preset), name=path.stem)
+
+
+def load_table(configs: Path, name: str) -> Table:
+    """A table by its name, or by the path of its file, as it is without a preset.
+
+    Raises:
+        ReproduceError: see ``read_yaml``; or rows, columns and figures do not fit.
+    """
+    path = _file(configs / "tables", name)
+    file = read_yaml(path, TableFile)
+    cells = []
+    for key, row in file.rows.items():
+        printed = row.paper if row and row.paper else [None] * len(file.columns)
+        if len(printed) != len(file.columns) or not all(
+            each in (None, DASH) or isinstance(each, int | float) for each in printed
+        ):
+            raise ReproduceError(
+                f"{path}: row {key}: paper={printed}; allowed: {len(file.columns)} "
+                'figures, one a column, null for none, "-" for a dash'
+            )
+        for column, figure in zip(file.columns, printed, strict=True):
+            try:
+                cells.append(_cell(configs, file, key, column, figure))
+            except ReproduceError as error:
+                raise ReproduceError(f"{path}: {key}, {column}: {error}") from error
+    places = [(cell.row, cell.column) for cell in cells]
+    twice = [place for place in places if places.count(place) > 1]
+    if twice:
+        raise ReproduceError(f"{path}: two rows have the label {twice[0][0]!r}")
+    return Table(path.stem, file, cells)
+
+
+def _cell(
+    configs: Path, file: TableFile, key: str, name: str, printed: float | str | None
+) -> Cell:
+    row, column = file.rows[key] or Row(), file.columns[name]
+    label = row.label or key
+    if key in SYSTEMS and row.system is None:
+        label = row.label or SYSTEMS[key].label
+        row = replace(row, system=key)
+    unknown = [each for each in column.mean_of if each not in file.columns]
+    if unknown:
+        raise ReproduceError(f"mean_of: no column {unknown[0]!r}")
+    config = row.config or column.config or file.config or ""
+    if not column.mean_of and not (config and column.metric):
+        raise ReproduceError("config or metric is missing")
+    job = column.job or row.job or file.job
+    if job not in JOBS:
+        raise ReproduceError(f"job={job}; allowed: {', '.join(JOBS)}")
+    overrides: dict[str, Any] = {}
+    for part in () if column.mean_of else (file, column, row):
+        system = getattr(part, "system", None)
+        if system is not None and system not in SYSTEMS:
+            raise ReproduceError(f"system={system}; allowed: {', '.join(SYSTEMS)}")
+        if system is not None:
+            overrides[MODEL] = f"{_kind_of_models(configs, config)}_{system}"
+        overrides |= part.overrides
+    return Cell(
+        row=label,
+        column=name,
+        job=job,
+        config=config,
+        overrides=overrides,
+        metric=column.metric or "mean",
+        paper=None if printed == DASH else printed,  # type: ignore[arg-type]
+        paper_dash=printed == DASH,
+        # a column with a job of its own, as parameters, is not swept over
+        sweep={} if column.job or column.mean_of else file.sweep,
+        mean_of=tuple(column.mean_of),
+        seed=column.seed,
+        conditions=file.conditions,
+    )
+
+
+@functools.cache  # each cell asks, of few files
+def _kind_of_models(configs: Path, config: str) -> str:
+    """ "alm", "blm" or "lra": the beginning of the model that a configuration has."""
+    from omegaconf import OmegaConf
+
+    primary = configs / f"{config}.yaml"
+    if not primary.is_file():
+        raise ReproduceError(f"config={config!r}: there is no {primary}")
+    for each in OmegaConf.load(primary).get("defaults", []):  # type: ignore[union-attr]
+        if isinstance(each, Mapping) and MODEL in each:
+            return each[MODEL].partition("_")[0]
+    raise ReproduceError(f"{primary}: no model among its defaults")
+
+
+def load_tables(configs: Path, names: list[str], preset: Preset) -> list[Table]:
+    """The tables of these names, with the preset's sweeps; "all": that it has.
+
+    Raises:
+        ReproduceError: a name is unknown or a file is not as it should be.
+    """
+    known = names_in(configs / "tables")
+    if "all" in names:
+        names = [name for name in known if name not in preset.not_in_all]
+    tables = [load_table(configs, name) for name in dict.fromkeys(names)]
+    said = [*preset.not_in_all, *preset.columns, *preset.sweeps]
+    for name in said:
+        if name not in (*known, *(table.name for table in tables)):
+            raise ReproduceError(f"preset {preset.name}: there is no table {name!r}")
+    return [_swept(table, preset) for table in tables]
+
+
+def _swept(table: Table, preset: Preset) -> Table:
+    more = preset.sweeps.get(table.name, {})
+
+    def sweep_of(cell: Cell) -> dict[str, list[Any]]:
+        if cell.mean_of or (table.file.sweep and not cell.sweep):
+            return {}
+        both = more | cell.sweep
+        return {key: values[: preset.sweep_values] for key, values in both.items()}
+
+    cells = [replace(cell, sweep=sweep_of(cell)) for cell in table.cells]
+    return replace(table, cells=cells)
+
+
+def with_sweep_values(tables: list[Table], chosen: dict[str, list[Any]]) -> list[Table]:
+    """The tables with these values of their sweeps only: key -> values.
+
+    Raises:
+        ReproduceError: a table that sweeps over a key has none of its values, or no
+            table sweeps over it.
+    """
+    for key, values in chosen.items():
+        known = {
+            str(plain(value)): None
+            for table in tables
+            for cell in table.cells
+            for value in cell.sweep.get(key, ())
+        }
+        for value in values:
+            if str(value) not in known:
+                allowed = ", ".join(known) or "no such sweep"
+                raise ReproduceError(f"--sweep {key}={value}; allowed: {allowed}")
+
+    def chosen_of(cell: Cell) -> dict[str, list[Any]]:
+        return {
+            key: [v for v in values if key not in chosen or plain(v) in chosen[key]]
+            for key, values in cell.sweep.items()
+        }
+
+    found = []
+    for table in tables:
+        cells = [replace(cell, sweep=chosen_of(cell)) for cell in table.cells]
+        without = [c for c in cells for values in c.sweep.values() if not values]
+        if without:
+            raise ReproduceError(f"--sweep: {table.name} has none of these values")
+        found.append(replace(table, cells=cells))
+    return found
+
+
+def chosen_cells(
+    tables: list[Table],
+    rows: Collection[str] = (),
+    columns: Collection[str] = (),
+    usual: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> list[Cell]:
+    """The cells that have runs, of these rows and columns; all where none are named.
+
+    Args:
+        tables: whose cells they are.
+        rows, columns: names.
+        usual: table -> columns where ``columns`` is empty.
+
+    Raises:
+        ReproduceError: no table has such a row or column, or a run in both.
+    """
+    for option, chosen in (("rows", rows), ("columns", columns)):
+        known = {name: None for table in tables for name in getattr(table, option)}
+        for name in chosen:
+            if name not in known:
+                allowed = ", ".join(map(repr, known))
+                raise ReproduceError(f"--{option} {name!r}; allowed: {allowed}")
+    cells = [
+        cell
+        for table in tables
+        for cell in table.cells
+        if not cell.mean_of
+        and (not rows or cell.row in rows)
+        and cell.column in (columns or usual.get(table.name) or table.columns)
+    ]
+    if not cells:
+        raise ReproduceError("no table has a run in these rows and columns")
+    return cells

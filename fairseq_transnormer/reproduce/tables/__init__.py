@@ -1,1 +1,0 @@
-"""Tables, presets and data: what is to be run."""
