@@ -14,7 +14,8 @@ from ..data.fingerprints import files_fingerprint
 from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..data.labelled_texts import SentenceData
 from ..data.recall import RecallLines, mixed_folders, read_settings
-from .schema import Preset, ReproduceError
+from .errors import ReproduceError
+from .schema import Preset
 
 FILES = ["dict.txt", *(f"{s}.{kind}" for s in SPLITS for kind in ("bin", "idx"))]
 # of a manifest of labelled sequences: what the numbers in the files stand for

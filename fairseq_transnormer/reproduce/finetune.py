@@ -18,8 +18,8 @@ from ..data.fingerprints import shortened
 from ..data.labelled_texts import SentenceData, updates_of_training
 from ..training.config import Configuration, compose
 from .data import GLUE, PROBLEM, Data, data_of
+from .errors import ReproduceError
 from .plan import (
-    CONFIGURATION,
     DECIDED_BY,
     START,
     Conditions,
@@ -34,7 +34,8 @@ from .plan import (
     train_name,
     updates_of,
 )
-from .schema import MODEL, Cell, ReproduceError, Table, TableFile, names_in
+from .runs import CONFIGURATION
+from .schema import MODEL, Cell, Table, TableFile, names_in
 
 PRIMARY, TASK = "finetune", "sentence_prediction"
 WARMUP_SHARE = 0.06

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from ..installation import CLONE
 from . import finetune
 from .data import Data
+from .errors import ReproduceError
 from .plan import Conditions, Run, name_of, train_data, train_name, train_run
-from .schema import Cell, ReproduceError
+from .schema import Cell
 
 # the benchmark's file in the run's folder
 SPEED = "lra_speed.json"

@@ -7,8 +7,9 @@ from itertools import combinations
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
+from .errors import ReproduceError
 from .results import UNFINISHED, Results
-from .schema import Cell, Preset, ReproduceError, Table
+from .schema import Cell, Preset, Table
 from .settings import Settings
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import Any
 
 from ..analysis.training_log import parse_training_log, saved_updates
 from ..training.config import get
+from .errors import ReproduceError
 from .jobs import SPEED
 from .runs import RunFolder
-from .schema import ReproduceError
 
 GIBIBYTE = 1024**3
 # of Table 7: infer_2K is steps a second at 2,048 tokens

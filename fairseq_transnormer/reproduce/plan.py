@@ -5,7 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from ..modules.systems import CONFIGS
 from ..training.config import Configuration, compose, get
 from ..training.update_layout import Layout, lay_out
 from .data import Data, data_of
-from .schema import MODEL, Cell, Preset, ReproduceError, TaskPreset, plain
+from .errors import ReproduceError
+from .runs import CONFIGURATION
+from .schema import MODEL, Cell, Preset, TaskPreset, plain
 
-CONFIGURATION = "config.yaml"
 # primary configurations whose runs are called by the model alone
 LANGUAGE_MODELS = ("alm", "blm")
 SEED = "common.seed"

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.whole_files import write_text
+from .errors import ReproduceError
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults
 from .plan import Conditions
 from .runs import FACTS, FINISHED, RunFolder
-from .schema import Cell, ReproduceError, Table
+from .schema import Cell, Table
 from .settings import fingerprint_of
 
 if TYPE_CHECKING:

@@ -7,33 +7,35 @@ train.log      output of the training, one attempt after the other; a JSON line 
 checkpoints/   fairseq's
 """
 
+from __future__ import annotations
+
 import json
-import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from filelock import FileLock, Timeout
 
-from ..checkpoints.identity import weights_fingerprint
-from ..checkpoints.safe_loading import CheckpointError
 from ..data.fingerprints import mark_of
 from ..data.whole_files import first_free, json_text, write_json, write_text
-from ..training.config import Configuration
 from ..training.exit_code import EXIT_RESUMABLE
-from .data import fingerprint
-from .plan import CONFIGURATION, Run
-from .schema import ReproduceError
-from .settings import Settings, differences, settings_of, shown
+from .errors import ReproduceError
 
-FACTS, LOG, LOCK = "run.json", "train.log", ".lock"
+if TYPE_CHECKING:  # which import torch; a state is read without it
+    from ..training.config import Configuration
+    from .plan import Run
+    from .settings import Settings
+
+CONFIGURATION, FACTS, LOG, LOCK = "config.yaml", "run.json", "train.log", ".lock"
 BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
 _KINDS = (f'{{"kind": "{BEGAN}', f'{{"kind": "{SUBMITTED}')  # the end begins alike
 # who asks whether a run is locked holds the lock for an instant
 ASKING_SECONDS = 1
+SHOWN = 4  # of many differences
 FINISHED, FAILED, RUNNING = "finished", "failed", "running"
 INTERRUPTED, NEW = "interrupted", "new"
 STATES = (NEW, SUBMITTED, RUNNING, INTERRUPTED, FAILED, FINISHED)
@@ -63,6 +65,8 @@ class RunFolder:
     @cached_property
     def settings(self) -> Settings:
         """``settings_of`` its configuration."""
+        from .settings import settings_of
+
         return settings_of(self.configuration)
 
     @cached_property
@@ -134,6 +138,9 @@ class RunFolder:
             ReproduceError: they are not there, or others than those that it started
                 from before.
         """
+        from ..checkpoints.identity import weights_fingerprint
+        from ..checkpoints.safe_loading import CheckpointError
+
         if not self.facts["start"]:
             return None
         path = self.path / self.facts["start"]
@@ -168,6 +175,8 @@ class RunFolder:
         Raises:
             ReproduceError: another run's results are there.
         """
+        from .data import fingerprint
+
         if self.check(run):
             return
         self.path.mkdir(parents=True, exist_ok=True)
@@ -190,6 +199,18 @@ class RunFolder:
         }
         write_json(self.path / FACTS, facts)
         self.forget()
+
+    @property
+    def updates_done(self) -> int:
+        """As far as the log tells."""
+        found = re.findall(r'"(?:\w+_)?num_updates": "?(\d+)', self.log)
+        return int(found[-1]) if found else 0
+
+    @property
+    def last_validation(self) -> str:
+        """As "valid_ppl 23.4"; "" before the first."""
+        found = re.findall(r'"(valid_(?:ppl|accuracy))": "?([\d.]+)', self.log)
+        return " ".join(found[-1]) if found else ""
 
     def forget(self) -> None:
         """Read the files anew."""
@@ -219,12 +240,15 @@ class RunFolder:
             return True
         if self.state in (RUNNING, SUBMITTED) or self.has_progress:
             raise ReproduceError(
-                f"{self.path} is another run: {shown(found)}. Remove the folder, or "
+                f"{self.path} is another run: {_shown(found)}. Remove the folder, or "
                 "give another --runs-dir"
             )
         return False
 
     def _differences(self, run: Run) -> list[str]:
+        from .data import fingerprint
+        from .settings import differences, settings_of
+
         there = {"name": self.facts["name"], "data": self.facts["data_fingerprint"]}
         now = {"name": run.name, "data": fingerprint(run.data)}
         there |= {"starts from weights": bool(self.facts["start"])}
@@ -261,7 +285,6 @@ class RunFolder:
             raise ReproduceError(f"{self.path}: another process trains it") from error
 
 
-def needed(folder: RunFolder, runs: Path) -> list[RunFolder]:
-    """The runs that must be finished before this one."""
-    return [RunFolder(Path(os.path.normpath(runs / each)))
-            for each in folder.facts["needs"]]  # fmt: skip
+def _shown(found: list[str]) -> str:
+    more = len(found) - SHOWN
+    return "; ".join(found[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -12,16 +12,13 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..modules.systems import SYSTEMS
+from .errors import ReproduceError
 
 DASH = "-"
 # the group of configurations that a system's are in
 MODEL = "model"
 JOBS = ("train", "finetune", "finetune_from_scratch", "lra_speed")
 Kind = TypeVar("Kind")
-
-
-class ReproduceError(ValueError):
-    """A mistake in what was given, in one line."""
 
 
 @dataclass

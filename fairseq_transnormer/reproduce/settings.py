@@ -26,7 +26,6 @@ SEQUENCES = "sequences_per_update"
 VALID_BATCH, VALID_STEPS = "dataset.batch_size_valid", "dataset.max_valid_steps"
 # groups that choose a class by their name
 NAMED = ("model", "task", "criterion", "optimizer", "lr_scheduler")
-SHOWN = 4
 ADAM_ON_A_GPU = {"use_old_adam", "fp16_adam_stats", "tpu"}
 
 
@@ -125,9 +124,3 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for key in sorted({*there, *now})
         if there.get(key) != now.get(key)
     ]
-
-
-def shown(found: list[str]) -> str:
-    """The first of many phrases."""
-    more = len(found) - SHOWN
-    return "; ".join(found[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,423 @@
+"""``python -m fairseq_transnormer reproduce``: list, run, status, report, claims."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..argument_types import MOST_SEED, integer_between, positive_integer
+from ..installation import CONFIGS, working_folder
+from ..missing_packages import explanation
+from ..training.exit_code import EXIT_RESUMABLE
+
+PROGRAM = "python -m fairseq_transnormer reproduce"
+RUNS, RESULTS = Path("runs/tables"), Path("results")
+PRESETS = ("paper", "medium", "small")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code.
+
+    0: all is well; 1: a run failed; 2: a mistake in what was given; 75: a run was
+    stopped by a signal of its own; 130: interrupted.
+    """
+    given = sys.argv[1:] if argv is None else argv
+    options = _parser().parse_args(given)
+    options.command_line = shlex.join([*PROGRAM.split(), *given])
+    try:
+        if not (options.config_dir / "tables").is_dir():
+            raise ValueError(
+                f"--config-dir {options.config_dir}: it has no folder tables/; give "
+                "the configs/ of the repository"
+            )
+        return options.function(options)
+    except (ValueError, OSError) as error:  # of ours; a disk that is full
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return 2
+    except ImportError as error:
+        told = explanation(error)
+        print(f"{PROGRAM} {options.command}: error: {told}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: interrupted; the same command resumes", file=sys.stderr)
+        return 130
+
+
+def _list(options: argparse.Namespace) -> int:
+    from .schema import load_preset, load_table, names_in
+    from .text import number
+
+    configs = options.config_dir
+    for name in options.tables or names_in(configs / "tables"):
+        table = load_table(configs, name)
+        print(f"{table.name}: {table.file.title}")
+        for row in table.rows:
+            cells = [cell for cell in table.cells if cell.row == row]
+            paper = ", ".join(f"{c.column} {number(c.paper) or '-'}" for c in cells)
+            print(f"    {row}: {paper}")
+    for name in [] if options.tables else names_in(configs / "presets"):
+        print(f"preset {name}: {load_preset(configs, name).description}")
+    return 0
+
+
+def _conditions(options: argparse.Namespace, gpus: int = 0):
+    from .plan import Conditions
+    from .schema import load_preset
+
+    data = {task: str(Path(folder).resolve()) for task, folder in options.data}
+    preset = load_preset(options.config_dir, options.preset)
+    for task in data:
+        preset.task(task)
+    return Conditions(
+        configs=options.config_dir.resolve(),
+        root=working_folder(),
+        preset=preset,
+        gpus=gpus,
+        data=data,
+        overrides=dict(options.set),
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from .schema import chosen_cells, load_preset, load_tables, with_sweep_values
+
+    preset = load_preset(options.config_dir, options.preset)
+    chosen: dict[str, list[Any]] = {}
+    for key, value in options.sweep:
+        chosen.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+    tables = load_tables(options.config_dir, options.tables, preset)
+    tables = with_sweep_values(tables, chosen)
+    cells = chosen_cells(tables, options.rows, options.columns, preset.columns)
+    return _run_cells(cells, options)
+
+
+def _finetune(options: argparse.Namespace) -> int:
+    from .finetune import checkpoint_table
+
+    table = checkpoint_table(
+        options.config_dir,
+        options.checkpoint,
+        options.problems,
+        options.lr,
+        options.name,
+        options.pooling,
+    )
+    code = _run_cells(table.cells, options)
+    if options.dry_run or options.cluster == "slurm":
+        return code
+    return _write([table], options) or code
+
+
+def _run_cells(cells: list[Any], options: argparse.Namespace) -> int:
+    from . import data
+    from .jobs import job_of, of_seeds
+    from .launcher import Slots, run_all, submit_all
+    from .runs import FAILED, INTERRUPTED, RunFolder
+
+    gpus = _gpus(cells, options)
+    conditions = _conditions(options, gpus)
+    _check_set(cells, options)
+    runs = options.runs_dir.resolve()
+    planned = of_seeds(cells, conditions, options.seeds)
+    wanted = {job_of(cell).data(cell, own) for cell, own in planned.values()}
+    missing = data.require(
+        conditions.preset, wanted, working_folder(), options.prepare, options.dry_run
+    )
+    found = {
+        name: None
+        if job_of(cell).data(cell, own) in missing
+        else job_of(cell).run(cell, own)
+        for name, (cell, own) in planned.items()
+    }
+    todo = []
+    for name, run in found.items():  # all are checked before the first is touched
+        folder = RunFolder(runs / name)
+        if run is None:
+            print(f"{folder.state:12} {folder.path}: not checked without data")
+            continue
+        same = folder.check(run)
+        if options.dry_run:
+            print(f"{folder.state:12} {folder.path}")
+        elif not (same and folder.is_finished) and not _is_held(folder):
+            todo.append((folder, run))
+    if options.dry_run:
+        return 0
+    for folder, run in todo:
+        folder.prepare(run)
+    print(f"{len(found)} runs, {len(todo)} to do", flush=True)
+    folders = [folder for folder, _ in todo]
+    if options.cluster == "slurm":
+        submit_all(folders, runs, gpus, dict(options.slurm))
+        return 0
+    in_process = options.cluster == "debug"
+    slots = Slots(gpus, 1 if in_process else options.jobs)
+    ended = run_all(folders, runs, slots, in_process, options.interval)
+    if ended[FAILED]:
+        print(f"to resume: {options.command_line}")
+        return 1
+    return EXIT_RESUMABLE if ended[INTERRUPTED] else 0
+
+
+def _gpus(cells: list[Any], options: argparse.Namespace) -> int:
+    """GPUs of each run: as asked for, or the preset's where the machine has some."""
+    from .jobs import job_of, with_needs
+    from .launcher import visible_gpus
+    from .schema import load_preset
+
+    preset = load_preset(options.config_dir, options.preset)
+    gpus = options.gpus
+    if gpus is None:
+        gpus = preset.gpus_per_run
+        if options.cluster != "slurm" and not visible_gpus():
+            if gpus > 1:
+                raise ValueError(
+                    f"--preset {preset.name} takes {gpus} GPUs a run and this machine "
+                    "has none; --gpus 0 trains on the CPU"
+                )
+            gpus = 0
+    limits = [job_of(cell).most_gpus for cell in with_needs(cells)]
+    return min(gpus, *limits) if all(limits) else gpus
+
+
+def _check_set(cells: list[Any], options: argparse.Namespace) -> None:
+    """Refuse a ``--set`` that would take from a table what it compares."""
+    from .schema import load_preset
+
+    preset = load_preset(options.config_dir, options.preset)
+    for given, value in options.set:
+        task, _, key = given.rpartition(":")
+        if task:
+            preset.task(task)
+        if any(key in cell.sweep for cell in cells):
+            raise ValueError(
+                f"--set {given}: the table has values of its own to choose from; "
+                "--sweep takes some of them"
+            )
+        others = [
+            c.overrides[key] for c in cells if c.overrides.get(key, value) != value
+        ]
+        if others and not task:
+            raise ValueError(
+                f"--set {given}={value}: rows or columns have values of their own, as "
+                f"{others[0]}; allowed: --rows and --columns without them"
+            )
+
+
+def _is_held(folder: Any) -> bool:
+    """Whether somebody has a run already, which is printed."""
+    from .launcher import is_queued
+    from .runs import RUNNING
+
+    if folder.state == RUNNING:
+        print(f"skipped  {folder.path}: another process trains it")
+        return True
+    # a job that was requeued waits with the state of its last attempt
+    if folder.job and is_queued(folder.job):
+        print(f"skipped  {folder.path}: job {folder.job} of Slurm has it")
+        return True
+    return False
+
+
+def _status(options: argparse.Namespace) -> int:
+    """From the folders alone: nothing is composed."""
+    from .runs import FACTS, RunFolder
+
+    runs = options.runs_dir
+    paths = sorted(runs.glob(f"{options.preset}*/*/*/{FACTS}"))
+    for folder in (RunFolder(path.parent) for path in paths):
+        where = folder.path.relative_to(runs)
+        try:
+            done, total = folder.updates_done, folder.facts["updates"]
+            line = f"{folder.state:12} {done:>9,} of {total:>9,} updates  {where}"
+            print(line, folder.last_validation, flush=True)
+        except (KeyError, OSError, ValueError) as error:
+            print(f"unreadable   {where}: {error}", flush=True)
+    if not paths:
+        print(f"no runs of preset {options.preset} in {runs}")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .schema import load_table, names_in
+
+    known = names_in(options.config_dir / "tables")
+    names = known if "all" in options.tables else options.tables or known
+    return _write([load_table(options.config_dir, name) for name in names], options)
+
+
+def _write(tables: list[Any], options: argparse.Namespace) -> int:
+    """Add rows of the runs to the results, and write their pages."""
+    from .report import write
+
+    conditions = _conditions(options)
+    problems = write(
+        tables, conditions, options.runs_dir.resolve(), options.results,
+        options.command_line,
+    )  # fmt: skip
+    for line in problems:
+        print(line, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _claims(options: argparse.Namespace) -> int:
+    from . import claims
+
+    claims.write(
+        options.config_dir,
+        options.page.stem,
+        options.results,
+        options.presets,
+        options.page,
+        options.command_line,
+    )
+    print(f"written: {options.page}")
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r}: write it as KEY=VALUE")
+    return key, value
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    import yaml
+
+    key, value = _pair(text)
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Runs the paper's tables and sets what is measured beside them. "
+        "docs/reproduction.md explains it.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, function: Callable, told: str) -> argparse.ArgumentParser:
+        found = commands.add_parser(
+            name, help=told, description=told, allow_abbrev=False,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )  # fmt: skip
+        found.set_defaults(function=function)
+        found.add_argument(
+            "--config-dir", type=Path, default=CONFIGS, metavar="DIR",
+            help="configurations, with tables/ and presets/",
+        )  # fmt: skip
+        return found
+
+    told = "names in configs/tables/, paths of YAML files, or all"
+    listed = command("list", _list, "tables, their rows, and presets")
+    listed.add_argument("tables", nargs="*", metavar="TABLE", help=told)
+
+    run = command("run", _run, "train what is not finished; the same command resumes")
+    run.add_argument("tables", nargs="+", metavar="TABLE", help=told)
+    _add_place(run)
+    many: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}
+    run.add_argument("--rows", metavar="ROW", help="these rows only", **many)
+    run.add_argument("--columns", metavar="COLUMN", help="these columns only", **many)
+    run.add_argument(
+        "--sweep", type=_setting, metavar="KEY=[VALUE,...]", **many,
+        help="of a table's sweep these values, as optimization.lr=[0.0003]",
+    )  # fmt: skip
+    _add_running(run)
+
+    tuned = command(
+        "finetune",
+        _finetune,
+        "fine-tune a checkpoint on problems of GLUE or of yours, at the best of several "
+        "learning rates; the same command resumes; ends with a report",
+    )
+    add = tuned.add_argument
+    add("checkpoint", type=Path, help="of a bidirectional model, pre-trained")
+    told = "in configs/classification/: mnli, ..., all (the paper's), own (a folder of "
+    add("problems", nargs="+", metavar="PROBLEM", help=told + "yours)")
+    told = "of the checkpoint in folders; by default the model's, and the fingerprint "
+    add("--name", help=told + "of its weights")
+    add("--lr", nargs="+", type=float, default=[1e-5, 3e-5, 6e-5, 1e-4],
+        metavar="RATE", help="to choose from on the development set")  # fmt: skip
+    add("--pooling", choices=("first", "mean"), help="other than the checkpoint's")
+    _add_place(tuned, "finetune", "runs/finetune")
+    _add_results(tuned, "results/finetune")
+    _add_running(tuned)
+
+    status = command("status", _status, "how far every run is")
+    _add_place(status)
+
+    told = "add the runs' results to results/runs.csv; write tables and pictures of it"
+    report = command("report", _report, told)
+    report.add_argument("tables", nargs="*", metavar="TABLE", help="(default: all)")
+    _add_place(report)
+    _add_results(report)
+    _add_changes(report)
+
+    told = "judge the paper's claims by results/runs.csv"
+    judged = command("claims", _claims, told)
+    _add_results(judged)
+    judged.add_argument(
+        "--presets", nargs="+", default=list(PRESETS), metavar="NAME",
+        help="a claim is judged by the first that has its figures",
+    )  # fmt: skip
+    judged.add_argument(
+        "--page", type=Path, default=Path("docs/does_the_paper_hold.md"),
+        metavar="FILE", help="to write",
+    )  # fmt: skip
+    return parser
+
+
+def _add_place(
+    command: argparse.ArgumentParser, preset: str = "paper", runs: Path | str = RUNS
+) -> None:
+    add = command.add_argument
+    told = "a name in configs/presets/ or a path of a YAML file"
+    add("--preset", default=preset, metavar="NAME", help=told)
+    add("--runs-dir", type=Path, default=Path(runs), metavar="DIR", help="of the runs")
+
+
+def _add_results(
+    command: argparse.ArgumentParser, folder: Path | str = RESULTS
+) -> None:
+    told = "with runs.csv, and tables/ for pages"
+    command.add_argument(
+        "--results", type=Path, default=Path(folder), metavar="DIR", help=told
+    )
+
+
+def _add_changes(command: argparse.ArgumentParser) -> None:
+    many: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}
+    command.add_argument(
+        "--data", type=_pair, metavar="TASK=DIR", **many,
+        help="data for a task of the preset, as language_modeling, instead of its own",
+    )  # fmt: skip
+    command.add_argument(
+        "--set", type=_setting, metavar="[TASK:]KEY=VALUE", **many,
+        help="change a value of every run, as optimization.max_update=500, or of the "
+        "runs of a task; folders and results are named by it",
+    )  # fmt: skip
+
+
+def _add_running(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    number = integer_between(0, MOST_SEED)
+    add("--seeds", nargs="+", type=number, default=[1], metavar="N", help="of the runs")
+    told = "GPUs of each run; 0 trains on the CPU; by default the preset's, or the CPU"
+    add("--gpus", type=integer_between(0), metavar="N", help=told)
+    told = "runs at once; by default one a group of GPUs, or one on the CPU"
+    add("--jobs", type=positive_integer, metavar="N", help=told)
+    told = "local: processes of this machine; slurm: its jobs; debug: this process"
+    add("--cluster", choices=("local", "slurm", "debug"), default="local", help=told)
+    add("--slurm", action="append", type=_pair, default=[], metavar="KEY=VALUE",
+        help="an option of sbatch, as partition=gpu, or time=MINUTES")  # fmt: skip
+    _add_changes(command)
+    add("--prepare", action="store_true", help="make missing data as the preset says")
+    add("--dry-run", action="store_true", help="print what would be run, and check it")
+    told = "seconds between two lines of progress"
+    add("--interval", type=float, default=30, metavar="SECONDS", help=told)

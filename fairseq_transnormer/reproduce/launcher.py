@@ -1,0 +1,426 @@
+"""Runs as jobs of submitit: on this machine, in this process, or by Slurm."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..data.fingerprints import mark_of
+from ..installation import PACKAGE
+from ..training.exit_code import ended_by
+from ..training.processes import handling
+from .errors import ReproduceError
+from .runs import (
+    BEGAN,
+    ENDED,
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    LOG,
+    RUNNING,
+    SUBMITTED,
+    RunFolder,
+)
+from .versions import commit, machine, versions
+
+CLUSTERS = ("local", "slurm", "debug")
+POLL_SECONDS = 0.2
+# what ends a runner, and its trainings after a checkpoint
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# between Slurm's signal and the time limit, for a checkpoint
+SIGNAL_DELAY_SECONDS = 120
+FOREVER_MINUTES = 60 * 24 * 365
+TAIL_LINES = 12
+
+
+class RunFailed(Exception):
+    """A run has ended with another exit code than 0."""
+
+
+class Job:
+    """What submitit calls: the command of a run, in its folder.
+
+    Args:
+        folder: of a prepared run.
+        environment: of the command, on top of the job's.
+        device: where it runs, for the record.
+        in_process: train in this process, without one of its own.
+    """
+
+    def __init__(
+        self, folder: Path, environment: dict[str, str], device: str, in_process: bool
+    ) -> None:
+        self.folder, self.environment, self.device = folder, environment, device
+        self.in_process = in_process
+
+    def __call__(self) -> None:
+        """Run it to its end.
+
+        Raises:
+            RunFailed: it has ended otherwise, or was stopped.
+            ReproduceError: the run is not there, or starts from other weights.
+        """
+        run = RunFolder(self.folder)
+        with run.lock():
+            start = run.facts["start"]
+            weights = run.weights_at_start()
+            run.append(
+                BEGAN,
+                started=time.time(),
+                device=self.device,
+                machine=machine(),
+                commit=commit(),
+                versions=versions(),
+                weights=weights,
+                mark=mark_of(self.folder / start) if start else None,
+            )
+            self._began = time.monotonic()
+            with (self.folder / LOG).open("ab") as log:
+                code = self._run(run.facts["command"], log)
+            self._note_end(code)
+        if code:
+            raise RunFailed(f"{self.folder}: ended by {ended_by(code)}")
+
+    def checkpoint(self) -> Any:
+        """Called by submitit before a time limit, or where Slurm takes the machine."""
+        from submitit.helpers import DelayedSubmission
+
+        self._stop(signal.SIGTERM)
+        self._note_end(self._child.wait())
+        return DelayedSubmission(self)
+
+    def _run(self, command: Sequence[str], log) -> int:
+        if self.in_process:
+            return _in_this_process(command, self.folder, log)
+        path = os.pathsep.join(
+            filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH")))
+        )
+        environment = {**os.environ, **self.environment, "PYTHONPATH": path}
+        # of its own group: the signals of a terminal reach the runner alone
+        self._child = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment | {"PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        with handling({signal.SIGTERM: self._stop}):
+            return self._child.wait()
+
+    def _stop(self, number: int, frame: FrameType | None = None) -> None:
+        """Let the training write a checkpoint and end."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGTERM)
+
+    def _note_end(self, code: int) -> None:
+        seconds = time.monotonic() - self._began
+        RunFolder(self.folder).append(ENDED, seconds=seconds, exit_code=code)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+
+def _in_this_process(command: Sequence[str], folder: Path, log) -> int:
+    """The exit code of ``python -m MODULE FILE``, its output in the log."""
+    import runpy
+
+    _, _, module, *arguments = command
+    before, kept = sys.argv, [os.dup(number) for number in (1, 2)]
+    sys.stdout.flush()
+    try:
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
+        sys.argv = [module, *arguments]
+        with (
+            contextlib.chdir(folder),
+            contextlib.redirect_stdout(os.fdopen(os.dup(1), "w")),
+        ):
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.argv = before
+        for number, old in zip((1, 2), kept, strict=True):
+            os.dup2(old, number)
+            os.close(old)
+    return 0
+
+
+class Slots:
+    """Places for runs on this machine: groups of its GPUs, or shares of its cores.
+
+    Args:
+        gpus: that a run takes; 0 trains on the CPU.
+        jobs: runs at once; by default one a group of GPUs, or one on the CPU. More runs
+            than groups share them.
+
+    Raises:
+        ReproduceError: there are fewer GPUs than one run takes.
+    """
+
+    def __init__(self, gpus: int, jobs: int | None) -> None:
+        if gpus:
+            there = visible_gpus()
+            if len(there) < gpus:
+                raise ReproduceError(
+                    f"--gpus {gpus}: this machine has {len(there)}; 0 trains on the "
+                    "CPU, and the sequences of an update stay the same"
+                )
+            starts = range(0, len(there) - gpus + 1, gpus)
+            groups = [",".join(there[start : start + gpus]) for start in starts]
+            self.free = [groups[i % len(groups)] for i in range(jobs or len(groups))]
+        else:
+            self.free = [""] * (jobs or 1)
+        self.many = len(self.free)
+
+    def environment(self, group: str) -> dict[str, str]:
+        """Of a run on a group of GPUs, or on the CPU where it is empty."""
+        own = {"CUDA_VISIBLE_DEVICES": group}
+        if not group and "OMP_NUM_THREADS" not in os.environ:
+            threads = max(1, len(os.sched_getaffinity(0)) // self.many)
+            own["OMP_NUM_THREADS"] = str(threads)
+        return own
+
+    def device(self, group: str) -> str:
+        """The place in words; speeds are comparable only at equal values of it."""
+        environment = {**os.environ, **self.environment(group)}
+        cpu = f"CPU, {environment.get('OMP_NUM_THREADS')} threads"
+        return f"{f'GPU {group}' if group else cpu}, {self.many} at once"
+
+
+def visible_gpus() -> list[str]:
+    """This machine's GPUs as CUDA_VISIBLE_DEVICES names them: numbers, or UUIDs."""
+    import torch
+
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else map(str, range(count))
+    return [name.strip() for name in names][:count]
+
+
+def run_all(
+    folders: Sequence[RunFolder],
+    runs: Path,
+    slots: Slots,
+    in_process: bool = False,
+    interval: float = 30,
+) -> dict[str, list[RunFolder]]:
+    """Run every folder to its end; one that fails does not stop the others.
+
+    SIGINT, SIGTERM and SIGHUP, as of a terminal that is closed, end the runs after a
+    checkpoint of each.
+
+    Args:
+        folders: of prepared runs, each after those that it needs.
+        runs: the folder of all runs.
+        slots: where they run.
+        in_process: train in this process, one run after the other.
+        interval: seconds between two lines of progress.
+
+    Returns:
+        "finished", "interrupted" and "failed": the folders.
+
+    Raises:
+        KeyboardInterrupt: a signal came, and all have ended.
+    """
+    from submitit import AutoExecutor
+
+    cluster = "debug" if in_process else "local"
+    executor = AutoExecutor(runs / "submitit", cluster=cluster)
+    executor.update_parameters(timeout_min=FOREVER_MINUTES)
+    waiting, running = list(folders), {}
+    ended: dict[str, list[RunFolder]] = {FINISHED: [], INTERRUPTED: [], FAILED: []}
+    progress = Progress(folders, interval)
+    with _noted() as noted:
+        while (waiting or running) and not noted:
+            for folder in list(waiting):
+                ready = _readiness(folder, runs, [*waiting, *running])
+                if ready == FAILED:
+                    waiting.remove(folder)
+                    ended[FAILED].append(folder)
+                    print(f"failed   {folder.path}: what it needs is not finished")
+                elif ready and slots.free:
+                    waiting.remove(folder)
+                    group = slots.free.pop(0)
+                    environment = slots.environment(group)
+                    job = Job(folder.path, environment, slots.device(group), in_process)
+                    print(f"started  {folder.path} on {job.device}", flush=True)
+                    running[folder] = (_submit(executor, job), group)
+            for folder, (job, group) in list(running.items()):
+                if in_process:
+                    job.exception()
+                if in_process or job.done():
+                    del running[folder]
+                    slots.free.append(group)
+                    _tell_end(folder, job, ended)
+            progress.tell(list(running), sum(map(len, ended.values())))
+            time.sleep(0 if in_process else POLL_SECONDS)
+        if noted:
+            print(f"interrupted: stopping {len(running)} runs", flush=True)
+        _stop_all([job for job, _ in running.values()], noted)
+    if noted:
+        raise KeyboardInterrupt
+    return ended
+
+
+def _readiness(folder: RunFolder, runs: Path, ours: Sequence[RunFolder]) -> str | bool:
+    """Whether a run can start; ``FAILED`` if it never will."""
+    paths = [each.path for each in ours]
+    for need in folder.facts["needs"]:
+        before = RunFolder(runs / need)
+        if before.is_finished:
+            continue
+        return False if before.path in paths or before.state == RUNNING else FAILED
+    return True
+
+
+def _submit(executor, job: Job):
+    """A job whose processes leave the terminal's signals to this one."""
+    ignored = {number: signal.SIG_IGN for number in (signal.SIGINT, signal.SIGHUP)}
+    with handling(ignored):
+        return executor.submit(job)
+
+
+def _stop_all(jobs: list[Any], noted: list[int]) -> None:
+    """SIGTERM for each, and the end of all; a second signal waits no longer."""
+    for job in jobs:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(job.job_id), signal.SIGTERM)
+    before = len(noted)
+    while any(not job.done() for job in jobs) and len(noted) == before:
+        time.sleep(POLL_SECONDS)
+
+
+def _tell_end(folder: RunFolder, job: Any, ended: dict[str, list[RunFolder]]) -> None:
+    folder.forget()
+    state = folder.state if folder.state in ended else FAILED
+    ended[state].append(folder)
+    print(f"{state:8} {folder.path}", flush=True)
+    if state == FAILED:
+        why = job.exception()
+        lines = [*folder.log.splitlines()[-TAIL_LINES:]]
+        lines += [] if why is None else str(why).strip().splitlines()[-1:]
+        print("\n".join(f"  | {line}" for line in lines if line), flush=True)
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[list[int]]:
+    """Signals to end that have come; an exception would leave children behind."""
+    noted: list[int] = []
+    note = dict.fromkeys(STOPPING, lambda number, frame: noted.append(number))
+    with handling(note):
+        yield noted
+
+
+class Progress:
+    """Now and then a line on how far all runs are."""
+
+    def __init__(self, folders: Sequence[RunFolder], interval: float) -> None:
+        self._totals = {each.path: each.facts["updates"] for each in folders}
+        self._done = {each.path: RunFolder(each.path).updates_done for each in folders}
+        self._at_start, self._interval = sum(self._done.values()), interval
+        self._began = self._told = time.monotonic()
+
+    def tell(self, running: Sequence[RunFolder], over: int) -> None:
+        """Print the line, if it is time to."""
+        now = time.monotonic()
+        if now - self._told < self._interval:
+            return
+        self._told = now
+        self._done |= {each.path: RunFolder(each.path).updates_done for each in running}
+        done, total = sum(self._done.values()), sum(self._totals.values())
+        new, elapsed = done - self._at_start, now - self._began
+        left = f"{elapsed * (total - done) / new / 60:,.0f}" if new else "?"
+        print(
+            f"{elapsed / 60:,.0f} min: {over} of {len(self._totals)} runs, {done:,} of "
+            f"{total:,} updates, about {left} min left",
+            flush=True,
+        )
+
+
+def submit_all(
+    folders: Sequence[RunFolder], runs: Path, gpus: int, options: dict[str, Any]
+) -> None:
+    """Submit every folder to Slurm, each after those that it needs.
+
+    Args:
+        folders: of prepared runs, each after those that it needs.
+        runs: the folder of all runs.
+        gpus: that each takes.
+        options: submitit's slurm_NAME, or sbatch's, by name.
+
+    Raises:
+        ReproduceError: Slurm is not there or refuses a job.
+    """
+    import shutil
+
+    from submitit import AutoExecutor
+    from submitit.core.utils import FailedSubmissionError
+
+    if shutil.which("sbatch") is None:
+        raise ReproduceError("--cluster slurm: there is no sbatch on this machine")
+    jobs: dict[Path, str] = {}
+    for folder in folders:
+        before = [RunFolder(runs / need) for need in folder.facts["needs"]]
+        unfinished = [each for each in before if not each.is_finished]
+        after = [jobs.get(each.path) or each.job for each in unfinished]
+        if None in after:
+            raise ReproduceError(
+                f"{folder.path} needs {unfinished[after.index(None)].path}, which is "
+                "neither finished nor submitted"
+            )
+        more = {"requeue": True, **options}
+        if after:  # else it stays pending for ever once a run that it needs has failed
+            more["dependency"] = f"afterok:{':'.join(map(str, after))}"
+            more["kill-on-invalid-dep"] = "yes"
+        executor = AutoExecutor(runs / "submitit", cluster="slurm")
+        executor.update_parameters(
+            timeout_min=options.pop("time", 60),
+            slurm_signal_delay_s=SIGNAL_DELAY_SECONDS,
+            slurm_additional_parameters=more,
+            **({"gpus_per_node": gpus} if gpus else {}),
+        )
+        environment = {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        device = f"{gpus} GPUs of Slurm" if gpus else "CPUs of Slurm"
+        try:
+            job = executor.submit(Job(folder.path, environment, device, False))
+        except FailedSubmissionError as error:
+            why = " ".join(str(error).split())
+            raise ReproduceError(f"sbatch: {folder.path}: {why}") from error
+        jobs[folder.path] = job.job_id
+        folder.append(SUBMITTED, job=job.job_id)
+        print(f"submitted {folder.path}: job {job.job_id}")
+
+
+def is_queued(job: str) -> bool:
+    """Whether Slurm still has this job; False where there is no Slurm.
+
+    Raises:
+        ReproduceError: Slurm does not answer: the run may be trained already.
+    """
+    import shutil
+
+    if shutil.which("squeue") is None:
+        return False
+    # such a variable filters jobs, as --states does, or the list's form
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SQUEUE_")}
+    done = subprocess.run(
+        ["squeue", "--noheader", "--jobs", job],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    if done.returncode and "invalid job id" not in done.stderr.lower():
+        raise ReproduceError(
+            f"squeue --jobs {job}: {done.stderr.strip()}; run the same command when "
+            "Slurm answers"
+        )
+    return done.returncode == 0 and bool(done.stdout.strip())

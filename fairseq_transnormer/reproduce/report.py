@@ -1,0 +1,486 @@
+"""The pages of results: a page a preset, a section a table, with its pictures.
+
+results/tables/LABEL.md    figures, order of the rows, sweeps, conditions
+results/tables/LABEL.csv   the figures, a line a row and column
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data.whole_files import write_text
+from . import figures
+from .errors import ReproduceError
+from .measured import (
+    Measured,
+    MeasuredTable,
+    agreement,
+    measure,
+    unequal,
+    within_deviation,
+)
+from .metrics import SPEED_METRIC
+from .plan import Conditions
+from .results import UNFINISHED, Results, folders_of, from_runs
+from .runs import RunFolder
+from .schema import DASH, Preset, Table, load_table, names_in
+from .text import number, with_deviation
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FEWEST_POINTS = 4  # of a learning curve
+MOST_CURVES = 20  # that can be told apart
+SHOWN_PAIRS = 12
+UNITS = {
+    "ppl": "perplexity, less is better",
+    "loss": "bits, less is better",
+    "accuracy": "accuracy (%), more is better",
+    "f1": "F1 (%), more is better",
+    "mcc": "Matthews correlation, more is better",
+    "gradient_rsd": "relative standard deviation",
+}
+SPEED_UNITS = {None: "steps a second", "_memory": "GiB"}
+
+
+def write(
+    tables: Iterable[Table],
+    conditions: Conditions,
+    runs: Path,
+    results: Path,
+    command: str,
+) -> list[str]:
+    """Add the rows of the runs of these tables to the results, and write the page.
+
+    Args:
+        tables: whose runs are looked for; the page has all that there are results of.
+        conditions: whose preset, and what was changed in it, names the runs.
+        runs: the folder of all runs.
+        results: the folder of runs.csv.
+        command: for the page.
+
+    Returns:
+        why finished runs are without a figure, and which runs are not finished.
+    """
+    results.mkdir(parents=True, exist_ok=True)
+    tables = list(tables)
+    found = from_runs(tables, conditions, runs)
+    together = Results.read(results).add(found)
+    together.write(results)
+    write_page(tables, conditions, together, results, command)
+    for table in tables:
+        _draw_by_command(table, conditions, runs, results / "tables")
+    problems = []
+    for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
+        if row.note in UNFINISHED:
+            problems.append(f"not finished: {row.run}/seed{row.seed} is {row.note}")
+        elif row.note.startswith(("unreadable", "finished without")) or "/" in row.note:
+            problems.append(f"{row.run}/seed{row.seed}: {row.note}")
+    return problems
+
+
+def write_page(
+    tables: Iterable[Table],
+    conditions: Conditions,
+    results: Results,
+    folder: Path,
+    command: str,
+) -> None:
+    """The page of a preset, its CSV and its pictures, of rows alone."""
+    import pandas
+
+    label, preset = conditions.label, conditions.preset
+    rows = results.runs[results.runs["preset"] == label]
+    own = {table.name: table for table in tables}
+    known = names_in(conditions.configs / "tables")
+    order = [*known, *(name for name in own if name not in known)]
+    sections, cells = [], []
+    out = folder / "tables"
+    (out / label).mkdir(parents=True, exist_ok=True)
+    for name in (name for name in order if name in set(rows["table"])):
+        table = own.get(name) or load_table(conditions.configs, name)
+        measured = measure(table, results, label, preset)
+        pictures = draw(measured, results.curves, out / label)
+        links = [f"{label}/{each.name}" for each in pictures]
+        sections.append(section(measured, preset, links))
+        cells += _lines(measured)
+    description = preset.description[:1].upper() + preset.description[1:]
+    changes = label.removeprefix(preset.name).strip("+").replace("+", ", ")
+    parts = [
+        f"# Tables, preset `{preset.name}`"
+        + (f", with `{changes}`" if changes else ""),
+        f"{description}. Figures are means over seeds ± their standard deviation. "
+        f"Every figure and its run is a line of [runs.csv](../runs.csv); [{label}.csv]"
+        f"({label}.csv) has the tables.",
+        *sections,
+        f"Made by `{command}`.",
+    ]
+    write_text(out / f"{label}.md", "\n\n".join(parts) + "\n")
+    frame = pandas.DataFrame(cells)
+    write_text(out / f"{label}.csv", frame.to_csv(index=False, lineterminator="\n"))
+
+
+def _lines(measured: MeasuredTable) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": measured.table.name,
+            "row": row,
+            "column": column,
+            "metric": each.cell.metric,
+            "paper": DASH if each.cell.paper_dash else each.cell.paper,
+            "measured": each.value,
+            "deviation": each.deviation,
+            "seeds": " ".join(map(str, each.figures.values)),
+            "values": " ".join(map(repr, each.figures.values.values())),
+            "sweep": each.chosen,
+        }
+        for (row, column), each in measured.cells.items()
+        if each.value is not None or each.rows is None or len(each.rows)
+    ]
+
+
+def section(measured: MeasuredTable, preset: Preset, pictures: list[str]) -> str:
+    """A table as Markdown."""
+    table = measured.table
+    remark = table.file.remarks.get(measured.label, "")
+    title = table.file.title
+    parts = [
+        f"## {title}",
+        table.file.task,
+        _figures(measured, preset),
+        _notes(measured),
+        remark,
+        _order(measured),
+        *(f"![{title}]({picture})" for picture in pictures),
+        _sweep(measured),
+        _conditions(measured),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _figures(measured: MeasuredTable, preset: Preset) -> str:
+    import pandas
+
+    columns: dict[str, list[str]] = {}
+    rows = [row for row in measured.table.rows if _has_anything(measured, row)]
+    for name in measured.table.columns:
+        cells = [measured.cells[row, name] for row in rows]
+        printed = any(each.cell.paper is not None for each in cells)
+        if printed:
+            columns[f"{name}, paper"] = [
+                DASH if each.cell.paper_dash else number(each.cell.paper)
+                for each in cells
+            ]
+        columns[f"{name}, here" if printed else name] = [_shown(e) for e in cells]
+        if printed and preset.paper_sizes and measured.label == preset.name:
+            columns[f"{name}, difference"] = [
+                number(each.value - each.cell.paper, sign=True)
+                if None not in (each.value, each.cell.paper)
+                else ""
+                for each in cells
+            ]
+    frame = pandas.DataFrame(columns, index=rows)
+    return to_markdown(frame)
+
+
+def to_markdown(frame: DataFrame) -> str:
+    """A table of texts."""
+    align = ("left", *["right"] * len(frame.columns))
+    text = frame.to_markdown(disable_numparse=True, colalign=align)
+    return "\n".join(" ".join(line.split(" ")) for line in text.splitlines())
+
+
+def _has_anything(measured: MeasuredTable, row: str) -> bool:
+    cells = (measured.cells[row, column] for column in measured.table.columns)
+    return any(
+        each.value is not None or each.cell.paper is not None or each.figures.reasons
+        for each in cells
+    )
+
+
+def _shown(each: Measured) -> str:
+    if each.value is None:
+        return DASH if each.figures.reasons else ""
+    return with_deviation(each.value, each.deviation)
+
+
+def _notes(measured: MeasuredTable) -> str:
+    """Why there are dashes, and what figures are without."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for (row, column), each in measured.cells.items():
+        reasons = (
+            ""
+            if each.value is not None
+            else "; ".join(dict.fromkeys(each.figures.reasons.values()))
+        )
+        for text in filter(None, (reasons, each.incomplete)):
+            found.setdefault((row, text), []).append(column)
+    lines = [
+        f"* {row}, {', '.join(names)}: {why}" for (row, why), names in found.items()
+    ]
+    return "\n".join(lines)
+
+
+def _order(measured: MeasuredTable) -> str:
+    """Of each ranked column, whether its rows are in the paper's order."""
+    parts = []
+    for name in measured.ranked:
+        found = agreement(measured.column(name))
+        if found is None:
+            continue
+        pairs = len(found.disagreements)
+        said = f"{pairs} pair{'s' if pairs > 1 else ''} of {found.rows} rows in another order"
+        said = said if pairs else f"the paper's order of {found.rows} rows"
+        said += f", {len(found.ties)} equal" if found.ties else ""
+        if found.spearman is not None:
+            said += (
+                f"; Spearman {number(found.spearman)}, Kendall {number(found.kendall)}"
+            )
+        elif found.is_within_error:
+            said += "; no rank correlation within twice the standard error of the means"
+        parts.append(f"**{name}**: {said}.")
+        lines = [_pair(*pair) for pair in found.disagreements]
+        more = len(lines) - SHOWN_PAIRS
+        lines[SHOWN_PAIRS:] = [f"* and {more} more pairs"] if more > 0 else []
+        parts.append("\n".join(lines))
+    return "\n\n".join(filter(None, parts))
+
+
+def _pair(one: Measured, other: Measured) -> str:
+    printed = number(one.cell.paper - other.cell.paper, sign=True)
+    found = number(one.value - other.value, sign=True)
+    noise = within_deviation(one, other)
+    said = "" if noise is None else f", {'within' if noise else 'beyond'} the deviation"
+    return f"* {one.cell.row} - {other.cell.row}: paper {printed}, here {found}{said}"
+
+
+def _sweep(measured: MeasuredTable) -> str:
+    """Every value that was run; the figure above is that of the bold one."""
+    import pandas
+
+    lines = [
+        {
+            "row": row,
+            "column": column,
+            "value": value,
+            "mean": f"**{number(each.mean)}**"
+            if value == cell.chosen and each.values
+            else number(each.mean),
+            "seeds": ", ".join(map(number, each.values.values()))
+            or "; ".join(each.reasons.values()),
+        }
+        for (row, column), cell in measured.cells.items()
+        if len(cell.sweep) > 1
+        and measured.table.file.columns
+        and measured.table.file.columns[column].ranked
+        for value, each in cell.sweep.items()
+    ]
+    if not lines:
+        return ""
+    return "Sweep:\n\n" + to_markdown(pandas.DataFrame(lines).set_index("row"))
+
+
+def _conditions(measured: MeasuredTable) -> str:
+    """What the runs have in common, and in what compared ones differ."""
+    rows = measured.rows
+    settings = [measured.settings.get(each, {}) for each in rows["config"].unique()]
+    keys = dict.fromkeys(key for each in settings for key in each)
+    common = [
+        f"{key}={settings[0][key]}"
+        for key in keys
+        if not key.startswith(("common.seed", "task.seed"))
+        and len({str(each.get(key)) for each in settings}) == 1
+    ]
+    updates = sorted(set(rows["updates"].dropna().astype(int)))
+    lines = {
+        "updates": " to ".join(
+            f"{n:,}" for n in dict.fromkeys([*updates[:1], *updates[-1:]])
+        ),
+        "data": _all(rows, "data"),
+        "seeds": ", ".join(map(str, sorted(rows["seed"].unique()))),
+        "device": _all(rows, "device"),
+        "machine": _all(rows, "machine"),
+        "commit": _all(rows, "commit"),
+        "versions": _all(rows, "versions"),
+        "settings": f"`{' '.join(sorted(common))}`" if common else "",
+    }
+    shown = [f"* {name}: {text}" for name, text in lines.items() if text]
+    for column in measured.table.columns:
+        cells = [e for e in measured.column(column) if e.rows is not None]
+        for key, values in unequal(measured, cells).items():
+            said = "; ".join(
+                f"{value} ({', '.join(sorted(map(_run, runs)))})"
+                for value, runs in values.items()
+            )
+            line = f"* **not equal**, `{key}`: {said}"
+            if line not in shown:
+                shown.append(line)
+    return "\n".join(shown)
+
+
+def _run(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _all(rows: DataFrame, key: str) -> str:
+    parts = (part for each in rows[key] for part in each.split("; "))
+    return "; ".join(sorted(set(filter(None, parts))))
+
+
+def draw(measured: MeasuredTable, curves: DataFrame, folder: Path) -> list[Path]:
+    """The pictures of a table that has more than a figure can say without."""
+    title = f"{measured.table.file.title}, preset {measured.label}"
+    found = []
+    target = folder / f"{measured.table.name}.png"
+    axis = measured.table.file.column_axis
+    swept = _swept(measured)
+    learning = _learning_curves(measured, curves)
+    if axis:
+        figures.curves(
+            _over_columns(measured), axis, _unit(measured), title, target, (True, False)
+        )
+    elif swept:
+        key, lines = swept
+        figures.curves(lines, key, _unit(measured), title, target, (True, True))
+    elif learning:
+        logarithmic = (False, not _unit(measured).startswith("accuracy"))
+        figures.curves(learning, "update", _unit(measured), title, target, logarithmic)
+    else:
+        return found
+    return [target]
+
+
+def _over_columns(
+    measured: MeasuredTable,
+) -> dict[str, list[tuple[float, float, float]]]:
+    lines = {
+        row: [
+            (float(column), each.value, each.deviation or 0.0)
+            for column in measured.table.columns
+            if (each := measured.cells[row, column]).value is not None
+        ]
+        for row in measured.table.rows
+    }
+    return {row: points for row, points in lines.items() if points}
+
+
+def _swept(
+    measured: MeasuredTable,
+) -> tuple[str, dict[str, list[tuple[float, float, float]]]] | None:
+    """The figures of the first column over the values of its sweep, where one key of
+    numbers alone varies."""
+    lines: dict[str, list[tuple[float, float, float]]] = {}
+    keys = set()
+    for each in measured.column(measured.table.columns[0]):
+        for value, found in each.sweep.items():
+            parts = dict(part.split("=", 1) for part in value.split())
+            for key, text in parts.items():
+                if found.mean is None or not text.replace(".", "").isdigit():
+                    continue
+                if (
+                    len(
+                        {
+                            dict(p.split("=", 1) for p in v.split())[key]
+                            for v in each.sweep
+                        }
+                    )
+                    < 2
+                ):
+                    continue
+                keys.add(key)
+                others = [
+                    f"{k.rpartition('.')[2]}={v}" for k, v in parts.items() if k != key
+                ]
+                name = " ".join([each.cell.row])
+                lines.setdefault(name, []).append(
+                    (float(text), found.mean, found.deviation or 0.0)
+                )
+    return (keys.pop(), lines) if len(keys) == 1 else None
+
+
+def _learning_curves(
+    measured: MeasuredTable, curves: DataFrame
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Validations of the rows' first seeds, of what the first column measures."""
+    name = measured.table.columns[0]
+    kind = (
+        measured.table.file.columns[name].metric or ""
+        if measured.table.file.columns
+        else ""
+    )
+    metric = f"valid_{kind.partition('_')[2].rstrip('0123456789_')}"
+    lines = {}
+    for each in measured.column(name):
+        if each.rows is None or not len(each.rows) or each.value is None:
+            continue
+        rows = each.rows[each.rows["sweep"] == each.chosen]
+        first = rows.sort_values("seed").iloc[0]
+        its = curves[
+            (curves["run"] == first["run"])
+            & (curves["seed"] == first["seed"])
+            & (curves["metric"] == metric)
+        ]
+        if len(its) >= FEWEST_POINTS:
+            points = zip(its["updates"], its["value"], [0.0] * len(its), strict=True)
+            lines[each.cell.row] = [(float(x), float(y), e) for x, y, e in points]
+    return lines if len(lines) <= MOST_CURVES else {}
+
+
+def _unit(measured: MeasuredTable) -> str:
+    first = measured.table.columns[0]
+    metric = measured.column(first)[0].cell.metric
+    if found := SPEED_METRIC.fullmatch(metric):
+        return SPEED_UNITS.get(found[3], "times as fast")
+    split, _, name = metric.partition("_")
+    unit = UNITS.get(metric) or UNITS.get(name.rstrip("0123456789_"), metric)
+    return f"{'test' if split == 'test' else 'validation'} {unit}"
+
+
+def _draw_by_command(
+    table: Table, conditions: Conditions, runs: Path, out: Path
+) -> None:
+    """Run the table's own command on its finished rows, which makes its pictures.
+
+    Raises:
+        ReproduceError: the command failed, or the rows have different data.
+    """
+    if table.file.figure is None:
+        return
+    words: list[str] = []
+    folders: dict[str, str] = {}
+    for row in table.rows:
+        (cell, *_) = (each for each in table.cells if each.row == row)
+        finished = [
+            folder
+            for path in folders_of(cell, conditions, runs)
+            if (folder := RunFolder(path)).is_finished
+        ]
+        for folder in finished[:1]:
+            folders[folder.facts["data_fingerprint"]] = folder.facts["data"]
+            checkpoint = str(folder.path / "checkpoints/checkpoint_best.pt")
+            words += [
+                word.format(row=row, checkpoint=checkpoint)
+                for word in table.file.figure.each_row
+            ]
+    if not words:
+        return
+    if len(folders) > 1:
+        raise ReproduceError(f"{table.name}: its picture takes rows of the same data")
+    (data,) = folders.values()
+    # made elsewhere: what else lies in the folder may be the user's
+    with tempfile.TemporaryDirectory() as made:
+        command = [
+            sys.executable if word == "python" else word.format(data=data, output=made)
+            for word in table.file.figure.command
+        ]
+        done = subprocess.run([*command, *words], capture_output=True, text=True)
+        if done.returncode:
+            why = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            raise ReproduceError(f"{table.name}: {' '.join(command)}: {' '.join(why)}")
+        shutil.copytree(made, out / conditions.label / table.name, dirs_exist_ok=True)

@@ -1,0 +1,56 @@
+"""What a result was made with: versions of packages, commit, machine."""
+
+import functools
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from ..data.fingerprints import installed_versions
+from ..installation import CLONE
+
+PROJECT = "fairseq-transnormer"
+PACKAGES = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "numpy", "triton")
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Python and the installed ones of the packages that decide a result."""
+    return installed_versions(PACKAGES)
+
+
+@functools.cache
+def commit() -> str:
+    """The repository's commit, "+changes" if the working tree differs from it.
+
+    The version where the package is installed without its repository, and "unknown"
+    where git cannot tell.
+    """
+    if CLONE is None:
+        return f"version {installed_versions((PROJECT,)).get(PROJECT, 'unknown')}"
+    try:
+        head = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head[:12] + ("+changes" if changed else "")
+
+
+def machine() -> str:
+    """Host name, processor and cores of this process."""
+    return f"{platform.node()}, {_processor()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.machine()
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=CLONE, capture_output=True, text=True, check=True
+    ).stdout.strip()
