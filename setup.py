@@ -36,7 +36,10 @@ EXTRAS = {
     ],
     "monitor": ["tensorboardX"],
     # tables, analyses, plots
-    "reproduce": ["matplotlib", "pandas>=2.1", "pyyaml", "scikit-learn", "scipy"],
+    "reproduce": [
+        *("matplotlib", "pandas>=2.1", "pyyaml", "scikit-learn", "scipy"),
+        *("submitit>=1.5", "tabulate"),
+    ],
 }
 EXTRAS["all"] = sorted({each for extra in EXTRAS.values() for each in extra})
 # CUDA builds of torch bring their Triton along

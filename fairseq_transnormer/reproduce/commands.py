@@ -333,7 +333,7 @@ def _parser() -> argparse.ArgumentParser:
     tuned = command(
         "finetune",
         _finetune,
-        "fine-tune a checkpoint on problems of GLUE or of yours, at the best of several "
+        "fine-tune a checkpoint on problems of GLUE or of yours, at the best of some "
         "learning rates; the same command resumes; ends with a report",
     )
     add = tuned.add_argument

@@ -44,7 +44,7 @@ class Dots:
 
 
 def dots(panels: Sequence[Dots], title: str, target: Path) -> None:
-    """Draw the rows of each panel: every seed as a small dot, their mean as a large one.
+    """Draw the rows of each panel: a small dot for each seed, a large one for the mean.
 
     The panels have the same rows.
     """

@@ -35,7 +35,7 @@ from .plan import (
     updates_of,
 )
 from .runs import CONFIGURATION
-from .schema import MODEL, Cell, Table, TableFile, names_in
+from .schema import MODEL, Cell, Column, Table, TableFile, names_in
 
 PRIMARY, TASK = "finetune", "sentence_prediction"
 WARMUP_SHARE = 0.06
@@ -248,8 +248,8 @@ def checkpoint_table(
     file = TableFile(
         title=f"Fine-tuning of {row}",
         task="validation splits; the best learning rate on them",
-        columns={},
-        rows={},
+        columns={c.column: Column(metric=c.metric) for c in cells},
+        rows={row: None},
         sweep=cells[0].sweep,
     )
     return Table(f"finetune_{row}", file, cells)

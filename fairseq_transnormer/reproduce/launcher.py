@@ -1,11 +1,15 @@
 """Runs as jobs of submitit: on this machine, in this process, or by Slurm."""
 
 import contextlib
+import logging
 import os
+import runpy
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -14,7 +18,7 @@ from typing import Any
 from ..data.fingerprints import mark_of
 from ..installation import PACKAGE
 from ..training.exit_code import ended_by
-from ..training.processes import handling
+from ..training.processes import handling, set_up_logging
 from .errors import ReproduceError
 from .runs import (
     BEGAN,
@@ -128,26 +132,29 @@ class Job:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
 
-def _in_this_process(command: Sequence[str], folder: Path, log) -> int:
-    """The exit code of ``python -m MODULE FILE``, its output in the log."""
-    import runpy
-
+def _in_this_process(command: Sequence[str], folder: Path, log: Any) -> int:
+    """The exit code of ``python -m MODULE ARGUMENTS``, its output in the log."""
     _, _, module, *arguments = command
-    before, kept = sys.argv, [os.dup(number) for number in (1, 2)]
+    before, place, kept = sys.argv, os.getcwd(), [os.dup(number) for number in (1, 2)]
     sys.stdout.flush()
+    sys.stderr.flush()
     try:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
+        os.chdir(folder)
         sys.argv = [module, *arguments]
-        with (
-            contextlib.chdir(folder),
-            contextlib.redirect_stdout(os.fdopen(os.dup(1), "w")),
-        ):
+        with os.fdopen(os.dup(1), "w") as out, contextlib.redirect_stdout(out):
+            set_up_logging(anew=True)
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception:
+        os.write(2, traceback.format_exc().encode())
+        return 1
     finally:
+        os.chdir(place)
         sys.argv = before
+        logging.getLogger().handlers.clear()
         for number, old in zip((1, 2), kept, strict=True):
             os.dup2(old, number)
             os.close(old)
@@ -360,8 +367,6 @@ def submit_all(
     Raises:
         ReproduceError: Slurm is not there or refuses a job.
     """
-    import shutil
-
     from submitit import AutoExecutor
     from submitit.core.utils import FailedSubmissionError
 
@@ -406,8 +411,6 @@ def is_queued(job: str) -> bool:
     Raises:
         ReproduceError: Slurm does not answer: the run may be trained already.
     """
-    import shutil
-
     if shutil.which("squeue") is None:
         return False
     # such a variable filters jobs, as --states does, or the list's form

@@ -121,7 +121,8 @@ class MeasuredTable:
     @property
     def ranked(self) -> list[str]:
         """Columns whose order is compared with the paper's."""
-        return [name for name, each in self.table.file.columns.items() if each.ranked]
+        columns = self.table.file.columns
+        return [name for name in self.table.columns if columns[name].ranked]
 
 
 def measure(table: Table, results: Results, label: str, preset: Preset | None):

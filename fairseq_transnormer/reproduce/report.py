@@ -29,15 +29,21 @@ from .metrics import SPEED_METRIC
 from .plan import Conditions
 from .results import UNFINISHED, Results, folders_of, from_runs
 from .runs import RunFolder
-from .schema import DASH, Preset, Table, load_table, names_in
+from .schema import DASH, Preset, Table, load_table, names_in, plain
 from .text import number, with_deviation
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+Lines = dict[str, list[tuple[float, float, float]]]
 FEWEST_POINTS = 4  # of a learning curve
 MOST_CURVES = 20  # that can be told apart
-SHOWN_PAIRS = 12
+SHOWN_PAIRS = 15
+# settings that pages leave to configurations.csv; models are called by their rows
+NOT_SHOWN = ("common.", "task.seed", "checkpoint.", "dataset.required", "dataset.skip")
+NOT_SHOWN += ("dataset.valid_subset", "dataset.batch_size", "lr_scheduler.warmup_init")
+NOT_SHOWN += ("model.",)
+OF_MODELS = ("model.embed_dim", "model.num_heads")
 UNITS = {
     "ppl": "perplexity, less is better",
     "loss": "bits, less is better",
@@ -239,9 +245,8 @@ def _order(measured: MeasuredTable) -> str:
         said = said if pairs else f"the paper's order of {found.rows} rows"
         said += f", {len(found.ties)} equal" if found.ties else ""
         if found.spearman is not None:
-            said += (
-                f"; Spearman {number(found.spearman)}, Kendall {number(found.kendall)}"
-            )
+            ranks = number(found.spearman), number(found.kendall)
+            said += f"; Spearman {ranks[0]}, Kendall {ranks[1]}"
         elif found.is_within_error:
             said += "; no rank correlation within twice the standard error of the means"
         parts.append(f"**{name}**: {said}.")
@@ -276,9 +281,7 @@ def _sweep(measured: MeasuredTable) -> str:
             or "; ".join(each.reasons.values()),
         }
         for (row, column), cell in measured.cells.items()
-        if len(cell.sweep) > 1
-        and measured.table.file.columns
-        and measured.table.file.columns[column].ranked
+        if len(cell.sweep) > 1 and measured.table.file.columns[column].ranked
         for value, each in cell.sweep.items()
     ]
     if not lines:
@@ -290,12 +293,13 @@ def _conditions(measured: MeasuredTable) -> str:
     """What the runs have in common, and in what compared ones differ."""
     rows = measured.rows
     settings = [measured.settings.get(each, {}) for each in rows["config"].unique()]
-    keys = dict.fromkeys(key for each in settings for key in each)
+    keys = {key for each in settings for key in each if not key.startswith(NOT_SHOWN)}
     common = [
-        f"{key}={settings[0][key]}"
-        for key in keys
-        if not key.startswith(("common.seed", "task.seed"))
+        f"{key}={plain(settings[0][key])}"
+        for key in sorted({*keys, *OF_MODELS})
+        if settings
         and len({str(each.get(key)) for each in settings}) == 1
+        and settings[0].get(key) is not None
     ]
     updates = sorted(set(rows["updates"].dropna().astype(int)))
     lines = {
@@ -308,7 +312,7 @@ def _conditions(measured: MeasuredTable) -> str:
         "machine": _all(rows, "machine"),
         "commit": _all(rows, "commit"),
         "versions": _all(rows, "versions"),
-        "settings": f"`{' '.join(sorted(common))}`" if common else "",
+        "settings": f"`{' '.join(common)}`" if common else "",
     }
     shown = [f"* {name}: {text}" for name, text in lines.items() if text]
     for column in measured.table.columns:
@@ -370,50 +374,26 @@ def _over_columns(
     return {row: points for row, points in lines.items() if points}
 
 
-def _swept(
-    measured: MeasuredTable,
-) -> tuple[str, dict[str, list[tuple[float, float, float]]]] | None:
-    """The figures of the first column over the values of its sweep, where one key of
-    numbers alone varies."""
-    lines: dict[str, list[tuple[float, float, float]]] = {}
-    keys = set()
+def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
+    """The figures of the first column over one key of its sweep; None without two."""
+    lines: Lines = {}
+    axis = ""
     for each in measured.column(measured.table.columns[0]):
-        for value, found in each.sweep.items():
-            parts = dict(part.split("=", 1) for part in value.split())
-            for key, text in parts.items():
-                if found.mean is None or not text.replace(".", "").isdigit():
-                    continue
-                if (
-                    len(
-                        {
-                            dict(p.split("=", 1) for p in v.split())[key]
-                            for v in each.sweep
-                        }
-                    )
-                    < 2
-                ):
-                    continue
-                keys.add(key)
-                others = [
-                    f"{k.rpartition('.')[2]}={v}" for k, v in parts.items() if k != key
-                ]
-                name = " ".join([each.cell.row])
-                lines.setdefault(name, []).append(
-                    (float(text), found.mean, found.deviation or 0.0)
-                )
-    return (keys.pop(), lines) if len(keys) == 1 else None
+        for value, found in each.sweep.items() if len(each.sweep) > 1 else ():
+            (key, place), *others = (part.split("=", 1) for part in value.split())
+            axis = key
+            name = " ".join([each.cell.row, *("=".join(part) for part in others)])
+            if found.mean is not None:
+                point = float(place), found.mean, found.deviation or 0.0
+                lines.setdefault(name, []).append(point)
+    lines = {name: points for name, points in lines.items() if len(points) > 1}
+    return (axis, lines) if lines else None
 
 
-def _learning_curves(
-    measured: MeasuredTable, curves: DataFrame
-) -> dict[str, list[tuple[float, float, float]]]:
+def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
     """Validations of the rows' first seeds, of what the first column measures."""
     name = measured.table.columns[0]
-    kind = (
-        measured.table.file.columns[name].metric or ""
-        if measured.table.file.columns
-        else ""
-    )
+    kind = measured.table.file.columns[name].metric or ""
     metric = f"valid_{kind.partition('_')[2].rstrip('0123456789_')}"
     lines = {}
     for each in measured.column(name):
