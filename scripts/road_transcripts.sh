@@ -4,7 +4,7 @@
 # fairseq, and the wheel in an empty environment. For a release, or a change of several.
 #
 # usage: scripts/road_transcripts.sh OUT
-#   OUT   folder for a transcript a road
+#   OUT   file for what they print
 # The text is docs/; everything else that is made lies in runs/roads, which must be new.
 set -euo pipefail
 
@@ -13,8 +13,8 @@ case ${1:-} in
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
 esac
 [[ $# -eq 1 && $1 != -* ]] || { sed -n '6s/^# //p' "$0" >&2; exit 2; }
-mkdir -p "$1"
-out=$(cd "$1" && pwd)
+mkdir -p "$(dirname "$1")"
+file=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 cd "$root"
 runs=runs/roads
 [ ! -e "$runs" ] || { echo "$0: $runs exists; allowed: a new folder" >&2; exit 2; }
@@ -23,12 +23,13 @@ python=.venv/bin/python
 $python -m pip install -qq --disable-pip-version-check -c constraints.txt \
     'lm-eval>=0.4.13'
 mkdir -p "$runs"
+: >"$file"
 export PATH=$root/.venv/bin:$PATH OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)}
 
-road() { # NAME: begins a transcript
-    file=$out/$1.txt
+road() { # NAME: begins its part
     cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-    echo "commit $(git rev-parse --short HEAD), $(nproc) cores of ${cpu:-?}" >"$file"
+    [ ! -s "$file" ] || echo >>"$file"
+    echo "== $1: commit $(git rev-parse --short HEAD), $(nproc) cores of ${cpu:-?}" >>"$file"
 }
 go() { # COMMAND...: shows a command, what it prints and how long it took
     local start=$SECONDS code=0
@@ -127,7 +128,6 @@ for module in fairseq_transnormer data_prep; do
         go "cd $empty && $root/$runs/venv/bin/python -m $module $name --help | head -n 4"
     done
 done
-for file in "$out"/*.txt; do # places of this machine say nothing to others
-    sed -i "s#$empty#EMPTY#g; s#$root/##g; s#$root#.#g" "$file"
-done
-echo "transcripts: $out"
+# places of this machine say nothing to others
+sed -i "s#$empty#EMPTY#g; s#$root/##g; s#$root#.#g" "$file"
+echo "transcripts: $file"

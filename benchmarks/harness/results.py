@@ -87,6 +87,16 @@ def read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def read_all(path: Path) -> dict[str, object]:
+    """Name -> what a file has: one run, of the file's name, or several by name."""
+    content = read(path)
+    if isinstance(content, dict) and any(
+        isinstance(each, dict) and "benchmark" in each for each in content.values()
+    ):
+        return content
+    return {path.stem: content}
+
+
 def require_run(path: Path) -> None:
     """Raises ValueError where there is a file that ``write`` did not write."""
     if not path.exists():

@@ -2,9 +2,10 @@
 
     python -m benchmarks report
 
-Reads every JSON file of the results folder and writes a PNG for each and one README.md
-beside them. The same JSON gives the same files. docs/benchmarks.md gets the tables
-of the GPUs in results/gpu.
+Reads every JSON file of the results folder and writes one README.md beside them, with
+charts of some benchmarks. A file has one run, or several by name ({"NAME": run, ...}),
+where a file NAME.json of one run takes the place of the run of its name. The same JSON
+gives the same files. docs/benchmarks.md gets the tables of the GPUs in results/gpu.
 """
 
 import argparse
@@ -36,17 +37,23 @@ def main(arguments: list[str] | None = None) -> None:
         "# Benchmarks",
         "Made by `python -m benchmarks report` from the JSON here.",
     ]
+    several: dict[str, dict] = {}
+    alone: dict[str, dict] = {}
     for path in paths:
         try:
-            run = results.read(path)
+            found = results.read_all(path)
         except ValueError as error:
             parser.error(f"{path} is no JSON: {error}")
-        benchmark = run.get("benchmark") if isinstance(run, dict) else None
-        if benchmark not in tuple(SECTIONS):
-            parser.error(
-                f"{path} has benchmark={benchmark!r}; allowed: {', '.join(SECTIONS)}"
-            )
-        parts.append(section(run, path.with_suffix(".png")))
+        for name, run in found.items():
+            benchmark = run.get("benchmark") if isinstance(run, dict) else None
+            if benchmark not in tuple(SECTIONS):
+                parser.error(
+                    f"{path}, {name}: benchmark={benchmark!r}; allowed: "
+                    f"{', '.join(SECTIONS)}"
+                )
+        (alone if [*found] == [path.stem] else several).update(found)
+    for name, run in sorted((several | alone).items()):
+        parts.append(section(run, folder / f"{name}.png"))
     readme = folder / "README.md"
     try:
         results.write_page(readme, "\n\n".join(parts) + "\n")

@@ -1,6 +1,7 @@
 """The tables of GPUs in docs/benchmarks.md.
 
-They come from results/gpu/DEVICE/kernels*.json, runs of ``benchmarks kernels``.
+They come from the runs of ``benchmarks kernels`` in results/gpu/DEVICE.json, which has
+several files by name, or in the files of a folder results/gpu/DEVICE.
 """
 
 from __future__ import annotations
@@ -34,8 +35,18 @@ SHOWN = {
 
 def section(folder: Path = FOLDER) -> str:
     """What stands between the marks of the page."""
-    devices = sorted({path.parent for path in folder.glob("*/kernels*.json")})
-    return "\n\n".join(map(_of_device, devices)) or NOTHING
+    return "\n\n".join(map(_of_device, devices(folder))) or NOTHING
+
+
+def devices(folder: Path = FOLDER) -> list[list[dict]]:
+    """The runs of ``benchmarks kernels`` of each device that has some."""
+    found = []
+    for place in sorted(folder.glob("*")):
+        files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+        read = [results.read_all(path) for path in files if path.suffix == ".json"]
+        runs = [run for each in read for run in each.values() if isinstance(run, dict)]
+        found.append([run for run in runs if run.get("benchmark") == "kernels"])
+    return [*filter(None, found)]
 
 
 def write(page: Path, folder: Path = FOLDER) -> None:
@@ -53,8 +64,7 @@ def write(page: Path, folder: Path = FOLDER) -> None:
     page.write_text(made, encoding="utf-8")
 
 
-def _of_device(folder: Path) -> str:
-    runs = [results.read(path) for path in sorted(folder.glob("kernels*.json"))]
+def _of_device(runs: list[dict]) -> str:
     parts = [part for run in runs for part in _of_run(run)]
     return "\n\n".join([*parts, _targets(concat(map(measured_kernels, runs)))])
 

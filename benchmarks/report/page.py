@@ -13,22 +13,28 @@ from .tables import Table
 
 
 class Section(NamedTuple):
-    """What the page has of a benchmark; parts: of a run."""
+    """What the page has of a benchmark; parts: of a run; drawn: in a chart, too."""
 
     title: str
     parts: Callable[[dict], Parts]
+    drawn: bool = False
 
 
 SECTIONS = {
     "attention_lengths": Section(
         "One attention over the length, forward and backward",
         linear_transformers.attention_lengths,
+        drawn=True,
     ),
     "chunk_sizes": Section(
-        "The chunk size of causal linear attention", linear_transformers.chunk_sizes
+        "The chunk size of causal linear attention",
+        linear_transformers.chunk_sizes,
+        drawn=True,
     ),
     "compare_models": Section(
-        "Language models of one size on the same text", sections.compare_models
+        "Language models of one size on the same text",
+        sections.compare_models,
+        drawn=True,
     ),
     "generation_cost": Section(
         "Cost of generation over the context", sections.generation_cost
@@ -44,7 +50,9 @@ SECTIONS = {
         linear_transformers.linear_attention_forms,
     ),
     "lra_speed": Section(
-        "Long-Range Arena: speed and memory over the length", sections.lra_speed
+        "Long-Range Arena: speed and memory over the length",
+        sections.lra_speed,
+        drawn=True,
     ),
     "optimizer_step": Section("Adam's step", training.optimizer_step),
     "output_loss": Section("The output layer and its loss", training.output_loss),
@@ -52,7 +60,9 @@ SECTIONS = {
         "Sampling: one attention layer, one token, over the context",
         linear_transformers.sampling_layer,
     ),
-    "token_cost": Section("Cost of a token in transformers", sections.token_cost),
+    "token_cost": Section(
+        "Cost of a token in transformers", sections.token_cost, drawn=True
+    ),
     "training_step": Section("Training step over the length", training.training_step),
     "update_cost": Section("An update of the paper's model", training.update_cost),
 }
@@ -62,15 +72,14 @@ CASE += ("batch", "length", "width", "context", "chunk_size", "mode", "phase", "
 
 
 def section(run: dict, image: Path) -> str:
-    """Draw a run's chart into ``image``, if it has lines, and return its part of the
-    README."""
-    title, make = SECTIONS[run["benchmark"]]
+    """Draw a run's chart into ``image``, if its benchmark has one, and return its part
+    of the README."""
+    title, make, drawn = SECTIONS[run["benchmark"]]
     environment = run["environment"]
     parts = list(make(run))
-    drawn = [part for part in parts if isinstance(part, Table) and part.drawn]
     if drawn:
         draw(
-            drawn,
+            [part for part in parts if isinstance(part, Table)],
             f"{environment['device']}, {environment['threads']} CPU threads, "
             f"torch {environment['torch']}\n{run['command']}",
             image,

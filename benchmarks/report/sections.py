@@ -174,12 +174,7 @@ def _rates(rows: DataFrame, work: Series | int) -> list[list[float]]:
 
 
 def kernels(run: dict) -> Parts:
-    """Time, memory and errors of each group, then the targets.
-
-    Charts have CUDA graphs where there are some, so that what is drawn is the kernels.
-    Groups without a length have two sizes and no line: their tables say it, unless a
-    run has no others.
-    """
+    """Time, memory and errors of each group, then the targets."""
     bandwidth = run["settings"]["copy_bandwidth"]["bytes_per_second"]
     yield (
         f"Speed: the share of the copy bandwidth, {bandwidth / 1e9:.4g} GB/s read and "
@@ -192,10 +187,8 @@ def kernels(run: dict) -> Parts:
     rows = measured_kernels(run)
     if rows.empty:
         return
-    without_length = rows.group.isin([*ROWWISE, "decode_step"])
     for (group, variant), of_group in rows.groupby(["group", "variant"], sort=False):
-        drawn = not without_length[of_group.index].any() or without_length.all()
-        yield from _group(group, variant, of_group, drawn)
+        yield from _group(group, variant, of_group)
     yield (
         "### Targets\n\nStated for an H200, bfloat16, B n = 65,536 and 8 heads of 64; "
         "the worst value over the lengths. Peers whose results are wrong do not count. "
@@ -233,8 +226,8 @@ def measured_kernels(run: dict) -> DataFrame:
     return rows
 
 
-def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
-    """One group of the kernels; the mode that it is used in is drawn."""
+def _group(group: str, variant: str, rows: DataFrame) -> Parts:
+    """One group of the kernels."""
     title = f"{group}, {variant}" if variant else group
     axis = Axis("place", "{:,}", LENGTH.label)
     computed = [*rows[rows.same.astype(bool)].computes, "-"][0]
@@ -248,15 +241,8 @@ def _group(group: str, variant: str, rows: DataFrame, drawn: bool) -> Parts:
             yield table(speeds(concat([launched, graphs])))
             yield Table(
                 f"{name}: peak memory", launched, "peak_bytes", MEMORY, axis, "name",
-                beyond, drawn=False,
+                beyond,
             )  # fmt: skip
-        if drawn and mode == rows["mode"].iloc[-1]:
-            lines = graphs if len(graphs) else launched
-            name = f"{title}: {mode}"
-            yield Table(name, lines, "time", MILLISECONDS, axis, listed=False)
-            if variant == "causal":
-                name = f"{title}: peak memory, {mode}"
-                yield Table(name, lines, "peak_bytes", MEMORY, axis, listed=False)
     yield "**Relative error** against float64, in brackets that of plain torch"
     # the same in all rows of a contestant
     errors = {row["name"]: _errors(row) for _, row in rows.iterrows()}

@@ -127,7 +127,7 @@ class Table:
         text: column that has the cells' text, where it is not that of the unit.
         letter: of the axis, for a last column with the exponent of the value's growth.
         fitted: column with what is drawn dashed.
-        listed, drawn: whether it is on the page, and in the chart.
+        listed: whether it is on the page, not in the chart alone.
     """
 
     title: str
@@ -141,7 +141,6 @@ class Table:
     letter: str | None = None
     fitted: str | None = None
     listed: bool = True
-    drawn: bool = True
 
     def spreads(self) -> list[DataFrame]:
         """Medians, lower and upper quartiles: lines over the axis."""

@@ -88,10 +88,10 @@ def optimizer_step(run: dict) -> Parts:
         "gradient: 28 bytes a weight, which fused_adam's kernel does."
     )
     yield Table("Time of a step", rows, "time", MILLISECONDS, weights)
+    beyond = " beyond weights, gradient and sums"
     yield Table(
-        "Peak memory of a step", rows, "peak_bytes", MEMORY, weights,
-        note=" beyond weights, gradient and sums", drawn=False,
-    )  # fmt: skip
+        "Peak memory of a step", rows, "peak_bytes", MEMORY, weights, note=beyond
+    )
     yield Ratios("**Time divided by that of adam**", rows, ["time"], weights, "adam")
 
 
@@ -154,10 +154,8 @@ def update_cost(run: dict) -> Parts:
         if of_length.time.isna().all():
             continue
         title = f"An update, sequences of {length}"
-        line = {"drawn": of_length.tokens.nunique() > 1}  # else a point
-        yield Table(title, of_length, "rate", TOKENS_A_SECOND, TOKENS, **line)
-        memory = f"{title}: memory"
-        yield Table(memory, of_length, "peak_bytes", MEMORY, TOKENS, **line)
+        yield Table(title, of_length, "rate", TOKENS_A_SECOND, TOKENS)
+        yield Table(f"{title}: memory", of_length, "peak_bytes", MEMORY, TOKENS)
         for heading, compared in (
             ("ours beside fairseq's way, tokens a second and memory", _ways_compared),
             (f"ours, tokens a second divided by {WITH_SDPA}'s", _models_compared),
@@ -204,9 +202,8 @@ def output_loss(run: dict) -> Parts:
         "they hold; the gradients are in it. Errors against float64 "
         f"({settings['errors']}): relative, Frobenius norm."
     )
-    line = {"drawn": rows.tokens.nunique() > 1}  # else a point
-    yield Table("Time", rows, "time", MILLISECONDS, TOKENS, **line)
-    yield Table("Peak memory", rows, "peak_bytes", MEMORY, TOKENS, **line)
+    yield Table("Time", rows, "time", MILLISECONDS, TOKENS)
+    yield Table("Peak memory", rows, "peak_bytes", MEMORY, TOKENS)
     beside = "**Time and memory divided by those of fairseq's criterion**"
     yield Ratios(beside, rows, ["time", "peak_bytes"], TOKENS, ALL_LOGITS)
     first = rows[rows.tokens == rows.tokens.min()].set_index("contestant")

@@ -299,16 +299,14 @@ def test_sampling_layer(tmp_path):
         assert kept[sampling_layer.WRITTEN_CACHE, context] == 2 * 2 * context * 8 * 4
 
 
-def test_report(tmp_path, small_buffers, drawn):
+def test_report(tmp_path, small_buffers):
     run(kernels, f"{KERNELS} --groups block_attention", tmp_path / "a.json")
     written = run(
         generation_cost, f"{GENERATION} --token-by-token-limit 5", tmp_path / "g.json"
     )
     report.main(["--folder", str(tmp_path)])
-    readme, picture = ((tmp_path / n).read_bytes() for n in ("README.md", "g.png"))
-    readme = readme.decode()
+    readme = (tmp_path / "README.md").read_text()
     assert written["command"] in readme
-    assert "(a.png)" in readme and "(g.png)" in readme
     assert "not measured (no GPU results)" in readme
     # the reason why a case was left out stands there too
     assert "9 steps, above --token-by-token-limit 5" in readme
@@ -323,10 +321,32 @@ def test_report(tmp_path, small_buffers, drawn):
         if line.startswith("| fairseq transformer_lm, cache | ") and "x | " in line
     )
     assert float(line.split("|")[2].strip(" x")) == pytest.approx(peer / ours, rel=0.01)
-    # the same bytes again
+
+
+def test_a_file_of_several_runs(tmp_path, drawn, capsys):
+    """The same page as of their own files, which take the place of those in it."""
+    sizes = "--lengths 8 16 --tokens 16 --heads 2 --width 4"
+    a = run(attention_lengths, f"{QUICK} {sizes}", tmp_path / "a.json")
+    b = a | {"command": "another"}
+    (tmp_path / "b.json").write_text(json.dumps(b))
+
+    def made() -> list[bytes]:
+        report.main(["--folder", str(tmp_path)])
+        names = ("README.md", "a.png", "b.png")
+        return [(tmp_path / name).read_bytes() for name in names]
+
+    readme, *pictures = of_files = made()
+    assert readme.index(b"(a.png)") < readme.index(b"(b.png)")
+    assert pictures[0] != pictures[1]
+    several = tmp_path / "several.json"
+    several.write_text(json.dumps({"b": b, "a": b}))
+    (tmp_path / "b.json").unlink()
+    assert made() == of_files
     (tmp_path / "a.json").unlink()
-    report.main(["--folder", str(tmp_path)])
-    assert (tmp_path / "g.png").read_bytes() == picture
+    assert made()[1] == pictures[1]
+    several.write_text(json.dumps({"a": a, "c": {}}))
+    parts = (several, "c: benchmark=None")
+    command_refuses(report.main, ["--folder", tmp_path], capsys, *parts)
 
 
 HEADS = (generation_cost, image_generation, token_cost, training_step)
@@ -386,4 +406,5 @@ def test_the_report_takes_every_result_of_the_repository():
     paths = list(folder.glob("*.json"))
     assert paths
     for path in paths:
-        assert results.read(path).get("benchmark") in page.SECTIONS, path
+        for name, run in results.read_all(path).items():
+            assert run.get("benchmark") in page.SECTIONS, (path, name)

@@ -10,7 +10,7 @@ dK      a = v    R transposed, R = sum_i q_i do_i^T
 dV      a = k    R
 
 One launch for the sums of the segments and one for the rows, forward as backward. On an
-H100 forward and backward take half the time of torch.matmul (results/gpu/h100).
+H100 forward and backward take half the time of torch.matmul (results/gpu).
 """
 
 from __future__ import annotations

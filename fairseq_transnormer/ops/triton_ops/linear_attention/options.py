@@ -20,7 +20,7 @@ from ..launching import empty_rows
 class Rule:
     """Which form a call takes, by its length and its programs a multiprocessor.
 
-    Measured on an H100, bfloat16, heads of 64: results/gpu/h100/launch_sweep.json.
+    Measured on an H100, bfloat16, heads of 64: launch_sweep of results/gpu/h100.json.
 
     one_segment: with so many programs a multiprocessor and one program for a tile of a
         sequence, the memory is busy, and each tensor is read once.
