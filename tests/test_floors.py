@@ -55,7 +55,7 @@ ALLOWED = {
     "reproduce.reports": {
         *("analysis", "data", "training"),
         *("reproduce.commands", "reproduce.errors", "reproduce.runs"),
-        *("reproduce.tables", "reproduce.yaml_files", "subcommands"),
+        *("reproduce.tables", "reproduce.yaml_files"),
     },
     "reproduce": {
         *("argument_types", "data", "installation", "training", "missing_packages"),

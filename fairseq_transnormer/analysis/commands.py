@@ -28,8 +28,7 @@ ANALYSES = {
     ),
     "images": Subcommand(f"{__package__}.images", "draw and complete images"),
     "precision_curves": Subcommand(
-        "fairseq_transnormer.reproduce.reports.precision_curves",
-        "half precision beside float32",
+        f"{__package__}.precision_curves", "half precision beside float32"
     ),
     "systems": Subcommand(
         f"{__package__}.systems", "names, parameters and operations of every system"
