@@ -35,7 +35,7 @@ COMMANDS = {
         "run the paper's tables and set what is measured beside them",
     ),
     "analyse": Subcommand(
-        f"{__package__}.reproduce.analyses",
+        f"{__package__}.analysis.commands",
         "curves, summaries and the paper's analyses of runs and models",
     ),
 }

@@ -35,8 +35,8 @@ ALLOWED = {
         *("argument_types", "checkpoints", "data", "devices", "hf", "subcommands"),
     },
     "analysis": {
-        *("argument_types", "checkpoints", "data", "modules", "ops", "plugin"),
-        "subcommands",
+        *("argument_types", "checkpoints", "data", "inference", "modules", "ops"),
+        *("plugin", "subcommands"),
     },
     "reproduce.errors": set(),
     "reproduce.yaml_files": {"data", "reproduce.errors"},
@@ -53,14 +53,14 @@ ALLOWED = {
         *("reproduce.runs", "reproduce.yaml_files"),
     },
     "reproduce.reports": {
-        *("analysis", "argument_types", "data", "inference", "training"),
+        *("analysis", "data", "training"),
         *("reproduce.commands", "reproduce.errors", "reproduce.runs"),
-        *("reproduce.tables", "reproduce.yaml_files", "subcommands"),
+        *("reproduce.tables", "reproduce.yaml_files"),
     },
     "reproduce": {
         *("argument_types", "data", "installation", "training", "missing_packages"),
         *("reproduce.errors", "reproduce.reports", "reproduce.runs"),
-        *("reproduce.tables", "reproduce.yaml_files", "subcommands"),
+        *("reproduce.tables", "reproduce.yaml_files"),
     },
     "data_prep.folders": {"argument_types", "data", "plugin", "subcommands"},
     "data_prep.wikitext": {"data_prep.folders"},
@@ -198,7 +198,7 @@ def test_the_table_allows_nothing_that_no_file_needs():
 
 
 def test_there_is_no_circle():
-    assert max(floors(ALLOWED).values()) <= 9
+    assert max(floors(ALLOWED).values()) <= 10
 
 
 def test_files_of_a_room_import_each_other_in_no_circle():

@@ -10,17 +10,13 @@ import torch
 from fairseq import checkpoint_utils
 
 from data_prep.symbols import digits
+from fairseq_transnormer.analysis import images
+from fairseq_transnormer.analysis.images import NO_LEVEL, ImageFormat, ImageGenerator
 from fairseq_transnormer.checkpoints.vocabulary import Vocabulary
 from fairseq_transnormer.data.subword_files import SPECIAL
 from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
     PartialCrossEntropy,
-)
-from fairseq_transnormer.reproduce.reports import images
-from fairseq_transnormer.reproduce.reports.images import (
-    NO_LEVEL,
-    ImageFormat,
-    ImageGenerator,
 )
 from tests.inference import models
 from tests.messages import command_refuses, refuses

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...analysis.figures import named_paths, pyplot, save
-from ...argument_types import positive_integer
-from ...data import REPORT
-from ...data.binary_data import read_binary_data
-from ...subcommands import command_parser, output_folder, run_command
+from ..argument_types import positive_integer
+from ..data import REPORT
+from ..data.binary_data import read_binary_data
+from ..subcommands import command_parser, output_folder, run_command
+from .figures import named_paths, pyplot, save
 
 if TYPE_CHECKING:
-    from ...inference import TextGenerator
+    from ..inference import TextGenerator
 
 # what a drawn symbol is that is no level; an untrained model draws some
 NO_LEVEL = -1
@@ -151,7 +151,7 @@ def _rows(
     options: argparse.Namespace,
 ) -> tuple[list[tuple[str, np.ndarray]], ImageFormat]:
     """Titles and pictures of the sheet's rows."""
-    from ...inference import TextGenerator
+    from ..inference import TextGenerator
 
     image = ImageFormat.of(options.data)
     settings = {
