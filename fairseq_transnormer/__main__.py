@@ -31,7 +31,7 @@ COMMANDS = {
         "try the Triton kernels on this device, ahead of a training",
     ),
     "reproduce": Subcommand(
-        f"{__package__}.reproduce.command_line",
+        f"{__package__}.reproduce.commands",
         "run the paper's tables and set what is measured beside them",
     ),
     "analyse": Subcommand(

@@ -20,7 +20,9 @@ EXTRAS = {
     "export": ("safetensors",),
     "hf": ("accelerate", "tokenizers", "transformers"),
     "monitor": ("tensorboardX",),
-    "reproduce": ("matplotlib", "pandas", "scipy", "sklearn", "submitit", "tabulate", "yaml"),
+    "reproduce": (
+        *("matplotlib", "pandas", "scipy", "sklearn", "submitit", "tabulate", "yaml"),
+    ),
     "triton": ("triton",),
 }
 EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}

@@ -113,7 +113,8 @@ def write_page(
         table = own.get(name) or load_table(conditions.configs, name)
         measured = measure(table, results, label, preset)
         pictures = draw(measured, results.curves, out / label)
-        links = [f"{label}/{each.name}" for each in pictures]
+        pictures += sorted((out / label / name).glob("*.png"))  # of its own command
+        links = [each.relative_to(out).as_posix() for each in pictures]
         sections.append(section(measured, preset, links))
         cells += _lines(measured)
     description = preset.description[:1].upper() + preset.description[1:]
@@ -409,7 +410,7 @@ def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
         if len(its) >= FEWEST_POINTS:
             points = zip(its["updates"], its["value"], [0.0] * len(its), strict=True)
             lines[each.cell.row] = [(float(x), float(y), e) for x, y, e in points]
-    return lines if len(lines) <= MOST_CURVES else {}
+    return lines if 2 <= len(lines) <= MOST_CURVES else {}
 
 
 def _unit(measured: MeasuredTable) -> str:
