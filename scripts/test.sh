@@ -77,7 +77,7 @@ oldest_triton() {
 }
 rows() {
     .venv/bin/python -m tests.rows ${all[@]+"${all[@]}"} \
-        --gpus none --jobs "$cores" --runs-dir "$scratch/runs"
+        --gpus 0 --runs-dir "$scratch/runs"
 }
 # Both at once: data and plans of the rows leave cores to the interpreter, which has all
 # of them when the rows have ended.

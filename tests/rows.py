@@ -2,29 +2,18 @@
 
 usage: python -m tests.rows [all] OPTION... (those of ``reproduce run``)
 
-tests/reproduce/test_tables.py looks at the others. Data that are missing are made in
-forks of this process, which imports fairseq for the trainings anyway.
+tests/reproduce looks at the others. All runs are in this process, which imports fairseq
+once.
 """
 
-import os
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
-from fairseq_transnormer.reproduce import command_line
-from fairseq_transnormer.reproduce.runs.forking import ForkedProcess
-from fairseq_transnormer.reproduce.tables import corpora
-from fairseq_transnormer.reproduce.tables.definitions import (
-    Cell,
-    chosen_cells,
-    load_tables,
-)
-from fairseq_transnormer.reproduce.tables.presets import load_preset
+from fairseq_transnormer.reproduce import commands, schema
+from fairseq_transnormer.reproduce.schema import Cell, chosen_cells, load_tables
 from tests.paths import CONFIGS
 
-PRESET = load_preset(CONFIGS, "smoke")
+PRESET = schema.load_preset(CONFIGS, "smoke")
 # The run of table7, and of figure1, takes a step of every system of the arena. The
 # other tables change a value of T1 or T2 a row (8 to 12, precision, lrpe), fine-tune as
 # table5 does (topics), or train the same models on symbols, at other rates
@@ -50,29 +39,22 @@ def trained() -> list[Cell]:
         cell
         for name, rows in ROWS.items()
         for cell in chosen_cells(
-            load_tables(CONFIGS, [name], PRESET), rows, None, PRESET.columns
+            load_tables(CONFIGS, [name], PRESET), rows, (), PRESET.columns
         )
     ]
 
 
-def run_in_a_fork(command: list[str], cwd: Path) -> SimpleNamespace:
-    """As ``subprocess.run`` of ``python -m MODULE``; what it prints goes to stdout."""
-    process = ForkedProcess(command, cwd, "/dev/stdout", dict(os.environ))
-    while process.poll() is None:
-        time.sleep(0.1)
-    return SimpleNamespace(returncode=process.exit_code)
-
-
 def main(words: list[str]) -> int:
     """``reproduce run --preset smoke``; returns its exit code."""
-    corpora.subprocess = SimpleNamespace(run=run_in_a_fork)
+    command = ["run", *ROWS, "--preset", "smoke", "--cluster", "debug", *words]
     if words[:1] == ["all"]:
-        return command_line.main(["run", *words, "--preset", "smoke", "--fork"])
+        command[1 : 1 + len(ROWS)] = []
+        return commands.main(command)
     cells = trained()
-    command_line.chosen_cells = lambda *_: cells
+    schema.chosen_cells = lambda *_: cells
     short = replace(PRESET, speed=PRESET.speed | {"lengths": [1024]})
-    command_line.load_preset = lambda *_: short
-    return command_line.main(["run", *ROWS, *words, "--preset", "smoke", "--fork"])
+    schema.load_preset = lambda *_: short
+    return commands.main(command)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ def main(argv: list[str] | None = None) -> int:
                 "the configs/ of the repository"
             )
         return options.function(options)
+    except BrokenPipeError:
+        raise  # no mistake: the door ends in silence
     except (ValueError, OSError) as error:  # of ours; a disk that is full
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return 2
@@ -240,11 +242,12 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from .schema import load_table, names_in
+    from .schema import load_preset, load_tables, names_in
 
     known = names_in(options.config_dir / "tables")
     names = known if "all" in options.tables else options.tables or known
-    return _write([load_table(options.config_dir, name) for name in names], options)
+    preset = load_preset(options.config_dir, options.preset)
+    return _write(load_tables(options.config_dir, names, preset), options)
 
 
 def _write(tables: list[Any], options: argparse.Namespace) -> int:

@@ -23,7 +23,6 @@ from .plan import (
     DECIDED_BY,
     START,
     Conditions,
-    Run,
     batches,
     check_model,
     check_settings,
@@ -34,7 +33,7 @@ from .plan import (
     train_name,
     updates_of,
 )
-from .runs import CONFIGURATION
+from .runs import CONFIGURATION, Run
 from .schema import MODEL, Cell, Column, Table, TableFile, names_in
 
 PRIMARY, TASK = "finetune", "sentence_prediction"

@@ -9,7 +9,8 @@ from ..installation import CLONE
 from . import finetune
 from .data import Data
 from .errors import ReproduceError
-from .plan import Conditions, Run, name_of, train_data, train_name, train_run
+from .plan import Conditions, name_of, train_data, train_name, train_run
+from .runs import Run
 from .schema import Cell
 
 # the benchmark's file in the run's folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import ReproduceError
 from .results import UNFINISHED, Results
-from .schema import Cell, Preset, Table
+from .schema import Cell, Preset, Table, with_sweeps_of
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -125,9 +125,18 @@ class MeasuredTable:
         return [name for name in self.table.columns if columns[name].ranked]
 
 
-def measure(table: Table, results: Results, label: str, preset: Preset | None):
-    """The ``MeasuredTable`` of the rows that are this preset's."""
-    rows = results.runs
+def measure(
+    table: Table, results: Results, label: str, preset: Preset
+) -> MeasuredTable:
+    """The rows that are this preset's, with its sweeps.
+
+    Args:
+        table: its definition.
+        results: that have the rows.
+        label: of the preset, and what a command changed in it.
+        preset: itself.
+    """
+    table, rows = with_sweeps_of(preset, table), results.runs
     rows = rows[(rows["preset"] == label) & (rows["table"] == table.name)]
     cells = {
         (cell.row, cell.column): _measured(cell, rows)
@@ -136,8 +145,8 @@ def measure(table: Table, results: Results, label: str, preset: Preset | None):
     }
     for cell in table.cells:
         if cell.mean_of:
-            usual = preset.columns.get(table.name) if preset else None
-            cells[cell.row, cell.column] = _mean(cell, cells, usual or cell.mean_of)
+            usual = preset.columns.get(table.name, cell.mean_of)
+            cells[cell.row, cell.column] = _mean(cell, cells, usual)
     return MeasuredTable(table, label, cells, rows, results.settings)
 
 
@@ -189,26 +198,21 @@ def best_of(sweep: Mapping[str, Figures]) -> str:
 
 def _missing_of_sweep(sweep: Mapping[str, Figures], wanted: Iterable[str]) -> str:
     """Which runs the choice of a sweep's value did without; "" if it had all."""
-    # one that diverged has been tried
-    ended = {
+    ended = {  # a value that diverged has been tried
         value: {*figures.selection, *figures.values, *figures.reasons}
         for value, figures in sweep.items()
     }
-    if not any(ended.values()):
-        return ""
-    values = list(wanted)
-    seeds = sorted(set().union(*ended.values()))
+    tried = [value for value, seeds in ended.items() if seeds]
+    seeds = set().union(*ended.values())
     missing = [
-        f"{value} seed {seed}"
-        for value in values
-        for seed in seeds
-        if seed not in ended.get(value, ())
+        f"{value} without seed {', '.join(map(str, sorted(seeds - ended[value])))}"
+        for value in tried
+        if seeds - ended[value]
     ]
-    more = len(missing) - 4
-    shown = ", ".join(missing[:4]) + (f", and {more} more" if more > 0 else "")
-    tried = sum(map(bool, ended.values()))
-    of = f"the best of {tried} of {len(values)} values; without a figure: {shown}"
-    return of if missing else ""
+    of = list(wanted)
+    if len(tried) < len(of):
+        missing.insert(0, f"{len(tried)} of {len(of)} values were run")
+    return "; ".join(missing) if tried else ""
 
 
 def _mean(

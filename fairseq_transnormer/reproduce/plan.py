@@ -16,7 +16,7 @@ from ..training.config import Configuration, compose, get
 from ..training.update_layout import Layout, lay_out
 from .data import Data, data_of
 from .errors import ReproduceError
-from .runs import CONFIGURATION
+from .runs import CONFIGURATION, Run
 from .schema import MODEL, Cell, Preset, TaskPreset, plain
 
 # primary configurations whose runs are called by the model alone
@@ -94,32 +94,6 @@ class Conditions:
         """Where the data of this task are."""
         given = self.data.get(task, self.preset.task(task).data)
         return (self.root / given).resolve()
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run that is to be.
-
-    Attributes:
-        name: of its folder below that of all runs; of one name, it is the same run.
-        configuration: what it trains with.
-        data: what it trains on.
-        seed: of the run.
-        updates: that it has, for progress; 0 of a measurement.
-        command: run in its folder.
-        needs: names of the runs that must be finished before.
-        start: the checkpoint that its weights come from, absolute or as seen from its
-            folder; "" for fresh weights.
-    """
-
-    name: str
-    configuration: Configuration
-    data: Data
-    seed: int
-    updates: int
-    command: tuple[str, ...]
-    needs: tuple[str, ...] = ()
-    start: str = ""
 
 
 def folder_name(parts: Iterable[str]) -> str:

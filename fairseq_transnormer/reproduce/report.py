@@ -79,9 +79,9 @@ def write(
     found = from_runs(tables, conditions, runs)
     together = Results.read(results).add(found)
     together.write(results)
-    write_page(tables, conditions, together, results, command)
     for table in tables:
         _draw_by_command(table, conditions, runs, results / "tables")
+    write_page(tables, conditions, together, results, command)
     problems = []
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
         if row.note in UNFINISHED:
@@ -242,8 +242,8 @@ def _order(measured: MeasuredTable) -> str:
         if found is None:
             continue
         pairs = len(found.disagreements)
-        said = f"{pairs} pair{'s' if pairs > 1 else ''} of {found.rows} rows in another order"
-        said = said if pairs else f"the paper's order of {found.rows} rows"
+        said = f"{pairs} pairs of {found.rows} rows are in another order"
+        said = said if pairs else f"the {found.rows} rows are in the paper's order"
         said += f", {len(found.ties)} equal" if found.ties else ""
         if found.spearman is not None:
             ranks = number(found.spearman), number(found.kendall)

@@ -183,6 +183,8 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
                         curves += _curve(results, conditions.label, known[path][1])
                     results, facts = known[path]
                     rows.append(where | facts | _figure(results, facts, cell))
+        found = sum(row["table"] == table.name for row in rows)
+        print(f"{table.name}: {found} figures of runs", flush=True)
     frame = pandas.DataFrame(rows, columns=list(COLUMNS))
     frame = frame[frame["note"] != NotAskedFor.__name__]
     frame[["note", "sweep"]] = frame[["note", "sweep"]].fillna("")

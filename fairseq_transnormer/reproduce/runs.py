@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from .errors import ReproduceError
 
 if TYPE_CHECKING:  # which import torch; a state is read without it
     from ..training.config import Configuration
-    from .plan import Run
+    from .data import Data
     from .settings import Settings
 
 CONFIGURATION, FACTS, LOG, LOCK = "config.yaml", "run.json", "train.log", ".lock"
@@ -39,6 +40,32 @@ SHOWN = 4  # of many differences
 FINISHED, FAILED, RUNNING = "finished", "failed", "running"
 INTERRUPTED, NEW = "interrupted", "new"
 STATES = (NEW, SUBMITTED, RUNNING, INTERRUPTED, FAILED, FINISHED)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is to be.
+
+    Attributes:
+        name: of its folder below that of all runs; of one name, it is the same run.
+        configuration: what it trains with.
+        data: what it trains on.
+        seed: of the run.
+        updates: that it has, for progress; 0 of a measurement.
+        command: run in its folder.
+        needs: names of the runs that must be finished before.
+        start: the checkpoint that its weights come from, absolute or as seen from its
+            folder; "" for fresh weights.
+    """
+
+    name: str
+    configuration: Configuration
+    data: Data
+    seed: int
+    updates: int
+    command: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    start: str = ""
 
 
 class RunFolder:

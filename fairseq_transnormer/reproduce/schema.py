@@ -363,17 +363,19 @@ def load_tables(configs: Path, names: list[str], preset: Preset) -> list[Table]:
     if "all" in names:
         names = [name for name in known if name not in preset.not_in_all]
     tables = [load_table(configs, name) for name in dict.fromkeys(names)]
-    said = [*preset.not_in_all, *preset.columns, *preset.sweeps]
-    for name in said:
-        if name not in (*known, *(table.name for table in tables)):
+    own = [table.name for table in tables]
+    for name in (*preset.not_in_all, *preset.columns, *preset.sweeps):
+        if name not in (*known, *own):
             raise ReproduceError(f"preset {preset.name}: there is no table {name!r}")
-    return [_swept(table, preset) for table in tables]
+    return [with_sweeps_of(preset, table) for table in tables]
 
 
-def _swept(table: Table, preset: Preset) -> Table:
+def with_sweeps_of(preset: Preset, table: Table) -> Table:
+    """The table with the preset's sweeps beside its own; its own values stay."""
     more = preset.sweeps.get(table.name, {})
 
     def sweep_of(cell: Cell) -> dict[str, list[Any]]:
+        # what the table's own sweep leaves out, as parameters, the preset's does, too
         if cell.mean_of or (table.file.sweep and not cell.sweep):
             return {}
         both = more | cell.sweep
@@ -387,35 +389,24 @@ def with_sweep_values(tables: list[Table], chosen: dict[str, list[Any]]) -> list
     """The tables with these values of their sweeps only: key -> values.
 
     Raises:
-        ReproduceError: a table that sweeps over a key has none of its values, or no
-            table sweeps over it.
+        ReproduceError: a cell that sweeps over a key has none of its values, or no cell
+            sweeps over it.
     """
+    cells = [cell for table in tables for cell in table.cells]
     for key, values in chosen.items():
-        known = {
-            str(plain(value)): None
-            for table in tables
-            for cell in table.cells
-            for value in cell.sweep.get(key, ())
-        }
-        for value in values:
-            if str(value) not in known:
-                allowed = ", ".join(known) or "no such sweep"
-                raise ReproduceError(f"--sweep {key}={value}; allowed: {allowed}")
+        sweeps = [[plain(v) for v in c.sweep[key]] for c in cells if key in c.sweep]
+        if not sweeps or any(not set(values) & set(sweep) for sweep in sweeps):
+            allowed = ", ".join(map(str, sweeps[0])) if sweeps else "no such sweep"
+            raise ReproduceError(f"--sweep {key}={plain(values)}; allowed: {allowed}")
 
-    def chosen_of(cell: Cell) -> dict[str, list[Any]]:
-        return {
+    def chosen_of(cell: Cell) -> Cell:
+        sweep = {
             key: [v for v in values if key not in chosen or plain(v) in chosen[key]]
             for key, values in cell.sweep.items()
         }
+        return replace(cell, sweep=sweep)
 
-    found = []
-    for table in tables:
-        cells = [replace(cell, sweep=chosen_of(cell)) for cell in table.cells]
-        without = [c for c in cells for values in c.sweep.values() if not values]
-        if without:
-            raise ReproduceError(f"--sweep: {table.name} has none of these values")
-        found.append(replace(table, cells=cells))
-    return found
+    return [replace(t, cells=list(map(chosen_of, t.cells))) for t in tables]
 
 
 def chosen_cells(
