@@ -13,8 +13,6 @@ from ..missing_packages import explanation
 from ..training.exit_code import EXIT_RESUMABLE
 
 PROGRAM = "python -m fairseq_transnormer reproduce"
-RUNS, RESULTS = Path("runs/tables"), Path("results")
-PRESETS = ("paper", "medium", "small")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -85,6 +83,8 @@ def _conditions(options: argparse.Namespace, gpus: int = 0):
 def _run(options: argparse.Namespace) -> int:
     from .schema import chosen_cells, load_preset, load_tables, with_sweep_values
 
+    if not options.tables:
+        raise ValueError("run: which TABLE? reproduce list names them; or all")
     preset = load_preset(options.config_dir, options.preset)
     chosen: dict[str, list[Any]] = {}
     for key, value in options.sweep:
@@ -296,6 +296,101 @@ def _setting(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
 
 
+_COUNT, _SEED = integer_between(0), integer_between(0, MOST_SEED)
+_MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+_YAML = "a name in configs/presets/ or a path of a YAML file"
+_TABLES = "names in configs/tables/, paths of YAML files, or all"
+_SET = (
+    "change a value of every run, as optimization.max_update=500, or of the runs of a "
+)
+_SET += "task; folders and results are named by it"
+# the help, and what argparse is told; an option means the same in every command
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tables": (_TABLES, {"nargs": "*", "metavar": "TABLE"}),
+    "checkpoint": ("of a bidirectional model, pre-trained", {"type": Path}),
+    "problems": ("in configs/classification/, all, or own", {"nargs": "+"}),
+    "--config-dir": ("with tables/ and presets/", {"type": Path, "default": CONFIGS}),
+    "--preset": (_YAML, {"default": "paper"}),
+    "--runs-dir": ("of the runs", {"type": Path, "default": Path("runs/tables")}),
+    "--results": ("with runs.csv", {"type": Path, "default": Path("results")}),
+    "--rows": ("these rows only", _MANY | {"metavar": "ROW"}),
+    "--columns": ("these columns only", _MANY | {"metavar": "COLUMN"}),
+    "--sweep": (
+        "of a table's sweep these values, as optimization.lr=[0.0003]",
+        _MANY | {"type": _setting, "metavar": "KEY=[VALUE,...]"},
+    ),
+    "--data": (
+        "data for a task of the preset, as language_modeling, instead of its own",
+        _MANY | {"type": _pair, "metavar": "TASK=DIR"},
+    ),
+    "--set": (_SET, _MANY | {"type": _setting, "metavar": "[TASK:]KEY=VALUE"}),
+    "--seeds": ("of the runs", {"nargs": "+", "type": _SEED, "default": [1]}),
+    "--gpus": ("of each run; 0: the CPU; by default the preset's", {"type": _COUNT}),
+    "--jobs": ("runs at once; by default as many as fit", {"type": positive_integer}),
+    "--cluster": (
+        "local: processes of this machine; slurm: its jobs; debug: this process",
+        {"choices": ("local", "slurm", "debug"), "default": "local"},
+    ),
+    "--slurm": (
+        "an option of sbatch, as partition=gpu, or time=MINUTES",
+        _MANY | {"type": _pair, "metavar": "KEY=VALUE"},
+    ),
+    "--prepare": ("make missing data", {"action": "store_true"}),
+    "--dry-run": ("print what would be run, and check it", {"action": "store_true"}),
+    "--interval": ("seconds between lines of progress", {"type": float, "default": 30}),
+    "--name": ("of the checkpoint in folders; by default of its weights", {}),
+    "--lr": (
+        "learning rates to choose from on the development set",
+        {"nargs": "+", "type": float, "default": [1e-5, 3e-5, 6e-5, 1e-4]},
+    ),
+    "--pooling": ("other than the checkpoint's", {"choices": ("first", "mean")}),
+    "--presets": (
+        "a claim is judged by the first that has its figures",
+        {"nargs": "+", "default": ["paper", "medium", "small"]},
+    ),
+    "--page": (
+        "to write",
+        {"type": Path, "default": Path("docs/does_the_paper_hold.md")},
+    ),
+}
+RUNNING = "--data --set --seeds --gpus --jobs --cluster --slurm --prepare --dry-run "
+RUNNING += "--interval --preset --runs-dir"
+# name -> function, help, options, other defaults
+COMMANDS: dict[str, tuple[Callable[..., int], str, str, dict[str, Any]]] = {
+    "list": (_list, "tables, their rows, and presets", "tables", {}),
+    "run": (
+        _run,
+        "train what is not finished; the same command resumes",
+        f"tables --rows --columns --sweep {RUNNING}",
+        {},
+    ),
+    "status": (_status, "how far every run is", "--preset --runs-dir", {}),
+    "report": (
+        _report,
+        "add the runs' results to results/runs.csv, and write the preset's page",
+        "tables --preset --runs-dir --results --data --set",
+        {},
+    ),
+    "claims": (
+        _claims,
+        "judge the paper's claims by results/runs.csv",
+        "--results --presets --page",
+        {},
+    ),
+    "finetune": (
+        _finetune,
+        "fine-tune a checkpoint on problems of GLUE or of yours, at the best of some "
+        "learning rates; the same command resumes; ends with a report",
+        f"checkpoint problems --name --lr --pooling --results {RUNNING}",
+        {
+            "preset": "finetune",
+            "runs_dir": Path("runs/finetune"),
+            "results": Path("results/finetune"),
+        },
+    ),
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
@@ -304,123 +399,16 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-
-    def command(name: str, function: Callable, told: str) -> argparse.ArgumentParser:
-        found = commands.add_parser(
-            name, help=told, description=told, allow_abbrev=False,
+    for name, (function, told, options, defaults) in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=told,
+            description=told,
+            allow_abbrev=False,
             formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        )  # fmt: skip
-        found.set_defaults(function=function)
-        found.add_argument(
-            "--config-dir", type=Path, default=CONFIGS, metavar="DIR",
-            help="configurations, with tables/ and presets/",
-        )  # fmt: skip
-        return found
-
-    told = "names in configs/tables/, paths of YAML files, or all"
-    listed = command("list", _list, "tables, their rows, and presets")
-    listed.add_argument("tables", nargs="*", metavar="TABLE", help=told)
-
-    run = command("run", _run, "train what is not finished; the same command resumes")
-    run.add_argument("tables", nargs="+", metavar="TABLE", help=told)
-    _add_place(run)
-    many: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}
-    run.add_argument("--rows", metavar="ROW", help="these rows only", **many)
-    run.add_argument("--columns", metavar="COLUMN", help="these columns only", **many)
-    run.add_argument(
-        "--sweep", type=_setting, metavar="KEY=[VALUE,...]", **many,
-        help="of a table's sweep these values, as optimization.lr=[0.0003]",
-    )  # fmt: skip
-    _add_running(run)
-
-    tuned = command(
-        "finetune",
-        _finetune,
-        "fine-tune a checkpoint on problems of GLUE or of yours, at the best of some "
-        "learning rates; the same command resumes; ends with a report",
-    )
-    add = tuned.add_argument
-    add("checkpoint", type=Path, help="of a bidirectional model, pre-trained")
-    told = "in configs/classification/: mnli, ..., all (the paper's), own (a folder of "
-    add("problems", nargs="+", metavar="PROBLEM", help=told + "yours)")
-    told = "of the checkpoint in folders; by default the model's, and the fingerprint "
-    add("--name", help=told + "of its weights")
-    add("--lr", nargs="+", type=float, default=[1e-5, 3e-5, 6e-5, 1e-4],
-        metavar="RATE", help="to choose from on the development set")  # fmt: skip
-    add("--pooling", choices=("first", "mean"), help="other than the checkpoint's")
-    _add_place(tuned, "finetune", "runs/finetune")
-    _add_results(tuned, "results/finetune")
-    _add_running(tuned)
-
-    status = command("status", _status, "how far every run is")
-    _add_place(status)
-
-    told = "add the runs' results to results/runs.csv; write tables and pictures of it"
-    report = command("report", _report, told)
-    report.add_argument("tables", nargs="*", metavar="TABLE", help="(default: all)")
-    _add_place(report)
-    _add_results(report)
-    _add_changes(report)
-
-    told = "judge the paper's claims by results/runs.csv"
-    judged = command("claims", _claims, told)
-    _add_results(judged)
-    judged.add_argument(
-        "--presets", nargs="+", default=list(PRESETS), metavar="NAME",
-        help="a claim is judged by the first that has its figures",
-    )  # fmt: skip
-    judged.add_argument(
-        "--page", type=Path, default=Path("docs/does_the_paper_hold.md"),
-        metavar="FILE", help="to write",
-    )  # fmt: skip
+        )
+        for option in ("--config-dir", *options.split()):
+            says, values = OPTIONS[option]
+            command.add_argument(option, help=says, **values)
+        command.set_defaults(function=function, **defaults)
     return parser
-
-
-def _add_place(
-    command: argparse.ArgumentParser, preset: str = "paper", runs: Path | str = RUNS
-) -> None:
-    add = command.add_argument
-    told = "a name in configs/presets/ or a path of a YAML file"
-    add("--preset", default=preset, metavar="NAME", help=told)
-    add("--runs-dir", type=Path, default=Path(runs), metavar="DIR", help="of the runs")
-
-
-def _add_results(
-    command: argparse.ArgumentParser, folder: Path | str = RESULTS
-) -> None:
-    told = "with runs.csv, and tables/ for pages"
-    command.add_argument(
-        "--results", type=Path, default=Path(folder), metavar="DIR", help=told
-    )
-
-
-def _add_changes(command: argparse.ArgumentParser) -> None:
-    many: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}
-    command.add_argument(
-        "--data", type=_pair, metavar="TASK=DIR", **many,
-        help="data for a task of the preset, as language_modeling, instead of its own",
-    )  # fmt: skip
-    command.add_argument(
-        "--set", type=_setting, metavar="[TASK:]KEY=VALUE", **many,
-        help="change a value of every run, as optimization.max_update=500, or of the "
-        "runs of a task; folders and results are named by it",
-    )  # fmt: skip
-
-
-def _add_running(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
-    number = integer_between(0, MOST_SEED)
-    add("--seeds", nargs="+", type=number, default=[1], metavar="N", help="of the runs")
-    told = "GPUs of each run; 0 trains on the CPU; by default the preset's, or the CPU"
-    add("--gpus", type=integer_between(0), metavar="N", help=told)
-    told = "runs at once; by default one a group of GPUs, or one on the CPU"
-    add("--jobs", type=positive_integer, metavar="N", help=told)
-    told = "local: processes of this machine; slurm: its jobs; debug: this process"
-    add("--cluster", choices=("local", "slurm", "debug"), default="local", help=told)
-    add("--slurm", action="append", type=_pair, default=[], metavar="KEY=VALUE",
-        help="an option of sbatch, as partition=gpu, or time=MINUTES")  # fmt: skip
-    _add_changes(command)
-    add("--prepare", action="store_true", help="make missing data as the preset says")
-    add("--dry-run", action="store_true", help="print what would be run, and check it")
-    told = "seconds between two lines of progress"
-    add("--interval", type=float, default=30, metavar="SECONDS", help=told)

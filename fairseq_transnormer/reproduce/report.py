@@ -6,17 +6,12 @@ results/tables/LABEL.csv   the figures, a line a row and column
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.whole_files import write_text
 from . import figures
-from .errors import ReproduceError
 from .measured import (
     Measured,
     MeasuredTable,
@@ -27,8 +22,7 @@ from .measured import (
 )
 from .metrics import SPEED_METRIC
 from .plan import Conditions
-from .results import UNFINISHED, Results, folders_of, from_runs
-from .runs import RunFolder
+from .results import UNFINISHED, Results, from_runs
 from .schema import DASH, Preset, Table, load_table, names_in, plain
 from .text import number, with_deviation
 
@@ -79,8 +73,6 @@ def write(
     found = from_runs(tables, conditions, runs)
     together = Results.read(results).add(found)
     together.write(results)
-    for table in tables:
-        _draw_by_command(table, conditions, runs, results / "tables")
     write_page(tables, conditions, together, results, command)
     problems = []
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
@@ -113,7 +105,8 @@ def write_page(
         table = own.get(name) or load_table(conditions.configs, name)
         measured = measure(table, results, label, preset)
         pictures = draw(measured, results.curves, out / label)
-        pictures += sorted((out / label / name).glob("*.png"))  # of its own command
+        # of analyses that are run by hand
+        pictures += sorted((out / label / name).glob("*.png"))
         links = [each.relative_to(out).as_posix() for each in pictures]
         sections.append(section(measured, preset, links))
         cells += _lines(measured)
@@ -421,47 +414,3 @@ def _unit(measured: MeasuredTable) -> str:
     split, _, name = metric.partition("_")
     unit = UNITS.get(metric) or UNITS.get(name.rstrip("0123456789_"), metric)
     return f"{'test' if split == 'test' else 'validation'} {unit}"
-
-
-def _draw_by_command(
-    table: Table, conditions: Conditions, runs: Path, out: Path
-) -> None:
-    """Run the table's own command on its finished rows, which makes its pictures.
-
-    Raises:
-        ReproduceError: the command failed, or the rows have different data.
-    """
-    if table.file.figure is None:
-        return
-    words: list[str] = []
-    folders: dict[str, str] = {}
-    for row in table.rows:
-        (cell, *_) = (each for each in table.cells if each.row == row)
-        finished = [
-            folder
-            for path in folders_of(cell, conditions, runs)
-            if (folder := RunFolder(path)).is_finished
-        ]
-        for folder in finished[:1]:
-            folders[folder.facts["data_fingerprint"]] = folder.facts["data"]
-            checkpoint = str(folder.path / "checkpoints/checkpoint_best.pt")
-            words += [
-                word.format(row=row, checkpoint=checkpoint)
-                for word in table.file.figure.each_row
-            ]
-    if not words:
-        return
-    if len(folders) > 1:
-        raise ReproduceError(f"{table.name}: its picture takes rows of the same data")
-    (data,) = folders.values()
-    # made elsewhere: what else lies in the folder may be the user's
-    with tempfile.TemporaryDirectory() as made:
-        command = [
-            sys.executable if word == "python" else word.format(data=data, output=made)
-            for word in table.file.figure.command
-        ]
-        done = subprocess.run([*command, *words], capture_output=True, text=True)
-        if done.returncode:
-            why = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            raise ReproduceError(f"{table.name}: {' '.join(command)}: {' '.join(why)}")
-        shutil.copytree(made, out / conditions.label / table.name, dirs_exist_ok=True)

@@ -48,14 +48,6 @@ class Row:
 
 
 @dataclass
-class Figure:
-    """A command that report runs on the checkpoints of all finished rows together."""
-
-    command: list[str]
-    each_row: list[str]
-
-
-@dataclass
 class TableFile:
     """What a table's file says.
 
@@ -80,7 +72,6 @@ class TableFile:
     conditions: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
-    figure: Figure | None = None
     column_axis: str = ""
     remarks: dict[str, str] = field(default_factory=dict)
 
