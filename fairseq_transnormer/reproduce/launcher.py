@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -96,7 +96,10 @@ class Job:
         from submitit.helpers import DelayedSubmission
 
         self._stop(signal.SIGTERM)
-        self._note_end(self._child.wait())
+        # the handler has interrupted a wait, whose lock it must not ask for
+        ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
+        signalled = ended.si_code != os.CLD_EXITED
+        self._note_end(-ended.si_status if signalled else ended.si_status)
         return DelayedSubmission(self)
 
     def _run(self, command: Sequence[str], log) -> int:
@@ -354,7 +357,7 @@ class Progress:
 
 
 def submit_all(
-    folders: Sequence[RunFolder], runs: Path, gpus: int, options: dict[str, Any]
+    folders: Sequence[RunFolder], runs: Path, gpus: int, options: Mapping[str, str]
 ) -> None:
     """Submit every folder to Slurm, each after those that it needs.
 
@@ -372,6 +375,9 @@ def submit_all(
 
     if shutil.which("sbatch") is None:
         raise ReproduceError("--cluster slurm: there is no sbatch on this machine")
+    minutes = options.get("time", "60")
+    if not minutes.isdecimal():
+        raise ReproduceError(f"--slurm time={minutes}; allowed: minutes")
     jobs: dict[Path, str] = {}
     for folder in folders:
         before = [RunFolder(runs / need) for need in folder.facts["needs"]]
@@ -383,12 +389,13 @@ def submit_all(
                 "neither finished nor submitted"
             )
         more = {"requeue": True, **options}
+        more.pop("time", None)
         if after:  # else it stays pending for ever once a run that it needs has failed
             more["dependency"] = f"afterok:{':'.join(map(str, after))}"
             more["kill-on-invalid-dep"] = "yes"
         executor = AutoExecutor(runs / "submitit", cluster="slurm")
         executor.update_parameters(
-            timeout_min=options.pop("time", 60),
+            timeout_min=int(minutes),
             slurm_signal_delay_s=SIGNAL_DELAY_SECONDS,
             slurm_additional_parameters=more,
             **({"gpus_per_node": gpus} if gpus else {}),
