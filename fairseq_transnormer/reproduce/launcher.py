@@ -33,12 +33,12 @@ from .runs import (
 )
 from .versions import commit, machine, versions
 
-CLUSTERS = ("local", "slurm", "debug")
 POLL_SECONDS = 0.2
 # what ends a runner, and its trainings after a checkpoint
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # between Slurm's signal and the time limit, for a checkpoint
 SIGNAL_DELAY_SECONDS = 120
+MOST_REQUEUES = 1000  # of a job that its time limit ends
 FOREVER_MINUTES = 60 * 24 * 365
 TAIL_LINES = 12
 
@@ -393,10 +393,13 @@ def submit_all(
         if after:  # else it stays pending for ever once a run that it needs has failed
             more["dependency"] = f"afterok:{':'.join(map(str, after))}"
             more["kill-on-invalid-dep"] = "yes"
-        executor = AutoExecutor(runs / "submitit", cluster="slurm")
+        executor = AutoExecutor(
+            runs / "submitit", cluster="slurm", slurm_max_num_timeout=MOST_REQUEUES
+        )
         executor.update_parameters(
             timeout_min=int(minutes),
             slurm_signal_delay_s=SIGNAL_DELAY_SECONDS,
+            slurm_job_name=folder.path.parent.name,
             slurm_additional_parameters=more,
             **({"gpus_per_node": gpus} if gpus else {}),
         )

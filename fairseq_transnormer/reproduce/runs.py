@@ -119,10 +119,12 @@ class RunFolder:
                 record = json.loads(line)
             except ValueError:  # half a line, of a process that was killed
                 continue
-            if record["kind"] == ENDED and found:
-                found[-1] |= record | {"kind": BEGAN}
-            elif record["kind"] != ENDED:
-                found.append(record)
+            if record["kind"] == ENDED:
+                # a job may have started before it was noted that it was submitted
+                began = [each for each in found if each["kind"] == BEGAN][-1]
+                found.remove(began)
+                record = began | record | {"kind": BEGAN}
+            found.append(record)
         return found
 
     @property
