@@ -271,7 +271,7 @@ def run_all(
                     del running[folder]
                     slots.free.append(group)
                     _tell_end(folder, job, ended)
-            progress.tell(list(running), sum(map(len, ended.values())))
+            progress.tell(sum(map(len, ended.values())))
             time.sleep(0 if in_process else POLL_SECONDS)
         if noted:
             print(f"interrupted: stopping {len(running)} runs", flush=True)
@@ -334,24 +334,25 @@ class Progress:
     """Now and then a line on how far all runs are."""
 
     def __init__(self, folders: Sequence[RunFolder], interval: float) -> None:
-        self._totals = {each.path: each.facts["updates"] for each in folders}
-        self._done = {each.path: RunFolder(each.path).updates_done for each in folders}
-        self._at_start, self._interval = sum(self._done.values()), interval
+        self._folders, self._interval = [each.path for each in folders], interval
+        self._total = sum(each.facts["updates"] for each in folders)
+        self._at_start = self._done()
         self._began = self._told = time.monotonic()
 
-    def tell(self, running: Sequence[RunFolder], over: int) -> None:
-        """Print the line, if it is time to."""
+    def _done(self) -> int:
+        return sum(RunFolder(path).updates_done for path in self._folders)
+
+    def tell(self, over: int) -> None:
+        """Print the line, if it is time to: ``over`` runs have ended."""
         now = time.monotonic()
         if now - self._told < self._interval:
             return
-        self._told = now
-        self._done |= {each.path: RunFolder(each.path).updates_done for each in running}
-        done, total = sum(self._done.values()), sum(self._totals.values())
-        new, elapsed = done - self._at_start, now - self._began
-        left = f"{elapsed * (total - done) / new / 60:,.0f}" if new else "?"
+        self._told, done, elapsed = now, self._done(), now - self._began
+        new = done - self._at_start
+        left = f"{elapsed * (self._total - done) / new / 60:,.0f}" if new else "?"
         print(
-            f"{elapsed / 60:,.0f} min: {over} of {len(self._totals)} runs, {done:,} of "
-            f"{total:,} updates, about {left} min left",
+            f"{elapsed / 60:,.0f} min: {over} of {len(self._folders)} runs, {done:,} "
+            f"of {self._total:,} updates, about {left} min left",
             flush=True,
         )
 
