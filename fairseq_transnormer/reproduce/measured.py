@@ -1,7 +1,7 @@
 """What rows of results come to: a table's figures, beside the paper's."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import mean, stdev
@@ -236,44 +236,34 @@ def _mean(
 
 def unequal(
     measured: MeasuredTable, cells: Iterable[Measured]
-) -> dict[str, dict[str, set[str]]]:
+) -> dict[str, dict[str, list[str]]]:
     """In what the runs of compared cells differ beside what their rows name.
 
     Returns:
         setting, or "data" -> value -> names of runs.
     """
+    import pandas
+
     cells = [each for each in cells if each.rows is not None and len(each.rows)]
+    rows = pandas.concat([each.rows for each in cells]) if cells else measured.rows[:0]
+    rows = rows[rows["config"] != ""].drop_duplicates(["run", "seed"])
+    settings = [measured.settings.get(each, {}) for each in rows["config"]]
+    frame = pandas.DataFrame(settings, index=rows["run"]).assign(data=[*rows["data"]])
+    frame = frame.astype(object).where(frame.notna(), None).astype(str)
+    of_one_run = frame.groupby(level=0).nunique().max()
     # rows and values of a sweep have these of their own
     named = {key for each in cells for key in each.cell.overrides if "." in key}
-    named |= {key.rpartition(".")[2] for each in cells for key in each.cell.sweep}
-    found: dict[str, dict[str, set[str]]] = {}
-    values: dict[str, dict[str, set[str]]] = {}
-    for key, value, run in _values(measured, cells):
-        if key.startswith(NOT_COMPARED) or {key, key.rpartition(".")[2]} & named:
+    swept = {key.rpartition(".")[2] for each in cells for key in each.cell.sweep}
+    found = {}
+    for key in frame:
+        if key.startswith(NOT_COMPARED) or key in named:
             continue
-        values.setdefault(key, {}).setdefault(value, set()).add(run)
-    for key, by_value in values.items():
         is_of_rows = key.startswith(OF_ROWS) and key != WIDTH
-        if len(by_value) > 1 and not is_of_rows:
-            found[key] = by_value
-        elif is_of_rows and any(
-            len({value for value, runs in by_value.items() if run in runs}) > 1
-            for run in set().union(*by_value.values())
-        ):
-            found[key] = by_value
+        values = of_one_run[key] if is_of_rows else frame[key].nunique()
+        if values > 1 and key.rpartition(".")[2] not in swept:
+            by_value = frame.index.to_series().groupby([*frame[key]]).unique()
+            found[key] = {value: sorted(runs) for value, runs in by_value.items()}
     return found
-
-
-def _values(
-    measured: MeasuredTable, cells: Iterable[Measured]
-) -> Iterator[tuple[str, str, str]]:
-    for each in cells:
-        rows = each.rows[each.rows["config"] != ""]
-        settings = [measured.settings.get(config, {}) for config in rows["config"]]
-        for row, its in zip(rows.itertuples(), settings, strict=True):
-            yield "data", row.data, row.run
-            for key, value in its.items():
-                yield key, str(value), row.run
 
 
 @dataclass

@@ -313,7 +313,7 @@ def _conditions(measured: MeasuredTable) -> str:
         cells = [e for e in measured.column(column) if e.rows is not None]
         for key, values in unequal(measured, cells).items():
             said = "; ".join(
-                f"{value} ({', '.join(sorted(map(_run, runs)))})"
+                f"{value} ({', '.join(map(_run, runs))})"
                 for value, runs in values.items()
             )
             line = f"* **not equal**, `{key}`: {said}"
