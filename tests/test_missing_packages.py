@@ -56,9 +56,9 @@ def test_without_fairseq(tmp_path):
     """A line for what loads models or composes configurations."""
     refused = [
         "analyse systems",
-        f"reproduce status table1 {RUNS}",
-        f"reproduce report table1 {RUNS} --out out",
-        f"reproduce run table1 {RUNS} --gpus none",
+        f"reproduce report table1 {RUNS} --results out",
+        f"reproduce run table1 {RUNS} --gpus 0",
+        f"reproduce list --config-dir {CONFIGS}",
     ]
     # they get as far as the file that is not there
     plain = [
@@ -67,7 +67,7 @@ def test_without_fairseq(tmp_path):
         "classify --path x.pt --text y",
         "export x.pt --dest y",
     ]
-    lines = [*refused, *plain, f"reproduce list --config-dir {CONFIGS}"]
+    lines = [*refused, *plain, f"reproduce status {RUNS}"]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT],
         input="\n".join(f"fairseq_transnormer {line}" for line in lines),

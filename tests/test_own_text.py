@@ -58,6 +58,14 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def hang_up():
+    """The signal is not ignored, as it is of tests under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def start(place: Path, *arguments: str, played: str = USES, **options: object):
     """A process of the script; stderr goes where stdout goes.
 

@@ -82,7 +82,7 @@ def test_everything_but_what_is_slow(run):
     for name in ("tests", "interpreter"):
         assert "--numprocesses 3 -m not slow" in found[name]
     assert "tests/ops/interpreter" in found["interpreter"]
-    assert "tests.rows --gpus none" in found["rows"]
+    assert "tests.rows --gpus 0" in found["rows"]
     *durations, total = re.findall(r"^(\w.*?) +\d+:\d\d", said, flags=re.M)
     assert len(durations) == 4 and total == "all"
     # of those that nothing runs beside, and of the whole

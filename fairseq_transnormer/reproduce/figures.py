@@ -146,7 +146,8 @@ def curves(
         logarithmic, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale),
         strict=True,
     ):  # fmt: skip
-        if is_log:
+        low, _ = one.get_data_interval()
+        if is_log and low > 0:
             scale("log")
             plain_log_ticks(one)
     ticks = sorted({x for points in lines.values() for x, _, _ in points})

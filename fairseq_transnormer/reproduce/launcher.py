@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,12 +33,12 @@ from .runs import (
 )
 from .versions import commit, machine, versions
 
-CLUSTERS = ("local", "slurm", "debug")
 POLL_SECONDS = 0.2
 # what ends a runner, and its trainings after a checkpoint
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # between Slurm's signal and the time limit, for a checkpoint
 SIGNAL_DELAY_SECONDS = 120
+MOST_REQUEUES = 1000  # of a job that its time limit ends
 FOREVER_MINUTES = 60 * 24 * 365
 TAIL_LINES = 12
 
@@ -96,7 +96,10 @@ class Job:
         from submitit.helpers import DelayedSubmission
 
         self._stop(signal.SIGTERM)
-        self._note_end(self._child.wait())
+        # the handler has interrupted a wait, whose lock it must not ask for
+        ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
+        signalled = ended.si_code != os.CLD_EXITED
+        self._note_end(-ended.si_status if signalled else ended.si_status)
         return DelayedSubmission(self)
 
     def _run(self, command: Sequence[str], log) -> int:
@@ -268,7 +271,7 @@ def run_all(
                     del running[folder]
                     slots.free.append(group)
                     _tell_end(folder, job, ended)
-            progress.tell(list(running), sum(map(len, ended.values())))
+            progress.tell(sum(map(len, ended.values())))
             time.sleep(0 if in_process else POLL_SECONDS)
         if noted:
             print(f"interrupted: stopping {len(running)} runs", flush=True)
@@ -331,30 +334,31 @@ class Progress:
     """Now and then a line on how far all runs are."""
 
     def __init__(self, folders: Sequence[RunFolder], interval: float) -> None:
-        self._totals = {each.path: each.facts["updates"] for each in folders}
-        self._done = {each.path: RunFolder(each.path).updates_done for each in folders}
-        self._at_start, self._interval = sum(self._done.values()), interval
+        self._folders, self._interval = [each.path for each in folders], interval
+        self._total = sum(each.facts["updates"] for each in folders)
+        self._at_start = self._done()
         self._began = self._told = time.monotonic()
 
-    def tell(self, running: Sequence[RunFolder], over: int) -> None:
-        """Print the line, if it is time to."""
+    def _done(self) -> int:
+        return sum(RunFolder(path).updates_done for path in self._folders)
+
+    def tell(self, over: int) -> None:
+        """Print the line, if it is time to: ``over`` runs have ended."""
         now = time.monotonic()
         if now - self._told < self._interval:
             return
-        self._told = now
-        self._done |= {each.path: RunFolder(each.path).updates_done for each in running}
-        done, total = sum(self._done.values()), sum(self._totals.values())
-        new, elapsed = done - self._at_start, now - self._began
-        left = f"{elapsed * (total - done) / new / 60:,.0f}" if new else "?"
+        self._told, done, elapsed = now, self._done(), now - self._began
+        new = done - self._at_start
+        left = f"{elapsed * (self._total - done) / new / 60:,.0f}" if new else "?"
         print(
-            f"{elapsed / 60:,.0f} min: {over} of {len(self._totals)} runs, {done:,} of "
-            f"{total:,} updates, about {left} min left",
+            f"{elapsed / 60:,.0f} min: {over} of {len(self._folders)} runs, {done:,} "
+            f"of {self._total:,} updates, about {left} min left",
             flush=True,
         )
 
 
 def submit_all(
-    folders: Sequence[RunFolder], runs: Path, gpus: int, options: dict[str, Any]
+    folders: Sequence[RunFolder], runs: Path, gpus: int, options: Mapping[str, str]
 ) -> None:
     """Submit every folder to Slurm, each after those that it needs.
 
@@ -372,6 +376,9 @@ def submit_all(
 
     if shutil.which("sbatch") is None:
         raise ReproduceError("--cluster slurm: there is no sbatch on this machine")
+    minutes = options.get("time", "60")
+    if not minutes.isdecimal():
+        raise ReproduceError(f"--slurm time={minutes}; allowed: minutes")
     jobs: dict[Path, str] = {}
     for folder in folders:
         before = [RunFolder(runs / need) for need in folder.facts["needs"]]
@@ -383,13 +390,17 @@ def submit_all(
                 "neither finished nor submitted"
             )
         more = {"requeue": True, **options}
+        more.pop("time", None)
         if after:  # else it stays pending for ever once a run that it needs has failed
             more["dependency"] = f"afterok:{':'.join(map(str, after))}"
             more["kill-on-invalid-dep"] = "yes"
-        executor = AutoExecutor(runs / "submitit", cluster="slurm")
+        executor = AutoExecutor(
+            runs / "submitit", cluster="slurm", slurm_max_num_timeout=MOST_REQUEUES
+        )
         executor.update_parameters(
-            timeout_min=options.pop("time", 60),
+            timeout_min=int(minutes),
             slurm_signal_delay_s=SIGNAL_DELAY_SECONDS,
+            slurm_job_name=folder.path.parent.name,
             slurm_additional_parameters=more,
             **({"gpus_per_node": gpus} if gpus else {}),
         )

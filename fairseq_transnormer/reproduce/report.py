@@ -23,7 +23,17 @@ from .measured import (
 from .metrics import SPEED_METRIC
 from .plan import Conditions
 from .results import UNFINISHED, Results, from_runs
-from .schema import DASH, Preset, Table, load_table, names_in, plain
+from .schema import (
+    DASH,
+    Cell,
+    Column,
+    Preset,
+    Table,
+    TableFile,
+    load_table,
+    names_in,
+    plain,
+)
 from .text import number, with_deviation
 
 if TYPE_CHECKING:
@@ -74,6 +84,7 @@ def write(
     together = Results.read(results).add(found)
     together.write(results)
     write_page(tables, conditions, together, results, command)
+    print(f"written: {results / 'tables' / conditions.label}.md", flush=True)
     problems = []
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
         if row.note in UNFINISHED:
@@ -97,12 +108,15 @@ def write_page(
     rows = results.runs[results.runs["preset"] == label]
     own = {table.name: table for table in tables}
     known = names_in(conditions.configs / "tables")
-    order = [*known, *(name for name in own if name not in known)]
+    there = set(rows["table"])
     sections, cells = [], []
     out = folder / "tables"
     (out / label).mkdir(parents=True, exist_ok=True)
-    for name in (name for name in order if name in set(rows["table"])):
-        table = own.get(name) or load_table(conditions.configs, name)
+    for name in [each for each in known if each in there] + sorted(there - {*known}):
+        if name in known:
+            table = own.get(name) or load_table(conditions.configs, name)
+        else:  # of another checkpoint or another file, whose rows are there
+            table = own.get(name) or _table_of(name, rows[rows["table"] == name])
         measured = measure(table, results, label, preset)
         pictures = draw(measured, results.curves, out / label)
         # of analyses that are run by hand
@@ -124,6 +138,16 @@ def write_page(
     write_text(out / f"{label}.md", "\n\n".join(parts) + "\n")
     frame = pandas.DataFrame(cells)
     write_text(out / f"{label}.csv", frame.to_csv(index=False, lineterminator="\n"))
+
+
+def _table_of(name: str, rows: DataFrame) -> Table:
+    """A table as its rows have it."""
+    cells = [
+        Cell(each.row, each.column, "train", "", {}, each.metric)
+        for each in rows.drop_duplicates(["row", "column"]).itertuples()
+    ]
+    columns = {cell.column: Column(metric=cell.metric) for cell in cells}
+    return Table(name, TableFile(name, columns, {}), cells)
 
 
 def _lines(measured: MeasuredTable) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The figures of the pages in results/tables: each page's first table."""
+"""The figures of the pages in results/tables: the first table of each section."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ FOLDER = ROOT / "results/tables"
 
 
 def figures() -> dict[str, dict[str, list[str]]]:
-    """Page -> row -> the cells after its name."""
-    pages = sorted(path for path in FOLDER.glob("*/*.md") if path.name != "README.md")
-    return {str(path.relative_to(FOLDER)): first_table(path) for path in pages}
+    """Page and section -> row -> the cells after its name."""
+    return {
+        f"{path.stem}: {section.partition(chr(10))[0]}": first_table(section)
+        for path in sorted(FOLDER.glob("*.md"))
+        for section in path.read_text(encoding="utf-8").split("\n## ")[1:]
+    }
 
 
-def first_table(path) -> dict[str, list[str]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+def first_table(text: str) -> dict[str, list[str]]:
+    """The rows of the first table, without its heading."""
     rows: dict[str, list[str]] = {}
-    for line in lines:
+    for line in text.splitlines():
         if line.startswith("|"):
             name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
             rows[name] = cells
