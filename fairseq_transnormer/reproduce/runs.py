@@ -278,6 +278,7 @@ class RunFolder:
         return False
 
     def _differences(self, run: Run) -> list[str]:
+        from ..checkpoints.identity import weights_fingerprint
         from .data import fingerprint
         from .settings import differences, settings_of
 
@@ -285,6 +286,9 @@ class RunFolder:
         now = {"name": run.name, "data": fingerprint(run.data)}
         there |= {"starts from weights": bool(self.facts["start"])}
         now |= {"starts from weights": bool(run.start)}
+        if self.weights and (self.path / run.start).is_file():
+            there["weights"] = self.weights
+            now["weights"] = weights_fingerprint(self.path / run.start)
         if self.has_progress and not self.is_finished:  # it cuts the data up
             for each, of in ((there, self.configuration), (now, run.configuration)):
                 each["dataset.batch_size"] = of.get("dataset", {}).get("batch_size")
