@@ -269,10 +269,7 @@ def _write(tables: list[Any], options: argparse.Namespace) -> int:
     from .report import write
 
     conditions = _conditions(options)
-    problems = write(
-        tables, conditions, options.runs_dir.resolve(), options.results,
-        options.command_line,
-    )  # fmt: skip
+    problems = write(tables, conditions, options.runs_dir.resolve(), options.results)
     for line in problems:
         print(line, file=sys.stderr)
     return 1 if problems else 0
