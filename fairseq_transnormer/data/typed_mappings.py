@@ -24,20 +24,20 @@ class Kind:
     fits: Callable[[Any], bool]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-ANY = Kind("anything", lambda value: True)
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
-NUMBER = Kind("a number", lambda value: _is_number(value) and math.isfinite(value))
-ABOVE_0 = Kind("a number above 0", lambda value: NUMBER.fits(value) and value > 0)
-WHOLE = Kind("a whole number", _is_whole)
+ABOVE_0 = Kind(
+    "a number above 0",
+    lambda value: (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 < value < math.inf
+    ),
+)
 COUNT = Kind("a whole number from 0", lambda value: _is_whole(value) and value >= 0)
 POSITIVE = Kind("a whole number from 1", lambda value: _is_whole(value) and value >= 1)
 MAPPING = Kind("a mapping", lambda value: isinstance(value, dict))
@@ -60,13 +60,6 @@ def mapping_of(kind: Kind) -> Kind:
             and all(isinstance(key, str) for key in value)
             and all(map(kind.fits, value.values()))
         ),
-    )
-
-
-def optional(kind: Kind) -> Kind:
-    """``kind``, or null."""
-    return Kind(
-        f"{kind.allowed}, or null", lambda value: value is None or kind.fits(value)
     )
 
 

@@ -116,6 +116,7 @@ def _run_cells(cells: list[Any], options: argparse.Namespace) -> int:
     from . import data
     from .jobs import job_of, of_seeds
     from .launcher import Slots, run_all, submit_all
+    from .metrics import reader_of
     from .runs import FAILED, INTERRUPTED, RunFolder
 
     gpus = _gpus(cells, options)
@@ -124,6 +125,9 @@ def _run_cells(cells: list[Any], options: argparse.Namespace) -> int:
     runs = options.runs_dir.resolve()
     planned = of_seeds(cells, conditions, options.seeds)
     wanted = {job_of(cell).data(cell, own) for cell, own in planned.values()}
+    _check_tasks(options, {data.conditions for data in wanted})
+    for cell in cells:
+        reader_of(cell.metric)  # or raises
     missing = data.require(
         conditions.preset, wanted, working_folder(), options.prepare, options.dry_run
     )
@@ -207,6 +211,16 @@ def _check_set(cells: list[Any], options: argparse.Namespace) -> None:
             )
 
 
+def _check_tasks(options: argparse.Namespace, used: set[str]) -> None:
+    """Refuse what reaches no run."""
+    given = {f"--data {task}=...": task for task, _ in options.data}
+    given |= {f"--set {key}": key.rpartition(":")[0] for key, _ in options.set}
+    for said, task in given.items():
+        if task and task not in used:
+            allowed = ", ".join(sorted(used))
+            raise ValueError(f"{said}: tasks of these runs are: {allowed}")
+
+
 def _is_held(folder: Any) -> bool:
     """Whether somebody has a run already, which is printed."""
     from .launcher import is_queued
@@ -255,10 +269,7 @@ def _write(tables: list[Any], options: argparse.Namespace) -> int:
     from .report import write
 
     conditions = _conditions(options)
-    problems = write(
-        tables, conditions, options.runs_dir.resolve(), options.results,
-        options.command_line,
-    )  # fmt: skip
+    problems = write(tables, conditions, options.runs_dir.resolve(), options.results)
     for line in problems:
         print(line, file=sys.stderr)
     return 1 if problems else 0

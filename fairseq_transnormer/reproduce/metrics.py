@@ -93,17 +93,27 @@ class RunResults:
             NotMeasured: the run is over and has no figure.
             ReproduceError: there is no such metric.
         """
-        if metric in METRICS:
-            return METRICS[metric](self)
-        if found := SPEED_METRIC.fullmatch(metric):
-            return _speed(self, row, *found.groups())
-        if ":" in metric:
-            return _function(metric)(self)
-        split, _, name = metric.partition("_")
-        if not re.fullmatch(r"valid\d*|test", split) or not name:
-            allowed = f"valid_NAME, test_NAME, {', '.join(METRICS)}"
-            raise ReproduceError(f"metric {metric!r} is not known; allowed: {allowed}")
-        return self.at_best(split, name)
+        return reader_of(metric)(self, row)
+
+
+def reader_of(metric: str) -> Callable[[RunResults, str], float | None]:
+    """What reads a metric of a run, and a row.
+
+    Raises:
+        ReproduceError: there is no such metric.
+    """
+    if metric in METRICS:
+        return lambda results, row: METRICS[metric](results)
+    if found := SPEED_METRIC.fullmatch(metric):
+        return lambda results, row: _speed(results, row, *found.groups())
+    if ":" in metric:
+        function = _function(metric)
+        return lambda results, row: function(results)
+    split, _, name = metric.partition("_")
+    if not re.fullmatch(r"valid\d*|test", split) or not name:
+        allowed = f"valid_NAME, test_NAME, {', '.join(METRICS)}, MODULE:FUNCTION"
+        raise ReproduceError(f"metric {metric!r} is not known; allowed: {allowed}")
+    return lambda results, row: results.at_best(split, name)
 
 
 def _function(name: str) -> Callable[[RunResults], float | None]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.whole_files import write_text
 from . import figures
+from .errors import ReproduceError
 from .measured import (
     Measured,
     MeasuredTable,
@@ -64,7 +65,6 @@ def write(
     conditions: Conditions,
     runs: Path,
     results: Path,
-    command: str,
 ) -> list[str]:
     """Add the rows of the runs of these tables to the results, and write the page.
 
@@ -73,17 +73,21 @@ def write(
         conditions: whose preset, and what was changed in it, names the runs.
         runs: the folder of all runs.
         results: the folder of runs.csv.
-        command: for the page.
 
     Returns:
         why finished runs are without a figure, and which runs are not finished.
     """
-    results.mkdir(parents=True, exist_ok=True)
     tables = list(tables)
     found = from_runs(tables, conditions, runs)
     together = Results.read(results).add(found)
+    if conditions.label not in set(together.runs["preset"]):
+        raise ReproduceError(
+            f"no results of {conditions.label}: there are neither runs of these tables "
+            f"in {runs} nor lines in {results / 'runs.csv'}"
+        )
+    results.mkdir(parents=True, exist_ok=True)
     together.write(results)
-    write_page(tables, conditions, together, results, command)
+    write_page(tables, conditions, together, results)
     print(f"written: {results / 'tables' / conditions.label}.md", flush=True)
     problems = []
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
@@ -99,7 +103,6 @@ def write_page(
     conditions: Conditions,
     results: Results,
     folder: Path,
-    command: str,
 ) -> None:
     """The page of a preset, its CSV and its pictures, of rows alone."""
     import pandas
@@ -125,7 +128,8 @@ def write_page(
         sections.append(section(measured, preset, links))
         cells += _lines(measured)
     description = preset.description[:1].upper() + preset.description[1:]
-    changes = label.removeprefix(preset.name).strip("+").replace("+", ", ")
+    set_by_hand = conditions.overrides.items()
+    changes = " ".join(f"{key}={value}" for key, value in set_by_hand)
     parts = [
         f"# Tables, preset `{preset.name}`"
         + (f", with `{changes}`" if changes else ""),
@@ -133,7 +137,8 @@ def write_page(
         f"Every figure and its run is a line of [runs.csv](../runs.csv); [{label}.csv]"
         f"({label}.csv) has the tables.",
         *sections,
-        f"Made by `{command}`.",
+        f"Made by `python -m fairseq_transnormer reproduce report --preset {preset.name}"
+        f"{changes and f' --set {changes}'}`.",
     ]
     write_text(out / f"{label}.md", "\n\n".join(parts) + "\n")
     frame = pandas.DataFrame(cells)

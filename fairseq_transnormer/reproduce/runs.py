@@ -1,7 +1,7 @@
 """The folder of a run: what it trains by, what it left, and its state, which follows.
 
 config.yaml    the full configuration that it trains with
-run.json       its name, data, seed, command; written once
+run.json       its name, data, seed, command
 train.log      output of the training, one attempt after the other; a JSON line at the
                beginning and at the end of each
 checkpoints/   fairseq's
@@ -201,18 +201,21 @@ class RunFolder:
         return ""
 
     def prepare(self, run: Run) -> None:
-        """Write what the run needs, unless it is there.
+        """Write what the run needs; a run that resumes may have other devices.
 
         Raises:
             ReproduceError: another run's results are there.
         """
         from .data import fingerprint
 
-        if self.check(run):
+        same = self.check(run)
+        if same and self.is_finished:
             return
         self.path.mkdir(parents=True, exist_ok=True)
         log = self.path / LOG
-        if log.exists():  # records of other settings would stand among this run's
+        if (
+            log.exists() and not same
+        ):  # records of other settings would stand among this run's
             log.rename(first_free(log.with_name(f"{LOG}.earlier-")))
         write_text(
             self.path / CONFIGURATION,
@@ -277,6 +280,7 @@ class RunFolder:
         return False
 
     def _differences(self, run: Run) -> list[str]:
+        from ..checkpoints.identity import weights_fingerprint
         from .data import fingerprint
         from .settings import differences, settings_of
 
@@ -284,6 +288,12 @@ class RunFolder:
         now = {"name": run.name, "data": fingerprint(run.data)}
         there |= {"starts from weights": bool(self.facts["start"])}
         now |= {"starts from weights": bool(run.start)}
+        if self.weights and (self.path / run.start).is_file():
+            there["weights"] = self.weights
+            now["weights"] = weights_fingerprint(self.path / run.start)
+        if self.has_progress and not self.is_finished:  # it cuts the data up
+            for each, of in ((there, self.configuration), (now, run.configuration)):
+                each["dataset.batch_size"] = of.get("dataset", {}).get("batch_size")
         found = differences(self.settings, settings_of(run.configuration))
         return found + differences(there, now)
 
