@@ -17,7 +17,7 @@ from typing import Any
 
 from ..data.fingerprints import mark_of
 from ..installation import PACKAGE
-from ..training.exit_code import ended_by
+from ..training.exit_code import EXIT_RESUMABLE, ended_by
 from ..training.processes import handling, set_up_logging
 from .errors import ReproduceError
 from .runs import (
@@ -57,6 +57,9 @@ class Job:
         in_process: train in this process, without one of its own.
     """
 
+    _child: subprocess.Popen[bytes] | None = None
+    _stopped = False
+
     def __init__(
         self, folder: Path, environment: dict[str, str], device: str, in_process: bool
     ) -> None:
@@ -71,7 +74,9 @@ class Job:
             ReproduceError: the run is not there, or starts from other weights.
         """
         run = RunFolder(self.folder)
-        with run.lock():
+        # from here on: submitit itself passes SIGTERM over
+        signals = {} if self.in_process else {signal.SIGTERM: self._stop}
+        with run.lock(), handling(signals):
             start = run.facts["start"]
             weights = run.weights_at_start()
             run.append(
@@ -86,7 +91,8 @@ class Job:
             )
             self._began = time.monotonic()
             with (self.folder / LOG).open("ab") as log:
-                code = self._run(run.facts["command"], log)
+                command = run.facts["command"]
+                code = EXIT_RESUMABLE if self._stopped else self._run(command, log)
             self._note_end(code)
         if code:
             raise RunFailed(f"{self.folder}: ended by {ended_by(code)}")
@@ -96,6 +102,8 @@ class Job:
         from submitit.helpers import DelayedSubmission
 
         self._stop(signal.SIGTERM)
+        if self._child is None:
+            return DelayedSubmission(self)
         # the handler has interrupted a wait, whose lock it must not ask for
         ended = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
         signalled = ended.si_code != os.CLD_EXITED
@@ -119,11 +127,15 @@ class Job:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        with handling({signal.SIGTERM: self._stop}):
-            return self._child.wait()
+        if self._stopped:  # while it was started
+            self._stop(signal.SIGTERM)
+        return self._child.wait()
 
     def _stop(self, number: int, frame: FrameType | None = None) -> None:
         """Let the training write a checkpoint and end."""
+        self._stopped = True
+        if self._child is None:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGTERM)
 
@@ -372,7 +384,7 @@ def submit_all(
         ReproduceError: Slurm is not there or refuses a job.
     """
     from submitit import AutoExecutor
-    from submitit.core.utils import FailedSubmissionError
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     if shutil.which("sbatch") is None:
         raise ReproduceError("--cluster slurm: there is no sbatch on this machine")
@@ -408,7 +420,7 @@ def submit_all(
         device = f"{gpus} GPUs of Slurm" if gpus else "CPUs of Slurm"
         try:
             job = executor.submit(Job(folder.path, environment, device, False))
-        except FailedSubmissionError as error:
+        except (FailedJobError, FailedSubmissionError) as error:
             why = " ".join(str(error).split())
             raise ReproduceError(f"sbatch: {folder.path}: {why}") from error
         jobs[folder.path] = job.job_id
