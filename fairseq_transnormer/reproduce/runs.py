@@ -169,11 +169,12 @@ class RunFolder:
             ReproduceError: they are not there, or others than those that it started
                 from before.
         """
+        if not self.facts["start"]:
+            return None
+        # which import torch: a second of each job
         from ..checkpoints.identity import weights_fingerprint
         from ..checkpoints.safe_loading import CheckpointError
 
-        if not self.facts["start"]:
-            return None
         path = self.path / self.facts["start"]
         try:
             now = weights_fingerprint(path)
