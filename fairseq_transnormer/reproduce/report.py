@@ -137,8 +137,8 @@ def write_page(
         f"Every figure and its run is a line of [runs.csv](../runs.csv); [{label}.csv]"
         f"({label}.csv) has the tables.",
         *sections,
-        f"Made by `python -m fairseq_transnormer reproduce report --preset {preset.name}"
-        f"{changes and f' --set {changes}'}`.",
+        f"Made by `python -m fairseq_transnormer reproduce report --preset "
+        f"{preset.name}{changes and f' --set {changes}'}`.",
     ]
     write_text(out / f"{label}.md", "\n\n".join(parts) + "\n")
     frame = pandas.DataFrame(cells)
