@@ -248,8 +248,14 @@ def unequal(
     rows = pandas.concat([each.rows for each in cells]) if cells else measured.rows[:0]
     rows = rows[rows["config"] != ""].drop_duplicates(["run", "seed"])
     settings = [measured.settings.get(each, {}) for each in rows["config"]]
-    frame = pandas.DataFrame(settings, index=rows["run"]).assign(data=[*rows["data"]])
-    frame = frame.astype(object).where(frame.notna(), None).astype(str)
+    # fairseq's own value, or unknown of the first runs, whose settings are not complete
+    usual = dict.fromkeys({key for its in settings for key in its} - {"run"}, "default")
+    texts = [
+        ({} if "run" in its else usual) | {key: str(its[key]) for key in its}
+        for its in settings
+    ]
+    frame = pandas.DataFrame(texts, index=rows["run"], columns=sorted(usual))
+    frame = frame.assign(data=[*rows["data"]])
     of_one_run = frame.groupby(level=0).nunique().max()
     # rows and values of a sweep have these of their own
     named = {key for each in cells for key in each.cell.overrides if "." in key}
