@@ -137,7 +137,7 @@ def _check_checkpoint(
     except ValueError as error:
         raise ReproduceError(str(error)) from error
     for key in {**cell.overrides, **conditions.overrides_of(TASK)}:
-        if _is_of_model(key):
+        if key == MODEL or _is_of_model(key):
             _refuse(key)
 
 
@@ -161,8 +161,10 @@ def _configuration(
     by_hand = conditions.overrides_of(TASK)
     pretraining = conditions.overrides_of(fairseq_task(cell, conditions))
     for key in by_hand:
-        if _is_of_model(key) and pretraining.get(key) != by_hand[key]:
+        of_model = key == MODEL or _is_of_model(key)
+        if of_model and pretraining.get(key) != by_hand[key]:
             _refuse(key)
+    check_settings(by_hand)
     own = {**cell.overrides, **by_hand}
     given = {
         key: value

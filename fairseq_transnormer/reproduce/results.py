@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from ..data.whole_files import write_text
 from .errors import ReproduceError
 from .jobs import job_of
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 RUNS, CONFIGURATIONS, CURVES = "runs.csv", "configurations.csv", "curves.csv"
+# of a run's files, whatever is wrong with them: the other runs are reported
+UNREADABLE = (AttributeError, KeyError, OSError, TypeError, ValueError, yaml.YAMLError)
 # which figure it is; of one figure and one seed there is one line
 KEY = ("preset", "table", "row", "column", "sweep", "seed")
 COLUMNS = {
@@ -45,7 +49,8 @@ COLUMNS = {
     **dict.fromkeys(("device", "machine", "versions", "commit", "run"), str),
     **dict.fromkeys(("config", "data", "weights"), str),
 }
-CURVE_KEY = ("preset", "run", "seed", "metric", "updates")
+RUN = ["preset", "run", "seed"]
+CURVE_KEY = (*RUN, "metric", "updates")
 CURVE_COLUMNS = {**dict.fromkeys(("preset", "run", "metric"), str), "seed": int}
 CURVE_COLUMNS |= {"updates": int, "value": float}
 
@@ -121,11 +126,17 @@ class Results:
         order = runs.assign(_ended=ended, _new=is_new)
         order = order.sort_values(["_ended", "_new"], kind="stable")
         runs = order.drop_duplicates(list(KEY), keep="last").sort_index()
-        curves = pandas.concat([self.curves, other.curves], ignore_index=True)
+        # a curve is that of the attempt that the row is of
+        replaced = pandas.MultiIndex.from_frame(runs[runs["_new"]][RUN])
+        old, new = (
+            each.curves[pandas.MultiIndex.from_frame(each.curves[RUN]).isin(replaced)]
+            for each in (self, other)
+        )
+        curves = pandas.concat([self.curves.drop(old.index), new], ignore_index=True)
         return Results(
             runs.drop(columns=["_ended", "_new"]),
             self.settings | other.settings,
-            curves.drop_duplicates(list(CURVE_KEY), keep="last"),
+            curves,
         )
 
     def write(self, folder: Path) -> None:
@@ -189,7 +200,8 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
         print(f"{table.name}: {found} figures of runs", flush=True)
     frame = pandas.DataFrame(rows, columns=list(COLUMNS))
     frame = frame[frame["note"] != NotAskedFor.__name__]
-    frame[["note", "sweep"]] = frame[["note", "sweep"]].fillna("")
+    texts = [name for name, kind in COLUMNS.items() if kind is str]
+    frame[texts] = frame[texts].fillna("")
     curve = pandas.DataFrame(curves, columns=list(CURVE_COLUMNS))
     found = Results(_typed(frame, COLUMNS), settings, _typed(curve, CURVE_COLUMNS))
     found.check(runs)
@@ -243,10 +255,14 @@ def _facts_of(
                 found[key] = results.figure(metric)
             except NotMeasured:
                 found[key] = None
-    except (KeyError, OSError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         seed = int(folder.path.name.removeprefix("seed"))
-        return {"run": name, "seed": seed, "note": f"unreadable: {error}"}
+        return {"run": name, "seed": seed, "note": _unreadable(error)}
     return found
+
+
+def _unreadable(error: Exception) -> str:
+    return f"unreadable: {' '.join(str(error).split())}"
 
 
 def _data(facts: dict[str, Any]) -> str:
@@ -279,10 +295,10 @@ def _figure(results: RunResults, facts: dict[str, Any], cell: Cell) -> dict[str,
         return found | {"note": NotAskedFor.__name__}
     except NotMeasured as reason:
         return found | {"note": str(reason)}
-    except (KeyError, OSError, ValueError) as error:
-        if isinstance(error, ReproduceError):
-            raise
-        return found | {"note": f"unreadable: {error}"}
+    except ReproduceError:
+        raise
+    except UNREADABLE as error:
+        return found | {"note": _unreadable(error)}
     if value is None:
         return found | {"note": f"finished without {cell.metric}"}
     if not math.isfinite(value):
@@ -294,15 +310,14 @@ def _curve(
     results: RunResults, label: str, facts: dict[str, Any]
 ) -> Iterable[dict[str, Any]]:
     """The validations of a run: perplexity, or accuracy, or the loss."""
-    try:
-        records = results.records["valid"]
-    except (OSError, ValueError):
+    if facts["note"].startswith("unreadable"):
         return
-    for record in records:
+    for record in results.records["valid"]:
         for name in ("valid_ppl", "valid_accuracy", "valid_loss"):
-            if name not in record:
+            try:
+                value = float(record.get(name, math.nan))
+            except (TypeError, ValueError):
                 continue
-            value = float(record[name])
             if math.isfinite(value):
                 yield {
                     "preset": label,

@@ -121,9 +121,11 @@ class RunFolder:
                 continue
             if record["kind"] == ENDED:
                 # a job may have started before it was noted that it was submitted
-                began = [each for each in found if each["kind"] == BEGAN][-1]
-                found.remove(began)
-                record = began | record | {"kind": BEGAN}
+                began = [each for each in found if each["kind"] == BEGAN][-1:]
+                if not began:  # whose own line is lost
+                    continue
+                found.remove(began[0])
+                record = began[0] | record | {"kind": BEGAN}
             found.append(record)
         return found
 
