@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.whole_files import write_text
+from .effects import COLOURS, draw
 from .errors import ReproduceError
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
@@ -21,9 +22,7 @@ from .schema import Table, load_preset, load_table, read_yaml
 from .settings import SEQUENCES
 from .text import anchor, number, spread, with_seeds
 
-CONTRADICTED, HOLDS, IN_KIND = "contradicted", "holds", "holds in kind"
-UNCLEAR, NOT_RUN = "not separated", "not run"
-VERDICTS = (CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN)  # as pages order them
+VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
 # part of a metric's name -> what the row with the larger figure is; scores have none
 FASTER, WORSE, TAKES = "is faster than", "is worse than", "takes more than"
 MORE = {"gradient_rsd": "varies more than", "_memory": "takes more memory than"}
@@ -124,11 +123,8 @@ def write(
 ) -> None:
     """Judge the claims of ``claims/NAME.yaml``; write a page and a picture.
 
-    The page begins with ``claims/NAME.md``; the picture is by default claims.png in
-    ``results``. After each preset, what commands changed in it is looked at.
+    The page begins with ``claims/NAME.md``. A preset's changed labels come after it.
     """
-    from .effects import draw
-
     found, known = Results.read(results), [load_preset(configs, e) for e in presets]
     as_printed = [preset.name for preset in known if preset.paper_sizes]
 
@@ -147,7 +143,11 @@ def write(
         section: [judge(claim, tables(claim.table), as_printed) for claim in claims]
         for section, claims in load(configs, name).items()
     }
-    draw(judged, picture := picture or results / "claims.png")
+    drawn = {
+        section: [(e.claim.short or e.claim.sentence, e.verdict, e.pairs) for e in some]
+        for section, some in judged.items()
+    }
+    draw(drawn, picture := picture or results / "claims.png")
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
     texts = (path.read_text("utf-8") for path in configs.glob(f"claims/{name}.md"))
     lines = [text.format(picture=links[0], results=links[1]) for text in texts]

@@ -171,9 +171,13 @@ def test_a_contradiction_says_what_the_larger_figure_means(metric, says):
 
 def test_the_effect_is_that_of_the_weakest_pair():
     there = table({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [2.0, 1.0], "d": [4.0]})
-    assert effect(judge(claim(("ab", "ac")), [there])) == ([2.0, 0.5], 1.0)
-    assert effect(judge(claim(("ad",)), [there]))[0] == [4.0, 2.0]  # other seeds
-    assert effect(judge(claim(), [table({"a": [], "b": []})])) == ([], 1.0)
+
+    def of(*pairs, measured=there):
+        return effect(judge(claim(pairs), [measured]).pairs)
+
+    assert of("ab", "ac") == ([2.0, 0.5], 1.0)
+    assert of("ad")[0] == [4.0, 2.0]  # of other seeds
+    assert of("ab", measured=table({"a": [], "b": []})) == ([], 1.0)
 
 
 def test_the_page_is_that_of_the_results(tmp_path):
