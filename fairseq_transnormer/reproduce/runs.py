@@ -202,7 +202,7 @@ class RunFolder:
         try:
             self.weights_at_start()
         except ReproduceError as error:
-            return str(error)
+            return f"other weights: {error}"
         return ""
 
     def prepare(self, run: Run) -> None:
