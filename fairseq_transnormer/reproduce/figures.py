@@ -2,15 +2,13 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 from ..analysis.figures import plain_log_ticks, pyplot, save
 
-# figures that are further apart are drawn on a logarithmic scale
-WIDEST_LINEAR = 20
-LEAST_SPAN = 0.1  # of a linear axis, as a share of the largest figure
-PANELS_A_ROW = 4
 # T2 stands out, others are grey
 FOREGROUND, BACKGROUND = "#c1272d", "0.55"
 STYLES = ("-", "--", ":", "-.")
@@ -18,98 +16,67 @@ STYLES = ("-", "--", ":", "-.")
 
 @dataclass
 class Dots:
-    """A panel of ``dots``: a line a row.
+    """A row of ``dots``: each seed's value, the paper's, and their colour."""
 
-    Attributes:
-        title: of the panel.
-        values: row, from the top down -> each seed's value.
-        unit: what the values are, and which is better.
-        paper: row -> the paper's value, or what it prints, as text.
-        on_axis: whether the paper's values are drawn where they lie; else beside.
-        colours: row -> colour; others are grey.
-        reference: where a line is drawn across all rows.
-        logarithmic: None for where figures are far apart.
-        limits: of the axis; a value beyond them is drawn as an arrow at the edge.
+    values: Sequence[float] = ()
+    paper: float | None = None
+    colour: str = BACKGROUND
+
+
+def dots(
+    rows: Mapping[str, Dots],
+    unit: str,
+    title: str,
+    target: Path,
+    limits: tuple[float, float],
+    legend: Mapping[str, str],
+) -> None:
+    """Draw ratios, a line a row: small dots for seeds, a large one for their mean.
+
+    Args:
+        rows: name -> ratios, from the top down; a row without any is a heading.
+        unit, title: of the axis, on which 1 divides the ground; of the picture.
+        target: the image.
+        limits: of the axis; a value beyond is an arrow at the edge, with its figure.
+        legend: what a colour means -> the colour.
     """
-
-    title: str
-    values: Mapping[str, Sequence[float]]
-    unit: str = ""
-    paper: Mapping[str, float | str] = field(default_factory=dict)
-    on_axis: bool = False
-    colours: Mapping[str, str] = field(default_factory=dict)
-    reference: float | None = None
-    logarithmic: bool | None = None
-    limits: tuple[float, float] | None = None
-
-
-def dots(panels: Sequence[Dots], title: str, target: Path) -> None:
-    """Draw the rows of each panel: a small dot for each seed, a large one for the mean.
-
-    The panels have the same rows.
-    """
-    rows = list(dict.fromkeys(row for panel in panels for row in panel.values))
-    rows.reverse()  # from the bottom up
-    across = min(len(panels), PANELS_A_ROW)
-    lines = -(-len(panels) // PANELS_A_ROW)
-    size = (max(8.0, 2.5 + 2.8 * across), 0.8 + (0.9 + 0.28 * len(rows)) * lines)
-    figure, grid = pyplot().subplots(
-        lines, across, figsize=size, squeeze=False, sharey=True, layout="constrained"
-    )
-    for axes, panel in itertools.zip_longest(grid.flat, panels):
-        if panel is None:
-            axes.set_axis_off()
-        else:
-            _draw_dots(axes, panel, rows)
+    size = (8, 1.6 + 0.23 * len(rows))
+    figure, axes = pyplot().subplots(figsize=size, layout="constrained")
+    low, high = limits
+    axes.axvspan(low, 1, color="0.95", zorder=0)
+    axes.axvline(1, color="0.3", linewidth=0.8, zorder=1)
+    hollow: dict[str, Any] = {"color": "black", "fillstyle": "none", "markersize": 6}
+    for place, row in enumerate(rows.values()):
+        full = {"color": row.colour, "markeredgecolor": "white", "markersize": 7}
+        small = {"color": row.colour, "markersize": 4}
+        marks = [(mean(row.values), "o", full)] if row.values else []
+        marks += [(value, ".", small) for value in row.values]
+        marks += [(row.paper, "D", hollow)] if row.paper is not None else []
+        for value, marker, look in marks:
+            edge = min(max(value, low), high)
+            marker = marker if edge == value else ">" if value > high else "<"
+            axes.plot(edge, place, marker, clip_on=False, **look)
+            if edge != value and look is not small:
+                said = f"{value:.3g}  " if value < low else f"  {value:.3g}"
+                side = "right" if value < low else "left"
+                axes.text(edge, place, said, ha=side, va="center", fontsize="x-small")
+    names = axes.set_yticks(range(len(rows)), rows, fontsize="small")
+    for name, row in zip(names, rows.values(), strict=True):
+        is_heading = not row.values and row.paper is None
+        name.label1.set_fontweight("bold" if is_heading else "normal")
+    axes.set_ylim(len(rows) - 0.3, -0.7)
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    plain_log_ticks(axes.xaxis)
+    axes.set_xlabel(unit, fontsize="small")
+    axes.grid(axis="x", alpha=0.3)
+    for label, colour in legend.items():
+        axes.plot([], [], "o", color=colour, label=label)
+    axes.plot([], [], ".", color=BACKGROUND, label="each seed")
+    axes.plot([], [], "D", label="the paper", **hollow)
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small")
     figure.suptitle(title, fontsize="medium")
     save(figure, target)
-
-
-def _draw_dots(axes, panel: Dots, rows: list[str]) -> None:
-    inside = [value for values in panel.values.values() for value in values]
-    if panel.on_axis:
-        inside += [v for v in panel.paper.values() if not isinstance(v, str)]
-    low, high = panel.limits or (min(inside), max(inside))
-    for place, row in enumerate(rows):
-        values = panel.values.get(row, ())
-        colour = panel.colours.get(row, BACKGROUND)
-        mean = sum(values) / len(values) if values else None
-        for value in values:
-            axes.plot(min(max(value, low), high), place, ".", color=colour, alpha=0.6)
-        if mean is not None:
-            marker = "o" if low <= mean <= high else ">" if mean > high else "<"
-            shown = min(max(mean, low), high)
-            axes.plot(shown, place, marker, color=colour, markersize=7)
-        printed = panel.paper.get(row)
-        if panel.on_axis and printed is not None and not isinstance(printed, str):
-            shown = min(max(printed, low), high)
-            axes.plot(shown, place, "D", color="black", fillstyle="none", markersize=6)
-    axes.set_yticks(range(len(rows)), rows, fontsize="small")
-    axes.set_ylim(-0.7, len(rows) - 0.3)
-    is_log = panel.logarithmic
-    if is_log is None:
-        is_log = low > 0 and high > WIDEST_LINEAR * low
-    if is_log:
-        axes.set_xscale("log")
-    elif panel.limits is None:
-        missing = LEAST_SPAN * max(abs(low), abs(high)) - (high - low)
-        edge = max(missing / 2, 0.08 * (high - low))
-        axes.set_xlim(low - edge, high + edge)
-    if is_log:
-        plain_log_ticks(axes.xaxis)
-    if panel.reference is not None:
-        axes.axvline(panel.reference, color="0.3", linewidth=0.8)
-    axes.set_xlabel(panel.unit, fontsize="small")
-    axes.set_title(panel.title, fontsize="medium")
-    axes.grid(axis="x", alpha=0.3)
-    axes.tick_params(axis="x", labelsize="small")
-    if panel.paper and not panel.on_axis:
-        beside = axes.twinx()
-        beside.set_ylim(axes.get_ylim())
-        shown = [str(panel.paper.get(row, "")) for row in rows]
-        beside.set_yticks(range(len(rows)), shown, fontsize="x-small", color="0.3")
-        beside.tick_params(length=0)
-        beside.set_ylabel("the paper's figure", fontsize="x-small", color="0.3")
 
 
 def curves(

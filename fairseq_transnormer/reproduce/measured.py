@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FEWEST_ROWS = 4  # whose rank correlation is worth printing
+NOT_ALL = "run"  # among settings, of which an earlier report had not all
 # settings in which runs that are compared may differ
-NOT_COMPARED = ("common.seed", "task.seed")
+NOT_COMPARED = ("common.seed", "task.seed", NOT_ALL)
 # in which rows may, but seeds of a run may not; presets scale all rows' widths alike
 OF_ROWS, WIDTH = "model.", "model.embed_dim"
 
@@ -248,8 +249,10 @@ def unequal(
     rows = pandas.concat([each.rows for each in cells]) if cells else measured.rows[:0]
     rows = rows[rows["config"] != ""].drop_duplicates(["run", "seed"])
     settings = [measured.settings.get(each, {}) for each in rows["config"]]
-    frame = pandas.DataFrame(settings, index=rows["run"]).assign(data=[*rows["data"]])
-    frame = frame.astype(object).where(frame.notna(), None).astype(str)
+    keys = sorted(set().union(*settings))
+    values = [[_shown(each, key) for key in keys] for each in settings]
+    frame = pandas.DataFrame(values, index=rows["run"], columns=keys)
+    frame = frame.assign(data=[*rows["data"]])
     of_one_run = frame.groupby(level=0).nunique().max()
     # rows and values of a sweep have these of their own
     named = {key for each in cells for key in each.cell.overrides if "." in key}
@@ -264,6 +267,13 @@ def unequal(
             by_value = frame.index.to_series().groupby([*frame[key]]).unique()
             found[key] = {value: sorted(runs) for value, runs in by_value.items()}
     return found
+
+
+def _shown(settings: Settings, key: str) -> str | None:
+    """Settings are without fairseq's defaults; those of earlier reports are not all."""
+    if key in settings:
+        return str(settings[key])
+    return None if NOT_ALL in settings else "default"
 
 
 @dataclass

@@ -44,6 +44,8 @@ Lines = dict[str, list[tuple[float, float, float]]]
 FEWEST_POINTS = 4  # of a learning curve
 MOST_CURVES = 20  # that can be told apart
 SHOWN_PAIRS = 15
+# notes of finished runs that should have a figure
+NO_FIGURE = ("unreadable", "finished without", "other weights")
 # settings that pages leave to configurations.csv; models are called by their rows
 NOT_SHOWN = ("common.", "task.seed", "checkpoint.", "dataset.required", "dataset.skip")
 NOT_SHOWN += ("dataset.valid_subset", "dataset.batch_size", "lr_scheduler.warmup_init")
@@ -93,7 +95,7 @@ def write(
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
         if row.note in UNFINISHED:
             problems.append(f"not finished: {row.run}/seed{row.seed} is {row.note}")
-        elif row.note.startswith(("unreadable", "finished without")) or "/" in row.note:
+        elif row.note.startswith(NO_FIGURE):
             problems.append(f"{row.run}/seed{row.seed}: {row.note}")
     return problems
 
@@ -137,8 +139,8 @@ def write_page(
         f"Every figure and its run is a line of [runs.csv](../runs.csv); [{label}.csv]"
         f"({label}.csv) has the tables.",
         *sections,
-        f"Made by `python -m fairseq_transnormer reproduce report --preset {preset.name}"
-        f"{changes and f' --set {changes}'}`.",
+        f"Made by `python -m fairseq_transnormer reproduce report --preset "
+        f"{preset.name}{changes and f' --set {changes}'}`.",
     ]
     write_text(out / f"{label}.md", "\n\n".join(parts) + "\n")
     frame = pandas.DataFrame(cells)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ if TYPE_CHECKING:  # which import torch; a state is read without it
 CONFIGURATION, FACTS, LOG, LOCK = "config.yaml", "run.json", "train.log", ".lock"
 BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
 _KINDS = (f'{{"kind": "{BEGAN}', f'{{"kind": "{SUBMITTED}')  # the end begins alike
+# exit codes of what was asked to stop, before and after it could answer
+STOPPED = (EXIT_RESUMABLE, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 # who asks whether a run is locked holds the lock for an instant
 ASKING_SECONDS = 1
 SHOWN = 4  # of many differences
@@ -144,7 +147,9 @@ class RunFolder:
         if last["kind"] != BEGAN:
             return last["kind"]
         code = last.get("exit_code", EXIT_RESUMABLE)
-        return {0: FINISHED, EXIT_RESUMABLE: INTERRUPTED}.get(code, FAILED)
+        if code in STOPPED:
+            return INTERRUPTED
+        return FAILED if code else FINISHED
 
     @property
     def is_finished(self) -> bool:
@@ -198,7 +203,7 @@ class RunFolder:
         try:
             self.weights_at_start()
         except ReproduceError as error:
-            return str(error)
+            return f"other weights: {error}"
         return ""
 
     def prepare(self, run: Run) -> None:

@@ -5,7 +5,7 @@ A table's cell is one figure: the run that it comes from, and how it is read the
 
 import functools
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -209,8 +209,14 @@ def shown_values(values: dict[str, Any]) -> str:
     return " ".join(f"{key}={plain(value)}" for key, value in values.items())
 
 
-def read_yaml(path: Path, kind: type[Kind]) -> Kind:
-    """The file as a dataclass.
+# of content that is of another shape
+NO_DATA = (AttributeError, RecursionError, TypeError, ValueError)
+
+
+def read_yaml(
+    path: Path, kind: type[Kind], shape: Callable[[Any], Any] = lambda content: content
+) -> Kind:
+    """The file as a dataclass, which holds what ``shape`` makes of its content.
 
     Raises:
         ReproduceError: it cannot be read, or a key or a value is not allowed.
@@ -220,11 +226,12 @@ def read_yaml(path: Path, kind: type[Kind]) -> Kind:
     from yaml import YAMLError
 
     try:
-        found = OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.load(path))
+        content = shape(OmegaConf.load(path))
+        found = OmegaConf.merge(OmegaConf.structured(kind), content)
         return OmegaConf.to_object(found)  # type: ignore[return-value]
     except OSError as error:
         raise ReproduceError(f"{path}: {error.strerror}") from error
-    except (OmegaConfBaseException, YAMLError, ValueError, RecursionError) as error:
+    except (OmegaConfBaseException, YAMLError, *NO_DATA) as error:
         why = " ".join(str(error).split())
         raise ReproduceError(f"{path}: {why}") from error
 

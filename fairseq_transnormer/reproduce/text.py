@@ -1,4 +1,7 @@
-"""Numbers as pages have them."""
+"""Numbers and headings as pages have them."""
+
+import re
+from collections.abc import Iterable
 
 
 def number(value: float | None, sign: bool = False) -> str:
@@ -9,9 +12,46 @@ def number(value: float | None, sign: bool = False) -> str:
     return "+" + text if sign and value > 0 else text
 
 
+def fine(value: float | None) -> str:
+    """``number`` with a third decimal below 1, where seeds may differ in it alone."""
+    is_small = value is not None and 0.01 <= abs(value) < 1
+    return f"{value:.3f}" if is_small else number(value)
+
+
+def plus_minus(value: float, deviation: float | None) -> str:
+    """ " ± 0.08" after a mean over seeds, no finer than it; "" of a single seed."""
+    if deviation is None:
+        return ""
+    return f" ± {deviation:.2f}" if abs(value) >= 1 else f" ± {number(deviation)}"
+
+
 def with_deviation(value: float | None, deviation: float | None) -> str:
-    """ "12.30 ± 0.08": a mean over seeds, its deviation no finer than it."""
-    if value is None or deviation is None:
-        return number(value)
-    shown = f"{deviation:.2f}" if abs(value) >= 1 else number(deviation)
-    return f"{number(value)} ± {shown}"
+    """ "12.30 ± 0.08": a mean over seeds, and their deviation."""
+    return "" if value is None else number(value) + plus_minus(value, deviation)
+
+
+def thousands(value: float) -> str:
+    """ "12,000": a whole number."""
+    return f"{value:,.0f}"
+
+
+def anchor(heading: str) -> str:
+    """The fragment that GitHub gives to a heading: "table-1-of-arxiv-240517381"."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def spread(values: Iterable[float], form: str, unit: str = "") -> str:
+    """ "0.30 to 0.39 M": the least and the greatest of those that are not NaN."""
+    there = sorted(value for value in values if value == value)
+    shown = [format(value, form) for value in there[:1] + there[-1:]]
+    return " to ".join(dict.fromkeys(shown)) + unit if there else ""
+
+
+def with_seeds(
+    value: float | None, deviation: float | None, seeds: Iterable[float]
+) -> str:
+    """ "**12.30** ± 0.08 (12.25, 12.36)": a mean, and seeds if there are some."""
+    if value is None:
+        return "**not run**"
+    shown = f" ({', '.join(map(fine, seeds))})" if deviation is not None else ""
+    return f"**{fine(value)}**{plus_minus(value, deviation)}{shown}"

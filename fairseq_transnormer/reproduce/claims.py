@@ -1,0 +1,300 @@
+"""Whether the paper's claims hold: its sentences, judged by rows of results.
+
+A claim says which rows are to have less than which others. The verdict follows from the
+rows' seeds, not from a hand; a reservation only weakens it.
+"""
+
+import functools
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+from ..data.whole_files import write_text
+from .effects import COLOURS, draw
+from .errors import ReproduceError
+from .measured import Measured, MeasuredTable, measure, unequal
+from .results import Results
+from .schema import Table, load_preset, load_table, read_yaml
+from .settings import SEQUENCES
+from .text import anchor, number, spread, with_seeds
+
+VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
+# part of a metric's name -> what the row with the larger figure is; scores have none
+FASTER, WORSE, TAKES = "is faster than", "is worse than", "takes more than"
+MORE = {"gradient_rsd": "varies more than", "_memory": "takes more memory than"}
+MORE |= {"infer_": FASTER, "train_": FASTER, "ppl": WORSE, "loss": WORSE}
+MORE |= {"params_m": TAKES, "updates_": TAKES, "minutes": TAKES, "": "is better than"}
+FEWEST_SEEDS = 2  # of each row, for a verdict
+ALWAYS = "always"
+HEADING = "claim | verdict | what was run | figures: paper; **here** | what settles it"
+
+
+@dataclass
+class Claim:
+    """A sentence, and the figures that would show it."""
+
+    where: str  # section or table
+    table: str  # that has the figures
+    columns: list[str]  # in each of which the pairs must be found
+    less_than: list[list[str]]  # pairs of rows: the first is to have the lower figure
+    next: str  # the experiment that would settle it
+    short: str = ""  # the sentence, for the picture
+    least_ratio: float | None = None  # that separates two rows of a single run each
+    sweep_from: str = ""  # label of shorter runs, which chose the values of the sweep
+    reservation: str = ""  # why the order, where it is found, does not show the claim
+    notes: dict[str, str] = field(default_factory=dict)  # by verdict, or ALWAYS
+    sentence: str = ""  # its key in the file
+    section: str = ""  # the key above it
+
+
+@dataclass
+class _File:
+    claims: dict[str, Claim]
+
+
+@dataclass
+class Judged:
+    """A claim, the table that has most of its figures, and what follows."""
+
+    claim: Claim
+    measured: MeasuredTable
+    verdict: str = NOT_RUN
+    why: str = ""
+
+    def said(self, what: str) -> str:
+        return f"{what}: {self.why}" if self.why else what
+
+    @property
+    def cells(self) -> list[Measured]:
+        """Those of each row that the claim names, in each column."""
+        rows = dict.fromkeys(chain(*self.claim.less_than))
+        return [self.measured.cells[e] for e in product(rows, self.claim.columns)]
+
+    @property
+    def pairs(self) -> list[tuple[Measured, Measured]]:
+        """In each column, the cell to be lower and the one to be higher."""
+        of, claim = self.measured.cells, self.claim
+        return [(of[a, c], of[b, c]) for c in claim.columns for a, b in claim.less_than]
+
+
+def load(configs: Path, name: str) -> dict[str, list[Claim]]:
+    """Section -> its claims, of ``claims/NAME.yaml``; ReproduceError of a mistake."""
+    path = configs / "claims" / f"{name}.yaml"
+
+    def as_file(content: Any) -> dict[str, Any]:
+        sections = ((s, k, v) for s, of in content.items() for k, v in of.items())
+        return {"claims": {k: {**v, "section": s} for s, k, v in sections}}
+
+    found: dict[str, list[Claim]] = {}
+    for sentence, claim in read_yaml(path, _File, as_file).claims.items():
+        _check(claim, load_table(configs, claim.table), f"{path}: {sentence}")
+        found.setdefault(claim.section, []).append(replace(claim, sentence=sentence))
+    return found
+
+
+def _check(claim: Claim, table: Table, where: str) -> None:
+    for name, names, allowed in (
+        ("less_than", chain(*claim.less_than), table.rows),
+        ("columns", claim.columns, table.columns),
+        ("notes", claim.notes, [ALWAYS, *VERDICTS]),
+    ):
+        if unknown := [each for each in names if each not in allowed]:
+            known = ", ".join(allowed)
+            raise ReproduceError(f"{where}: {name}: {unknown[0]!r}; allowed: {known}")
+    pairs = [pair for pair in claim.less_than if len({*pair}) == len(pair) == 2]
+    is_ratio = claim.least_ratio is None or claim.least_ratio > 1
+    if not (claim.columns and pairs and pairs == claim.less_than and is_ratio):
+        shape = "columns, pairs of two rows in less_than, a least_ratio above 1"
+        raise ReproduceError(f"{where}: allowed: {shape}")
+
+
+def write(
+    configs: Path,
+    name: str,
+    results: Path,
+    presets: Sequence[str],
+    page: Path,
+    command: str,
+    picture: Path | None = None,
+) -> None:
+    """Judge the claims of ``claims/NAME.yaml``; write a page and a picture.
+
+    The page begins with ``claims/NAME.md``. A preset's changed labels come after it.
+    """
+    found, known = Results.read(results), [load_preset(configs, e) for e in presets]
+    as_printed = [preset.name for preset in known if preset.paper_sizes]
+
+    @functools.cache
+    def tables(name: str) -> list[MeasuredTable]:
+        table = load_table(configs, name)
+        labels = found.runs.loc[found.runs["table"] == name, "preset"]
+        return [
+            measure(table, found, label, preset)
+            for preset in known
+            for label in dict.fromkeys([preset.name, *labels])
+            if label == preset.name or label.startswith(f"{preset.name}+")
+        ]
+
+    judged = {
+        section: [judge(claim, tables(claim.table), as_printed) for claim in claims]
+        for section, claims in load(configs, name).items()
+    }
+    drawn = {
+        section: [(e.claim.short or e.claim.sentence, e.verdict, e.pairs) for e in some]
+        for section, some in judged.items()
+    }
+    draw(drawn, picture := picture or results / "claims.png")
+    links = [os.path.relpath(each, page.parent) for each in (picture, results)]
+    texts = (path.read_text("utf-8") for path in configs.glob(f"claims/{name}.md"))
+    lines = [text.format(picture=links[0], results=links[1]) for text in texts]
+    lines += [*_sections(judged, links[1]), f"Made by `{command}`."]
+    write_text(page, "\n".join(lines) + "\n")
+
+
+def judge(
+    claim: Claim, tables: Sequence[MeasuredTable], as_printed: Collection[str] = ()
+) -> Judged:
+    """The claim by the first table that has all its figures, or else most of them."""
+
+    def found(judged: Judged) -> int:
+        return sum(bool(each.figures.values) for each in judged.cells)
+
+    judged = max((Judged(claim, each) for each in tables), key=found)
+    label = judged.measured.label
+    if found(judged):
+        # what another size chose is nothing to this one
+        is_own = claim.sweep_from.startswith(f"{label}+")
+        of = (each for each in tables if is_own and each.label == claim.sweep_from)
+        judged.verdict, judged.why = verdict(
+            judged, label in as_printed, next(of, None)
+        )
+    return judged
+
+
+def verdict(
+    judged: Judged, as_printed: bool, chose: MeasuredTable | None
+) -> tuple[str, str]:
+    """The verdict, and why; ``chose`` has the runs that chose the sweep's values."""
+    claim, against, unclear = judged.claim, [], set()
+    for pair in judged.pairs:
+        sign, why = _order(*pair, claim.least_ratio)
+        reasons = [why] if why else []
+        for key, values in unequal(judged.measured, pair).items():
+            reasons.append(f"runs differ in {key}: {', '.join(sorted(values))}")
+        for cell in pair:
+            place = cell.cell.row, cell.cell.column
+            reasons += _lacking(cell, chose.cells[place] if chose else None)
+        unclear.update(reasons)
+        if sign == -1 and not reasons:
+            against.append(pair)
+    if against:
+        size = "" if as_printed else "with other settings than the paper's, "
+        return CONTRADICTED, size + _other_way_round(against)
+    if unclear or claim.reservation:
+        return UNCLEAR, "; ".join(sorted(unclear)) or claim.reservation
+    return (HOLDS if as_printed else IN_KIND), ""
+
+
+def _order(low: Measured, high: Measured, ratio: float | None) -> tuple[int, str]:
+    """1: as claimed; -1: the other way round; 0: it cannot be told, and why."""
+    first, second = (each.figures.values.values() for each in (low, high))
+    if low.value is None or high.value is None:
+        return 0, "not all rows were run"
+    if min(len(first), len(second)) >= FEWEST_SEEDS:
+        sign = (max(first) < min(second)) - (max(second) < min(first))
+        return sign, "" if sign else "seeds overlap"
+    if ratio is None:
+        return 0, "a row has one seed"
+    sign = (high.value >= ratio * low.value) - (low.value >= ratio * high.value)
+    return sign, "" if sign else f"figures closer than {ratio:g} times"
+
+
+def _lacking(cell: Measured, choice: Measured | None) -> list[str]:
+    """What a figure of several seeds or values of a sweep is without."""
+    row, without = cell.cell.row, cell.figures.unfinished | cell.figures.reasons
+    found = [f"seed {seed} of {row}: {why}" for seed, why in without.items()]
+    chosen = ""
+    if choice and choice.figures.values and not choice.incomplete:
+        chosen = choice.chosen
+    if cell.incomplete and not found and not (chosen and chosen == cell.chosen):
+        found.append(f"{row}: {cell.incomplete.partition(';')[0]}")
+    return found
+
+
+def _other_way_round(pairs: Iterable[tuple[Measured, Measured]]) -> str:
+    """Which rows have more than which."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for low, high in pairs:
+        says = next(words for part, words in MORE.items() if part in low.cell.metric)
+        key = f"{low.cell.row} {says}", low.cell.column
+        found.setdefault(key, []).append(high.cell.row)
+    return "; ".join(f"{a} {', '.join(of)} ({b})" for (a, b), of in found.items())
+
+
+def _sections(judged: dict[str, list[Judged]], results: str) -> list[str]:
+    """Of each section its claims by verdict and its table; then the notes."""
+    lines, notes = list[str](), list[str]()
+    for section, claims in judged.items():
+        lines.append(f"## {section}\n")
+        for verdict in VERDICTS:
+            of = [each for each in claims if each.verdict == verdict]
+            lines += [f"* **{verdict}** ({len(of)})"] if of else []
+            lines += [f"    * {each.said(each.claim.sentence)}" for each in of]
+        lines += [f"\n| {HEADING} |", "|---|---|---|---|---|"]
+        for each in claims:
+            claim, said = each.claim, each.said(f"**{each.verdict}**")
+            shown = [claim.notes.get(key, "") for key in (each.verdict, ALWAYS)]
+            if note := " ".join(f"{n.strip().rstrip('.')}." for n in shown if n):
+                notes.append(f"[^{len(notes) + 1}]: {note}\n")
+                said += f"[^{len(notes)}]"
+            cells = [f"{claim.sentence} ({claim.where})", said, _run(each, results)]
+            cells += [_figures(each), claim.next]
+            line = " | ".join(cell.replace("|", "\\|") for cell in cells)
+            lines.append(f"| {' '.join(line.split())} |")
+        lines.append("")
+    return [*lines, *notes]
+
+
+def _run(judged: Judged, results: str) -> str:
+    """Sizes and updates of the runs of the claim's rows, with a link to their page."""
+    measured, table = judged.measured, judged.measured.table
+    runs = [
+        row
+        for each in judged.cells
+        for row in (() if each.rows is None else each.rows.itertuples())
+        if row.sweep == each.chosen and not isnan(row.value)
+    ]
+    if not runs:
+        return "nothing"
+    settings = [measured.settings.get(run.config, {}) for run in runs]
+    samples, tokens, length = (
+        spread([each.get(key) or nan for each in settings], ",.0f")
+        for key in (SEQUENCES, "dataset.max_tokens", "task.tokens_per_sample")
+    )
+    updates = spread([run.updates for run in runs], ",.0f", " updates")
+    if tokens:  # of a batch, pads included
+        updates += f" of at most {samples} samples, {tokens} tokens a batch"
+    elif updates and samples:
+        updates += f" of {samples} samples"
+        updates += f" of at most {length} tokens" if length else ""
+    parts = "; ".join(run.device for run in runs).split("; ")
+    devices = sorted({part.split(",")[0] for part in parts})
+    page = f"{results}/tables/{measured.label}.md#{anchor(table.file.title)}"
+    sizes = spread([run.parameters for run in runs], ".2f", " M parameters")
+    parts = [f"[{table.name}, preset {measured.label}]({page})", sizes, updates]
+    return ", ".join(filter(None, [*parts, f"on {', '.join(devices)}"]))
+
+
+def _figures(judged: Judged) -> str:
+    """Each row's figures: the paper's; those measured, with their seeds."""
+    lines = []
+    for each in judged.cells:
+        here = with_seeds(each.value, each.deviation, each.figures.values.values())
+        of_column = f", {each.cell.column}" if len(judged.claim.columns) > 1 else ""
+        printed = f"{number(each.cell.paper)}; " if each.cell.paper is not None else ""
+        lines.append(f"{each.cell.row}{of_column}: {printed}{here}")
+    return "<br>".join(lines)
