@@ -277,12 +277,12 @@ def run_all(
                     print(f"started  {folder.path} on {job.device}", flush=True)
                     running[folder] = (_submit(executor, job), group)
             for folder, (job, group) in list(running.items()):
-                if in_process:
-                    job.exception()
+                # submitit runs a job of this process whenever it is asked for its end
+                raised = job.exception() if in_process else None
                 if in_process or job.done():
                     del running[folder]
                     slots.free.append(group)
-                    _tell_end(folder, job, ended)
+                    _tell_end(folder, job, raised, ended)
             progress.tell(sum(map(len, ended.values())))
             time.sleep(0 if in_process else POLL_SECONDS)
         if noted:
@@ -321,13 +321,18 @@ def _stop_all(jobs: list[Any], noted: list[int]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _tell_end(folder: RunFolder, job: Any, ended: dict[str, list[RunFolder]]) -> None:
+def _tell_end(
+    folder: RunFolder,
+    job: Any,
+    raised: Exception | None,
+    ended: dict[str, list[RunFolder]],
+) -> None:
     folder.forget()
     state = folder.state if folder.state in ended else FAILED
     ended[state].append(folder)
     print(f"{state:8} {folder.path}", flush=True)
     if state == FAILED:
-        why = job.exception()
+        why = raised or job.exception()
         lines = [*folder.log.splitlines()[-TAIL_LINES:]]
         lines += [] if why is None else str(why).strip().splitlines()[-1:]
         print("\n".join(f"  | {line}" for line in lines if line), flush=True)
