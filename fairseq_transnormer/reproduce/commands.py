@@ -241,7 +241,8 @@ def _status(options: argparse.Namespace) -> int:
     from .runs import FACTS, RunFolder
 
     runs = options.runs_dir
-    paths = sorted(runs.glob(f"{options.preset}*/*/*/{FACTS}"))
+    preset = Path(options.preset).name.removesuffix(".yaml")
+    paths = sorted(runs.glob(f"{preset}*/*/*/{FACTS}"))
     for folder in (RunFolder(path.parent) for path in paths):
         where = folder.path.relative_to(runs)
         try:
