@@ -288,7 +288,10 @@ def options_of(tmp_path, job):
 def test_jobs_of_slurm_and_their_order(tmp_path, cluster, capsys):
     runs = tmp_path / "runs with space"
     first, second, third = scripts(
-        runs, a=("", [], []), b=("", [], ["a/seed1"]), c=("", [], ["a/seed1", "b/seed1"])
+        runs,
+        a=("", [], []),
+        b=("", [], ["a/seed1"]),
+        c=("", [], ["a/seed1", "b/seed1"]),
     )
     submit_all([first, second, third], runs, 2, {"partition": "gpu", "time": "90"})
     one, two, three = (options_of(tmp_path, job) for job in (7, 8, 9))
@@ -341,7 +344,9 @@ def test_a_job_that_is_queued_is_not_submitted_again(tmp_path, cluster, monkeypa
 def test_a_job_that_slurm_refuses(tmp_path, cluster, monkeypatch):
     (folder,) = scripts(tmp_path, a=("", [], []))
     (cluster / "sbatch").write_text("#!/bin/sh\necho no such partition >&2\nexit 1\n")
-    with refuses(ReproduceError, "sbatch", folder.path, "no such partition", alone=True):
+    with refuses(
+        ReproduceError, "sbatch", folder.path, "no such partition", alone=True
+    ):
         submit_all([folder], tmp_path, 0, {})
     assert folder.state == "new"
     (cluster / "sbatch").unlink()

@@ -200,4 +200,8 @@ def test_numbers_are_as_fine_as_their_deviation():
         ((None, None), ""),
     ):
         assert with_deviation(*given) == expected
-    assert [number(x, sign=True) for x in (1.0, -1.0, 0.0)] == ["+1.00", "-1.00", "0.00"]
+    assert [number(x, sign=True) for x in (1.0, -1.0, 0.0)] == [
+        "+1.00",
+        "-1.00",
+        "0.00",
+    ]
