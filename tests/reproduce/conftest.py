@@ -16,7 +16,7 @@ from .made import TABLE, write_yaml
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory) -> Path:
-    """tiny.yaml: the preset smoke, over text/ and problem/, of the same words."""
+    """tiny.yaml: the preset smoke, over text/ and problem/; mine.yaml: TABLE."""
     from tests.inference.problems import WORDS, dictionary, write_problem
     from tests.tiny_data import write_tiny_data
 
@@ -29,11 +29,13 @@ def place(tmp_path_factory) -> Path:
     write_problem(folder / "problem", counts=counts)
     preset = yaml.safe_load((CONFIGS / "presets/smoke.yaml").read_text())
     tasks = {name: preset["tasks"][name] for name in ("masked_lm", "language_modeling")}
-    for task in tasks.values():
-        task["data"] = str(text)
-    tuning = preset["tasks"]["sentence_prediction"]
-    tuning |= {"data": str(folder / "problem"), "prepare": []}
-    tuning |= {"sequences_per_device": 8, "sequences_per_update": 8}
+    tuning = preset["tasks"]["sentence_prediction"] | {"prepare": []}
+    tuning |= dict.fromkeys(("sequences_per_device", "sequences_per_update"), 8)
+    for task, data in (
+        (tuning, "problem"),
+        *((task, "text") for task in tasks.values()),
+    ):
+        task["data"] = str(folder / data)
     preset["tasks"] = tasks | {"sentence_prediction": tuning}
     for key in ("not_in_all", "columns", "sweep_values"):
         del preset[key]
@@ -45,7 +47,7 @@ def place(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def conditions(place):
-    """conditions(preset="tiny", **fields): what all rows have in common."""
+    """conditions(preset="tiny", fields): what all rows have in common."""
 
     def make(preset: str = "tiny", **given) -> Conditions:
         name = str(place / "tiny.yaml") if preset == "tiny" else preset
@@ -61,15 +63,16 @@ def command(place, tmp_path, capsys):
     """command(word, ...): its exit code, output and errors; runs and results in tmp."""
 
     def run(word: str, *words: object) -> tuple[int, str, str]:
+        usual = {"--preset": place / "tiny.yaml", "--runs-dir": tmp_path / "runs"}
+        usual |= (
+            {"--results": tmp_path / "results"}
+            if word in ("report", "finetune")
+            else {}
+        )
+        usual |= {"--gpus": 0} if word in ("run", "finetune") else {}
         given = [word, *map(str, words)]
-        if "--preset" not in given and word != "list":
-            given += ["--preset", str(place / "tiny.yaml")]
-        if word != "list":
-            given += ["--runs-dir", str(tmp_path / "runs")]
-        if word in ("report", "finetune"):
-            given += ["--results", str(tmp_path / "results")]
-        if word in ("run", "finetune") and "--gpus" not in given:
-            given += ["--gpus", "0"]
+        for option, value in usual.items() if word != "list" else ():
+            given += [option, str(value)] if option not in given else []
         capsys.readouterr()
         try:
             code = commands.main(given)

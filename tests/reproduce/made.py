@@ -1,5 +1,6 @@
 """Tables, logs and folders of runs by hand: nothing is trained."""
 
+import copy
 import json
 import sys
 from collections.abc import Iterable
@@ -23,15 +24,10 @@ CONFIGURATION = {
     "model": {"_name": "x", "dropout": 0.1},
     "optimization": {"max_update": 3, "lr": [0.1]},
 }
-ATTEMPT = {
-    "started": 0.0,
-    "device": "CPU, 1 threads, 1 at once",
-    "machine": "here",
-    "commit": "abc",
-    "versions": {"torch": "2"},
-    "weights": None,
-    "mark": None,
-}
+ATTEMPT = {"kind": "attempt", "started": 0.0, "device": "CPU, 1 threads, 1 at once"}
+ATTEMPT |= {"machine": "here", "commit": "abc", "versions": {"torch": "2"}}
+FACTS = {"data": "/data-bin/words", "data_fingerprint": "d1", "updates": 3}
+FACTS |= {"needs": [], "start": "", "command": [sys.executable, "-c", ""]}
 
 
 def write_yaml(path: Path, content: Any) -> Path:
@@ -43,13 +39,9 @@ def write_yaml(path: Path, content: Any) -> Path:
 def record(kind: str, updates: int, **values: object) -> str:
     """A line of fairseq's log: a validation, or what is within an epoch."""
     front = "" if kind == "train_inner" else f"{kind}_"
-    named = {f"{front}{name}": str(value) for name, value in values.items()}
+    named = {f"{front}{key}": str(v) for key, v in values.items()}
     named[f"{front}num_updates"] = str(updates)
     return f"[2026][{kind}][INFO] - {json.dumps(named)}"
-
-
-def saved(updates: int) -> str:
-    return f"Saved checkpoint checkpoints/x.pt (epoch 1 @ {updates} updates, score 1.0)"
 
 
 def validations(ppls: Iterable[float]) -> list[str]:
@@ -71,42 +63,24 @@ def write_run(
     configuration: dict | None = None,
     **facts: Any,
 ) -> Path:
-    """The folder of a run as the runner leaves it.
+    """The folder of a run as the runner leaves it; its name is its last three parts.
 
-    Args:
-        path: of the folder; its name below that of all runs is its last three parts.
-        log: lines of its training, in its last attempt.
-        exit_code: of that one; None: it has no end.
-        attempts: what each adds to ``ATTEMPT``, or changes in it.
-        configuration: group -> values beside ``CONFIGURATION``, with this seed.
-        facts: of run.json, beside what all have.
+    ``log``: lines of the last attempt. ``attempts``: what each has beside ``ATTEMPT``;
+    the last ends with ``exit_code``, None: it has no end. ``configuration``: group ->
+    values beside ``CONFIGURATION``. ``facts``: of run.json, beside ``FACTS``.
     """
-    cfg = json.loads(json.dumps(CONFIGURATION))
+    cfg = copy.deepcopy(CONFIGURATION)
     for group, values in (configuration or {}).items():
         cfg.setdefault(group, {}).update(values)
     cfg["common"]["seed"] = seed
     write_yaml(path / "config.yaml", cfg)
-    usual = {
-        "name": "/".join(path.parts[-3:]),
-        "seed": seed,
-        "data": "/data-bin/words",
-        "data_fingerprint": "d1",
-        "updates": 3,
-        "needs": [],
-        "start": "",
-        "command": [sys.executable, "-c", ""],
-    }
-    (path / "run.json").write_text(json.dumps(usual | facts))
-    lines = []
+    own = {"name": "/".join(path.parts[-3:]), "seed": seed}
+    (path / "run.json").write_text(json.dumps(FACTS | own | facts))
+    end, lines = '{{"kind": "attempt_end", "seconds": {}, "exit_code": {}}}', []
     for each in attempts:
-        attempt = {"kind": "attempt"} | ATTEMPT | each
-        if lines:
-            lines.append('{"kind": "attempt_end", "seconds": 5.0, "exit_code": 75}')
-        lines.append(json.dumps(attempt))
-    lines += log
-    if exit_code is not None and lines:
-        end = {"kind": "attempt_end", "seconds": 90.0, "exit_code": exit_code}
-        lines.append(json.dumps(end))
+        lines += [end.format(5.0, 75)] * bool(lines) + [json.dumps(ATTEMPT | each)]
+    is_over = lines and exit_code is not None
+    lines += [*log, *[end.format(90.0, exit_code)] * bool(is_over)]
     (path / "train.log").write_text("".join(f"\n{line}\n" for line in lines))
     return path
 

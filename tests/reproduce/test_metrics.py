@@ -16,7 +16,10 @@ from fairseq_transnormer.reproduce.metrics import (
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import refuses
 
-from .made import record, saved, validations, write_run
+from .made import record, validations, write_run
+
+NAN = math.nan
+SAVED = "Saved checkpoint checkpoints/x.pt (epoch 1 @ {} updates, score 1.0)"
 
 
 @pytest.fixture
@@ -29,59 +32,42 @@ def results(tmp_path):
     return make
 
 
-ACCURACY = {
-    "checkpoint": {
-        "best_checkpoint_metric": "accuracy",
-        "maximize_best_checkpoint_metric": True,
-    }
-}
-
-
 def test_the_best_validation_and_test_at_its_update(results):
-    found = results(*validations([9.0, 5.0, 6.0]))
+    lines = validations([9.0, 5.0, 6.0])
+    found = results(*lines)
     assert found.selected_by == ("loss", False)
     assert found.figure("valid_ppl") == found.figure("selection") == 5.0
     assert found.figure("test_ppl") == 6.0
     # of equal ones the last, which replaced the others' checkpoint
-    lines = [*validations([9.0, 5.0, 6.0, 5.0]), record("test", 4, ppl=77.0)]
-    assert results(*lines).figure("test_ppl") == 77.0
+    more = [*validations([9.0, 5.0, 6.0, 5.0]), record("test", 4, ppl=77.0)]
+    assert results(*more).figure("test_ppl") == 77.0
+    # of those alone that saved
+    some = [*lines, SAVED.format(1), SAVED.format(3)]
+    assert results(*some).figure("valid_ppl") == 6.0
+    assert results(*some, SAVED.format(2)).figure("valid_ppl") == 5.0
+    # of a run that was resumed the later record of an update
+    later = [*lines, record("valid", 2, ppl=7.0, loss=7.0)]
+    half = record("valid", 3, ppl=1.0, loss=1.0)[:-20]
+    assert results(*later, half).figure("valid_ppl") == 6.0
+    assert results(*validations([NAN, 8.0, NAN])).figure("valid_ppl") == 8.0
+    with refuses(NotMeasured, "valid_loss", "nan"):
+        results(*validations([NAN, NAN])).figure("valid_ppl")
+    assert results("no record").figure("valid_ppl") is None
 
 
 def test_more_may_be_better(results):
     lines = [record("valid", n, accuracy=a, mcc=n) for n, a in ((1, 60), (2, 80))]
     lines += [record("valid1", n, accuracy=a) for n, a in ((1, 99), (2, 50))]
     lines += [record("valid", 3, accuracy=70, mcc=3)]
-    found = results(*lines, configuration=ACCURACY)
+    by = {"best_checkpoint_metric": "accuracy", "maximize_best_checkpoint_metric": True}
+    found = results(*lines, configuration={"checkpoint": by})
     assert found.selected_by == ("accuracy", True)
     assert found.figure("valid_accuracy") == 80 and found.figure("valid_mcc") == 2
     assert found.figure("valid1_accuracy") == 50
-    # nothing there, or nothing at that update
     assert found.figure("test_accuracy") is None and found.figure("valid_f1") is None
 
 
-def test_a_validation_that_saved_nothing_is_no_best(results):
-    """fairseq validates at updates at which it saves nothing, too."""
-    lines = [*validations([9.0, 5.0, 6.0]), saved(1), saved(3)]
-    assert results(*lines).figure("valid_ppl") == 6.0
-    assert results(*lines, saved(2)).figure("valid_ppl") == 5.0
-
-
-def test_a_validation_that_is_not_a_number(results):
-    nan = math.nan
-    assert results(*validations([nan, 8.0, nan])).figure("valid_ppl") == 8.0
-    with refuses(NotMeasured, "valid_loss", "nan"):
-        results(*validations([nan, nan])).figure("valid_ppl")
-    assert results("no record").figure("valid_ppl") is None
-
-
-def test_a_resumed_run_has_its_later_record(results):
-    lines = [*validations([9.0, 5.0]), record("valid", 2, ppl=7.0, loss=7.0)]
-    assert results(*lines).figure("valid_ppl") == 7.0
-    half = record("valid", 3, ppl=1.0, loss=1.0)[:-20]
-    assert results(*lines, half).figure("valid_ppl") == 7.0
-
-
-def test_updates_to_99(results):
+def test_updates_speed_parameters_memory_and_time(results):
     lines = [
         record("valid", n, accuracy=a)
         for n, a in ((10, 50), (20, 98.5), (30, 99), (40, 98), (50, 99.5))
@@ -89,20 +75,14 @@ def test_updates_to_99(results):
     assert results(*lines).figure("updates_to_99") == 30
     with refuses(NotMeasured, "99"):
         results(*lines[:2]).figure("updates_to_99")
-    assert results().figure("updates_to_99") is None
-
-
-def test_speed_is_the_median_without_the_first_interval(results):
-    speeds = [5, 300, 100, 0, 200]
-    lines = [record("train_inner", n, wps=s) for n, s in enumerate(speeds, 1)]
-    assert results(*lines).figure("tokens_per_second") == 200
-    assert results(*lines[:1]).figure("tokens_per_second") is None
-    assert results(*lines).figure("updates") == 5
-    assert results(*lines, *validations([1.0] * 7)).figure("updates") == 7
-    assert results().figure("updates") is None
-
-
-def test_parameters_memory_and_time(results):
+    # the first interval has the start in it
+    inner = [
+        record("train_inner", n, wps=s) for n, s in enumerate((5, 300, 100, 0, 200))
+    ]
+    assert results(*inner).figure("tokens_per_second") == 200
+    assert results(*inner[:1]).figure("tokens_per_second") is None
+    assert results(*inner).figure("updates") == 4
+    assert results(*inner, *lines).figure("updates") == 50
     lines = ["num. shared model params: 155,988,540 (num. trained: 1)"]
     lines += [record("train_inner", n, gb_peak=g, wps=1) for n, g in ((1, 2.5), (2, 2))]
     found = results(*lines, attempts=[{}, {}])
@@ -114,34 +94,31 @@ def test_parameters_memory_and_time(results):
     with refuses(NotMeasured, "killed"):
         results(exit_code=None).figure("wall_seconds")
     nothing = results("x", attempts=[])
-    for name in ("params_m", "peak_memory_gib", "wall_seconds", "wall_minutes"):
-        assert nothing.figure(name) is None
+    assert [name for name in METRICS if nothing.figure(name) is not None] == []
 
 
 # of two lengths, of which the longer was too much for one system
 SPEEDS = [
-    ("Transformer", "inference", 1024, {"seconds": [0.2, 0.4, 9.0], "peak_bytes": 1}),
-    ("TransNormer T2", "inference", 1024, {"seconds": [0.1], "peak_bytes": 2**31}),
-    ("Transformer", "inference", 2048, {"skipped": "out of memory: 9 GiB"}),
-    ("TransNormer T2", "inference", 2048, {"seconds": [0.5], "peak_bytes": 1}),
+    ("Transformer", 1024, {"seconds": [0.2, 0.4, 9.0], "peak_bytes": 1}),
+    ("TransNormer T2", 1024, {"seconds": [0.1], "peak_bytes": 2**31}),
+    ("Transformer", 2048, {"skipped": "out of memory: 9 GiB"}),
+    ("TransNormer T2", 2048, {"seconds": [0.5], "peak_bytes": 1}),
 ]
 
 
 def test_the_figures_of_table_7(results):
-    found = results()
-    assert found.figure("infer_1K", "Transformer") is None
+    found, t2 = results(), "TransNormer T2"
+    assert found.figure("infer_1K", t2) is None
     measurements = [
-        {"contestant": name, "phase": phase, "length": length} | more
-        for name, phase, length, more in SPEEDS
+        {"contestant": name, "phase": "inference", "length": length} | more
+        for name, length, more in SPEEDS
     ]
     path = found.folder.path / "lra_speed.json"
     path.write_text(json.dumps({"measurements": measurements}))
-    t2 = "TransNormer T2"
     assert found.figure("infer_1K", "Transformer") == 1 / 0.4
-    assert found.figure("infer_1K", t2) == 1 / 0.1
-    assert found.figure("infer_1K_over_vanilla", t2) == pytest.approx(4)
-    assert found.figure("infer_1K_memory", t2) == 2
-    assert found.figure("infer_2K", t2) == 2
+    figures = {"infer_1K": 10, "infer_1K_over_vanilla": 4, "infer_1K_memory": 2}
+    for metric, expected in (figures | {"infer_2K": 2}).items():
+        assert found.figure(metric, t2) == pytest.approx(expected)
     for metric, row in (("infer_2K", "Transformer"), ("infer_2K_over_vanilla", t2)):
         with refuses(NotMeasured, "out of memory: 9 GiB"):
             found.figure(metric, row)
@@ -154,25 +131,20 @@ def test_the_figures_of_table_7(results):
 
 def test_the_gradients_deviation(results):
     found = results(*validations([9.0, 5.0, 6.0]))
-    assert found.figure("gradient_rsd") is None
     path = found.folder.path / "gradient_statistics.jsonl"
-    norms = [5.0, 13.0, 10.0]  # of both tensors together
 
-    def write(updates):
+    def figure(updates):
         parts = [[3.0, 4.0], [5.0, 12.0], [6.0, 8.0]]
         lines = [{"parameters": {"a": 2, "b": 1}}]
         lines += [{"update": n, "norm": parts[n - 1], "mean": [0, 0]} for n in updates]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return found.figure("gradient_rsd")
 
-    write([1, 2, 3])
-    expected = numpy.std(norms) / numpy.mean(norms)
-    assert found.figure("gradient_rsd") == pytest.approx(expected)
-    write([2, 3])
-    with refuses(NotMeasured, path.name, 2, 3):
-        found.figure("gradient_rsd")
-    write([1, 2])  # the log has one more
-    with refuses(NotMeasured, path.name, 2, 3):
-        found.figure("gradient_rsd")
+    norms = [5.0, 13.0, 10.0]  # of both tensors together
+    assert figure([1, 2, 3]) == pytest.approx(numpy.std(norms) / numpy.mean(norms))
+    for some in ([2, 3], [1, 3], [1, 2]):  # the log has three
+        with refuses(NotMeasured, path.name, 2, 3):
+            figure(some)
     path.write_text("{")
     with pytest.raises(NotMeasured):
         found.figure("gradient_rsd")

@@ -24,8 +24,7 @@ SUBMITTED = '{"kind": "submitted", "job": "7"}'
 
 def a_run(name="tiny/a/seed1", width=8, **fields):
     cfg = CONFIGURATION | {"model": {"_name": "x", "width": width}}
-    usual = {"data": Data(Path("/data")), "seed": 1, "updates": 3}
-    usual |= {"command": (sys.executable, "-c", "")}
+    usual = {"data": Data(Path("/data")), "seed": 1, "updates": 3, "command": ("x",)}
     return Run(name=name, configuration=cfg, **usual | fields)
 
 
@@ -37,49 +36,40 @@ def folder(tmp_path):
     return found
 
 
-def with_checkpoint(folder):
-    (folder.path / "checkpoints").mkdir()
-    (folder.path / "checkpoints/checkpoint_last.pt").touch()
+def contents(folder):
+    return {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
 
 
 @pytest.mark.parametrize(
-    ("lines", "state"),
+    ("state", "lines"),
     [
-        ([], "new"),
-        (["a line of a log"], "new"),
-        ([SUBMITTED], "submitted"),
-        ([BEGAN], "interrupted"),  # killed, without an end
-        ([BEGAN, ENDED.format(75)], "interrupted"),
-        ([BEGAN, ENDED.format(1)], "failed"),
-        ([BEGAN, ENDED.format(-9)], "failed"),
-        ([BEGAN, ENDED.format(0)], "finished"),
-        ([BEGAN, ENDED.format(0), BEGAN], "interrupted"),
-        ([BEGAN, ENDED.format(75), BEGAN, ENDED.format(0)], "finished"),
-        ([BEGAN, ENDED.format(75), SUBMITTED], "submitted"),
-        # a job may start before it is noted
-        ([BEGAN, SUBMITTED, ENDED.format(0)], "finished"),
+        ("new", ["a line of a log"]),
+        ("submitted", [SUBMITTED]),
+        ("interrupted", [BEGAN]),  # killed, without an end
+        ("interrupted", [BEGAN, ENDED.format(75)]),
+        ("interrupted", [BEGAN, ENDED.format(-15)]),
+        ("failed", [BEGAN, ENDED.format(1)]),
+        ("failed", [BEGAN, ENDED.format(-9)]),
+        ("finished", [BEGAN, ENDED.format(0)]),
+        ("interrupted", [BEGAN, ENDED.format(0), BEGAN]),
+        ("finished", [BEGAN, ENDED.format(75), BEGAN, ENDED.format(0)]),
+        ("submitted", [BEGAN, ENDED.format(75), SUBMITTED]),
+        ("finished", [BEGAN, SUBMITTED, ENDED.format(0)]),  # a job started at once
         # half a line, of a process that was killed or a disk that was full
-        ([BEGAN, ENDED.format(0)[:30]], "interrupted"),
-        ([BEGAN[:20], BEGAN, ENDED.format(0)], "finished"),
-        ([ENDED.format(0)[:-9] + BEGAN, BEGAN, ENDED.format(1)], "failed"),
+        ("interrupted", [BEGAN, ENDED.format(0)[:30]]),
+        ("finished", [BEGAN[:20], BEGAN, ENDED.format(0)]),
+        ("failed", [ENDED.format(0)[:-9] + BEGAN, BEGAN, ENDED.format(1)]),
+        ("new", [ENDED.format(0)]),  # whose beginning is lost
     ],
 )
 def test_the_state_follows_from_the_log(folder, lines, state):
     (folder.path / "train.log").write_text("".join(f"\n{line}\n" for line in lines))
-    assert RunFolder(folder.path).state == state in STATES
-    assert RunFolder(folder.path).is_finished == (state == "finished")
-
-
-def test_an_end_without_a_beginning_is_no_attempt(folder):
-    (folder.path / "train.log").write_text(ENDED.format(0) + "\n")
-    assert folder.state == "new" and folder.attempts == []
-
-
-def test_a_line_after_half_a_line_counts(folder):
-    (folder.path / "train.log").write_bytes(BEGAN.encode() + b"\nhalf \xff of")
-    folder.append("attempt_end", seconds=1.0, exit_code=0)
-    assert folder.state == "finished"
-    assert folder.attempts[0]["seconds"] == 1.0
+    assert folder.state == state in STATES
+    assert folder.is_finished == (state == "finished")
+    with (folder.path / "train.log").open("ab") as log:
+        log.write(b"\n" + BEGAN.encode() + b"\nhalf \xff of")
+    folder.append("attempt_end", seconds=1.5, exit_code=0)
+    assert folder.is_finished and folder.attempts[-1]["seconds"] == 1.5
 
 
 LOCKING = """
@@ -92,27 +82,28 @@ with FileLock(sys.argv[1]):
 
 
 def test_what_another_process_holds_is_running(folder):
-    (folder.path / "train.log").write_text(BEGAN + "\n")
-    lock = str(folder.path / ".lock")
-    words = [sys.executable, "-c", LOCKING, lock]
+    words = [sys.executable, "-c", LOCKING, str(folder.path / ".lock")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout.readline() == b"held\n"
-            assert RunFolder(folder.path).state == "running"
+            assert folder.state == "running"
             with refuses(ReproduceError, folder.path), folder.lock():
                 pass
             with refuses(ReproduceError, folder.path, "model.width", 8, 9):
                 folder.check(a_run(width=9))
         finally:
             other.kill()
-    assert RunFolder(folder.path).state == "interrupted"
+    assert folder.state == "new"
 
 
 def test_another_runs_results_are_refused_and_kept(folder):
-    with_checkpoint(folder)
+    checkpoint = folder.path / "checkpoints/checkpoint_last.pt"
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
     (folder.path / "train.log").write_text("of width 8")
-    before = {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
+    before = contents(folder)
     assert folder.check(a_run())
+    folder.prepare(a_run())
     for other, *parts in (
         (a_run(width=9), "model.width", 8, 9),
         (a_run(start="../x.pt"), "weights"),
@@ -121,16 +112,16 @@ def test_another_runs_results_are_refused_and_kept(folder):
         for ask in (folder.check, folder.prepare):
             with refuses(ReproduceError, folder.path, *parts, alone=True):
                 ask(other)
-    facts = json.loads((folder.path / "run.json").read_text())
-    facts["data_fingerprint"] = "d2"
-    (folder.path / "run.json").write_text(json.dumps(facts))
+    assert contents(folder) == before
+    path = folder.path / "run.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "d2"})
+    )
     with refuses(ReproduceError, folder.path, "data", "d2", alone=True):
         RunFolder(folder.path).check(a_run())
-    (folder.path / "run.json").write_bytes(before[folder.path / "run.json"])
-    after = {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
-    assert after == before
-    # what is merely finished, without a checkpoint, is a result, too
-    (folder.path / "checkpoints/checkpoint_last.pt").unlink()
+    path.write_bytes(before[path])
+    # what has finished is a result without a checkpoint, too
+    checkpoint.unlink()
     (folder.path / "train.log").write_text(f"{BEGAN}\n{ENDED.format(0)}\n")
     with refuses(ReproduceError, "model.width"):
         RunFolder(folder.path).check(a_run(width=9))
@@ -145,15 +136,14 @@ def test_a_run_without_progress_is_prepared_anew(folder):
         assert RunFolder(folder.path).configuration["model"]["width"] == width
     kept = {path.read_text()[:9] for path in folder.path.glob("train.log.*")}
     assert kept == {"before 16", "before 32"}
-    folder.prepare(a_run(width=32))
-    assert len(list(folder.path.glob("train.log.*"))) == 2
 
 
 @pytest.mark.parametrize("name", ["run.json", "config.yaml"])
 def test_a_damaged_folder(folder, name):
     (folder.path / name).write_text("{")
     assert not RunFolder(folder.path).check(a_run())  # nothing is lost
-    with_checkpoint(folder)
+    (folder.path / "checkpoints").mkdir()
+    (folder.path / "checkpoints/checkpoint_last.pt").touch()
     with refuses(ReproduceError, folder.path, "damaged"):
         RunFolder(folder.path).check(a_run())
     (folder.path / "run.json").unlink()
@@ -161,37 +151,27 @@ def test_a_damaged_folder(folder, name):
         RunFolder(folder.path).check(a_run())
 
 
-def checkpoint(path, number):
-    torch.save({"model": {"w": torch.full((2,), float(number))}}, path)
-    return weights_fingerprint(path)
-
-
 def test_weights_that_changed_since_the_start_are_refused(tmp_path):
-    one = checkpoint(tmp_path / "one.pt", 1)
-    path = tmp_path / "runs/tiny/a/seed1"
-    start = os.path.relpath(tmp_path / "one.pt", path)
-    log = validations([5.0])
-    found = RunFolder(write_run(path, log, attempts=[{"weights": one}], start=start))
+    start, path = tmp_path / "one.pt", tmp_path / "runs/tiny/a/seed1"
+
+    def saved(number):
+        torch.save({"model": {"w": torch.full((2,), float(number))}}, start)
+        return weights_fingerprint(start)
+
+    one = saved(1)
+    facts = {"start": os.path.relpath(start, path)}
+    found = RunFolder(write_run(path, attempts=[{"weights": one}], **facts))
     assert found.weights == found.weights_at_start() == one
     assert found.other_weights() == ""
-    two = checkpoint(tmp_path / "one.pt", 2)
-    assert len({one, two}) == 2
-    with refuses(ReproduceError, found.path, one, two, alone=True):
+    two = saved(2)
+    with refuses(ReproduceError, path, one, two, alone=True):
         found.weights_at_start()
-    assert one in found.other_weights() and two in found.other_weights()
-    # those that were there at any of its attempts
-    (tmp_path / "one.pt").unlink()
+    assert one in found.other_weights() and two in found.other_weights() != one
+    start.unlink()  # the result stays that of the first
     assert found.other_weights() == ""
-    with refuses(ReproduceError, found.path, "one.pt"):
+    with refuses(ReproduceError, path, "one.pt"):
         found.weights_at_start()
     assert RunFolder(write_run(path)).weights_at_start() is None
-
-
-def test_progress_is_read_from_the_log(tmp_path):
-    path = write_run(tmp_path / "tiny/a/seed1", validations([9.0, 7.5]))
-    found = RunFolder(path)
-    assert found.updates_done == 2 and found.last_validation == "valid_ppl 7.5"
-    assert (found.facts["name"], found.job) == ("tiny/a/seed1", None)
 
 
 STATUS = """
@@ -205,15 +185,15 @@ sys.exit(code)
 
 def test_status_reads_folders_without_torch(tmp_path):
     for name, code in (("a", 0), ("b", 1)):
-        write_run(tmp_path / f"tiny/{name}/seed1", validations([5.0]), exit_code=code)
+        log = validations([9.0, 5.5])
+        path = write_run(tmp_path / f"tiny/{name}/seed1", log, exit_code=code)
+    assert RunFolder(path).updates_done == 2
     write_run(tmp_path / "other/a/seed1")
-    (tmp_path / "tiny/c/seed1").mkdir(parents=True)
-    (tmp_path / "tiny/c/seed1/run.json").write_text("{")
+    (write_run(tmp_path / "tiny/c/seed1") / "run.json").write_text("{")
     words = [sys.executable, "-c", STATUS, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *lines, modules = done.stdout.splitlines()
     assert modules == "set()"
-    shown = [(line.split()[0], line.split()[-3:]) for line in lines]
-    assert [state for state, _ in shown] == ["finished", "failed", "unreadable"]
-    assert shown[0][1] == ["tiny/a/seed1", "valid_ppl", "5.0"]
+    assert [line.split()[0] for line in lines] == ["finished", "failed", "unreadable"]
+    assert lines[0].split()[-3:] == ["tiny/a/seed1", "valid_ppl", "5.5"]

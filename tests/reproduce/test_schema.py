@@ -5,17 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from fairseq_transnormer.reproduce import schema
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import JOBS
-from fairseq_transnormer.reproduce.schema import (
-    chosen_cells,
-    load_preset,
-    load_table,
-    load_tables,
-    names_in,
-    with_sweep_values,
-    with_sweeps_of,
-)
+from fairseq_transnormer.reproduce.schema import load_preset, load_table, names_in
 from fairseq_transnormer.training.config import compose
 from tests.messages import refuses
 from tests.paths import CONFIGS
@@ -26,20 +19,12 @@ PRESETS = names_in(CONFIGS / "presets")
 RATE = "optimization.lr"
 # read off the paper
 PRINTED = {
-    ("table1", "1+elu w/o scaling", "valid_ppl"): 797.08,
-    ("table2", "Performer", "gradient_rsd"): 0.47,
-    ("table3", "Vanilla / 1+elu", "valid_ppl"): 3.76,
-    ("table4", "LS", "test_ppl"): 32.59,
-    ("table4", "TransNormer T2", "params_m"): 155.99,
-    ("table5", "TransNormer T1", "AVG"): 79.38,
-    ("table6", "Skyformer", "Pathfinder"): 70.73,
-    ("table7", "LS", "train_5K"): 4.76,
-    ("table7", "Transformer", "infer_3K"): None,
-    ("table8", "12 / 0", "T1"): 4.75,
-    ("table9", "Norm then Block", "T2"): 4.21,
-    ("table10", "FFN", "T2"): 3.93,
-    ("table11", "128", "T2"): 3.69,
-    ("table12", "parallel", "T1"): 3.77,
+    "table1": ("1+elu w/o scaling", "valid_ppl", 797.08),
+    "table2": ("Performer", "gradient_rsd", 0.47),
+    "table4": ("LS", "test_ppl", 32.59),
+    "table7": ("LS", "train_5K", 4.76),
+    "table11": ("128", "T2", 3.69),
+    "table12": ("parallel", "T1", 3.77),
 }
 
 
@@ -60,16 +45,13 @@ def own(folder, **changes):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_table_loads_with_every_preset(name):
-    preset = load_preset(CONFIGS, name)
-    tables = names_in(CONFIGS / "tables")
+    preset, tables = load_preset(CONFIGS, name), names_in(CONFIGS / "tables")
     assert {f"table{n}" for n in range(1, 13)} | {"figure1", "figure2"} <= {*tables}
-    assert tables.index("table9") < tables.index("table10")
-    named = {*preset.not_in_all, *preset.columns, *preset.sweeps}
-    assert named <= {*tables}
+    assert {*preset.not_in_all, *preset.columns, *preset.sweeps} <= {*tables}
     for each in tables:
-        found = with_sweeps_of(preset, table(each))
+        found = schema.with_sweeps_of(preset, table(each))
         assert {*preset.columns.get(each, ())} <= {*found.columns}
-        assert all(found.cells) and {c.job for c in found.cells} <= {*JOBS}
+        assert {cell.job for cell in found.cells} <= {*JOBS}
         if name == "finetune" or each in preset.not_in_all:
             continue
         for cell in found.cells:
@@ -79,7 +61,7 @@ def test_every_table_loads_with_every_preset(name):
 
 
 def test_figures_are_the_papers():
-    for (name, row, column), figure in PRINTED.items():
+    for name, (row, column, figure) in PRINTED.items():
         assert cell_of(table(name), row, column).paper == figure
     assert cell_of(table("table7"), "Transformer", "infer_3K").paper_dash
     of = table("table5")
@@ -89,76 +71,52 @@ def test_figures_are_the_papers():
         assert sum(printed) / len(printed) == pytest.approx(average, abs=0.01)
 
 
-COLUMN = {"metric": "valid_ppl"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({"titel": "x"}, ["titel"]),
-        ({"columns": {"a": {"metrik": "x"}}}, ["metrik"]),
-        ({"rows": {"T1": {"sytem": "t1"}}}, ["sytem"]),
-        ({"columns": 3}, []),
-        ({"columns": {"a": COLUMN | {"seed": "one"}}}, ["seed", "one"]),
-        ({"sweep": {RATE: 0.1}}, [0.1]),
-        ({"overrides": ["a"]}, []),
-        ({"rows": {"T1": {"paper": [1.0]}}}, ["T1", 2, "null"]),
-        ({"rows": {"T1": {"paper": [1.0, 2.0, 3.0]}}}, ["T1", 2]),
-        ({"rows": {"T1": {"paper": [1.0, "2,0"]}}}, ["T1", "2,0"]),
-        ({"rows": {"x": {"system": "t3"}}}, ["x", "ppl", "t3", "t2", "flash"]),
-        ({"job": "trian"}, ["trian", *JOBS.keys() - {"finetune_checkpoint"}]),
-        ({"columns": {"a": {}}, "rows": {"t1": None}}, ["t1", "a", "metric"]),
-        ({"config": None}, ["T1", "ppl", "config"]),
-        ({"config": "almm"}, ["almm"]),
-        ({"columns": {"a": {"mean_of": ["b"]}}, "rows": {"t1": None}}, ["mean_of"]),
-        ({"rows": {"t1": None, "x": {"label": "TransNormer T1"}}}, ["two rows"]),
-    ],
-)
-def test_a_mistake_in_a_table_is_one_line_with_the_file(tmp_path, changes, parts):
-    with refuses(ReproduceError, tmp_path / "own.yaml", *parts, alone=True):
-        own(tmp_path, **changes)
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("title: x\ntitle: y\n", ["duplicate", "title"]),
-        ("columns: {}\nrows: {}\n", ["title"]),
-        ("title: [x\n", []),
-        ("- title\n", []),
-        ("title: &x [*x]\ncolumns: {}\nrows: {}\n", []),
-        (b"title: \xff\n", []),
-        (None, ["No such file"]),
-    ],
-)
-def test_a_file_that_is_no_table(tmp_path, text, parts):
+def test_a_mistake_in_a_table_is_one_line_with_the_file(tmp_path):
+    for changes, *parts in (
+        ({"titel": "x"}, "titel"),
+        ({"columns": {"a": {"metrik": "x"}}}, "metrik"),
+        ({"rows": {"T1": {"sytem": "t1"}}}, "sytem"),
+        ({"columns": {"a": {"metric": "valid_ppl", "seed": "one"}}}, "seed", "one"),
+        ({"sweep": {RATE: 0.1}}, 0.1),
+        ({"rows": {"T1": {"paper": [1.0]}}}, "T1", 2, "null"),
+        ({"rows": {"T1": {"paper": [1.0, "2,0"]}}}, "T1", "2,0"),
+        ({"rows": {"x": {"system": "t3"}}}, "x", "ppl", "t3", "t2", "flash"),
+        ({"job": "trian"}, "trian", *JOBS.keys() - {"finetune_checkpoint"}),
+        ({"columns": {"a": {}}, "rows": {"t1": None}}, "t1", "a", "metric"),
+        ({"config": None}, "T1", "ppl", "config"),
+        ({"config": "almm"}, "almm"),
+        ({"columns": {"a": {"mean_of": ["b"]}}, "rows": {"t1": None}}, "mean_of", "b"),
+        ({"rows": {"t1": None, "x": {"label": "TransNormer T1"}}}, "two rows"),
+    ):
+        with refuses(ReproduceError, tmp_path / "own.yaml", *parts, alone=True):
+            own(tmp_path, **changes)
     path = tmp_path / "own.yaml"
-    if text is not None:
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with refuses(ReproduceError, path, *parts, alone=True):
-        load_table(CONFIGS, str(path))
-
-
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({"sweep_value": 1}, ["sweep_value"]),
-        ({"tasks": {"masked_lm": {"data": "x"}}}, ["sequences_per_device"]),
-        ({"gpus_per_run": "many"}, ["gpus_per_run", "many"]),
-        ({"prepare": "python"}, ["prepare"]),
-    ],
-)
-def test_a_mistake_in_a_preset_is_one_line_with_the_file(tmp_path, changes, parts):
+    for text, *parts in (
+        (b"title: x\ntitle: y\n", "duplicate", "title"),
+        (b"columns: {}\nrows: {}\n", "title"),
+        (b"title: [x\n",),
+        (b"title: &x [*x]\ncolumns: {}\nrows: {}\n",),
+        (b"title: \xff\n",),
+    ):
+        path.write_bytes(text)
+        with refuses(ReproduceError, path, *parts, alone=True):
+            load_table(CONFIGS, str(path))
     tasks = {"masked_lm": {"data": "x", "sequences_per_device": 1}}
-    content = {"description": "x", "tasks": tasks} | changes
-    path = write_yaml(tmp_path / "own.yaml", content)
-    with refuses(ReproduceError, path, *parts, alone=True):
-        load_preset(CONFIGS, str(path))
+    for changes, *parts in (
+        ({"sweep_value": 1}, "sweep_value"),
+        ({"tasks": {"masked_lm": {"data": "x"}}}, "sequences_per_device"),
+        ({"gpus_per_run": "many"}, "gpus_per_run", "many"),
+    ):
+        write_yaml(path, {"description": "x", "tasks": tasks} | changes)
+        with refuses(ReproduceError, path, *parts, alone=True):
+            load_preset(CONFIGS, str(path))
 
 
 def test_names_that_there_are_not():
     with refuses(ReproduceError, "'table13'", "table12", "topics", alone=True):
         load_table(CONFIGS, "table13")
+    with refuses(ReproduceError, "/no/such.yaml", "No such file", alone=True):
+        load_table(CONFIGS, "/no/such.yaml")
     with refuses(ReproduceError, "'huge'", *PRESETS, alone=True):
         load_preset(CONFIGS, "huge")
     smoke = load_preset(CONFIGS, "smoke")
@@ -168,16 +126,11 @@ def test_names_that_there_are_not():
         {"sweeps": {"x": {}}},
     ):
         with refuses(ReproduceError, "smoke", "'x'", alone=True):
-            load_tables(CONFIGS, ["table1"], replace(smoke, **changes))
-    with refuses(ReproduceError, "smoke", "'lm'", *smoke.tasks, alone=True):
-        smoke.task("lm")
-
-
-def test_all_are_the_tables_that_a_preset_has():
-    paper = load_preset(CONFIGS, "paper")
-    found = [each.name for each in load_tables(CONFIGS, ["all", "table1"], paper)]
-    assert paper.not_in_all and not {*paper.not_in_all} & {*found}
-    assert sorted([*found, *paper.not_in_all]) == sorted(names_in(CONFIGS / "tables"))
+            schema.load_tables(CONFIGS, ["table1"], replace(smoke, **changes))
+    every = [
+        each.name for each in schema.load_tables(CONFIGS, ["all", "table1"], smoke)
+    ]
+    assert sorted([*every, "cifar10"]) == sorted(names_in(CONFIGS / "tables"))
 
 
 def test_a_systems_name_is_its_row(tmp_path):
@@ -186,8 +139,8 @@ def test_a_systems_name_is_its_row(tmp_path):
     assert found.rows == ["cosFormer", "Long", "x", "y"]
     models = [c.overrides.get("model") for c in found.cells if c.column == "ppl"]
     assert models == ["blm_cosformer", "blm_ls", "blm_t1", None]
-    of_images = own(tmp_path, rows={"ls": None}, config="lra")
-    assert {c.overrides["model"] for c in of_images.cells} == {"lra_ls"}
+    of_arena = own(tmp_path, rows={"ls": None}, config="lra")
+    assert {c.overrides["model"] for c in of_arena.cells} == {"lra_ls"}
     # a row's own values come last, a column's before a table's
     both = {"a": {"metric": "x_y", "overrides": {"k.a": 2, "k.b": 2}}}
     rows = {"t1": {"overrides": {"k.b": 3}}}
@@ -195,11 +148,11 @@ def test_a_systems_name_is_its_row(tmp_path):
     assert cell.overrides == {"k.a": 2, "k.b": 3, "model": "blm_t1"}
 
 
-def test_a_preset_sweeps_beside_the_table_and_takes_some_values():
+def test_sweeps_of_tables_and_presets():
     plain = replace(load_preset(CONFIGS, "paper"), sweeps={}, sweep_values=None)
 
     def counts(preset, name):
-        cells = with_sweeps_of(preset, table(name)).cells
+        cells = schema.with_sweeps_of(preset, table(name)).cells
         return {c.column: len(c.candidates()) for c in cells}
 
     assert counts(plain, "table5")["CoLA"] == 4
@@ -210,40 +163,35 @@ def test_a_preset_sweeps_beside_the_table_and_takes_some_values():
     assert counts(replace(more, sweep_values=2), "table5")["CoLA"] == 2 * 2
     # of a table without one, the preset's
     rates = replace(plain, sweeps={"table4": {RATE: [[0.1], [0.2], [0.3]]}})
-    swept = cell_of(with_sweeps_of(rates, table("table4")), "Vanilla", "test_ppl")
+    swept = cell_of(
+        schema.with_sweeps_of(rates, table("table4")), "Vanilla", "test_ppl"
+    )
     tried = {k: c.overrides[RATE] for k, c in swept.candidates().items()}
     assert tried == {f"{RATE}={n}": [n] for n in (0.1, 0.2, 0.3)}
     assert counts(rates, "table8") == {"T1": 1, "T2": 1}
-
-
-def test_chosen_values_of_a_sweep():
+    # those that a command chooses
     tables = [table("table5"), table("topics"), table("table8")]
-    chosen = with_sweep_values(tables, {RATE: [0.00003, 0.5]})
-    counts = {
-        len(cell.candidates())
-        for each in chosen[:2]
-        for cell in each.cells
-        if cell.sweep
-    }
-    assert counts == {1}
+    first, second, _ = schema.with_sweep_values(tables, {RATE: [0.00003, 0.5]})
+    left = {len(c.candidates()) for t in (first, second) for c in t.cells if c.sweep}
+    assert left == {1}
     for key, value, *allowed in ((RATE, 0.0003, 3e-05), ("a.b", 1, "no such sweep")):
         with refuses(ReproduceError, f"{key}={value}", *allowed, alone=True):
-            with_sweep_values(tables, {key: [value]})
+            schema.with_sweep_values(tables, {key: [value]})
 
 
 def test_rows_and_columns():
     of = [table("table4"), table("table6")]
     (mean,) = {cell.column for cell in of[1].cells if cell.mean_of}
-    every = chosen_cells(of)
+    every = schema.chosen_cells(of)
     assert mean not in {cell.column for cell in every}
     assert len(every) == sum(len(t.cells) for t in of) - len(of[1].rows)
-    some = chosen_cells(of, ["Vanilla", "Transformer"], ["test_ppl", "ListOps"])
+    some = schema.chosen_cells(of, ["Vanilla", "Transformer"], ["test_ppl", "ListOps"])
     found = [(cell.row, cell.column) for cell in some]
     assert found == [("Vanilla", "test_ppl"), ("Transformer", "ListOps")]
     usual = {"table6": ["Text"]}
-    assert {c.column for c in chosen_cells(of[1:], usual=usual)} == {"Text"}
-    asked = chosen_cells(of[1:], columns=["ListOps"], usual=usual)
-    assert {c.column for c in asked} == {"ListOps"}
+    for asked, columns in (((), {"Text"}), (["ListOps"], {"ListOps"})):
+        chosen = schema.chosen_cells(of[1:], columns=asked, usual=usual)
+        assert {cell.column for cell in chosen} == columns
     for rows, columns, *parts in (
         (["T3"], [], "--rows 'T3'", "'Vanilla'", "'Transformer'"),
         ([], ["ppl"], "--columns 'ppl'", "'test_ppl'"),
@@ -251,4 +199,4 @@ def test_rows_and_columns():
         ([], [mean], "no table"),
     ):
         with refuses(ReproduceError, *parts, alone=True):
-            chosen_cells(of, rows, columns)
+            schema.chosen_cells(of, rows, columns)
