@@ -177,18 +177,6 @@ def test_sweeps_are_drawn_over_their_values(tmp_path, monkeypatch):
     assert {x: y for x, y, _ in points} == pytest.approx(expected)
 
 
-def test_dots_of_every_kind_are_drawn(tmp_path):
-    values = {"a": [1.0, 2.0], "b": [500.0], "c": []}
-    paper = {"a": 3.0, "b": "OOM"}
-    panels = [
-        figures.Dots("x", values, "u", paper),
-        figures.Dots("y", values, "u", paper, on_axis=True, limits=(1.0, 10.0)),
-        figures.Dots("z", {"a": [2.0], "b": [2.0]}, reference=2.0),
-    ]
-    figures.dots(panels, "three", tmp_path / "dots.png")
-    assert (tmp_path / "dots.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_numbers_are_as_fine_as_their_deviation():
     for given, expected in (
         ((12.3, None), "12.30"),
