@@ -1,9 +1,6 @@
 """The command: what it does, its exit codes, and mistakes in one line."""
 
-import json
-import os
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,8 +10,8 @@ from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.reproduce import commands, data, launcher
 from fairseq_transnormer.reproduce.data import Data
 from fairseq_transnormer.reproduce.runs import RunFolder
-from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset
-from tests.messages import assert_names, refuses
+from fairseq_transnormer.reproduce.schema import load_preset
+from tests.messages import assert_names
 from tests.paths import CONFIGS
 
 from .made import TABLE, write_yaml

@@ -11,7 +11,7 @@ import pytest
 from fairseq_transnormer.reproduce import commands, figures, report, schema
 from fairseq_transnormer.reproduce.results import RUNS, Results
 from fairseq_transnormer.reproduce.text import number, with_deviation
-from tests.paths import CONFIGS, RESULTS
+from tests.paths import RESULTS
 
 from .made import validations, write_run
 
