@@ -67,13 +67,10 @@ def _conditions(options: argparse.Namespace, gpus: int = 0):
     from .schema import load_preset
 
     data = {task: str(Path(folder).resolve()) for task, folder in options.data}
-    preset = load_preset(options.config_dir, options.preset)
-    for task in data:
-        preset.task(task)
     return Conditions(
         configs=options.config_dir.resolve(),
         root=working_folder(),
-        preset=preset,
+        preset=load_preset(options.config_dir, options.preset),
         gpus=gpus,
         data=data,
         overrides=dict(options.set),
@@ -123,6 +120,7 @@ def _run_cells(cells: list[Any], options: argparse.Namespace) -> int:
     conditions = _conditions(options, gpus)
     _check_set(cells, options)
     runs = options.runs_dir.resolve()
+    print(f"checking the runs of {len(cells)} figures", flush=True)  # takes seconds
     planned = of_seeds(cells, conditions, options.seeds)
     wanted = {job_of(cell).data(cell, own) for cell, own in planned.values()}
     _check_tasks(options, {data.conditions for data in wanted})
@@ -189,13 +187,8 @@ def _gpus(cells: list[Any], options: argparse.Namespace) -> int:
 
 def _check_set(cells: list[Any], options: argparse.Namespace) -> None:
     """Refuse a ``--set`` that would take from a table what it compares."""
-    from .schema import load_preset
-
-    preset = load_preset(options.config_dir, options.preset)
     for given, value in options.set:
         task, _, key = given.rpartition(":")
-        if task:
-            preset.task(task)
         if any(key in cell.sweep for cell in cells):
             raise ValueError(
                 f"--set {given}: the table has values of its own to choose from; "

@@ -130,7 +130,7 @@ def test_a_runner_that_is_stopped_lets_its_runs_save(tmp_path):
 
 
 def test_a_signal_before_the_training_starts_is_not_lost(tmp_path, monkeypatch):
-    """While weights are hashed, as here the commit: the training would run for hours."""
+    """While weights are hashed, as here the commit: it would train for hours."""
     (folder,) = scripts(tmp_path, one=(MEETS, [tmp_path / "began"], []))
     kill = lambda: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
     monkeypatch.setattr(launcher, "commit", kill)
