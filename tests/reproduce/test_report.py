@@ -123,17 +123,8 @@ def test_a_report_twice_gives_the_same_bytes(reported, tmp_path):
 
 
 def test_numbers_are_as_fine_as_their_deviation():
-    for given, expected in (
-        ((12.3, None), "12.30"),
-        ((12.3, 0.0812), "12.30 ± 0.08"),
-        ((0.00123, None), "0.00123"),
-        ((0.5, 0.00123), "0.50 ± 0.00123"),
-        ((0.0, None), "0.00"),
-        ((None, None), ""),
-    ):
-        assert with_deviation(*given) == expected
-    assert [number(x, sign=True) for x in (1.0, -1.0, 0.0)] == [
-        "+1.00",
-        "-1.00",
-        "0.00",
-    ]
+    given = [(12.3, None), (12.3, 0.0812), (0.00123, None), (0.5, 0.00123), (0, None)]
+    shown = ["12.30", "12.30 ± 0.08", "0.00123", "0.50 ± 0.00123", "0.00"]
+    assert [with_deviation(*each) for each in given] == shown
+    signs = [number(each, sign=True) for each in (1.0, -1.0, 0.0, None)]
+    assert signs == ["+1.00", "-1.00", "0.00", ""]

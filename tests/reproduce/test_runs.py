@@ -23,9 +23,9 @@ LINES = {"B": BEGAN, "S": '{"kind": "submitted", "job": "7"}', "x": "a line of a
 LINES |= {"b": BEGAN[:20], "e": ENDED[:30], "eb": ENDED.format(0)[:-9] + BEGAN}
 # a state, and lines of the log: ended with a code, killed without an end, resumed, ...
 STATES_OF = """
-new x : submitted S : interrupted B : interrupted B 75 : interrupted B -15 
-failed B 1 : failed B -9 : finished B 0 : interrupted B 0 B : finished B 75 B 0 :
-submitted B 75 S : finished B S 0 : interrupted B e : finished b B 0 : failed eb B 1 : new 0
+new x : new 0 : submitted S : submitted B 75 S : finished B S 0 : finished B 0
+interrupted B : interrupted B 75 : interrupted B -15 : interrupted B 0 B : failed B 1
+failed B -9 : finished B 75 B 0 : interrupted B e : finished b B 0 : failed eb B 1
 """
 
 
@@ -48,7 +48,7 @@ def contents(folder):
 
 
 def test_the_state_follows_from_the_log(folder):
-    for each in STATES_OF.split(":"):
+    for each in STATES_OF.strip().replace("\n", " : ").split(" : "):
         state, *codes = each.split()
         lines = [LINES.get(code) or ENDED.format(code) for code in codes]
         (folder.path / "train.log").write_text("".join(f"\n{line}\n" for line in lines))
