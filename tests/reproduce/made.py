@@ -83,9 +83,3 @@ def write_run(
     lines += [*log, *[end.format(90.0, exit_code)] * bool(is_over)]
     (path / "train.log").write_text("".join(f"\n{line}\n" for line in lines))
     return path
-
-
-def write_script(path: Path, script: str, *words: object, **facts: Any) -> Path:
-    """The folder of a run whose command is a Python script, and that never ran."""
-    command = [sys.executable, "-c", script, *map(str, words)]
-    return write_run(path, attempts=(), command=command, data_fingerprint="", **facts)

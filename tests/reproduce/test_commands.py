@@ -71,11 +71,11 @@ def ended(monkeypatch):
     """What ``run_all`` was given; it returns all folders by ``ended["state"]``."""
     given = {"state": "finished"}
 
-    def run_all(folders, runs, slots, in_process, interval):
+    def run_all(folders, runs, slots, *_):
         given.update(folders=folders, slots=slots)
         if given["state"] == "stopped":
             raise KeyboardInterrupt
-        nothing = {"finished": [], "interrupted": [], "failed": []}
+        nothing = dict.fromkeys(("finished", "interrupted", "failed"), [])
         return nothing | {given["state"]: folders}
 
     monkeypatch.setattr(launcher, "run_all", run_all)

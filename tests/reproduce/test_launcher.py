@@ -17,18 +17,18 @@ from fairseq_transnormer.reproduce.launcher import Job, Slots, run_all, submit_a
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import refuses
 
-from .made import write_run, write_script
+from .made import write_run
 
 # leaves a file, and waits for others
 MEETS = """
 import pathlib, sys, time
 mine, *others = map(pathlib.Path, sys.argv[1:])
 mine.touch()
-deadline = time.monotonic() + 60
-while not all(each.exists() for each in others):
+for _ in range(3000):
+    if all(each.exists() for each in others):
+        sys.exit()
     time.sleep(0.02)
-    if time.monotonic() > deadline:
-        sys.exit(3)
+sys.exit(3)
 """
 # writes a checkpoint at SIGTERM; the next attempt ends at once
 STOPS = """
@@ -55,9 +55,10 @@ def scripts(runs, **given):
     found = []
     for name, each in given.items():
         script, words, needs = (each, [], []) if isinstance(each, str) else each
-        needs = [f"{need}/seed1" for need in needs]
-        path = write_script(runs / f"{name}/seed1", script, *words, needs=needs)
-        found.append(RunFolder(path))
+        given = {"needs": [f"{need}/seed1" for need in needs], "attempts": ()}
+        given["command"] = [sys.executable, "-c", script, *map(str, words)]
+        given["data_fingerprint"] = ""
+        found.append(RunFolder(write_run(runs / f"{name}/seed1", **given)))
     return found
 
 
@@ -148,25 +149,21 @@ def test_a_runner_that_is_killed_leaves_its_run_working(tmp_path, capsys):
 
 MODULE = """
 import json, os, sys
-here = {"pid": os.getpid(), "folder": os.getcwd(), "words": sys.argv[1:]}
-print(json.dumps(here | {"name": __name__}))
+print(json.dumps([os.getpid(), os.getcwd(), *sys.argv[1:]]))
 os.write(2, b"to the other one\\n")
-if sys.argv[1:] == ["raises"]:
+if sys.argv[1] == "raises":
     raise RuntimeError("no such thing")
-sys.exit(sys.argv[1] if sys.argv[1:] == ["said"] else int(sys.argv[1]))
+sys.exit(sys.argv[1] if sys.argv[1] == "said" else int(sys.argv[1]))
 """
 
 
 def test_runs_in_this_process(tmp_path, capfd, monkeypatch):
     (tmp_path / "stand_in_module.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    folders = scripts(tmp_path, **dict.fromkeys(("0", "75", "3", "raises", "said"), ""))
-    for folder in folders:
-        words = [sys.executable, "-m", "stand_in_module", folder.path.parent.name]
-        (folder.path / "run.json").write_text(
-            json.dumps(folder.facts | {"command": words})
-        )
-        folder.forget()
+    folders, command = [], [sys.executable, "-m", "stand_in_module"]
+    for word in ("0", "75", "3", "raises", "said"):
+        given = {"attempts": (), "command": [*command, word]}
+        folders.append(RunFolder(write_run(tmp_path / f"{word}/seed1", **given)))
     before = os.getcwd(), sys.argv, sys.stdout
     ended = run_all(folders, tmp_path, Slots(0, 1), in_process=True)
     assert (os.getcwd(), sys.argv, sys.stdout) == before
@@ -178,9 +175,8 @@ def test_runs_in_this_process(tmp_path, capfd, monkeypatch):
     for folder in folders:
         folder.forget()
         assert "to the other one" in folder.log and len(folder.attempts) == 1
-        (said,) = (line for line in folder.log.splitlines() if line.startswith('{"pid'))
-        here = {"pid": os.getpid(), "folder": str(folder.path), "name": "__main__"}
-        assert json.loads(said) == here | {"words": names([folder])}
+        (said,) = (line for line in folder.log.splitlines() if line.startswith("["))
+        assert json.loads(said) == [os.getpid(), str(folder.path), *names([folder])]
 
 
 def test_slots_are_groups_of_gpus_or_shares_of_the_cpu(tmp_path, monkeypatch):
@@ -236,10 +232,8 @@ def cluster(tmp_path, monkeypatch):
 
 
 def options_of(tmp_path, job):
-    lines = (tmp_path / f"jobs/{job}").read_text().splitlines()
-    lines = [line for line in lines if line.startswith("#SBATCH --")]
-    words = [shlex.split(line.removeprefix("#SBATCH --"))[0] for line in lines]
-    return dict(word.partition("=")[::2] for word in words)
+    lines = (tmp_path / f"jobs/{job}").read_text().split("\n#SBATCH --")[1:]
+    return dict(shlex.split(line)[0].partition("=")[::2] for line in lines)
 
 
 def test_jobs_of_slurm_and_their_order(tmp_path, cluster):
@@ -278,13 +272,13 @@ def test_a_job_that_is_queued_is_not_submitted_again(tmp_path, cluster, monkeypa
         folder.append("attempt_end", seconds=1.0, exit_code=75)
     folder.append("submitted", job="8")
     assert not commands._is_held(folder)
-    squeue = cluster / "squeue"
-    squeue.write_text("#!/bin/sh\necho 'error: Invalid job id specified' >&2\nexit 1\n")
+    fails = "#!/bin/sh\necho '{}' >&2\nexit 1\n"
+    (cluster / "squeue").write_text(fails.format("Invalid job id specified"))
     assert not launcher.is_queued("7")
-    squeue.write_text("#!/bin/sh\necho 'Socket timed out' >&2\nexit 1\n")
+    (cluster / "squeue").write_text(fails.format("Socket timed out"))
     with refuses(ReproduceError, "squeue", 7, "Socket timed out", alone=True):
         launcher.is_queued("7")
-    (cluster / "sbatch").write_text("#!/bin/sh\necho no such partition >&2\nexit 1\n")
+    (cluster / "sbatch").write_text(fails.format("no such partition"))
     with refuses(
         ReproduceError, "sbatch", folder.path, "no such partition", alone=True
     ):

@@ -10,12 +10,9 @@ import pytest
 from scipy import stats
 
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.measured import (
-    agreement,
-    measure,
-    unequal,
-    within_deviation,
-)
+from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
+from fairseq_transnormer.reproduce.measured import within_deviation as within
+from fairseq_transnormer.reproduce.report import section
 from fairseq_transnormer.reproduce.results import COLUMNS, Results, _typed
 from fairseq_transnormer.reproduce.schema import Preset
 from tests.messages import refuses
@@ -63,6 +60,8 @@ def test_means_and_deviations_are_of_the_rows(measured):
     assert t1.value == pytest.approx((5.0 + 7.0 + 6.5) / 3)
     assert t1.deviation == pytest.approx(statistics.stdev([5.0, 7.0, 6.5]))
     assert t1.figures.values == {1: 5.0, 2: 7.0, 3: 6.5} and not t1.incomplete
+    page = section(measured(rows), replace(PRESET, paper_sizes=True), [])
+    assert "T2 2.00 4.00 +2.00" in " ".join(page.replace("|", " ").split())
     # one seed has no deviation, none no value
     assert (t2.value, t2.deviation, found["T2", "test"].value) == (4.0, None, None)
     states = [row("T1", 2, NAN, note="interrupted"), row("T1", 3, NAN, note="nan: x")]
@@ -177,14 +176,14 @@ def test_no_correlation_of_few_rows_or_within_the_error(measured):
     assert few.spearman is None and few.rows == 3 and not few.is_within_error
     assert told(A=[1.0], B=[1.0], C=[1.0], D=[1.0]).spearman is None
     # standard error of the mean of two seeds that are 2 apart: 1; twice it: 2
-    for spread, within in ((1.9, True), (2.1, False)):
+    for spread, is_small in ((1.9, True), (2.1, False)):
         rows = {n: [i * spread / 3, 2 + i * spread / 3] for i, n in enumerate("ABCD")}
         found = told(**rows)
-        assert found.is_within_error == (found.spearman is None) == within
+        assert found.is_within_error == (found.spearman is None) == is_small
     noisy = measured(figures(A=[1.0, 3.0], B=[2.0, 4.0], C=[9.0, 9.5]), **ORDERED)
     a, b, c, d = (noisy.cells[name, "ppl"] for name in "ABCD")
-    assert within_deviation(a, b) and within_deviation(a, c) is False
-    assert within_deviation(a, d) is None
+    assert within(a, b) and within(a, c) is False
+    assert within(a, d) is None
 
 
 def test_settings_in_which_compared_runs_differ(measured):

@@ -10,7 +10,7 @@ import pytest
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import job_of, of_seeds, with_needs
 from fairseq_transnormer.reproduce.plan import DECIDED_BY, NEVER, batches
-from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset, names_in
+from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset
 from fairseq_transnormer.training.config import ConfigurationError, get
 from tests.messages import refuses
 from tests.paths import CONFIGS
@@ -53,7 +53,8 @@ def test_presets_scale_the_widths_that_they_name_once(conditions):
     small = run_of(cell, conditions("small")).configuration["model"]
     changed = {key: (full[key], small[key]) for key in full if full[key] != small[key]}
     assert {"embed_dim", "num_heads", "ffn_dim"} <= {*changed}
-    assert {*changed} <= {*load_preset(CONFIGS, "small").scaled}
+    # and not what none of its attentions reads
+    assert {*changed} <= {*load_preset(CONFIGS, "small").scaled} - {"flash_key_dim"}
     assert (full["embed_dim"], full["ffn_dim"]) == (768, 3072)
     assert all(to == of // 12 for of, to in changed.values())
     # blocks of texts of 128 tokens for 512; a value by hand stays
@@ -130,20 +131,6 @@ def test_values_that_are_refused_before_any_run(conditions):
     ):
         with refuses((ReproduceError, ConfigurationError), *parts, alone=True):
             run_of(cell, conditions(overrides={key: value}))
-
-
-@pytest.mark.slow  # seconds, and tests/rows.py trains a row of each kind
-def test_every_row_is_planned(conditions):
-    tables = [table(name) for name in names_in(CONFIGS / "tables")]
-    cells = with_needs(c for each in tables for c in each.cells if not c.mean_of)
-    trained = [cell for cell in cells if cell.job == "train"]
-    found = of_seeds(trained, conditions("smoke"), [1])
-    assert len(found) > 100
-    for name, (cell, given) in found.items():
-        run = run_of(cell, given)
-        kept = {k: v for k, v in cell.overrides.items() if k.startswith("optim")}
-        assert all(get(run.configuration, key) == v for key, v in kept.items())
-        assert run.name == name
 
 
 @pytest.fixture
