@@ -1,6 +1,7 @@
 """Tables, logs and folders of runs by hand: nothing is trained."""
 
 import copy
+import functools
 import json
 import sys
 from collections.abc import Iterable
@@ -9,6 +10,10 @@ from typing import Any
 
 import yaml
 
+from fairseq_transnormer.reproduce.errors import ReproduceError
+from tests.messages import refuses
+
+refused = functools.partial(refuses, ReproduceError, alone=True)
 # of two rows, whose runs are tiny/blm_t1 and tiny/blm_t2
 TABLE = {
     "title": "Mine",

@@ -17,7 +17,7 @@ from fairseq_transnormer.reproduce.launcher import Job, Slots, run_all, submit_a
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import refuses
 
-from .made import write_run
+from .made import refused, write_run
 
 # leaves a file, and waits for others
 MEETS = """
@@ -183,7 +183,7 @@ def test_slots_are_groups_of_gpus_or_shares_of_the_cpu(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "visible_gpus", lambda: ["0", "1", "GPU-a", "3", "4"])
     assert Slots(2, None).free == ["0,1", "GPU-a,3"] and len(Slots(1, None).free) == 5
     assert Slots(4, 3).free == ["0,1,GPU-a,3"] * 3
-    with refuses(ReproduceError, "--gpus 6", 5, 0):
+    with refused("--gpus 6", 5, 0):
         Slots(6, None)
     folders = scripts(tmp_path, one=TELLS, two=TELLS)
     run_all(folders, tmp_path, Slots(2, None))
@@ -257,7 +257,7 @@ def test_jobs_of_slurm_and_their_order(tmp_path, cluster):
     submit_all([fourth], runs, 0, {})
     last = options_of(tmp_path, 10)
     assert last["dependency"] == "afterok:9" and "gpus-per-node" not in last
-    with refuses(ReproduceError, "f/seed1", "nowhere/seed1"):
+    with refused("f/seed1", "nowhere/seed1"):
         submit_all([fifth], runs, 0, {})
 
 
@@ -276,7 +276,7 @@ def test_a_job_that_is_queued_is_not_submitted_again(tmp_path, cluster, monkeypa
     (cluster / "squeue").write_text(fails.format("Invalid job id specified"))
     assert not launcher.is_queued("7")
     (cluster / "squeue").write_text(fails.format("Socket timed out"))
-    with refuses(ReproduceError, "squeue", 7, "Socket timed out", alone=True):
+    with refused("squeue", 7, "Socket timed out"):
         launcher.is_queued("7")
     (cluster / "sbatch").write_text(fails.format("no such partition"))
     with refuses(
@@ -285,7 +285,7 @@ def test_a_job_that_is_queued_is_not_submitted_again(tmp_path, cluster, monkeypa
         submit_all([folder], tmp_path, 0, {})
     monkeypatch.setenv("PATH", "/no/such")
     assert not launcher.is_queued("7")
-    with refuses(ReproduceError, "--cluster slurm", "sbatch"):
+    with refused("--cluster slurm", "sbatch"):
         submit_all([folder], tmp_path, 0, {})
 
 

@@ -9,15 +9,13 @@ import pandas
 import pytest
 from scipy import stats
 
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
 from fairseq_transnormer.reproduce.measured import within_deviation as within
 from fairseq_transnormer.reproduce.report import section
 from fairseq_transnormer.reproduce.results import COLUMNS, Results, _typed
 from fairseq_transnormer.reproduce.schema import Preset
-from tests.messages import refuses
 
-from .made import TABLE
+from .made import TABLE, refused
 from .test_schema import own
 
 NAN = math.nan
@@ -97,7 +95,7 @@ def test_a_sweeps_best_is_that_on_valid(measured):
     assert [each.mean for each in cell.sweep.values()] == [1, 8, 2]
     more = [each | {"selected_by": "max accuracy"} for each in rows]
     assert best(more)[0] == "3"
-    with refuses(ReproduceError, "min loss", "max accuracy", rows[0]["run"]):
+    with refused("min loss", "max accuracy", rows[0]["run"]):
         best([*rows[:1], more[1], *rows[2:]])
     # on the seeds that all have: over all seeds it would be 0.2
     chosen, cell = best(swept([(1, 5.0)], [(2, 6.0), (2, 1.0)], [(3, 7.0)]))

@@ -15,6 +15,7 @@ from fairseq_transnormer.training.config import ConfigurationError, get
 from tests.messages import refuses
 from tests.paths import CONFIGS
 
+from .made import refused
 from .test_schema import cell_of, own, table
 
 RATE, WARM_UP = "optimization.lr", "lr_scheduler.warmup_updates"
@@ -64,7 +65,7 @@ def test_presets_scale_the_widths_that_they_name_once(conditions):
         assert model["model"]["block_size"] == size
         assert model["model"]["embed_dim"] == 64
     task = replace(conditions().preset.tasks["masked_lm"], factors={"embed": 0.5})
-    with refuses(ReproduceError, "tiny", "'embed'", "embed_dim"):
+    with refused("tiny", "'embed'", "embed_dim"):
         run_of(cell, conditions(tasks={"masked_lm": task}))
 
 
@@ -74,7 +75,7 @@ def test_an_update_has_the_same_sequences_on_any_gpus(conditions):
     ):
         task = TaskPreset("x", sequences_per_device=most)
         if sequences % devices:
-            with refuses(ReproduceError, f"--gpus {devices}", sequences):
+            with refused(f"--gpus {devices}", sequences):
                 batches(task, devices, sequences)
             continue
         found = batches(task, devices, sequences)
@@ -119,7 +120,7 @@ def test_values_that_are_refused_before_any_run(conditions):
     for key in (*DECIDED_BY, *NEVER):
         by_row = replace(cell, overrides=cell.overrides | {key: True})
         for changed, given in ((cell, {key: True}), (by_row, {})):
-            with refuses(ReproduceError, key, alone=True):
+            with refused(key):
                 run_of(changed, conditions(overrides=given))
     for key, value, *parts in (
         ("model.num_heads", 0, "num_heads=0"),
@@ -129,7 +130,7 @@ def test_values_that_are_refused_before_any_run(conditions):
         ("optimization.max_updates", 4, "max_updates", "max_update"),
         ("optimization.max_update", "ten", "max_update", "ten"),
     ):
-        with refuses((ReproduceError, ConfigurationError), *parts, alone=True):
+        with refuses((ReproduceError, ConfigurationError), *parts):
             run_of(cell, conditions(overrides={key: value}))
 
 
@@ -181,7 +182,7 @@ def test_the_warm_up_is_a_share_of_the_updates(tuned, conditions):
         found = settings(max_epoch=epochs, max_update=0)
         assert found == (updates, round(0.06 * updates))
     assert settings(max_epoch=3, max_update=100) == (100, 6)
-    with refuses(ReproduceError, "max_update=0"):
+    with refused("max_update=0"):
         settings(max_epoch=0, max_update=0)
 
 
@@ -205,5 +206,5 @@ def test_the_model_of_a_fine_tuning_is_that_of_its_pre_training(tuned, condition
     assert pooled == trained | {"pooling": "mean"} != trained
     start = "checkpoint.finetune_from_model"
     for key in ("model.ffn_dim", "model.nope", "model", start, "task.data"):
-        with refuses(ReproduceError, key, alone=True):
+        with refused(key):
             run_of(bound, conditions(overrides={f"{TUNED}{key}": 44}))

@@ -9,22 +9,13 @@ import pandas
 import pytest
 import torch
 
-from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.results import (
-    COLUMNS,
-    CONFIGURATIONS,
-    CURVES,
-    RUNS,
-    Results,
-    from_runs,
-)
+from fairseq_transnormer.reproduce.results import COLUMNS, RUNS, Results, from_runs
 from fairseq_transnormer.reproduce.schema import load_table
-from tests.messages import refuses
 from tests.paths import CONFIGS, RESULTS
 
-from .made import TABLE, record, validations, write_run, write_yaml
+from .made import TABLE, record, refused, validations, write_run, write_yaml
 
-FILES = (RUNS, CONFIGURATIONS, CURVES)
+FILES = (RUNS, "configurations.csv", "curves.csv")
 NAN = math.nan
 
 
@@ -97,28 +88,22 @@ def test_the_seed_is_the_configurations(runs):
     (folder / "seed1").rename(folder / "seed7")
     assert of_column(runs.all()) == {("T1", 1): 5.0}
     shutil.copytree(folder / "seed7", folder / "seed2")
-    with refuses(ReproduceError, "row T1", "seed 1", "two lines", alone=True):
+    with refused("row T1", "seed 1", "two lines"):
         runs.all()
 
 
 def test_runs_without_a_figure_keep_a_row_and_say_why(runs, tmp_path):
     torch.save({"model": {"w": torch.ones(2)}}, tmp_path / "x.pt")
     other = {"attempts": [{"weights": "0" * 64}], "start": f"{tmp_path}/x.pt"}
-    for seed, (ppls, given, *parts) in enumerate(
-        (
-            ([5.0], {"exit_code": 75}, "interrupted"),
-            ([5.0], {"exit_code": 1}, "failed"),
-            ([5.0], {"exit_code": None}, "interrupted"),
-            ([NAN, NAN], {}, "nan"),
-            ([math.inf], {}, "inf"),
-            ([], {}, "valid_ppl"),
-            ([5.0], other, "0" * 64),  # its pre-training has other weights today
-        )
-    ):
+    cases = [([5.0], {"exit_code": 75}, "interrupted"), ([NAN, NAN], {}, "nan")]
+    cases += [([5.0], {"exit_code": 1}, "failed"), ([math.inf], {}, "inf")]
+    cases += [([5.0], {"exit_code": None}, "interrupted"), ([], {}, "valid_ppl")]
+    cases += [([5.0], other, "0" * 64)]  # its pre-training has other weights today
+    for seed, (ppls, given, part) in enumerate(cases):
         runs.of("T1", seed, *ppls, **given)
         found = runs.all()
         assert math.isnan(of_column(found)["T1", seed])
-        assert all(part in of_column(found, "note")["T1", seed] for part in parts)
+        assert part in of_column(found, "note")["T1", seed]
     assert set(found.runs["commit"]) == {"abc"}  # what they were stays known
     assert found.curves["value"].map(math.isfinite).all()
 
@@ -190,12 +175,12 @@ def test_a_figure_counts_once(runs, tmp_path):
         ({"value": "high"},),
     ):
         pandas.concat([rows, rows[:1].assign(**changes)]).to_csv(path, index=False)
-        with refuses(ReproduceError, path, *parts, alone=True):
+        with refused(path, *parts):
             Results.read(tmp_path)
     pandas.concat([rows, rows[:1]]).to_csv(path, index=False)
     assert len(Results.read(tmp_path).runs) == 2
     path.write_text("preset,table\na,b\n")
-    with refuses(ReproduceError, path):
+    with refused(path):
         Results.read(tmp_path)
 
 

@@ -10,11 +10,9 @@ import torch
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.reproduce.data import Data
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.runs import STATES, Run, RunFolder
-from tests.messages import refuses
 
-from .made import CONFIGURATION, validations, write_run
+from .made import CONFIGURATION, refused, validations, write_run
 
 BEGAN = '{"kind": "attempt", "started": 1.0}'
 ENDED = '{{"kind": "attempt_end", "seconds": 2.0, "exit_code": {}}}'
@@ -70,9 +68,9 @@ def test_what_another_process_holds_is_running(folder):
     with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout.readline() == b"\n" and folder.state == "running"
-            with refuses(ReproduceError, folder.path), folder.lock():
+            with refused(folder.path), folder.lock():
                 pass
-            with refuses(ReproduceError, folder.path, "model.width", 8, 9):
+            with refused(folder.path, "model.width", 8, 9):
                 folder.check(a_run(width=9))
         finally:
             other.kill()
@@ -100,7 +98,7 @@ def test_another_runs_results_are_refused_and_kept(folder):
         (a_run(name="tiny/b/seed1"), "name", "tiny/b/seed1"),
     ):
         for ask in (folder.check, folder.prepare):
-            with refuses(ReproduceError, folder.path, *parts, alone=True):
+            with refused(folder.path, *parts):
                 ask(other)
     assert contents(folder) == before
     facts = folder.path / "run.json"
@@ -110,13 +108,13 @@ def test_another_runs_results_are_refused_and_kept(folder):
         (None, "checkpoints", "run.json"),
     ):
         facts.unlink() if content is None else facts.write_bytes(content)
-        with refuses(ReproduceError, folder.path, *parts, alone=True):
+        with refused(folder.path, *parts):
             RunFolder(folder.path).check(a_run())
     facts.write_bytes(before[facts])
     # what has finished is a result without a checkpoint, too; else nothing is lost
     checkpoint.unlink()
     log.write_text(f"{BEGAN}\n{ENDED.format(0)}\n")
-    with refuses(ReproduceError, "model.width"):
+    with refused("model.width"):
         RunFolder(folder.path).check(a_run(width=9))
     log.unlink()
     (folder.path / "config.yaml").write_text("{")
@@ -136,12 +134,12 @@ def test_weights_that_changed_since_the_start_are_refused(tmp_path):
     assert found.weights == found.weights_at_start() == one
     assert found.other_weights() == ""
     two = saved(2)
-    with refuses(ReproduceError, path, one, two, alone=True):
+    with refused(path, one, two):
         found.weights_at_start()
     assert one in found.other_weights() and two in found.other_weights() != one
     start.unlink()  # the result stays that of the first
     assert found.other_weights() == ""
-    with refuses(ReproduceError, path, "one.pt"):
+    with refused(path, "one.pt"):
         found.weights_at_start()
 
 

@@ -6,14 +6,12 @@ from dataclasses import replace
 import pytest
 
 from fairseq_transnormer.reproduce import schema
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import JOBS
 from fairseq_transnormer.reproduce.schema import load_preset, load_table, names_in
 from fairseq_transnormer.training.config import compose
-from tests.messages import refuses
 from tests.paths import CONFIGS
 
-from .made import TABLE, write_yaml
+from .made import TABLE, refused, write_yaml
 
 PRESETS = names_in(CONFIGS / "presets")
 RATE = "optimization.lr"
@@ -76,7 +74,7 @@ def test_a_mistake_in_a_table_is_one_line_with_the_file(tmp_path):
         ({"columns": {"a": {"mean_of": ["b"]}}, "rows": {"t1": None}}, "mean_of", "b"),
         ({"rows": {"t1": None, "x": {"label": "TransNormer T1"}}}, "two rows"),
     ):
-        with refuses(ReproduceError, tmp_path / "own.yaml", *parts, alone=True):
+        with refused(tmp_path / "own.yaml", *parts):
             own(tmp_path, **changes)
     path, loads = tmp_path / "own.yaml", {"t": load_table, "p": load_preset}
     for kind, text, *parts in (
@@ -88,7 +86,7 @@ def test_a_mistake_in_a_table_is_one_line_with_the_file(tmp_path):
         ("p", "description: [x\n"),
     ):
         path.write_text(text)
-        with refuses(ReproduceError, path, *parts, alone=True):
+        with refused(path, *parts):
             loads[kind](CONFIGS, str(path))
 
 
@@ -98,10 +96,10 @@ def test_names_that_there_are_not():
         (load_table, "table13", "table12", "topics"),
         (load_preset, "huge", *PRESETS),
     ):
-        with refuses(ReproduceError, f"'{name}'", *allowed, alone=True):
+        with refused(f"'{name}'", *allowed):
             load(CONFIGS, name)
     for field, value in (("not_in_all", ["x"]), ("columns", {"x": []})):
-        with refuses(ReproduceError, "smoke", "'x'", alone=True):
+        with refused("smoke", "'x'"):
             schema.load_tables(CONFIGS, ["table1"], replace(smoke, **{field: value}))
     every = schema.load_tables(CONFIGS, ["all", "table1"], smoke)
     found = sorted([*(each.name for each in every), "cifar10"])
@@ -147,7 +145,7 @@ def test_sweeps_of_tables_and_presets():
     left = {len(c.candidates()) for t in (first, second) for c in t.cells if c.sweep}
     assert left == {1}
     for key, value, *allowed in ((RATE, 0.0003, 3e-05), ("a.b", 1, "no such sweep")):
-        with refuses(ReproduceError, f"{key}={value}", *allowed, alone=True):
+        with refused(f"{key}={value}", *allowed):
             schema.with_sweep_values(tables, {key: [value]})
 
 
@@ -170,5 +168,5 @@ def test_rows_and_columns():
         (["Vanilla"], ["ListOps"], "no table"),
         ([], [mean], "no table"),
     ):
-        with refuses(ReproduceError, *parts, alone=True):
+        with refused(*parts):
             schema.chosen_cells(of, rows, columns)
