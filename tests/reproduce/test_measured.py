@@ -89,7 +89,7 @@ def test_means_of_committed_rows_by_pandas():
 
 
 def swept(*values):
-    """Of rates 0.1, 0.2, ...: (figure, selection) of seeds 1, 2, ...; None: diverged."""
+    """Of rates 0.1, 0.2, ...: (figure, selection) of each seed; None: diverged."""
     return [
         row("T1", seed, pair[0], f"{RATE}=0.{number}", selection=pair[1])
         if pair
