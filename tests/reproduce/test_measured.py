@@ -205,6 +205,10 @@ def test_no_correlation_of_few_rows_or_within_the_error(measured):
     a, b, c, d = (noisy.cells[name, "ppl"] for name in "ABCD")
     assert within_deviation(a, b) and within_deviation(a, c) is False
     assert within_deviation(a, d) is None
+    # the deviation of a difference: 2, not the sum of both, 2.83
+    apart = measured(figures(A=[1.0, 3.0], B=[3.2, 5.2]), **ORDERED)
+    a, b = (apart.cells[name, "ppl"] for name in "AB")
+    assert within_deviation(a, b) is False
 
 
 def test_settings_in_which_compared_runs_differ(measured):

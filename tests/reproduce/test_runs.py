@@ -174,6 +174,23 @@ def test_weights_that_changed_since_the_start_are_refused(tmp_path):
     assert RunFolder(write_run(path)).weights_at_start() is None
 
 
+def test_another_checkpoint_of_the_same_name_is_another_run(tmp_path):
+    """As of fine-tuning a second checkpoint under the name of a first one."""
+    prints = {}
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        torch.save({"model": {"w": torch.tensor([value])}}, tmp_path / f"{name}.pt")
+        prints[name] = weights_fingerprint(tmp_path / f"{name}.pt")
+    path = tmp_path / "tiny/a/seed1"
+    first = a_run(start=str(tmp_path / "one.pt"))
+    RunFolder(path).prepare(first)
+    with (path / "train.log").open("a") as log:
+        began = {"kind": "attempt", "started": 1.0, "weights": prints["one"]}
+        log.write(f"\n{json.dumps(began)}\n{ENDED.format(0)}\n")
+    assert RunFolder(path).check(first)
+    with refuses(ReproduceError, prints["one"], prints["two"]):
+        RunFolder(path).check(a_run(start=str(tmp_path / "two.pt")))
+
+
 STATUS = """
 import sys
 from fairseq_transnormer.reproduce.commands import main
