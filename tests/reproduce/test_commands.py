@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
-from fairseq_transnormer.reproduce import commands, data, launcher
+from fairseq_transnormer.reproduce import data, launcher
 from fairseq_transnormer.reproduce.data import Data
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.schema import load_preset
@@ -17,124 +17,99 @@ from tests.paths import CONFIGS
 from .made import TABLE, write_yaml
 
 RATE = "optimization.lr"
+FOUR = ["0", "1", "2", "3"]
+# a command with MINE, a file of two rows, or TOPICS, which sweeps -> what is named
+MISTAKES = """
+run : TABLE
+run table5x : 'table5x' digits table5
+run MINE --preset huge : 'huge' small
+run MINE --preset smoke --data lm=/a : lm masked_lm
+run MINE --rows T3 : --rows 'T3' 'T1' 'T2'
+run MINE --data masked_lm=/no/such : /no/such dict.txt --data
+run MINE --set language_modeling:a.b=1 : language_modeling masked_lm
+run MINE --set model=blm_t1 : model=blm_t1 blm_t2 --rows
+run MINE --set common.seed=5 : common.seed --seeds
+run MINE --set model.num_heads=0 : num_heads=0
+run MINE --set a.b : --set a.b KEY=VALUE
+run MINE --seeds -1 : --seeds -1
+run MINE --gpus 7 : --gpus 7 4
+run MINE --config-dir /no/such : --config-dir /no/such tables/
+run TOPICS --set optimization.lr=[0.5] : --set optimization.lr --sweep
+run TOPICS --sweep optimization.lr=0.5 : --sweep optimization.lr=0.5 0.0001
+run TOPICS --set sentence_prediction:model.block_size=16 : model.block_size pooling
+run TYPO : 'ppl' valid_NAME
+finetune none.pt own : none.pt
+report table5x : 'table5x'
+report MINE : tiny runs.csv
+"""
 
 
 def files(folder):
     return {p: p.is_file() and p.read_bytes() for p in folder.rglob("*")}
 
 
-def mistakes(place):
-    mine, topics = ["run", place / "mine.yaml"], ["run", "topics", "--dry-run"]
-    tuned = "sentence_prediction:"
-    return (
-        (["run"], "TABLE"),
-        (["run", "table5x"], "'table5x'", "digits", "table5"),
-        ([*mine, "--preset", "huge"], "'huge'", "small"),
-        ([*mine, "--preset", "smoke", "--data", "lm=/a"], "lm", "masked_lm"),
-        ([*mine, "--rows", "T3"], "--rows 'T3'", "'T1'", "'T2'"),
-        ([*mine, "--columns", "AVG"], "--columns 'AVG'", "'ppl'"),
-        ([*mine, "--data", "masked_lm=/no/such"], "/no/such", "dict.txt", "--data"),
-        ([*mine, "--data", "language_modeling=/a"], "language_modeling", "masked_lm"),
-        ([*mine, "--set", "language_modeling:a.b=1"], "language_modeling", "masked_lm"),
-        ([*mine, "--set", "mlm:a.b=1"], "mlm", "masked_lm"),
-        ([*mine, "--set", "model=blm_t1"], "model=blm_t1", "blm_t2", "--rows"),
-        ([*mine, "--set", "common.seed=5"], "common.seed", "--seeds"),
-        ([*mine, "--set", "model.num_heads=0"], "num_heads=0"),
-        ([*mine, "--seeds", "-1"], "--seeds", -1),
-        ([*mine, "--set", "a.b"], "--set", "a.b", "KEY=VALUE"),
-        ([*mine, "--gpus", "7"], "--gpus 7", 4),
-        ([*mine, "--config-dir", "/no/such"], "--config-dir /no/such", "tables/"),
-        ([*topics, "--set", f"{RATE}=[0.5]"], f"--set {RATE}", "--sweep"),
-        ([*topics, "--sweep", f"{RATE}=0.5"], f"--sweep {RATE}=0.5", 0.0001),
-        (
-            [*topics, "--set", f"{tuned}model.block_size=16"],
-            "model.block_size",
-            "pooling",
-        ),
-        (["run", place / "typo.yaml"], "'ppl'", "valid_NAME"),
-        (["finetune", "none.pt", "own"], "none.pt"),
-        (["finetune", "none.pt", "mrcp"], "'mrcp'", "mrpc"),
-        (["report", "table5x"], "'table5x'"),
-        (["report", place / "mine.yaml"], "tiny", "runs.csv"),
-    )
-
-
 def test_mistakes_are_one_line_and_touch_nothing(place, tmp_path, command, monkeypatch):
-    monkeypatch.setattr(launcher, "visible_gpus", lambda: ["0", "1", "2", "3"])
-    own = tmp_path / "own"
+    monkeypatch.setattr(launcher, "visible_gpus", lambda: FOUR)
     typo = TABLE | {"columns": {"a": {"metric": "ppl"}}, "rows": {"t1": None}}
-    write_yaml(place / "typo.yaml", typo)
-    for words, *parts in mistakes(place):
-        code, out, error = command(*words)
-        assert code == 2, (words, error)
+    words = {"MINE": place / "mine.yaml", "TOPICS": "topics"}
+    words["TYPO"] = write_yaml(place / "typo.yaml", typo)
+    for line in MISTAKES.strip().splitlines():
+        given, _, parts = line.partition(" : ")
+        code, _, error = command(*(words.get(word, word) for word in given.split()))
         *usage, last = error.strip().splitlines()
-        assert_names(last, "error", *parts)
-        assert not usage or usage[0].startswith("usage"), error
-    assert not [path for path in tmp_path.iterdir() if path != own]
+        assert code == 2 and (not usage or usage[0].startswith("usage")), (line, error)
+        assert_names(last, "error", *parts.split())
+    assert not list(tmp_path.iterdir())
     monkeypatch.setitem(sys.modules, "pandas", None)
     code, _, error = command("report", place / "mine.yaml")
     assert code == 2 and error.count("\n") == 1
     assert_names(error, "pandas", "install")
-    monkeypatch.setattr(launcher, "visible_gpus", lambda: [])
-    code, _, error = command("run", "table1", "--preset", "paper", "--cluster", "local")
-    assert code == 2 and "\n" not in error.strip()
-
-
-def test_a_preset_of_many_gpus_needs_them(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(launcher, "visible_gpus", lambda: [])
-    words = ["run", "table1", "--preset", "paper", "--runs-dir", str(tmp_path)]
-    assert commands.main(words) == 2
-    assert_names(capsys.readouterr().err, "--preset paper", 8, "--gpus 0")
 
 
 @pytest.fixture
 def ended(monkeypatch):
-    """What ``run_all`` was given; ``ended.codes``: state -> folders that it returns."""
-    given = {}
+    """What ``run_all`` was given; it returns all folders by ``ended["state"]``."""
+    given = {"state": "finished"}
 
     def run_all(folders, runs, slots, in_process, interval):
-        given.update(folders=folders, slots=slots, in_process=in_process)
-        state = given.get("state", "finished")
-        return {"finished": [], "interrupted": [], "failed": []} | {state: folders}
+        given.update(folders=folders, slots=slots)
+        if given["state"] == "stopped":
+            raise KeyboardInterrupt
+        nothing = {"finished": [], "interrupted": [], "failed": []}
+        return nothing | {given["state"]: folders}
 
     monkeypatch.setattr(launcher, "run_all", run_all)
     return given
 
 
-def test_exit_codes(place, command, ended):
+def test_exit_codes_and_gpus_of_a_run(place, command, ended, monkeypatch):
+    monkeypatch.setattr(launcher, "visible_gpus", lambda: FOUR)
     one = ["run", place / "mine.yaml", "--rows", "T1"]
-    for state, expected in (("finished", 0), ("interrupted", 75), ("failed", 1)):
+    codes = {"finished": 0, "interrupted": 75, "stopped": 130, "failed": 1}
+    for state, expected in codes.items():
         ended["state"] = state
-        code, out, _ = command(*one, "--seeds", 1, 2, 1)
+        code, out, error = command(*one, "--seeds", 1, 2, 1)
         assert code == expected and "2 runs, 2 to do" in out
         assert ("mine.yaml" in out.splitlines()[-1]) == (state == "failed")
-
-
-def test_gpus_are_those_of_a_run(place, command, ended, monkeypatch, tmp_path):
-    monkeypatch.setattr(launcher, "visible_gpus", lambda: ["0", "1", "2", "3"])
-    one = ["run", place / "mine.yaml", "--rows", "T1"]
+    ended["state"] = "finished"
     for words, gpus, slots in (
         (["--gpus", 2], 2, ["0,1", "2,3"]),
         (["--gpus", 4, "--jobs", 2], 4, ["0,1,2,3"] * 2),
         (["--gpus", 0, "--jobs", 3], 1, [""] * 3),
     ):
-        assert command(*one, *words)[0] == 0
-        assert ended["slots"].free == slots
+        command(*one, *words)
         (folder,) = ended["folders"]
         cfg = RunFolder(folder.path).configuration
+        assert ended["slots"].free == slots
         assert cfg["distributed_training"]["distributed_world_size"] == gpus
         assert cfg["dataset"]["batch_size"] * gpus == 4
 
 
-def test_a_dry_run_touches_nothing(place, command, tmp_path):
-    before = files(place)
-    code, out, _ = command("run", place / "mine.yaml", "--dry-run", "--seeds", 1, 2)
+def test_all_are_checked_before_the_first_is_touched(place, command, ended, tmp_path):
+    words, before = ["run", place / "mine.yaml"], files(place)
+    code, out, _ = command(*words, "--dry-run", "--seeds", 1, 2)
     assert code == 0 and out.count("new ") == 4 and "tiny/blm_t2/seed2" in out
     assert not list(tmp_path.iterdir()) and files(place) == before
-
-
-def test_all_are_checked_before_the_first_is_touched(place, command, ended, tmp_path):
-    words = ["run", place / "mine.yaml"]
     assert command(*words, "--rows", "T2")[0] == 0
     path = tmp_path / "runs/tiny/blm_t2/seed1"
     (path / "checkpoints").mkdir()
@@ -150,8 +125,7 @@ def test_all_are_checked_before_the_first_is_touched(place, command, ended, tmp_
 
 def test_missing_data(place, command, tmp_path):
     """What would make them is said, and run where it is asked for."""
-    preset = yaml.safe_load((place / "tiny.yaml").read_text())
-    made = tmp_path / "made"
+    preset, made = yaml.safe_load((place / "tiny.yaml").read_text()), tmp_path / "made"
     copy = f"import shutil; shutil.copytree({str(place / 'text')!r}, {str(made)!r})"
     preset["tasks"]["masked_lm"]["data"] = str(made)
     preset |= {"prepare_automatically": False, "prepare": [["python", "-c", copy]]}
@@ -164,13 +138,12 @@ def test_missing_data(place, command, tmp_path):
     assert code == 0 and not made.exists()
     assert_names(out, made, "copytree", "not checked without data")
     # of a folder that the user names the commands would make another one
-    given = [*words, "--data", f"masked_lm={tmp_path}/mine", "--prepare"]
-    code, _, error = command(*given)
+    mine = ["--data", f"masked_lm={tmp_path}/mine", "--prepare"]
+    code, _, error = command(*words, *mine)
     assert code == 2 and "--prepare makes" not in error and not made.exists()
-    data.fingerprint.cache_clear()
-    preset = load_preset(CONFIGS, str(own))
     where = Data(made, "masked_lm", "masked_lm")
-    assert data.require(preset, [where], tmp_path, True, False) == set()
+    own = load_preset(CONFIGS, str(own))
+    assert data.require(own, [where], tmp_path, True, False) == set()
     assert made.is_dir() and data.fault(where) == ""
 
 
@@ -184,16 +157,11 @@ def test_list_and_status(command, tmp_path):
 
 def test_from_pre_training_to_a_page(place, command, tmp_path):
     """Two trainings, by the commands, in this process."""
-    columns = {
-        "accuracy": {
-            "metric": "valid_accuracy",
-            "overrides": {"classification": "own"},
-        },
-        "ppl": {"metric": "valid_ppl", "job": "train"},
-    }
+    tuned = {"metric": "valid_accuracy", "overrides": {"classification": "own"}}
+    columns = {"accuracy": tuned, "ppl": {"metric": "valid_ppl", "job": "train"}}
     rows = {"T2": {"system": "t2", "paper": [90.0, 7.0]}}
-    content = {"title": "x", "config": "blm", "job": "finetune"}
-    content |= {"columns": columns, "rows": rows, "sweep": {RATE: [[0.01]]}}
+    content = {"title": "x", "config": "blm", "job": "finetune", "columns": columns}
+    content |= {"rows": rows, "sweep": {RATE: [[0.01]]}}
     table = write_yaml(tmp_path / "one.yaml", content)
     words = ["run", table, "--cluster", "debug"]
     code, out, error = command(*words)
@@ -203,16 +171,15 @@ def test_from_pre_training_to_a_page(place, command, tmp_path):
     start = runs / "blm_t2/seed1/checkpoints/checkpoint_best.pt"
     (attempt,) = RunFolder(tuned).attempts
     assert attempt["weights"] == weights_fingerprint(start)
-    left = sorted(path.name for path in (tuned / "checkpoints").glob("*.pt"))
+    left = [path.name for path in (tuned / "checkpoints").glob("*.pt")]
     assert left == ["checkpoint_best.pt"]
     assert "2 runs, 0 to do" in command(*words)[1]
     code, out, error = command("report", table)
     assert code == 0, error
-    page = (tmp_path / "results/tables/tiny.md").read_text()
-    assert "90.00" in page and "accuracy" in page
+    assert "90.00" in (tmp_path / "results/tables/tiny.md").read_text()
     # other weights at its start are another run, and so is its score
     state = torch.load(start, weights_only=True)
-    state["model"] = {k: v + 1 for k, v in state["model"].items()}
+    state["model"] = {key: value + 1 for key, value in state["model"].items()}
     torch.save(state, start)
     code, _, error = command(*words)
     assert code == 2

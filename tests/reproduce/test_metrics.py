@@ -7,12 +7,8 @@ import numpy
 import pytest
 
 from fairseq_transnormer.reproduce.errors import ReproduceError
-from fairseq_transnormer.reproduce.metrics import (
-    METRICS,
-    NotAskedFor,
-    NotMeasured,
-    RunResults,
-)
+from fairseq_transnormer.reproduce.metrics import METRICS, NotAskedFor, NotMeasured
+from fairseq_transnormer.reproduce.metrics import RunResults as Results
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import refuses
 
@@ -27,7 +23,7 @@ def results(tmp_path):
     """results(lines of a log, ...): of a run in a folder of its own."""
 
     def make(*log, **given):
-        return RunResults(RunFolder(write_run(tmp_path / "a/b/seed1", log, **given)))
+        return Results(RunFolder(write_run(tmp_path / "a/b/seed1", log, **given)))
 
     return make
 
@@ -68,10 +64,8 @@ def test_more_may_be_better(results):
 
 
 def test_updates_speed_parameters_memory_and_time(results):
-    lines = [
-        record("valid", n, accuracy=a)
-        for n, a in ((10, 50), (20, 98.5), (30, 99), (40, 98), (50, 99.5))
-    ]
+    shares = {10: 50, 20: 98.5, 30: 99, 40: 98, 50: 99.5}
+    lines = [record("valid", n, accuracy=a) for n, a in shares.items()]
     assert results(*lines).figure("updates_to_99") == 30
     with refuses(NotMeasured, "99"):
         results(*lines[:2]).figure("updates_to_99")
@@ -97,21 +91,17 @@ def test_updates_speed_parameters_memory_and_time(results):
     assert [name for name in METRICS if nothing.figure(name) is not None] == []
 
 
-# of two lengths, of which the longer was too much for one system
-SPEEDS = [
-    ("Transformer", 1024, {"seconds": [0.2, 0.4, 9.0], "peak_bytes": 1}),
-    ("TransNormer T2", 1024, {"seconds": [0.1], "peak_bytes": 2**31}),
-    ("Transformer", 2048, {"skipped": "out of memory: 9 GiB"}),
-    ("TransNormer T2", 2048, {"seconds": [0.5], "peak_bytes": 1}),
-]
-
-
 def test_the_figures_of_table_7(results):
     found, t2 = results(), "TransNormer T2"
     assert found.figure("infer_1K", t2) is None
     measurements = [
         {"contestant": name, "phase": "inference", "length": length} | more
-        for name, length, more in SPEEDS
+        for name, length, more in (
+            ("Transformer", 1024, {"seconds": [0.2, 0.4, 9.0], "peak_bytes": 1}),
+            (t2, 1024, {"seconds": [0.1], "peak_bytes": 2**31}),
+            ("Transformer", 2048, {"skipped": "out of memory: 9 GiB"}),
+            (t2, 2048, {"seconds": [0.5], "peak_bytes": 1}),
+        )
     ]
     path = found.folder.path / "lra_speed.json"
     path.write_text(json.dumps({"measurements": measurements}))
@@ -125,7 +115,6 @@ def test_the_figures_of_table_7(results):
     for metric in ("train_1K", "infer_3K"):
         with pytest.raises(NotAskedFor):
             found.figure(metric, t2)
-    assert found.figure("infer_1K", "nobody") is None
     assert found.figure("infer_1K_over_sdpa", t2) is None
 
 
@@ -145,9 +134,6 @@ def test_the_gradients_deviation(results):
     for some in ([2, 3], [1, 3], [1, 2]):  # the log has three
         with refuses(NotMeasured, path.name, 2, 3):
             figure(some)
-    path.write_text("{")
-    with pytest.raises(NotMeasured):
-        found.figure("gradient_rsd")
 
 
 def own_metric(results):
@@ -161,7 +147,6 @@ def test_a_metric_may_be_a_function(results):
         ("no.such:thing", "no.such:thing"),
         (f"{__name__}:nothing", "nothing"),
         ("ppl", "'ppl'", "valid_NAME", *METRICS),
-        ("train_loss", "'train_loss'"),
         ("valid_", "'valid_'"),
     ):
         with refuses(ReproduceError, *parts, alone=True):

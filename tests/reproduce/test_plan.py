@@ -96,14 +96,14 @@ def test_an_update_has_the_same_sequences_on_any_gpus(conditions):
 
 
 def test_values_reach_the_configuration_and_its_name(conditions, place):
-    changes = [{}, {RATE: [0.5]}, {RATE: [0.25]}, {"optimization.max_update": 5}]
-    changes += [{f"masked_lm:{key}": v for key, v in changes[3].items()}]
-    changes += [changes[3] | changes[1]]
+    few = {"optimization.max_update": 5}
+    changes = [{}, {RATE: [0.5]}, {RATE: [0.25]}, few, few | {RATE: [0.5]}]
+    changes += [{f"masked_lm:{key}": v for key, v in few.items()}]
+    changes += [{"model.attention_types": "a*2,../b c"}]
     labels = [conditions(overrides=each).label for each in changes]
     assert labels[:2] == ["tiny", "tiny+lr=0.5"] and len({*labels}) == len(changes)
-    assert conditions(overrides=dict(reversed(changes[5].items()))).label == labels[5]
-    strange = conditions(overrides={"model.attention_types": "a*2,../b c"}).label
-    assert Path(strange).name == strange and " " not in strange
+    assert conditions(overrides={RATE: [0.5]} | few).label == labels[4]
+    assert Path(labels[-1]).name == labels[-1] and " " not in labels[-1]
     given = conditions(seed=3, overrides={RATE: [0.5], "language_modeling:a.b": 1})
     run = run_of(cell_of(table("table11"), "32", "T1"), given)
     cfg = run.configuration

@@ -194,10 +194,9 @@ def test_a_figure_counts_once(runs, tmp_path):
             Results.read(tmp_path)
     pandas.concat([rows, rows[:1]]).to_csv(path, index=False)
     assert len(Results.read(tmp_path).runs) == 2
-    for text in ("preset,table\na,b\n", "\x00", "", 'a,"b\n'):
-        path.write_text(text)
-        with refuses(ReproduceError, path):
-            Results.read(tmp_path)
+    path.write_text("preset,table\na,b\n")
+    with refuses(ReproduceError, path):
+        Results.read(tmp_path)
 
 
 def test_rows_are_replaced_by_newer_finished_ones_alone(runs):
@@ -224,11 +223,6 @@ def test_rows_are_replaced_by_newer_finished_ones_alone(runs):
         (diverged, unfinished),
     ):
         assert "nan" in after(*states)[0]
-    # another seed's row stays
-    before = runs.all()
-    (runs.folder / "blm_t1/seed1").rename(runs.folder / "x")
-    runs.of("T1", 2, 3.0)
-    assert set(of_column(before.add(runs.all()))) == {("T1", 1), ("T1", 2)}
 
 
 def test_a_failed_write_loses_nothing(runs, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """The folder of a run: its state, and what is refused before anything is lost."""
 
-import json
 import os
 import subprocess
 import sys
@@ -19,7 +18,15 @@ from .made import CONFIGURATION, validations, write_run
 
 BEGAN = '{"kind": "attempt", "started": 1.0}'
 ENDED = '{{"kind": "attempt_end", "seconds": 2.0, "exit_code": {}}}'
-SUBMITTED = '{"kind": "submitted", "job": "7"}'
+LINES = {"B": BEGAN, "S": '{"kind": "submitted", "job": "7"}', "x": "a line of a log"}
+# half a line, of a process that was killed or a disk that was full
+LINES |= {"b": BEGAN[:20], "e": ENDED[:30], "eb": ENDED.format(0)[:-9] + BEGAN}
+# a state, and lines of the log: ended with a code, killed without an end, resumed, ...
+STATES_OF = """
+new x : new 0 : submitted S : submitted B 75 S : finished B S 0 : finished B 0
+interrupted B : interrupted B 75 : interrupted B -15 : interrupted B 0 B : failed B 1
+failed B -9 : finished B 75 B 0 : interrupted B e : finished b B 0 : failed eb B 1
+"""
 
 
 def a_run(name="tiny/a/seed1", width=8, **fields):
@@ -40,53 +47,29 @@ def contents(folder):
     return {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("state", "lines"),
-    [
-        ("new", ["a line of a log"]),
-        ("submitted", [SUBMITTED]),
-        ("interrupted", [BEGAN]),  # killed, without an end
-        ("interrupted", [BEGAN, ENDED.format(75)]),
-        ("interrupted", [BEGAN, ENDED.format(-15)]),
-        ("failed", [BEGAN, ENDED.format(1)]),
-        ("failed", [BEGAN, ENDED.format(-9)]),
-        ("finished", [BEGAN, ENDED.format(0)]),
-        ("interrupted", [BEGAN, ENDED.format(0), BEGAN]),
-        ("finished", [BEGAN, ENDED.format(75), BEGAN, ENDED.format(0)]),
-        ("submitted", [BEGAN, ENDED.format(75), SUBMITTED]),
-        ("finished", [BEGAN, SUBMITTED, ENDED.format(0)]),  # a job started at once
-        # half a line, of a process that was killed or a disk that was full
-        ("interrupted", [BEGAN, ENDED.format(0)[:30]]),
-        ("finished", [BEGAN[:20], BEGAN, ENDED.format(0)]),
-        ("failed", [ENDED.format(0)[:-9] + BEGAN, BEGAN, ENDED.format(1)]),
-        ("new", [ENDED.format(0)]),  # whose beginning is lost
-    ],
-)
-def test_the_state_follows_from_the_log(folder, lines, state):
-    (folder.path / "train.log").write_text("".join(f"\n{line}\n" for line in lines))
-    assert folder.state == state in STATES
-    assert folder.is_finished == (state == "finished")
+def test_the_state_follows_from_the_log(folder):
+    for each in STATES_OF.strip().replace("\n", " : ").split(" : "):
+        state, *codes = each.split()
+        lines = [LINES.get(code) or ENDED.format(code) for code in codes]
+        (folder.path / "train.log").write_text("".join(f"\n{line}\n" for line in lines))
+        folder.forget()
+        assert folder.state == state in STATES, each
+        assert folder.is_finished == (state == "finished")
     with (folder.path / "train.log").open("ab") as log:
         log.write(b"\n" + BEGAN.encode() + b"\nhalf \xff of")
     folder.append("attempt_end", seconds=1.5, exit_code=0)
     assert folder.is_finished and folder.attempts[-1]["seconds"] == 1.5
 
 
-LOCKING = """
-import sys, time
-from filelock import FileLock
-with FileLock(sys.argv[1]):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
 def test_what_another_process_holds_is_running(folder):
-    words = [sys.executable, "-c", LOCKING, str(folder.path / ".lock")]
+    script = (
+        "import sys, time; from filelock import FileLock\nwith FileLock(sys.argv[1]):"
+    )
+    script += "\n  print(flush=True); time.sleep(60)"
+    words = [sys.executable, "-c", script, str(folder.path / ".lock")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
         try:
-            assert other.stdout.readline() == b"held\n"
-            assert folder.state == "running"
+            assert other.stdout.readline() == b"\n" and folder.state == "running"
             with refuses(ReproduceError, folder.path), folder.lock():
                 pass
             with refuses(ReproduceError, folder.path, "model.width", 8, 9):
@@ -97,10 +80,17 @@ def test_what_another_process_holds_is_running(folder):
 
 
 def test_another_runs_results_are_refused_and_kept(folder):
-    checkpoint = folder.path / "checkpoints/checkpoint_last.pt"
+    checkpoint, log = folder.path / "checkpoints/x.pt", folder.path / "train.log"
+    for width in (16, 8):  # without progress it is prepared anew, and its log kept
+        log.write_text(f"before {width}\n{BEGAN}\n{ENDED.format(1)}\n")
+        folder.prepare(a_run(width=width))
+        assert folder.state == "new" and not log.exists()
+        assert RunFolder(folder.path).configuration["model"]["width"] == width
+    kept = {path.read_text()[:9] for path in folder.path.glob("train.log.*")}
+    assert kept == {"before 16", "before 8\n"}
     checkpoint.parent.mkdir()
     checkpoint.touch()
-    (folder.path / "train.log").write_text("of width 8")
+    log.write_text("of width 8")
     before = contents(folder)
     assert folder.check(a_run())
     folder.prepare(a_run())
@@ -113,42 +103,24 @@ def test_another_runs_results_are_refused_and_kept(folder):
             with refuses(ReproduceError, folder.path, *parts, alone=True):
                 ask(other)
     assert contents(folder) == before
-    path = folder.path / "run.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "d2"})
-    )
-    with refuses(ReproduceError, folder.path, "data", "d2", alone=True):
-        RunFolder(folder.path).check(a_run())
-    path.write_bytes(before[path])
-    # what has finished is a result without a checkpoint, too
+    facts = folder.path / "run.json"
+    for content, *parts in (
+        (before[facts].replace(b'fingerprint": "', b'fingerprint": "d2'), "data", "d2"),
+        (b"{", "damaged"),
+        (None, "checkpoints", "run.json"),
+    ):
+        facts.unlink() if content is None else facts.write_bytes(content)
+        with refuses(ReproduceError, folder.path, *parts, alone=True):
+            RunFolder(folder.path).check(a_run())
+    facts.write_bytes(before[facts])
+    # what has finished is a result without a checkpoint, too; else nothing is lost
     checkpoint.unlink()
-    (folder.path / "train.log").write_text(f"{BEGAN}\n{ENDED.format(0)}\n")
+    log.write_text(f"{BEGAN}\n{ENDED.format(0)}\n")
     with refuses(ReproduceError, "model.width"):
         RunFolder(folder.path).check(a_run(width=9))
-
-
-def test_a_run_without_progress_is_prepared_anew(folder):
-    log = folder.path / "train.log"
-    for width in (16, 32):
-        log.write_text(f"before {width}\n{BEGAN}\n{ENDED.format(1)}\n")
-        folder.prepare(a_run(width=width))
-        assert folder.state == "new" and not log.exists()
-        assert RunFolder(folder.path).configuration["model"]["width"] == width
-    kept = {path.read_text()[:9] for path in folder.path.glob("train.log.*")}
-    assert kept == {"before 16", "before 32"}
-
-
-@pytest.mark.parametrize("name", ["run.json", "config.yaml"])
-def test_a_damaged_folder(folder, name):
-    (folder.path / name).write_text("{")
-    assert not RunFolder(folder.path).check(a_run())  # nothing is lost
-    (folder.path / "checkpoints").mkdir()
-    (folder.path / "checkpoints/checkpoint_last.pt").touch()
-    with refuses(ReproduceError, folder.path, "damaged"):
-        RunFolder(folder.path).check(a_run())
-    (folder.path / "run.json").unlink()
-    with refuses(ReproduceError, folder.path, "checkpoints", "run.json"):
-        RunFolder(folder.path).check(a_run())
+    log.unlink()
+    (folder.path / "config.yaml").write_text("{")
+    assert not RunFolder(folder.path).check(a_run())
 
 
 def test_weights_that_changed_since_the_start_are_refused(tmp_path):
@@ -195,22 +167,19 @@ STATUS = """
 import sys
 from fairseq_transnormer.reproduce.commands import main
 code = main(["status", "--preset", "tiny", "--runs-dir", sys.argv[1]])
-print({"torch", "fairseq", "omegaconf"} & {*sys.modules})
-sys.exit(code)
+print(code, {"torch", "fairseq", "omegaconf"} & {*sys.modules})
 """
 
 
 def test_status_reads_folders_without_torch(tmp_path):
-    for name, code in (("a", 0), ("b", 1)):
+    for name, code in (("a", 0), ("b", 1), ("c", 1)):
         log = validations([9.0, 5.5])
         path = write_run(tmp_path / f"tiny/{name}/seed1", log, exit_code=code)
-    assert RunFolder(path).updates_done == 2
+    (path / "run.json").write_text("{")
     write_run(tmp_path / "other/a/seed1")
-    (write_run(tmp_path / "tiny/c/seed1") / "run.json").write_text("{")
     words = [sys.executable, "-c", STATUS, str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    *lines, modules = done.stdout.splitlines()
-    assert modules == "set()"
+    *lines, last = subprocess.check_output(words, text=True).splitlines()
+    assert last == "0 set()"
     assert [line.split()[0] for line in lines] == ["finished", "failed", "unreadable"]
     assert lines[0].split()[-3:] == ["tiny/a/seed1", "valid_ppl", "5.5"]
+    assert lines[0].split()[1] == "2"
