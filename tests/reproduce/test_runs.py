@@ -1,5 +1,6 @@
 """The folder of a run: its state, and what is refused before anything is lost."""
 
+import json
 import os
 import subprocess
 import sys
