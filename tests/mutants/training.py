@@ -92,11 +92,11 @@ TRAINING = (
         "tests/reproduce/test_runs.py",
     ),
     Mutant(
-        "reproduce/half-an-epoch-less",
+        "data/half-an-epoch-less",
         "fairseq_transnormer/data/labelled_texts.py",
         "return epochs * -(-of_a_device // update_freq)",
         "return epochs * (of_a_device // update_freq)",
-        "tests/reproduce/test_plan.py",
+        "tests/data/test_labelled_texts.py",
     ),
     Mutant(
         "reproduce/no-run-waits-for-another",

@@ -123,19 +123,23 @@ def test_another_runs_results_are_refused_and_kept(folder):
 
 def test_weights_that_changed_since_the_start_are_refused(tmp_path):
     start, path = tmp_path / "one.pt", tmp_path / "runs/tiny/a/seed1"
+    run = a_run(start=os.path.relpath(start, path))
 
     def saved(number):
         torch.save({"model": {"w": torch.full((2,), float(number))}}, start)
         return weights_fingerprint(start)
 
-    one = saved(1)
-    facts = {"start": os.path.relpath(start, path)}
-    found = RunFolder(write_run(path, attempts=[{"weights": one}], **facts))
-    assert found.weights == found.weights_at_start() == one
+    one, found = saved(1), RunFolder(path)
+    found.prepare(run)
+    found.append("attempt", started=1.0, weights=one)
+    found.append("attempt_end", seconds=1.0, exit_code=0)
+    assert found.weights == found.weights_at_start() == one and found.check(run)
     assert found.other_weights() == ""
     two = saved(2)
-    with refused(path, one, two):
-        found.weights_at_start()
+    # nor is a second checkpoint under the name of a first one the same run
+    for ask in (found.weights_at_start, lambda: found.check(run)):
+        with refused(path, one, two):
+            ask()
     assert one in found.other_weights() and two in found.other_weights() != one
     start.unlink()  # the result stays that of the first
     assert found.other_weights() == ""

@@ -138,6 +138,8 @@ def test_sweeps_of_tables_and_presets():
     swept = cell_of(of_table4, "Vanilla", "test_ppl")
     tried = {k: c.overrides[RATE] for k, c in swept.candidates().items()}
     assert tried == {f"{RATE}={n}": [n] for n in (0.1, 0.2, 0.3)}
+    few = schema.with_sweeps_of(replace(rates, sweep_values=2), table("table4"))
+    assert cell_of(few, "Vanilla", "test_ppl").sweep == {RATE: [[0.1], [0.2]]}
     assert counts(rates, "table8") == {"T1": 1, "T2": 1}
     # those that a command chooses
     tables = [table("table5"), table("topics"), table("table8")]
