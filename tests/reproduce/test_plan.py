@@ -86,14 +86,10 @@ def test_an_update_has_the_same_sequences_on_any_gpus(conditions, monkeypatch):
     text = cell_of(table("table4"), "TransNormer T2", "valid_ppl")
     # of 10 images an update, which 8 devices cannot share
     images = cell_of(table("digits"), "1+elu", "test_bits")
-    for cell, gpus, devices, sequences in (
-        (text, 0, 1, 128),
-        (text, 8, 8, 128),
-        (images, 8, 2, 10),
-    ):
-        cfg = run_of(cell, conditions("paper", gpus=gpus)).configuration
+    for cell, devices, sequences in ((text, 8, 128), (images, 2, 10)):
+        cfg = run_of(cell, conditions("paper", gpus=8)).configuration
         world = get(cfg, "distributed_training.distributed_world_size")
-        assert (world, cfg["common"]["cpu"]) == (devices, gpus == 0)
+        assert world == devices and not cfg["common"]["cpu"]
         (freq,) = cfg["optimization"]["update_freq"]
         assert cfg["dataset"]["batch_size"] * freq * world == sequences
         assert cfg["dataset"]["valid_subset"] == "valid,test"
