@@ -64,12 +64,10 @@ def command(place, tmp_path, capsys):
 
     def run(word: str, *words: object) -> tuple[int, str, str]:
         usual = {"--preset": place / "tiny.yaml", "--runs-dir": tmp_path / "runs"}
-        usual |= (
-            {"--results": tmp_path / "results"}
-            if word in ("report", "finetune")
-            else {}
-        )
-        usual |= {"--gpus": 0} if word in ("run", "finetune") else {}
+        if word in ("report", "finetune"):
+            usual["--results"] = tmp_path / "results"
+        if word in ("run", "finetune"):
+            usual["--gpus"] = 0
         given = [word, *map(str, words)]
         for option, value in usual.items() if word != "list" else ():
             given += [option, str(value)] if option not in given else []

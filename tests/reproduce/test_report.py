@@ -33,7 +33,7 @@ def conditions_of(label):
 
 @pytest.mark.parametrize("label", LABELS)
 def test_committed_pages_are_those_of_the_committed_rows(label, tmp_path, monkeypatch):
-    """Byte for byte; the pictures that they show are there, of the rows' means."""
+    """Byte for byte; and the pictures that they show are there."""
     monkeypatch.setattr(report, "load_table", LOADED)
     drawn = {}
     monkeypatch.setattr(figures, "curves", lambda *g: drawn.update({g[4]: g}))
