@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -52,6 +53,7 @@ class Job:
 
     Args:
         folder: of a prepared run.
+        runs: the folder of all runs.
         environment: of the command, on top of the job's.
         device: where it runs, for the record.
         in_process: train in this process, without one of its own.
@@ -61,9 +63,15 @@ class Job:
     _stopped = False
 
     def __init__(
-        self, folder: Path, environment: dict[str, str], device: str, in_process: bool
+        self,
+        folder: Path,
+        runs: Path,
+        environment: dict[str, str],
+        device: str,
+        in_process: bool,
     ) -> None:
-        self.folder, self.environment, self.device = folder, environment, device
+        self.folder, self.runs, self.environment = folder, runs, environment
+        self.device = device
         self.in_process = in_process
 
     def __call__(self) -> None:
@@ -77,6 +85,7 @@ class Job:
         # from here on: submitit itself passes SIGTERM over
         signals = {} if self.in_process else {signal.SIGTERM: self._stop}
         with run.lock(), handling(signals):
+            self._require_needs(run)
             start = run.facts["start"]
             weights = run.weights_at_start()
             run.append(
@@ -96,6 +105,15 @@ class Job:
             self._note_end(code)
         if code:
             raise RunFailed(f"{self.folder}: ended by {ended_by(code)}")
+
+    def _require_needs(self, run: RunFolder) -> None:
+        """Raise ReproduceError unless all that the run needs is finished.
+
+        Slurm runs a job that waits for one it has forgotten.
+        """
+        for need in run.facts["needs"]:
+            if not RunFolder(self.runs / need).is_finished:
+                raise ReproduceError(f"{self.folder} needs {need}: it is not finished")
 
     def checkpoint(self) -> Any:
         """Called by submitit before a time limit, or where Slurm takes the machine."""
@@ -117,16 +135,23 @@ class Job:
             filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH")))
         )
         environment = {**os.environ, **self.environment, "PYTHONPATH": path}
-        # of its own group: the signals of a terminal reach the runner alone
-        self._child = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment | {"PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        # of its own group: the signals of a terminal reach the runner alone; what ends
+        # the job waits until there is a child to hand it on to
+        held = (signal.SIGTERM, signal.SIGUSR2)
+        signal.pthread_sigmask(signal.SIG_BLOCK, held)
+        try:
+            self._child = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=environment | {"PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, held),
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
         if self._stopped:  # while it was started
             self._stop(signal.SIGTERM)
         return self._child.wait()
@@ -273,7 +298,9 @@ def run_all(
                     waiting.remove(folder)
                     group = slots.free.pop(0)
                     environment = slots.environment(group)
-                    job = Job(folder.path, environment, slots.device(group), in_process)
+                    job = Job(
+                        folder.path, runs, environment, slots.device(group), in_process
+                    )
                     print(f"started  {folder.path} on {job.device}", flush=True)
                     running[folder] = (_submit(executor, job), group)
             for folder, (job, group) in list(running.items()):
@@ -424,7 +451,7 @@ def submit_all(
         environment = {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
         device = f"{gpus} GPUs of Slurm" if gpus else "CPUs of Slurm"
         try:
-            job = executor.submit(Job(folder.path, environment, device, False))
+            job = executor.submit(Job(folder.path, runs, environment, device, False))
         except (FailedJobError, FailedSubmissionError) as error:
             why = " ".join(str(error).split())
             raise ReproduceError(f"sbatch: {folder.path}: {why}") from error

@@ -37,6 +37,7 @@ BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
 _KINDS = (f'{{"kind": "{BEGAN}', f'{{"kind": "{SUBMITTED}')  # the end begins alike
 # exit codes of what was asked to stop, before and after it could answer
 STOPPED = (EXIT_RESUMABLE, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+STOPPED += (-signal.SIGUSR2,)
 # who asks whether a run is locked holds the lock for an instant
 ASKING_SECONDS = 1
 SHOWN = 4  # of many differences

@@ -127,7 +127,7 @@ def test_a_signal_before_the_training_starts_is_not_lost(tmp_path, monkeypatch):
     before = signal.signal(signal.SIGTERM, lambda *_: None)  # as submitit's
     try:
         with pytest.raises(launcher.RunFailed):
-            Job(folder.path, {}, "here", False)()
+            Job(folder.path, tmp_path, {}, "here", False)()
     finally:
         signal.signal(signal.SIGTERM, before)
     assert folder.state == "interrupted" and not (tmp_path / "began").exists()
@@ -311,3 +311,16 @@ def test_a_job_near_its_limit_saves_and_is_requeued(tmp_path, cluster):
         assert job.wait(60) == 0
     folder.forget()
     assert folder.state == "finished" and len(folder.attempts) == 2
+
+
+def test_a_job_whose_need_is_not_finished_trains_nothing(tmp_path):
+    """Slurm runs one that waits for a job which it has forgotten."""
+    need, last = scripts(tmp_path, need=STOPS, last=STOPS)
+    facts = json.loads((last.path / "run.json").read_text())
+    facts["needs"] = [need.path.relative_to(tmp_path).as_posix()]
+    (last.path / "run.json").write_text(json.dumps(facts))
+    last.forget()
+    with refuses(ReproduceError, "need", "not finished"):
+        Job(last.path, tmp_path, {}, "here", False)()
+    last.forget()
+    assert not last.attempts and not (last.path / "started").exists()
