@@ -265,7 +265,7 @@ def _run(judged: Judged, results: str) -> str:
     runs = [
         row
         for each in judged.cells
-        for row in (() if each.rows is None else each.rows.itertuples())
+        for row in each.rows.itertuples()
         if row.sweep == each.chosen and not isnan(row.value)
     ]
     if not runs:

@@ -62,15 +62,14 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _conditions(options: argparse.Namespace, gpus: int = 0):
+def _conditions(options: argparse.Namespace, preset: Any, gpus: int = 0) -> Any:
     from .plan import Conditions
-    from .schema import load_preset
 
     data = {task: str(Path(folder).resolve()) for task, folder in options.data}
     return Conditions(
         configs=options.config_dir.resolve(),
         root=working_folder(),
-        preset=load_preset(options.config_dir, options.preset),
+        preset=preset,
         gpus=gpus,
         data=data,
         overrides=dict(options.set),
@@ -89,12 +88,14 @@ def _run(options: argparse.Namespace) -> int:
     tables = load_tables(options.config_dir, options.tables, preset)
     tables = with_sweep_values(tables, chosen)
     cells = chosen_cells(tables, options.rows, options.columns, preset.columns)
-    return _run_cells(cells, options)
+    return _run_cells(cells, preset, options)
 
 
 def _finetune(options: argparse.Namespace) -> int:
     from .finetune import checkpoint_table
+    from .schema import load_preset
 
+    preset = load_preset(options.config_dir, options.preset)
     table = checkpoint_table(
         options.config_dir,
         options.checkpoint,
@@ -103,36 +104,34 @@ def _finetune(options: argparse.Namespace) -> int:
         options.name,
         options.pooling,
     )
-    code = _run_cells(table.cells, options)
+    code = _run_cells(table.cells, preset, options)
     if options.dry_run or options.cluster == "slurm":
         return code
-    return _write([table], options) or code
+    return _write([table], preset, options) or code
 
 
-def _run_cells(cells: list[Any], options: argparse.Namespace) -> int:
+def _run_cells(cells: list[Any], preset: Any, options: argparse.Namespace) -> int:
     from . import data
     from .jobs import job_of, of_seeds
     from .launcher import Slots, run_all, submit_all
     from .metrics import reader_of
     from .runs import FAILED, INTERRUPTED, RunFolder
 
-    gpus = _gpus(cells, options)
-    conditions = _conditions(options, gpus)
+    gpus = _gpus(cells, preset, options)
+    conditions = _conditions(options, preset, gpus)
     _check_set(cells, options)
     runs = options.runs_dir.resolve()
     print(f"checking the runs of {len(cells)} figures", flush=True)  # takes seconds
     planned = of_seeds(cells, conditions, options.seeds)
-    wanted = {job_of(cell).data(cell, own) for cell, own in planned.values()}
-    _check_tasks(options, {data.conditions for data in wanted})
+    wanted = {n: job_of(cell).data(cell, own) for n, (cell, own) in planned.items()}
+    _check_tasks(options, {each.conditions for each in wanted.values()})
     for cell in cells:
         reader_of(cell.metric)  # or raises
     missing = data.require(
-        conditions.preset, wanted, working_folder(), options.prepare, options.dry_run
+        preset, {*wanted.values()}, working_folder(), options.prepare, options.dry_run
     )
     found = {
-        name: None
-        if job_of(cell).data(cell, own) in missing
-        else job_of(cell).run(cell, own)
+        name: None if wanted[name] in missing else job_of(cell).run(cell, own)
         for name, (cell, own) in planned.items()
     }
     todo = []
@@ -164,13 +163,11 @@ def _run_cells(cells: list[Any], options: argparse.Namespace) -> int:
     return EXIT_RESUMABLE if ended[INTERRUPTED] else 0
 
 
-def _gpus(cells: list[Any], options: argparse.Namespace) -> int:
+def _gpus(cells: list[Any], preset: Any, options: argparse.Namespace) -> int:
     """GPUs of each run: as asked for, or the preset's where the machine has some."""
     from .jobs import job_of, with_needs
     from .launcher import visible_gpus
-    from .schema import load_preset
 
-    preset = load_preset(options.config_dir, options.preset)
     gpus = options.gpus
     if gpus is None:
         gpus = preset.gpus_per_run
@@ -255,14 +252,14 @@ def _report(options: argparse.Namespace) -> int:
     known = names_in(options.config_dir / "tables")
     names = known if "all" in options.tables else options.tables or known
     preset = load_preset(options.config_dir, options.preset)
-    return _write(load_tables(options.config_dir, names, preset), options)
+    return _write(load_tables(options.config_dir, names, preset), preset, options)
 
 
-def _write(tables: list[Any], options: argparse.Namespace) -> int:
+def _write(tables: list[Any], preset: Any, options: argparse.Namespace) -> int:
     """Add rows of the runs to the results, and write their pages."""
     from .report import write
 
-    conditions = _conditions(options)
+    conditions = _conditions(options, preset)
     problems = write(tables, conditions, options.runs_dir.resolve(), options.results)
     for line in problems:
         print(line, file=sys.stderr)
@@ -305,10 +302,8 @@ _COUNT, _SEED = integer_between(0), integer_between(0, MOST_SEED)
 _MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _YAML = "a name in configs/presets/ or a path of a YAML file"
 _TABLES = "names in configs/tables/, paths of YAML files, or all"
-_SET = (
-    "change a value of every run, as optimization.max_update=500, or of the runs of a "
-)
-_SET += "task; folders and results are named by it"
+_SET = "change a value of every run, as optimization.max_update=500, or of a task's "
+_SET += "runs; folders and results are named by it"
 # the help, and what argparse is told; an option means the same in every command
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "tables": (_TABLES, {"nargs": "*", "metavar": "TABLE"}),

@@ -146,7 +146,9 @@ def require(
     strange = [
         data
         for data in missing
-        if not data.folder.is_relative_to((root / _task(preset, data).data).resolve())
+        if not data.folder.is_relative_to(
+            (root / preset.task(data.conditions).data).resolve()
+        )
     ]
     commands = _commands(preset, missing) if asked and not strange else []
     if dry_run:
@@ -170,10 +172,6 @@ def require(
 def _missing(wanted: Iterable[Data]) -> dict[Data, str]:
     ordered = sorted(wanted, key=lambda data: str(data.folder))
     return {data: why for data in ordered if (why := fault(data))}
-
-
-def _task(preset: Preset, data: Data):
-    return preset.task(data.conditions)
 
 
 def _commands(preset: Preset, missing: Iterable[Data]) -> list[list[str]]:

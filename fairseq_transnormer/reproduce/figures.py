@@ -1,6 +1,5 @@
 """Pictures of results, by two functions: dots with every seed, and curves."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,10 +96,8 @@ def curves(
         logarithmic: whether x and y are. x of few values has a tick for each.
     """
     figure, axes = pyplot().subplots(figsize=(9, 4.5), layout="constrained")
-    greys = itertools.count()
-    for name, points in lines.items():
+    for number, (name, points) in enumerate(lines.items()):
         xs, ys, errors = zip(*sorted(points), strict=True)
-        number = next(greys)
         style = STYLES[number // 10 % len(STYLES)]
         look = {"color": f"C{number % 10}", "linewidth": 1.2, "alpha": 0.8}
         if "T2" in name:

@@ -85,7 +85,11 @@ class Job:
         # from here on: submitit itself passes SIGTERM over
         signals = {} if self.in_process else {signal.SIGTERM: self._stop}
         with run.lock(), handling(signals):
-            self._require_needs(run)
+            # Slurm runs a job that waits for one it has forgotten
+            for need in run.unfinished_needs(self.runs):
+                raise ReproduceError(
+                    f"{run.path} needs {need.path}: it is not finished"
+                )
             start = run.facts["start"]
             weights = run.weights_at_start()
             run.append(
@@ -106,15 +110,6 @@ class Job:
         if code:
             raise RunFailed(f"{self.folder}: ended by {ended_by(code)}")
 
-    def _require_needs(self, run: RunFolder) -> None:
-        """Raise ReproduceError unless all that the run needs is finished.
-
-        Slurm runs a job that waits for one it has forgotten.
-        """
-        for need in run.facts["needs"]:
-            if not RunFolder(self.runs / need).is_finished:
-                raise ReproduceError(f"{self.folder} needs {need}: it is not finished")
-
     def checkpoint(self) -> Any:
         """Called by submitit before a time limit, or where Slurm takes the machine."""
         from submitit.helpers import DelayedSubmission
@@ -128,7 +123,7 @@ class Job:
         self._note_end(-ended.si_status if signalled else ended.si_status)
         return DelayedSubmission(self)
 
-    def _run(self, command: Sequence[str], log) -> int:
+    def _run(self, command: Sequence[str], log: Any) -> int:
         if self.in_process:
             return _in_this_process(command, self.folder, log)
         path = os.pathsep.join(
@@ -323,15 +318,12 @@ def run_all(
 def _readiness(folder: RunFolder, runs: Path, ours: Sequence[RunFolder]) -> str | bool:
     """Whether a run can start; ``FAILED`` if it never will."""
     paths = [each.path for each in ours]
-    for need in folder.facts["needs"]:
-        before = RunFolder(runs / need)
-        if before.is_finished:
-            continue
-        return False if before.path in paths or before.state == RUNNING else FAILED
+    for need in folder.unfinished_needs(runs):
+        return False if need.path in paths or need.state == RUNNING else FAILED
     return True
 
 
-def _submit(executor, job: Job):
+def _submit(executor: Any, job: Job) -> Any:
     """A job whose processes leave the terminal's signals to this one."""
     ignored = {number: signal.SIG_IGN for number in (signal.SIGINT, signal.SIGHUP)}
     with handling(ignored):
@@ -420,21 +412,20 @@ def submit_all(
 
     if shutil.which("sbatch") is None:
         raise ReproduceError("--cluster slurm: there is no sbatch on this machine")
-    minutes = options.get("time", "60")
+    own = dict(options)
+    minutes = own.pop("time", "60")
     if not minutes.isdecimal():
         raise ReproduceError(f"--slurm time={minutes}; allowed: minutes")
     jobs: dict[Path, str] = {}
     for folder in folders:
-        before = [RunFolder(runs / need) for need in folder.facts["needs"]]
-        unfinished = [each for each in before if not each.is_finished]
+        unfinished = folder.unfinished_needs(runs)
         after = [jobs.get(each.path) or each.job for each in unfinished]
         if None in after:
             raise ReproduceError(
                 f"{folder.path} needs {unfinished[after.index(None)].path}, which is "
                 "neither finished nor submitted"
             )
-        more = {"requeue": True, **options}
-        more.pop("time", None)
+        more = {"requeue": True, **own}
         if after:  # else it stays pending for ever once a run that it needs has failed
             more["dependency"] = f"afterok:{':'.join(map(str, after))}"
             more["kill-on-invalid-dep"] = "yes"

@@ -1,14 +1,15 @@
 """What rows of results come to: a table's figures, beside the paper's."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import ReproduceError
-from .results import UNFINISHED, Results
+from .results import Results
+from .runs import UNFINISHED
 from .schema import Cell, Preset, Table, with_sweeps_of
 from .settings import Settings
 
@@ -76,18 +77,18 @@ class Measured:
     Attributes:
         cell: with the paper's figure.
         figures: those of the sweep's best value.
+        rows: those that they come from; none of a mean of columns.
         chosen: that value, as rows have it.
         sweep: all values that have rows -> their figures.
         incomplete: what the figure is without; "" of all there should be.
-        rows: those that it comes from.
     """
 
     cell: Cell
     figures: Figures
+    rows: "DataFrame"
     chosen: str = ""
     sweep: dict[str, Figures] = field(default_factory=dict)
     incomplete: str = ""
-    rows: Any = None
 
     @property
     def value(self) -> float | None:
@@ -113,7 +114,7 @@ class MeasuredTable:
     table: Table
     label: str
     cells: dict[tuple[str, str], Measured]
-    rows: Any
+    rows: "DataFrame"
     settings: Mapping[str, Settings]
 
     def column(self, name: str) -> list[Measured]:
@@ -156,17 +157,16 @@ def _measured(cell: Cell, rows: "DataFrame") -> Measured:
     sweep = {
         value: Figures.of(each) for value, each in rows.groupby("sweep", sort=False)
     }
-    order = [*(value for value in cell.candidates() if value in sweep)]
-    sweep = {value: sweep[value] for value in dict.fromkeys([*order, *sweep])}
+    wanted = list(dict.fromkeys([*cell.candidates(), *sweep]))
+    sweep = {value: sweep[value] for value in wanted if value in sweep}
     if not sweep:
-        return Measured(cell, Figures(), rows=rows)
+        return Measured(cell, Figures(), rows)
     chosen = best_of(sweep)
     figures = sweep[chosen]
     incomplete = _unfinished(figures) if figures.values else ""
-    wanted = list(dict.fromkeys([*cell.candidates(), *sweep]))
     if len(wanted) > 1:
         incomplete = _missing_of_sweep(sweep, wanted) or incomplete
-    return Measured(cell, figures, chosen, sweep, incomplete, rows)
+    return Measured(cell, figures, rows, chosen, sweep, incomplete)
 
 
 def _unfinished(figures: Figures) -> str:
@@ -197,7 +197,7 @@ def best_of(sweep: Mapping[str, Figures]) -> str:
     return max(sweep, key=merit)
 
 
-def _missing_of_sweep(sweep: Mapping[str, Figures], wanted: Iterable[str]) -> str:
+def _missing_of_sweep(sweep: Mapping[str, Figures], wanted: Sequence[str]) -> str:
     """Which runs the choice of a sweep's value did without; "" if it had all."""
     ended = {  # a value that diverged has been tried
         value: {*figures.selection, *figures.values, *figures.reasons}
@@ -210,9 +210,8 @@ def _missing_of_sweep(sweep: Mapping[str, Figures], wanted: Iterable[str]) -> st
         for value in tried
         if seeds - ended[value]
     ]
-    of = list(wanted)
-    if len(tried) < len(of):
-        missing.insert(0, f"{len(tried)} of {len(of)} values were run")
+    if len(tried) < len(wanted):
+        missing.insert(0, f"{len(tried)} of {len(wanted)} values were run")
     return "; ".join(missing) if tried else ""
 
 
@@ -229,10 +228,11 @@ def _mean(
     if seeds and left_out:
         notes.append(f"not all columns have seeds {', '.join(map(str, left_out))}")
     if len(of) < len(cell.mean_of):  # the paper's figure is the mean of all
-        cell = Cell(**{**vars(cell), "paper": None})
+        cell = replace(cell, paper=None)
         notes.append(f"the mean of {', '.join(each.cell.column for each in of)}")
     incomplete = "; ".join(dict.fromkeys(filter(None, notes)))
-    return Measured(cell, Figures(values), incomplete=incomplete if values else "")
+    incomplete = incomplete if values else ""
+    return Measured(cell, Figures(values), of[0].rows[:0], incomplete=incomplete)
 
 
 def unequal(
@@ -245,8 +245,8 @@ def unequal(
     """
     import pandas
 
-    cells = [each for each in cells if each.rows is not None and len(each.rows)]
-    rows = pandas.concat([each.rows for each in cells]) if cells else measured.rows[:0]
+    cells = [each for each in cells if len(each.rows)]
+    rows = pandas.concat([measured.rows[:0], *(each.rows for each in cells)])
     rows = rows[rows["config"] != ""].drop_duplicates(["run", "seed"])
     settings = [measured.settings.get(each, {}) for each in rows["config"]]
     keys = sorted(set().union(*settings))

@@ -23,7 +23,8 @@ from .measured import (
 )
 from .metrics import SPEED_METRIC
 from .plan import Conditions
-from .results import UNFINISHED, Results, from_runs
+from .results import Results, from_runs
+from .runs import UNFINISHED
 from .schema import (
     DASH,
     Cell,
@@ -35,7 +36,7 @@ from .schema import (
     names_in,
     plain,
 )
-from .text import number, with_deviation
+from .text import number, spread, with_deviation
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -172,7 +173,7 @@ def _lines(measured: MeasuredTable) -> list[dict[str, Any]]:
             "sweep": each.chosen,
         }
         for (row, column), each in measured.cells.items()
-        if each.value is not None or each.rows is None or len(each.rows)
+        if each.cell.mean_of or len(each.rows)
     ]
 
 
@@ -245,11 +246,8 @@ def _notes(measured: MeasuredTable) -> str:
     """Why there are dashes, and what figures are without."""
     found: dict[tuple[str, str], list[str]] = {}
     for (row, column), each in measured.cells.items():
-        reasons = (
-            ""
-            if each.value is not None
-            else "; ".join(dict.fromkeys(each.figures.reasons.values()))
-        )
+        reasons = "; ".join(dict.fromkeys(each.figures.reasons.values()))
+        reasons = reasons if each.value is None else ""
         for text in filter(None, (reasons, each.incomplete)):
             found.setdefault((row, text), []).append(column)
     lines = [
@@ -326,11 +324,8 @@ def _conditions(measured: MeasuredTable) -> str:
         and len({str(each.get(key)) for each in settings}) == 1
         and settings[0].get(key) is not None
     ]
-    updates = sorted(set(rows["updates"].dropna().astype(int)))
     lines = {
-        "updates": " to ".join(
-            f"{n:,}" for n in dict.fromkeys([*updates[:1], *updates[-1:]])
-        ),
+        "updates": spread(rows["updates"], ",.0f"),
         "data": _all(rows, "data"),
         "seeds": ", ".join(map(str, sorted(rows["seed"].unique()))),
         "device": _all(rows, "device"),
@@ -341,8 +336,7 @@ def _conditions(measured: MeasuredTable) -> str:
     }
     shown = [f"* {name}: {text}" for name, text in lines.items() if text]
     for column in measured.table.columns:
-        cells = [e for e in measured.column(column) if e.rows is not None]
-        for key, values in unequal(measured, cells).items():
+        for key, values in unequal(measured, measured.column(column)).items():
             said = "; ".join(
                 f"{value} ({', '.join(map(_run, runs))})"
                 for value, runs in values.items()
@@ -365,29 +359,22 @@ def _all(rows: DataFrame, key: str) -> str:
 def draw(measured: MeasuredTable, curves: DataFrame, folder: Path) -> list[Path]:
     """The pictures of a table that has more than a figure can say without."""
     title = f"{measured.table.file.title}, preset {measured.label}"
-    found = []
     target = folder / f"{measured.table.name}.png"
     axis = measured.table.file.column_axis
-    swept = _swept(measured)
-    learning = _learning_curves(measured, curves)
+    unit = _unit(measured)
     if axis:
-        figures.curves(
-            _over_columns(measured), axis, _unit(measured), title, target, (True, False)
-        )
-    elif swept:
-        key, lines = swept
-        figures.curves(lines, key, _unit(measured), title, target, (True, True))
-    elif learning:
-        logarithmic = (False, not _unit(measured).startswith("accuracy"))
-        figures.curves(learning, "update", _unit(measured), title, target, logarithmic)
+        lines, logarithmic = _over_columns(measured), (True, False)
+    elif swept := _swept(measured):
+        (axis, lines), logarithmic = swept, (True, True)
+    elif lines := _learning_curves(measured, curves):
+        axis, logarithmic = "update", (False, not unit.startswith("accuracy"))
     else:
-        return found
+        return []
+    figures.curves(lines, axis, unit, title, target, logarithmic)
     return [target]
 
 
-def _over_columns(
-    measured: MeasuredTable,
-) -> dict[str, list[tuple[float, float, float]]]:
+def _over_columns(measured: MeasuredTable) -> Lines:
     lines = {
         row: [
             (float(column), each.value, each.deviation or 0.0)
@@ -422,7 +409,7 @@ def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
     metric = f"valid_{kind.partition('_')[2].rstrip('0123456789_')}"
     lines = {}
     for each in measured.column(name):
-        if each.rows is None or not len(each.rows) or each.value is None:
+        if not len(each.rows) or each.value is None:
             continue
         rows = each.rows[each.rows["sweep"] == each.chosen]
         first = rows.sort_values("seed").iloc[0]

@@ -21,7 +21,7 @@ from .errors import ReproduceError
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults
 from .plan import Conditions
-from .runs import FACTS, FINISHED, RunFolder
+from .runs import FACTS, FINISHED, UNFINISHED, RunFolder
 from .schema import Cell, Table
 from .settings import fingerprint_of
 
@@ -154,10 +154,6 @@ class Results:
             (CURVES, curves),
         ):
             write_text(folder / name, frame.to_csv(index=False, lineterminator="\n"))
-
-
-# of a run that may still end otherwise
-UNFINISHED = ("new", "submitted", "running", "interrupted")
 
 
 def _typed(frame: "DataFrame", columns: dict[str, type]) -> "DataFrame":

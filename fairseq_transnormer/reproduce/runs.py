@@ -10,6 +10,7 @@ checkpoints/   fairseq's
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -41,9 +42,11 @@ STOPPED += (-signal.SIGUSR2,)
 # who asks whether a run is locked holds the lock for an instant
 ASKING_SECONDS = 1
 SHOWN = 4  # of many differences
+TAIL_BYTES = 20_000
 FINISHED, FAILED, RUNNING = "finished", "failed", "running"
 INTERRUPTED, NEW = "interrupted", "new"
-STATES = (NEW, SUBMITTED, RUNNING, INTERRUPTED, FAILED, FINISHED)
+UNFINISHED = (NEW, SUBMITTED, RUNNING, INTERRUPTED)  # it may still end otherwise
+STATES = (*UNFINISHED, FAILED, FINISHED)
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,11 @@ class RunFolder:
         has_checkpoint = any((self.path / "checkpoints").glob("*.pt"))
         return has_checkpoint or self.is_finished
 
+    def unfinished_needs(self, runs: Path) -> list[RunFolder]:
+        """The runs, of the folder of all, that must be finished before and are not."""
+        needs = [RunFolder(runs / each) for each in self.facts["needs"]]
+        return [each for each in needs if not each.is_finished]
+
     @property
     def weights(self) -> str | None:
         """Fingerprint of those that it started from; None of fresh ones."""
@@ -220,9 +228,8 @@ class RunFolder:
             return
         self.path.mkdir(parents=True, exist_ok=True)
         log = self.path / LOG
-        if (
-            log.exists() and not same
-        ):  # records of other settings would stand among this run's
+        # records of other settings would stand among this run's
+        if log.exists() and not same:
             log.rename(first_free(log.with_name(f"{LOG}.earlier-")))
         write_text(
             self.path / CONFIGURATION,
@@ -243,8 +250,13 @@ class RunFolder:
 
     @property
     def updates_done(self) -> int:
-        """As far as the log tells."""
-        found = re.findall(r'"(?:\w+_)?num_updates": "?(\d+)', self.log)
+        """As far as the end of the log tells: of many runs it is read now and then."""
+        try:
+            with (self.path / LOG).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+                found = re.findall(rb'"(?:\w+_)?num_updates": "?(\d+)', log.read())
+        except FileNotFoundError:
+            return 0
         return int(found[-1]) if found else 0
 
     @property
@@ -255,9 +267,7 @@ class RunFolder:
 
     def forget(self) -> None:
         """Read the files anew."""
-        for name in ("facts", "configuration", "settings", "log", "_records"):
-            self.__dict__.pop(name, None)
-        self.__dict__.pop("attempts", None)
+        self.__dict__ = {"path": self.path}
 
     def check(self, run: Run) -> bool:
         """Whether the folder is that of this run; False if it is to be made.

@@ -22,28 +22,30 @@ Kind = TypeVar("Kind")
 
 
 @dataclass
-class Column:
-    """A column of a table; see ``TableFile``."""
+class Part:
+    """What a row or a column may have of its own; see ``TableFile``."""
 
-    metric: str | None = None
     config: str | None = None
     system: str | None = None
     job: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Column(Part):
+    """A column of a table."""
+
+    metric: str | None = None
     ranked: bool = True  # whether its order is compared with the paper's
     mean_of: list[str] = field(default_factory=list)  # columns; it has no run itself
     seed: int | None = None  # the only one that it is run with
 
 
 @dataclass
-class Row:
+class Row(Part):
     """A row of a table. Its key may be a system's name, which then labels it."""
 
-    config: str | None = None
-    system: str | None = None
     label: str | None = None
-    job: str | None = None
-    overrides: dict[str, Any] = field(default_factory=dict)
     paper: list[Any] = field(default_factory=list)  # a figure a column, null or "-"
 
 

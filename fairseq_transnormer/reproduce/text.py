@@ -30,11 +30,6 @@ def with_deviation(value: float | None, deviation: float | None) -> str:
     return "" if value is None else number(value) + plus_minus(value, deviation)
 
 
-def thousands(value: float) -> str:
-    """ "12,000": a whole number."""
-    return f"{value:,.0f}"
-
-
 def anchor(heading: str) -> str:
     """The fragment that GitHub gives to a heading: "table-1-of-arxiv-240517381"."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -100,9 +100,9 @@ TRAINING = (
     ),
     Mutant(
         "reproduce/no-run-waits-for-another",
-        _REPRODUCE + "launcher.py",
-        "        if before.is_finished:\n",
-        "        if True:\n",
+        _REPRODUCE + "runs.py",
+        "return [each for each in needs if not each.is_finished]",
+        "return []",
         "tests/reproduce/test_launcher.py",
     ),
     Mutant(

@@ -10,7 +10,7 @@ import pytest
 from fairseq_transnormer.reproduce import commands, figures, report, schema
 from fairseq_transnormer.reproduce.results import RUNS, Results
 from fairseq_transnormer.reproduce.text import number, with_deviation
-from tests.paths import RESULTS
+from tests.paths import CONFIGS, RESULTS
 
 from .made import validations, write_run
 
@@ -28,7 +28,8 @@ def conditions_of(label):
     page = (RESULTS / f"tables/{label}.md").read_text()
     (made_by,) = [line for line in page.splitlines() if line.startswith("Made by `")]
     words = shlex.split(made_by.split("`")[1].removeprefix(commands.PROGRAM))
-    return commands._conditions(commands._parser().parse_args(words))
+    options = commands._parser().parse_args(words)
+    return commands._conditions(options, schema.load_preset(CONFIGS, options.preset))
 
 
 @pytest.mark.parametrize("label", LABELS)
