@@ -2,7 +2,7 @@
 
     python -m benchmarks report
 
-Reads every JSON file of the results folder and writes one README.md beside them, with
+Reads every JSON file of the results folder and writes one README.md there, with
 charts of some benchmarks. A file has one run, or several by name ({"NAME": run, ...}),
 where a file NAME.json of one run takes the place of the run of its name. The same JSON
 gives the same files. docs/benchmarks.md gets the tables of the GPUs in results/gpu.
