@@ -77,18 +77,20 @@ class Conditions:
 
     @property
     def label(self) -> str:
-        """The preset, and what a command changed in it: "small+max_update=500"."""
-        changed = []
-        for key, value in sorted(self.overrides.items()):
-            task, colon, setting = key.rpartition(":")
-            name = setting.rpartition(".")[2]
-            changed.append(f"{task}{'.' if colon else ''}{name}={plain(value)}")
+        """The preset and what a command changed: "small+optimization.max_update=500"."""
+        given = sorted(self.overrides.items())
+        changed = [f"{key.replace(':', '.')}={plain(value)}" for key, value in given]
         return folder_name([self.preset.name, *changed])
 
     def overrides_of(self, task: str) -> dict[str, Any]:
-        """``overrides`` as far as they are for this task."""
-        parts = [(key.rpartition(":"), v) for key, v in self.overrides.items()]
-        return {key: value for (of, _, key), value in parts if of in ("", task)}
+        """``overrides`` as far as they are for this task; its own come last."""
+        parts = [(*key.rpartition(":"), v) for key, v in self.overrides.items()]
+        return {
+            key: value
+            for place in dict.fromkeys(("", task))
+            for of, _, key, value in parts
+            if of == place
+        }
 
     def folder_of(self, task: str) -> Path:
         """Where the data of this task are."""

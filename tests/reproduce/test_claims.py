@@ -83,7 +83,7 @@ def test_the_papers_size_comes_first_and_alone_confirms():
     paper, small = table(AS_CLAIMED, "paper"), table(AGAINST)
     assert judge(claim(), [paper, small], ["paper"]).verdict == HOLDS
     assert judge(claim(), [table({"a": [], "b": []}), small]).verdict == CONTRADICTED
-    by_hand = table(AS_CLAIMED, "paper+max_update=40")
+    by_hand = table(AS_CLAIMED, "paper+optimization.max_update=40")
     assert judge(claim(), [by_hand, small], ["paper"]).verdict == IN_KIND
     # half of the figures do not hide what has all
     for values in ([], [1.0]):

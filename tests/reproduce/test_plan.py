@@ -101,7 +101,15 @@ def test_values_reach_the_configuration_and_its_name(conditions, place):
     changes += [{f"masked_lm:{key}": v for key, v in few.items()}]
     changes += [{"model.attention_types": "a*2,../b c"}]
     labels = [conditions(overrides=each).label for each in changes]
-    assert labels[:2] == ["tiny", "tiny+lr=0.5"] and len({*labels}) == len(changes)
+    assert labels[:2] == ["tiny", "tiny+optimization.lr=0.5"]
+    assert len({*labels}) == len(changes)
+    # keys that end alike, and a task's own value, in whatever order they are given
+    other = conditions(overrides={"optimizer.lr": [0.5]})
+    assert other.label not in labels
+    both = {"optimization.max_update": 4, "masked_lm:optimization.max_update": 8}
+    for given in (both, dict(reversed(both.items()))):
+        of_task = conditions(overrides=given).overrides_of("masked_lm")
+        assert of_task == {"optimization.max_update": 8}
     assert conditions(overrides={RATE: [0.5]} | few).label == labels[4]
     assert Path(labels[-1]).name == labels[-1] and " " not in labels[-1]
     given = conditions(seed=3, overrides={RATE: [0.5], "language_modeling:a.b": 1})
