@@ -13,7 +13,7 @@ from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
-from ..data.whole_files import write_text
+from ..data.whole_files import make_folder_of, write_text
 from .effects import COLOURS, draw
 from .errors import ReproduceError
 from .measured import Measured, MeasuredTable, measure, unequal
@@ -125,6 +125,7 @@ def write(
 
     The page begins with ``claims/NAME.md``. A preset's changed labels come after it.
     """
+    make_folder_of(page, "--page")
     found, known = Results.read(results), [load_preset(configs, e) for e in presets]
     as_printed = [preset.name for preset in known if preset.paper_sizes]
 

@@ -228,7 +228,7 @@ def _is_held(folder: Any) -> bool:
 
 def _status(options: argparse.Namespace) -> int:
     """From the folders alone: nothing is composed."""
-    from .runs import FACTS, RunFolder
+    from .runs import FACTS, UNREADABLE, RunFolder
 
     runs = options.runs_dir
     preset = Path(options.preset).name.removesuffix(".yaml")
@@ -239,7 +239,7 @@ def _status(options: argparse.Namespace) -> int:
             done, total = folder.updates_done, folder.facts["updates"]
             line = f"{folder.state:12} {done:>9,} of {total:>9,} updates  {where}"
             print(line, folder.last_validation, flush=True)
-        except (KeyError, OSError, ValueError) as error:
+        except UNREADABLE as error:
             print(f"unreadable   {where}: {error}", flush=True)
     if not paths:
         print(f"no runs of preset {options.preset} in {runs}")

@@ -154,6 +154,11 @@ def measure(
 
 def _measured(cell: Cell, rows: "DataFrame") -> Measured:
     rows = rows[(rows["row"] == cell.row) & (rows["column"] == cell.column)]
+    if other := set(rows["metric"]) - {cell.metric}:
+        raise ReproduceError(
+            f"{rows.iloc[0]['table']}, {cell.row}, {cell.column}: the table has "
+            f"{cell.metric}, and lines of results have {', '.join(other)}; remove these"
+        )
     sweep = {
         value: Figures.of(each) for value, each in rows.groupby("sweep", sort=False)
     }

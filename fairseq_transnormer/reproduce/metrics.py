@@ -107,8 +107,7 @@ def reader_of(metric: str) -> Callable[[RunResults, str], float | None]:
     if found := SPEED_METRIC.fullmatch(metric):
         return lambda results, row: _speed(results, row, *found.groups())
     if ":" in metric:
-        function = _function(metric)
-        return lambda results, row: function(results)
+        return _function(metric)
     split, _, name = metric.partition("_")
     if not re.fullmatch(r"valid\d*|test", split) or not name:
         allowed = f"valid_NAME, test_NAME, {', '.join(METRICS)}, MODULE:FUNCTION"
@@ -116,12 +115,21 @@ def reader_of(metric: str) -> Callable[[RunResults, str], float | None]:
     return lambda results, row: results.at_best(split, name)
 
 
-def _function(name: str) -> Callable[[RunResults], float | None]:
-    module, _, function = name.partition(":")
+def _function(metric: str) -> Callable[[RunResults, str], float | None]:
+    module, _, name = metric.partition(":")
     try:
-        return getattr(importlib.import_module(module), function)
+        function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ReproduceError(f"metric {name!r}: {error}") from error
+        raise ReproduceError(f"metric {metric!r}: {error}") from error
+
+    def read(results: RunResults, row: str) -> float | None:
+        try:
+            value = function(results)
+            return None if value is None else float(value)
+        except Exception as error:  # of somebody's code: the other figures stay
+            raise NotMeasured(f"{metric}: {error!r}") from error
+
+    return read
 
 
 def selection(results: RunResults) -> float | None:

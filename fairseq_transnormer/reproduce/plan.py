@@ -77,7 +77,7 @@ class Conditions:
 
     @property
     def label(self) -> str:
-        """The preset and what a command changed: "small+optimization.max_update=500"."""
+        """The preset, and what was changed: "small+optimization.max_update=500"."""
         given = sorted(self.overrides.items())
         changed = [f"{key.replace(':', '.')}={plain(value)}" for key, value in given]
         return folder_name([self.preset.name, *changed])

@@ -23,8 +23,8 @@ from .measured import (
 )
 from .metrics import SPEED_METRIC
 from .plan import Conditions
-from .results import Results, from_runs
-from .runs import UNFINISHED
+from .results import RUN, Results, from_runs
+from .runs import FAILED, UNFINISHED
 from .schema import (
     DASH,
     Cell,
@@ -94,7 +94,7 @@ def write(
     print(f"written: {results / 'tables' / conditions.label}.md", flush=True)
     problems = []
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
-        if row.note in UNFINISHED:
+        if row.note in (*UNFINISHED, FAILED):
             problems.append(f"not finished: {row.run}/seed{row.seed} is {row.note}")
         elif row.note.startswith(NO_FIGURE):
             problems.append(f"{row.run}/seed{row.seed}: {row.note}")
@@ -413,11 +413,8 @@ def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
             continue
         rows = each.rows[each.rows["sweep"] == each.chosen]
         first = rows.sort_values("seed").iloc[0]
-        its = curves[
-            (curves["run"] == first["run"])
-            & (curves["seed"] == first["seed"])
-            & (curves["metric"] == metric)
-        ]
+        its = curves[(curves[RUN] == first[RUN]).all(axis=1)]
+        its = its[its["metric"] == metric]
         if len(its) >= FEWEST_POINTS:
             points = zip(its["updates"], its["value"], [0.0] * len(its), strict=True)
             lines[each.cell.row] = [(float(x), float(y), e) for x, y, e in points]

@@ -14,14 +14,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ..data.whole_files import write_text
 from .errors import ReproduceError
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults
 from .plan import Conditions
-from .runs import FACTS, FINISHED, UNFINISHED, RunFolder
+from .runs import FACTS, FINISHED, UNFINISHED, UNREADABLE, RunFolder
 from .schema import Cell, Table
 from .settings import fingerprint_of
 
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 RUNS, CONFIGURATIONS, CURVES = "runs.csv", "configurations.csv", "curves.csv"
-# of a run's files, whatever is wrong with them: the other runs are reported
-UNREADABLE = (AttributeError, KeyError, OSError, TypeError, ValueError, yaml.YAMLError)
 # which figure it is; of one figure and one seed there is one line
 KEY = ("preset", "table", "row", "column", "sweep", "seed")
 COLUMNS = {
@@ -49,10 +45,10 @@ COLUMNS = {
     **dict.fromkeys(("device", "machine", "versions", "commit", "run"), str),
     **dict.fromkeys(("config", "data", "weights"), str),
 }
-RUN = ["preset", "run", "seed"]
+RUN = ["preset", "run", "seed", "config", "data", "weights"]
 CURVE_KEY = (*RUN, "metric", "updates")
-CURVE_COLUMNS = {**dict.fromkeys(("preset", "run", "metric"), str), "seed": int}
-CURVE_COLUMNS |= {"updates": int, "value": float}
+CURVE_COLUMNS: dict[str, type] = dict.fromkeys(CURVE_KEY, str)
+CURVE_COLUMNS |= {"seed": int, "updates": int, "value": float}
 
 
 class Results:
@@ -77,24 +73,29 @@ class Results:
         """
         import pandas
 
-        tables = {}
+        tables, settings = {}, dict[str, Any]()
         wanted = {RUNS: COLUMNS, CURVES: CURVE_COLUMNS}
         wanted[CONFIGURATIONS] = {"config": str, "settings": str}
         for name, columns in wanted.items():
             path = folder / name
             try:
-                # a header among the lines is that of a file that was concatenated
                 found = pandas.read_csv(path, dtype=str, keep_default_na=False)
-                found = found[found[next(iter(columns))] != next(iter(columns))]
+                # a header among the lines is that of a file that was concatenated
+                headers = found[found.iloc[:, 0] == found.columns[0]]
+                if (headers != [*found.columns]).any(axis=None):
+                    raise ValueError("a header among the lines has other columns")
+                found = found.drop(headers.index)
                 tables[name] = _typed(found[list(columns)], columns)
+                if name == CONFIGURATIONS:
+                    settings = dict(tables[name].itertuples(index=False))
+                    settings = {k: dict(json.loads(v)) for k, v in settings.items()}
             except FileNotFoundError:
                 tables[name] = _typed(pandas.DataFrame(columns=list(columns)), columns)
-            except (KeyError, OSError, ValueError) as error:
+            except (KeyError, OSError, TypeError, ValueError) as error:
                 raise ReproduceError(f"{path}: {error}") from error
-        settings = tables[CONFIGURATIONS].drop_duplicates("config")
         found = cls(
             tables[RUNS].drop_duplicates(),
-            {k: json.loads(v) for k, v in settings.itertuples(index=False)},
+            settings,
             tables[CURVES].drop_duplicates(list(CURVE_KEY)),
         )
         found.check(folder / RUNS)
@@ -127,12 +128,11 @@ class Results:
         order = order.sort_values(["_ended", "_new"], kind="stable")
         runs = order.drop_duplicates(list(KEY), keep="last").sort_index()
         # a curve is that of the attempt that the row is of
-        replaced = pandas.MultiIndex.from_frame(runs[runs["_new"]][RUN])
-        old, new = (
-            each.curves[pandas.MultiIndex.from_frame(each.curves[RUN]).isin(replaced)]
-            for each in (self, other)
-        )
-        curves = pandas.concat([self.curves.drop(old.index), new], ignore_index=True)
+        of_rows = [
+            each.curves.merge(runs[runs["_new"] == is_new][RUN].drop_duplicates())
+            for each, is_new in ((self, False), (other, True))
+        ]
+        curves = pandas.concat(of_rows).drop_duplicates(list(CURVE_KEY), keep="last")
         return Results(
             runs.drop(columns=["_ended", "_new"]),
             self.settings | other.settings,
@@ -315,10 +315,8 @@ def _curve(
             except (TypeError, ValueError):
                 continue
             if math.isfinite(value):
-                yield {
+                yield {key: facts.get(key) for key in RUN} | {
                     "preset": label,
-                    "run": facts["run"],
-                    "seed": facts["seed"],
                     "metric": name,
                     "updates": int(record["valid_num_updates"]),
                     "value": value,

@@ -39,6 +39,8 @@ _KINDS = (f'{{"kind": "{BEGAN}', f'{{"kind": "{SUBMITTED}')  # the end begins al
 # exit codes of what was asked to stop, before and after it could answer
 STOPPED = (EXIT_RESUMABLE, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 STOPPED += (-signal.SIGUSR2,)
+# whatever is wrong with a run's files: the other runs are not concerned
+UNREADABLE = (AttributeError, KeyError, OSError, TypeError, ValueError, yaml.YAMLError)
 # who asks whether a run is locked holds the lock for an instant
 ASKING_SECONDS = 1
 SHOWN = 4  # of many differences
@@ -283,7 +285,7 @@ class RunFolder:
             return False
         try:
             found = self._differences(run)
-        except (KeyError, OSError, ValueError, yaml.YAMLError) as error:
+        except UNREADABLE as error:
             if not self.has_progress:
                 return False
             raise ReproduceError(f"{self.path} is damaged: {error}") from error

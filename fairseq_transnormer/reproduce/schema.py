@@ -247,7 +247,13 @@ def names_in(folder: Path) -> list[str]:
 def _file(folder: Path, name: str) -> Path:
     """``folder``/``name``.yaml, or ``name`` itself if it is a YAML file."""
     if name.endswith((".yaml", ".yml")):
-        return Path(name)
+        path, known = Path(name), folder / f"{Path(name).stem}.yaml"
+        if known.is_file() and path.is_file() and not path.samefile(known):
+            raise ReproduceError(
+                f"{name}: {known} has that name, by which results are known; give the "
+                "file another"
+            )
+        return path
     path = folder / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(names_in(folder)) or "none"

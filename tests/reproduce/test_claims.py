@@ -46,6 +46,7 @@ def table(of, label="small", metric="valid_ppl", sweep=(), settings=None):
     for row, its in of.items():
         is_rows = bool(its) and isinstance(its[0], dict)
         found += its if is_rows else rows(label, row, its)
+    found = [line | {"metric": metric} for line in found]
     cell = Cell("", "ppl", "train", "x", {}, metric, paper=1.5)
     swept = {"lr": [*sweep]} if sweep else {}
     cells = [replace(cell, row=row, sweep=swept) for row in of]
@@ -198,6 +199,8 @@ def test_the_page_is_that_of_the_results(tmp_path):
     # a note of another verdict
     assert line.count(" | ") == 4 and "NormAttention is worse with each" not in made
     assert "* **not run** (1)\n    * A pre-trained T1 is better than" in made
+    with refuses(ValueError, "--page", page):  # before anything is worked out
+        claims.write(CONFIGS, PAGE.stem, folder, presets, page / "b.md", "made", None)
 
 
 GOOD = """

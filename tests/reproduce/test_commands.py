@@ -146,6 +146,16 @@ def test_missing_data(place, command, tmp_path):
     assert made.is_dir() and data.fault(where) == ""
 
 
+def test_a_report_of_a_run_that_failed_is_not_complete(place, command, ended, tmp_path):
+    assert command("run", place / "mine.yaml", "--rows", "T1")[0] == 0
+    folder = RunFolder(tmp_path / "runs/tiny/blm_t1/seed1")
+    folder.append("attempt", started=1.0)
+    folder.append("attempt_end", seconds=1.0, exit_code=1)
+    code, _, error = command("report", place / "mine.yaml")
+    assert code == 1 and error.count("\n") == 1
+    assert_names(error, "blm_t1/seed1", "failed")
+
+
 def test_list_and_status(command, tmp_path):
     code, out, _ = command("list", "table4")
     assert code == 0 and "TransNormer T2: valid_ppl 29.57, test_ppl 31.01" in out

@@ -9,11 +9,13 @@ import pandas
 import pytest
 from scipy import stats
 
+from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
 from fairseq_transnormer.reproduce.measured import within_deviation as within
 from fairseq_transnormer.reproduce.report import section
 from fairseq_transnormer.reproduce.results import COLUMNS, Results, _typed
 from fairseq_transnormer.reproduce.schema import Preset
+from tests.messages import refuses
 
 from .made import TABLE, refused
 from .test_schema import own
@@ -43,9 +45,13 @@ def measured(tmp_path):
     """measured(rows, changes of the table, ...): with the preset PRESET."""
 
     def make(lines, /, preset=PRESET, settings=None, **changes):
+        table = own(tmp_path, **changes)
+        metrics = {(cell.row, cell.column): cell.metric for cell in table.cells}
+        for line in lines:
+            line["metric"] = line["metric"] or metrics[line["row"], line["column"]]
         frame = _typed(pandas.DataFrame(lines, columns=list(COLUMNS)), COLUMNS)
         results = Results(frame, settings or {}, None)
-        return measure(own(tmp_path, **changes), results, preset.name, preset)
+        return measure(table, results, preset.name, preset)
 
     return make
 
@@ -80,6 +86,13 @@ def swept(*values):
         for number, of_seeds in enumerate(values, 1)
         for seed, pair in enumerate(of_seeds, 1)
     ]
+
+
+def test_a_line_of_another_metric_is_no_figure_of_the_table(measured):
+    lines = figures(T1=[5.0, 7.0])
+    lines[0]["metric"] = "params_m"
+    with refuses(ReproduceError, "own", "T1", "ppl", "valid_ppl", "params_m"):
+        measured(lines)
 
 
 def test_a_sweeps_best_is_that_on_valid(measured):

@@ -139,9 +139,20 @@ def own_metric(results):
     return len(results.records["valid"]) * 1.5
 
 
+def no_metric(results):
+    return {}["missing"]
+
+
+def a_text(results):
+    return "high"
+
+
 def test_a_metric_may_be_a_function(results):
     found = results(*validations([9.0, 5.0]))
     assert found.figure(f"{__name__}:own_metric") == 3.0
+    for function, part in ((no_metric, "missing"), (a_text, "high")):
+        with refuses(NotMeasured, function.__name__, part):
+            found.figure(f"{__name__}:{function.__name__}")
     for metric, *parts in (
         ("no.such:thing", "no.such:thing"),
         (f"{__name__}:nothing", "nothing"),

@@ -181,6 +181,22 @@ def test_a_figure_counts_once(runs, tmp_path):
         Results.read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        # concatenated with a file of other columns, whose values stand elsewhere
+        (RUNS, f"{','.join(COLUMNS)}\n{','.join(['preset', *[*COLUMNS][:0:-1]])}\n"),
+        ("configurations.csv", "config,settings\nc1,{\n"),
+        ("configurations.csv", "config,settings\nc1,3\n"),
+        ("curves.csv", "preset,run\na,b\n"),
+    ],
+)
+def test_a_damaged_file_of_results_is_named(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with refused(tmp_path / name):
+        Results.read(tmp_path)
+
+
 def test_rows_are_replaced_by_newer_finished_ones_alone(runs):
     def after(*states):
         found = Results.read(RESULTS / "none")

@@ -107,6 +107,19 @@ def test_names_that_there_are_not(monkeypatch):
     assert found == sorted(names_in(CONFIGS / "tables"))
 
 
+def test_a_file_has_a_name_of_its_own(tmp_path):
+    """By it results are known: of two tables one would have the other's."""
+    known = CONFIGS / "tables/table4.yaml"
+    for load, name, content in (
+        (load_table, "table4", TABLE),
+        (load_preset, "small", {"description": "x", "tasks": {}}),
+    ):
+        path = write_yaml(tmp_path / f"{name}.yaml", content)
+        with refused(path, f"{name}.yaml"):
+            load(CONFIGS, str(path))
+    assert load_table(CONFIGS, str(known)) == table("table4")
+
+
 def test_a_systems_name_is_its_row(tmp_path):
     rows = {"cosformer": None, "ls": {"label": "Long"}, "x": {"system": "t1"}, "y": {}}
     found = own(tmp_path, rows=rows)
