@@ -1,21 +1,23 @@
 """The data that runs train on: are they there, and are they the same as before."""
 
-import functools
+from __future__ import annotations
+
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..data import REPORT, SPLITS
 from ..data.fingerprints import files_fingerprint
-from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..data.labelled_texts import SentenceData
 from ..data.recall import RecallLines, mixed_folders, read_settings
 from .errors import ReproduceError
-from .schema import Preset
+
+if TYPE_CHECKING:  # which imports torch; a job asks for its data's fingerprint without
+    from .schema import Preset
 
 FILES = ["dict.txt", *(f"{s}.{kind}" for s in SPLITS for kind in ("bin", "idx"))]
 # of a manifest of labelled sequences: what the numbers in the files stand for
@@ -70,6 +72,8 @@ def fault(data: Data) -> str:
     folder = data.folder
     try:
         if data.task == "long_range_arena":
+            from ..data.labelled_sequences import LabelledSequences
+
             for split in SPLITS:
                 LabelledSequences(folder, split)
         elif data.task == "sentence_prediction":
@@ -100,11 +104,16 @@ def _recall_folders(data: Data) -> dict[int, Path]:
     return {data.part: data.folder}
 
 
-@functools.cache
 def fingerprint(data: Data) -> str:
-    """Changes with what a run reads of the folder; "" of no data."""
+    """Changes with what a run reads of the folder; "" of no data.
+
+    Raises:
+        OSError, ValueError: they are not there, or damaged.
+    """
     folder = data.folder
     if data.task == "long_range_arena":
+        from ..data.labelled_sequences import read_manifest
+
         names = sorted(path.name for path in folder.glob("*.bin"))
         names += sorted(path.name for path in folder.glob("*.npy"))
         said = {k: v for k, v in read_manifest(folder).items() if k in MEANING}

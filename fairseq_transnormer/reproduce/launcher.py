@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -42,6 +43,7 @@ SIGNAL_DELAY_SECONDS = 120
 MOST_REQUEUES = 1000  # of a job that its time limit ends
 FOREVER_MINUTES = 60 * 24 * 365
 TAIL_LINES = 12
+RAISED = rf"^{PACKAGE.name}\.[\w.]+: (.*)"  # the end of a traceback
 
 
 class RunFailed(Exception):
@@ -79,7 +81,8 @@ class Job:
 
         Raises:
             RunFailed: it has ended otherwise, or was stopped.
-            ReproduceError: the run is not there, or starts from other weights.
+            ReproduceError: the run is not there, starts from other weights, or its
+                data were replaced.
         """
         run = RunFolder(self.folder)
         # from here on: submitit itself passes SIGTERM over
@@ -90,6 +93,8 @@ class Job:
                 raise ReproduceError(
                     f"{run.path} needs {need.path}: it is not finished"
                 )
+            if why := run.other_data():
+                raise ReproduceError(why)
             start = run.facts["start"]
             weights = run.weights_at_start()
             run.append(
@@ -106,7 +111,10 @@ class Job:
             with (self.folder / LOG).open("ab") as log:
                 command = run.facts["command"]
                 code = EXIT_RESUMABLE if self._stopped else self._run(command, log)
-            self._note_end(code)
+            why = "" if code else run.other_data()
+            self._note_end(code or int(bool(why)))
+        if why:
+            raise ReproduceError(why)
         if code:
             raise RunFailed(f"{self.folder}: ended by {ended_by(code)}")
 
@@ -353,7 +361,9 @@ def _tell_end(
     if state == FAILED:
         why = raised or job.exception()
         lines = [*folder.log.splitlines()[-TAIL_LINES:]]
-        lines += [] if why is None else str(why).strip().splitlines()[-1:]
+        # submitit has the traceback of a process among words of its own
+        said = re.findall(RAISED, str(why), re.M) or str(why).strip().splitlines()
+        lines += said[-1:] if why else []
         print("\n".join(f"  | {line}" for line in lines if line), flush=True)
 
 

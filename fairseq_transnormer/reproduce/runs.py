@@ -217,6 +217,17 @@ class RunFolder:
             return f"other weights: {error}"
         return ""
 
+    def other_data(self) -> str:
+        """Why the data that are there now are not those of the run; or ""."""
+        from .data import Data, fingerprint
+
+        folder, was = Path(self.facts["data"]), self.facts["data_fingerprint"]
+        try:
+            now = fingerprint(Data(folder, self.facts["task"], part=self.facts["part"]))
+        except (OSError, ValueError) as error:
+            return f"data of {self.path}: {error}"
+        return "" if now == was else f"{self.path}: data {was}, and {folder} has {now}"
+
     def prepare(self, run: Run) -> None:
         """Write what the run needs; a run that resumes may have other devices.
 
@@ -241,6 +252,8 @@ class RunFolder:
             "name": run.name,
             "seed": run.seed,
             "data": str(run.data.folder),
+            "task": run.data.task,
+            "part": run.data.part,
             "data_fingerprint": fingerprint(run.data),
             "updates": run.updates,
             "needs": list(run.needs),

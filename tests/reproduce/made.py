@@ -32,6 +32,7 @@ CONFIGURATION = {
 ATTEMPT = {"kind": "attempt", "started": 0.0, "device": "CPU, 1 threads, 1 at once"}
 ATTEMPT |= {"machine": "here", "commit": "abc", "versions": {"torch": "2"}}
 FACTS = {"data": "/data-bin/words", "data_fingerprint": "d1", "updates": 3}
+FACTS |= {"task": "", "part": ""}
 FACTS |= {"needs": [], "start": "", "command": [sys.executable, "-c", ""]}
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.reproduce import commands, launcher
+from fairseq_transnormer.reproduce.data import FILES, Data, fingerprint
 from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.launcher import Job, Slots, run_all, submit_all
 from fairseq_transnormer.reproduce.runs import RunFolder
@@ -141,6 +142,8 @@ def test_a_runner_that_is_killed_leaves_its_run_working(tmp_path, capsys):
         process.kill()
     assert folder.state == "running" and commands._is_held(folder)
     assert "skipped" in capsys.readouterr().out
+    run_all([folder], tmp_path, Slots(0, 1))
+    assert "another process trains it" in capsys.readouterr().out
     go.touch()
     wait_for(lambda: RunFolder(folder.path).is_finished)
     folder.forget()
@@ -163,6 +166,7 @@ def test_runs_in_this_process(tmp_path, capfd, monkeypatch):
     folders, command = [], [sys.executable, "-m", "stand_in_module"]
     for word in ("0", "75", "3", "raises", "said"):
         given = {"attempts": (), "command": [*command, word]}
+        given["data_fingerprint"] = ""
         folders.append(RunFolder(write_run(tmp_path / f"{word}/seed1", **given)))
     before = os.getcwd(), sys.argv, sys.stdout
     ended = run_all(folders, tmp_path, Slots(0, 1), in_process=True)
@@ -209,6 +213,30 @@ def test_slots_are_groups_of_gpus_or_shares_of_the_cpu(tmp_path, monkeypatch):
     ):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
         assert Slots(2, None).free == [group]
+
+
+def test_data_that_were_replaced_are_another_runs(tmp_path, capfd):
+    """While a run waits, and while it trains: its figure would be of both."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in FILES:
+        (data / name).write_text("first")
+    given = {"data": str(data), "task": "masked_lm", "attempts": ()}
+    given["data_fingerprint"] = fingerprint(Data(data, "masked_lm"))
+    replaces = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('second')"
+    given["command"] = [sys.executable, "-c", replaces, str(data / "train.bin")]
+    folders = [
+        RunFolder(write_run(tmp_path / f"{name}/seed1", **given)) for name in "ab"
+    ]
+    # the second waits for the first's place
+    assert run_all(folders, tmp_path, Slots(0, 1))["failed"] == folders
+    out, _ = capfd.readouterr()
+    assert out.count(f"data {given['data_fingerprint']}") == 2
+    one, two = folders
+    assert one.attempts[0]["exit_code"] == 1 and not two.attempts
+    for name in FILES:
+        (data / name).unlink()
+    assert FILES[0] in two.other_data()
 
 
 @pytest.fixture
