@@ -24,7 +24,7 @@ from .measured import (
 from .metrics import SPEED_METRIC
 from .plan import Conditions
 from .results import RUN, Results, from_runs
-from .runs import FAILED, UNFINISHED
+from .runs import WITHOUT_RESULT
 from .schema import (
     DASH,
     Cell,
@@ -94,7 +94,7 @@ def write(
     print(f"written: {results / 'tables' / conditions.label}.md", flush=True)
     problems = []
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
-        if row.note in (*UNFINISHED, FAILED):
+        if row.note in WITHOUT_RESULT:
             problems.append(f"not finished: {row.run}/seed{row.seed} is {row.note}")
         elif row.note.startswith(NO_FIGURE):
             problems.append(f"{row.run}/seed{row.seed}: {row.note}")

@@ -19,7 +19,7 @@ from .errors import ReproduceError
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults
 from .plan import Conditions
-from .runs import FACTS, FINISHED, UNFINISHED, UNREADABLE, RunFolder
+from .runs import FACTS, FINISHED, UNREADABLE, WITHOUT_RESULT, RunFolder
 from .schema import Cell, Table
 from .settings import fingerprint_of
 
@@ -123,7 +123,7 @@ class Results:
 
         runs = pandas.concat([self.runs, other.runs], ignore_index=True)
         is_new = runs.index >= len(self.runs)
-        ended = runs["value"].notna() | ~runs["note"].isin(UNFINISHED)
+        ended = runs["value"].notna() | ~runs["note"].isin(WITHOUT_RESULT)
         order = runs.assign(_ended=ended, _new=is_new)
         order = order.sort_values(["_ended", "_new"], kind="stable")
         runs = order.drop_duplicates(list(KEY), keep="last").sort_index()

@@ -48,7 +48,8 @@ TAIL_BYTES = 20_000
 FINISHED, FAILED, RUNNING = "finished", "failed", "running"
 INTERRUPTED, NEW = "interrupted", "new"
 UNFINISHED = (NEW, SUBMITTED, RUNNING, INTERRUPTED)  # it may still end otherwise
-STATES = (*UNFINISHED, FAILED, FINISHED)
+WITHOUT_RESULT = (*UNFINISHED, FAILED)
+STATES = (*WITHOUT_RESULT, FINISHED)
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,7 @@ def test_rows_are_replaced_by_newer_finished_ones_alone(runs):
     assert after(unfinished, finished) == (5.0, [6.0, 5.0])
     assert after(unfinished, unfinished) == ("interrupted", [9.0])
     assert after(diverged, newer)[0] == 4.0 and after(failed, finished)[0] == 5.0
+    assert after(finished, failed) == (5.0, [6.0, 5.0])
     for first, second in ((unfinished, diverged), (finished, diverged)):
         assert "nan" in after(first, second)[0]
     assert "nan" in after(diverged, unfinished)[0]
