@@ -206,7 +206,7 @@ def _run(
             masks = None, torch.zeros(shape[:2], device=device).bool()
             stack.train()
             for mask in masks:
-                stack(x, mask).sum().backward()
+                stack(x, mask)[0].sum().backward()
             if kind != "lra":
                 weight = torch.zeros(VOCABULARY, shape[-1], device=device, dtype=own)
                 targets = torch.zeros(shape[:2], device=device, dtype=torch.int64)

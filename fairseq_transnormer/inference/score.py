@@ -389,7 +389,7 @@ class TextScorer:
             size = max(1, self.batch_tokens // width)
             batch, waiting = waiting[:size], waiting[size:]
             read = [[*row.read, *[pad] * (width - len(row.read))] for row in batch]
-            x = self.model.features(self._tensor(read))
+            x, _ = self.model.features(self._tensor(read))
             places = [
                 i * width + row.first + j
                 for i, row in enumerate(batch)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -104,41 +104,13 @@ class Attention(nn.Module, ABC):
         """
         return None
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        *,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """Self-attention over x.
 
         Args:
@@ -150,7 +122,7 @@ class Attention(nn.Module, ABC):
             return_state: also return the state after the last token (causal only).
 
         Returns:
-            (B, N, embed_dim), and the state where asked for.
+            (B, N, embed_dim), and the new state with ``return_state``, else None.
 
         Raises:
             ValueError: states where the attention is not causal.
@@ -164,8 +136,7 @@ class Attention(nn.Module, ABC):
             *inputs, positions, key_padding_mask, state, return_state
         )
         # an attention may hand over float32 where float16 would overflow
-        output = self.out_proj(output.to(inputs[0].dtype))
-        return (output, new_state) if return_state else output
+        return self.out_proj(output.to(inputs[0].dtype)), new_state
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ..ops import PairState
 from ..ops.attention_inputs import check_state_kind
+from ..ops.states import State
 from .attention import Attention
 from .diag_attention import DiagAttention, DiagOptions
 from .norm_attention import NormAttention, NormOptions
@@ -49,16 +50,13 @@ class DiagThenNorm(AttentionPair):
         key_padding_mask: Tensor | None = None,
         state: PairState | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, PairState]:
+    ) -> tuple[Tensor, PairState | None]:
         """As ``Attention.forward``; the state is that of both."""
         check_state_kind(state, PairState)
         one, other = (None, None) if state is None else state
-        if not return_state:
-            x = self.first(x, key_padding_mask, one)
-            return self.second(x, key_padding_mask, other)
-        x, first = self.first(x, key_padding_mask, one, return_state=True)
-        x, second = self.second(x, key_padding_mask, other, return_state=True)
-        return x, PairState(first, second)
+        x, one = self.first(x, key_padding_mask, one, return_state)
+        x, other = self.second(x, key_padding_mask, other, return_state)
+        return x, _pair_of(one, other)
 
 
 @register_attention("norm_then_diag", DiagOptions, NormOptions)
@@ -82,13 +80,14 @@ class DiagBesideNorm(AttentionPair):
         key_padding_mask: Tensor | None = None,
         state: PairState | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, PairState]:
+    ) -> tuple[Tensor, PairState | None]:
         """As ``Attention.forward``; the state is that of both."""
         check_state_kind(state, PairState)
         one, other = (None, None) if state is None else state
-        if not return_state:
-            y = self.first(x, key_padding_mask, one)
-            return y + self.second(x, key_padding_mask, other)
-        y, first = self.first(x, key_padding_mask, one, return_state=True)
-        z, second = self.second(x, key_padding_mask, other, return_state=True)
-        return y + z, PairState(first, second)
+        y, one = self.first(x, key_padding_mask, one, return_state)
+        z, other = self.second(x, key_padding_mask, other, return_state)
+        return y + z, _pair_of(one, other)
+
+
+def _pair_of(first: State | None, second: State | None) -> PairState | None:
+    return None if first is None or second is None else PairState(first, second)

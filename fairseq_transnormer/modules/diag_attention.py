@@ -108,7 +108,7 @@ class DiagAttention(Attention):
         state: BlockAttentionState | None,
         return_state: bool,
     ) -> tuple[Tensor, BlockAttentionState | None]:
-        output = block_attention(
+        output, state = block_attention(
             query,
             key,
             value,
@@ -121,7 +121,6 @@ class DiagAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return self.norm(output.flatten(2)), state
 
     def mixing_flops(self, length: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -58,41 +58,13 @@ class TransNormerLayer(nn.Module):
         self.pre_norm = config.norm_position == "pre"
         self.dropout = config.dropout
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        *,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         one, other = self.attention_norm, self.feed_forward_norm
         mixer = self.feed_forward
@@ -102,13 +74,12 @@ class TransNormerLayer(nn.Module):
                 arguments = x, key_padding_mask, state, return_state
                 return self._one_norm_a_sum(one, other, mixer, *arguments)
         y = self.attention_norm(x) if self.pre_norm else x
-        y = self.attention(y, key_padding_mask, state, return_state)
-        y, state = y if return_state else (y, None)
+        y, state = self.attention(y, key_padding_mask, state, return_state)
         x = self._add(x, y, self.attention_norm)
         if mixer is not None and other is not None:
             y = other(x) if self.pre_norm else x
             x = self._add(x, mixer(y), other)
-        return (x, state) if return_state else x
+        return x, state
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -122,16 +93,15 @@ class TransNormerLayer(nn.Module):
         key_padding_mask: Tensor | None,
         state: State | None,
         return_state: bool,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """``forward`` of a pre-norm layer, each sum together with the norm after it."""
         dropout_p = self.dropout if self.training else 0.0
         x, y = norm_beside(x, eps=before.eps, backend=before.backend)
-        y = self.attention(y, key_padding_mask, state, return_state)
-        y, state = y if return_state else (y, None)
+        y, state = self.attention(y, key_padding_mask, state, return_state)
         backend = between.backend
         x, y = add_and_norm(x, y, dropout_p=dropout_p, eps=between.eps, backend=backend)
         x = add_dropped(x, mixer(y), dropout_p=dropout_p, backend=backend)
-        return (x, state) if return_state else x
+        return x, state
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
         x = x + F.dropout(y, self.dropout, self.training)
@@ -186,30 +156,6 @@ class LayerStack(nn.Module):
         )
         return min((limit for limit in limits if limit is not None), default=None)
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        states: tuple[State, ...] | None = None,
-        return_states: Literal[False] = False,
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        states: tuple[State, ...] | None = None,
-        *,
-        return_states: Literal[True],
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-    ) -> tuple[Tensor, tuple[State, ...]]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
@@ -218,17 +164,7 @@ class LayerStack(nn.Module):
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        states: tuple[State, ...] | None = None,
-        return_states: bool = False,
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
+    ) -> tuple[Tensor, tuple[State, ...] | None]:
         """Run all layers.
 
         Args:
@@ -241,8 +177,8 @@ class LayerStack(nn.Module):
                 without, the mask is looked at, and Python waits for its device.
 
         Returns:
-            (B, N, embed_dim), and the states where asked for. Values at pads carry no
-            meaning.
+            (B, N, embed_dim), whose values at pads carry no meaning; and the new states
+            with ``return_states``, else None.
 
         Raises:
             ValueError: states of another number of layers or rows.
@@ -252,7 +188,7 @@ class LayerStack(nn.Module):
         whole = key_padding_mask is None and states is None and hidden_states is None
         if self.graphed is not None and self.training and whole and not return_states:
             if self.graphed.can_take(x):
-                return self.graphed(x)
+                return self.graphed(x), None
         return self.run(
             x, key_padding_mask, states, return_states, hidden_states, padding
         )
@@ -265,7 +201,7 @@ class LayerStack(nn.Module):
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
-    ) -> Any:
+    ) -> tuple[Tensor, tuple[State, ...] | None]:
         """``forward`` without a CUDA graph."""
         order = tokens_first(key_padding_mask, padding)
         if order is not None and key_padding_mask is not None:
@@ -284,7 +220,7 @@ class LayerStack(nn.Module):
             call = compiled_call(self.names[i]) if compiles else _call
             state = None if states is None else states[i]
             if self.checkpoint_activations and self.training:
-                x = checkpoint(
+                x, state = checkpoint(
                     _call_with_copy,
                     call,
                     layer,
@@ -295,16 +231,14 @@ class LayerStack(nn.Module):
                     use_reentrant=False,
                 )
             else:
-                x = call(layer, x, key_padding_mask, state, return_states)
-            if return_states:
-                x, state = x
-                new_states.append(state)
+                x, state = call(layer, x, key_padding_mask, state, return_states)
+            new_states.append(state)
             record(x)
         if self.final_norm is not None:
             x = self.final_norm(x)
         if back is not None:
             x = _rows(x, back)
-        return (x, tuple(new_states)) if return_states else x
+        return x, tuple(new_states) if return_states else None
 
     def check_states(self, states: tuple[State, ...], batch: int) -> None:
         """Raise ValueError unless they are of these layers and of ``batch`` rows."""

@@ -94,7 +94,7 @@ class NormAttention(Attention):
     ) -> tuple[Tensor, LinearAttentionState | None]:
         # LRPE comes after it
         feature_map = self.feature_map if self.lrpe is None else "identity"
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value,
@@ -105,7 +105,6 @@ class NormAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return self.norm(output.flatten(2)), state
 
     def mixing_flops(self, length: int) -> float:

@@ -98,7 +98,7 @@ class SequenceClassifier(nn.Module):
         if self.embed_positions is not None:
             x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
         x = F.dropout(x, self.dropout, self.training)
-        x = self.stack(x, mask, padding="right")
+        x, _ = self.stack(x, mask, padding="right")
         # a sum over thousands of tokens: not in half precision
         total = x.masked_fill(pads[..., None], 0).sum(
             1, dtype=accumulation_dtype(x.dtype)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import index
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +47,7 @@ ACTIVATIONS = ("softmax", "relu")
 
 def _triton_block_attention(
     *arguments: Tensor, **keywords: Any
-) -> Tensor | tuple[Tensor, BlockAttentionState]:
+) -> tuple[Tensor, BlockAttentionState | None]:
     # imported when it is first called: Triton need not be installed
     from .triton_ops.block_attention.launch import block_attention
 
@@ -55,7 +55,7 @@ def _triton_block_attention(
 
 
 _IMPLEMENTATIONS: dict[
-    str, Callable[..., Tensor | tuple[Tensor, BlockAttentionState]]
+    str, Callable[..., tuple[Tensor, BlockAttentionState | None]]
 ] = {
     "torch": torch_block_attention.block_attention,
     "reference": reference.block_attention,
@@ -63,43 +63,6 @@ _IMPLEMENTATIONS: dict[
 }
 
 
-@overload
-def block_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    block_size: int,
-    causal: bool,
-    activation: str = "softmax",
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: BlockAttentionState | None = None,
-    return_state: Literal[False] = False,
-    backend: str = "auto",
-) -> Tensor: ...
-
-
-@overload
-def block_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    block_size: int,
-    causal: bool,
-    activation: str = "softmax",
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: BlockAttentionState | None = None,
-    return_state: Literal[True],
-    backend: str = "auto",
-) -> tuple[Tensor, BlockAttentionState]: ...
-
-
-@overload
 def block_attention(
     query: Tensor,
     key: Tensor,
@@ -114,24 +77,7 @@ def block_attention(
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
     backend: str = "auto",
-) -> Tensor | tuple[Tensor, BlockAttentionState]: ...
-
-
-def block_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    block_size: int,
-    causal: bool,
-    activation: str = "softmax",
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: BlockAttentionState | None = None,
-    return_state: bool = False,
-    backend: str = "auto",
-) -> Tensor | tuple[Tensor, BlockAttentionState]:
+) -> tuple[Tensor, BlockAttentionState | None]:
     """Attention inside non-overlapping blocks; time and memory linear in the length.
 
     o_i = sum_j P_ij v_j over the positions j of i's block (j <= i when causal), with
@@ -157,9 +103,9 @@ def block_attention(
         backend: "auto", "torch", "triton" or "reference".
 
     Returns:
-        (B, N, H, E): float32 for float16 inputs with "relu", whose sums can leave
-        float16's range; value's dtype otherwise. With ``return_state`` a tuple of that
-        and the new state. Scores and sums are kept in float32 (float64).
+        (B, N, H, E), and the new state with ``return_state``, else None. The output is
+        float32 for float16 inputs with "relu", whose sums can leave float16's range;
+        it has value's dtype otherwise. Scores and sums are float32 (float64).
 
     Raises:
         ValueError: shapes, dtypes, block_size, activation, dropout_p, the state or the
@@ -275,7 +221,7 @@ def _cases(options, dtype, device):
         pads = pads_of(*query.shape[:2], device) if padded else None
         return block_attention(
             query, key, value, key_padding_mask=pads, **keywords, **known
-        )
+        )[0]
 
     def call(inputs, backend):
         return (attend(*inputs, backend=backend),)

@@ -36,7 +36,7 @@ def attend_in_blocks(
     key_padding_mask: Tensor | None,
     initial_state: BlockAttentionState | None,
     return_state: bool,
-) -> Tensor | tuple[Tensor, BlockAttentionState]:
+) -> tuple[Tensor, BlockAttentionState | None]:
     """What ``ops.block_attention`` returns, by an implementation's two functions.
 
     Args:
@@ -48,7 +48,7 @@ def attend_in_blocks(
     if initial_state is None:
         output = blocks(query, key, value, key_padding_mask)
         if not return_state:
-            return output
+            return output, None
         length = real_lengths(key, key_padding_mask)
         return output, _last_block(
             key, value, key_padding_mask, length, length, block_size
@@ -59,7 +59,7 @@ def attend_in_blocks(
         output, state = _continue(
             blocks, query, key, value, initial_state, key_padding_mask
         )
-    return (output, state) if return_state else output
+    return output, state if return_state else None
 
 
 def is_step(

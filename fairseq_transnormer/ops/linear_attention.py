@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import index
-from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -53,7 +52,7 @@ def _triton_linear_attention(
     eps: float,
     initial_state: LinearAttentionState | None,
     return_state: bool,
-) -> Tensor | tuple[Tensor, LinearAttentionState]:
+) -> tuple[Tensor, LinearAttentionState | None]:
     """Which kernels take a call. Nothing there uses atomics.
 
     On an H100 the feature map costs less in front of the kernels than in them.
@@ -73,7 +72,7 @@ def _triton_linear_attention(
     if key_padding_mask is not None:
         pads = key_padding_mask.contiguous().view(torch.uint8)
     if not causal:
-        return kernels.bidirectional_linear_attention(query, key, value, pads)[0]
+        return kernels.bidirectional_linear_attention(query, key, value, pads)[0], None
     state = vector = None
     if initial_state is not None:
         state = initial_state.key_value
@@ -94,14 +93,14 @@ def _triton_linear_attention(
             query, key, value, state, pads, return_state
         )
     if not return_state:
-        return output
+        return output, None
     start = None if initial_state is None else initial_state.length
     length = real_lengths(key, key_padding_mask, start)
     return output, LinearAttentionState(required(state), vector, length)
 
 
 _IMPLEMENTATIONS: dict[
-    str, Callable[..., Tensor | tuple[Tensor, LinearAttentionState]]
+    str, Callable[..., tuple[Tensor, LinearAttentionState | None]]
 ] = {
     "torch": torch_linear_attention.linear_attention,
     "reference": reference.linear_attention,
@@ -109,41 +108,6 @@ _IMPLEMENTATIONS: dict[
 }
 
 
-@overload
-def linear_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    feature_map: str = "identity",
-    key_padding_mask: Tensor | None = None,
-    normalize: bool = False,
-    eps: float = 1e-6,
-    initial_state: LinearAttentionState | None = None,
-    return_state: Literal[False] = False,
-    backend: str = "auto",
-) -> Tensor: ...
-
-
-@overload
-def linear_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    feature_map: str = "identity",
-    key_padding_mask: Tensor | None = None,
-    normalize: bool = False,
-    eps: float = 1e-6,
-    initial_state: LinearAttentionState | None = None,
-    return_state: Literal[True],
-    backend: str = "auto",
-) -> tuple[Tensor, LinearAttentionState]: ...
-
-
-@overload
 def linear_attention(
     query: Tensor,
     key: Tensor,
@@ -157,23 +121,7 @@ def linear_attention(
     initial_state: LinearAttentionState | None = None,
     return_state: bool = False,
     backend: str = "auto",
-) -> Tensor | tuple[Tensor, LinearAttentionState]: ...
-
-
-def linear_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    feature_map: str = "identity",
-    key_padding_mask: Tensor | None = None,
-    normalize: bool = False,
-    eps: float = 1e-6,
-    initial_state: LinearAttentionState | None = None,
-    return_state: bool = False,
-    backend: str = "auto",
-) -> Tensor | tuple[Tensor, LinearAttentionState]:
+) -> tuple[Tensor, LinearAttentionState | None]:
     """Attention without softmax, in time and memory linear in the length.
 
     o_i = sum_j (phi(q_i) . phi(k_j)) v_j over all j, or over j <= i when causal: the
@@ -198,9 +146,9 @@ def linear_attention(
             steps of one token alone.
 
     Returns:
-        (B, N, H, E): float32 for float16 inputs without ``normalize``, since such a
-        sum leaves float16's range; value's dtype otherwise. With ``return_state`` a
-        tuple of that and the new state. Sums are kept in float32 (float64).
+        (B, N, H, E), and the new state with ``return_state``, else None. The output is
+        float32 for float16 inputs without ``normalize``, since such a sum leaves
+        float16's range; it has value's dtype otherwise. Sums are float32 (float64).
 
     Raises:
         ValueError: shapes, dtypes, eps, the state or a name do not fit, rows of a state
@@ -335,8 +283,7 @@ def _cases(options, dtype, device):
         return linear_attention(*inputs[:3], backend=backend, **known, **keywords)
 
     def output_alone(inputs, backend):
-        found = called(inputs, backend, return_state=bool(returned))
-        return (found[0] if returned else found,)
+        return called(inputs, backend, return_state=bool(returned))[:1]
 
     def output_and_sums(inputs, backend):
         output, state = called(inputs, backend, return_state=True)

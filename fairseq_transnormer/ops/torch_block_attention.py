@@ -32,7 +32,7 @@ def block_attention(
     key_padding_mask: Tensor | None = None,
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
-) -> Tensor | tuple[Tensor, BlockAttentionState]:
+) -> tuple[Tensor, BlockAttentionState | None]:
     """The torch implementation of ``ops.block_attention``."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     options: dict[str, Any] = {

@@ -49,7 +49,7 @@ def linear_attention(
     initial_state: LinearAttentionState | None = None,
     return_state: bool = False,
     chunk_size: int = CHUNK_SIZE,
-) -> Tensor | tuple[Tensor, LinearAttentionState]:
+) -> tuple[Tensor, LinearAttentionState | None]:
     """The torch implementation of ``ops.linear_attention``; chunk_size: tokens."""
     query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
     key, value = zero_pads(key, value, key_padding_mask)
@@ -60,7 +60,7 @@ def linear_attention(
         if steps_in_place(sums, query, key, value):
             output = _step(query, key, value, *sums, eps).to(output_dtype)
             if not return_state:
-                return output
+                return output, None
             length = real_lengths(key, key_padding_mask, start)
             return output, LinearAttentionState(*sums, length)
     if normalize:
@@ -77,7 +77,7 @@ def linear_attention(
         output = output[..., :-1] / output[..., -1:].clamp(min=eps)
     output = output.to(output_dtype)
     if not return_state or state is None:
-        return output
+        return output, None
     length = real_lengths(key, key_padding_mask, start)
     return output, _split(state, normalize, length)
 

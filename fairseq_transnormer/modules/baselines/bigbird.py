@@ -141,7 +141,7 @@ class BigBirdAttention(EncoderAttention):
             causal=False,
             dropout_p=self.dropout if self.training else 0.0,
             key_padding_mask=pads,
-        )
+        )[0]
         first, final = (x.unsqueeze(1) for x in ends.split(size, 1))
         output = torch.where(
             (number == last[:, None])[..., None, None, None], final, output

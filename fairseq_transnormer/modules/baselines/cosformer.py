@@ -89,7 +89,7 @@ class CosformerAttention(Attention):
         if length == 0:
             length = real_lengths(key, key_padding_mask).clamp(min=1)[:, None]
         query, key = (_reweighted(x, positions, length) for x in (query, key))
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value,
@@ -100,7 +100,6 @@ class CosformerAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def _check_length(self, added: int, state: LinearAttentionState | None) -> None:

@@ -125,7 +125,8 @@ class Flash(GatedAttentionUnit):
     def _linear(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention over all chunks; pads have keys of zero."""
         q, k, v = q.unsqueeze(2), k.unsqueeze(2) / self.chunk_size, v.unsqueeze(2)
-        return linear_attention(q, k, v, causal=False, backend=self.backend).squeeze(2)
+        output, _ = linear_attention(q, k, v, causal=False, backend=self.backend)
+        return output.squeeze(2)
 
     def _chunks(
         self,

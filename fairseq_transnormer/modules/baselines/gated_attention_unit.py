@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -157,41 +157,13 @@ class GatedAttentionUnit(nn.Module, ABC):
     ) -> tuple[Tensor, State | None]:
         """(B, N, pairs, s) twice and (B, N, e) -> (B, N, e); in float32 (float64)."""
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        *,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         check_use_of_states(self.causal, state, return_state)
         if not x.shape[1]:
@@ -222,7 +194,7 @@ class GatedAttentionUnit(nn.Module, ABC):
             )
         output = ops.gated_silu(gate, output.to(gate.dtype), backend=self.backend)
         output = F.dropout(self.out_proj(output), self.dropout, self.training)
-        return (x + output, state) if return_state else x + output
+        return x + output, state
 
     def weights(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         """relu(scores)^2, 0 where ``hidden``, with dropout in training."""

@@ -89,7 +89,7 @@ class InformerAttention(EncoderAttention):
             causal=False,
             dropout_p=self.dropout if self.training else 0.0,
             key_padding_mask=pads,
-        ).transpose(1, 2)
+        )[0].transpose(1, 2)
         mean = value.sum(1, dtype=accumulation_dtype(value.dtype))
         mean = mean / lengths.clamp(min=1)[:, None, None]
         mean = mean.to(attended.dtype)[:, :, None]

@@ -94,7 +94,7 @@ class LinearAttention(Attention):
         state: LinearAttentionState | None,
         return_state: bool,
     ) -> tuple[Tensor, LinearAttentionState | None]:
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value,
@@ -106,7 +106,6 @@ class LinearAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:

@@ -90,4 +90,4 @@ class LinformerAttention(EncoderAttention):
             value,
             causal=False,
             dropout_p=self.dropout if self.training else 0.0,
-        )
+        )[0]

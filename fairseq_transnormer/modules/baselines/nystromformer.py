@@ -103,15 +103,18 @@ class NystromformerAttention(EncoderAttention):
             query_marks, key_marks, value_marks = means.chunk(3, -1)
             values = softmax_attention(
                 query_marks, key, value, causal=False, key_padding_mask=pads
-            )
+            )[0]
             inverse = iterative_inverse(
                 self._middle(query_marks, key_marks, missing), self.iterations
             )
             values = (inverse @ values.transpose(1, 2)).transpose(1, 2)
             whole = (lengths <= self.landmarks)[:, None, None, None]
             values = torch.where(whole, value_marks, values)
-            return local + softmax_attention(
-                query, key_marks, values, causal=False, key_padding_mask=missing
+            return (
+                local
+                + softmax_attention(
+                    query, key_marks, values, causal=False, key_padding_mask=missing
+                )[0]
             )
 
     def _means(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

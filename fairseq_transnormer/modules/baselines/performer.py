@@ -162,7 +162,7 @@ class PerformerAttention(Attention):
         return_state: bool,
     ) -> tuple[Tensor, LinearAttentionState | None]:
         query, key = self.features(query, key, key_padding_mask, causal=self.causal)
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value.to(query.dtype),
@@ -173,7 +173,6 @@ class PerformerAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:

@@ -48,7 +48,7 @@ class SoftmaxAttention(Attention):
         state: KeyValueState | None,
         return_state: bool,
     ) -> tuple[Tensor, KeyValueState | None]:
-        output = softmax_attention(
+        output, state = softmax_attention(
             query,
             key,
             value,
@@ -58,7 +58,6 @@ class SoftmaxAttention(Attention):
             initial_state=state,
             return_state=return_state,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:

@@ -48,7 +48,7 @@ def block_attention(
     key_padding_mask: Tensor | None = None,
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
-):
+) -> tuple[Tensor, BlockAttentionState | None]:
     """The Triton implementation of ``ops.block_attention``; a step drops nothing."""
     scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
 
