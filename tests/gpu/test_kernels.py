@@ -39,7 +39,7 @@ def test_steps_of_linear_attention_in_a_cuda_graph():
     def step():
         return linear_attention(
             *qkv, causal=True, initial_state=state, backend="triton"
-        )
+        )[0]
 
     # compiles the kernel, which cannot be captured
     step()
@@ -62,7 +62,7 @@ def test_a_graph_of_one_step_generates(activation):
     qkv = draw(100)
     options = {"block_size": 64, "causal": True, "activation": activation}
     options["backend"] = "triton"
-    expected = block_attention(*qkv, **options)
+    expected = block_attention(*qkv, **options)[0]
 
     def prefill():
         part = [x[:, :50] for x in qkv]
@@ -131,11 +131,11 @@ def test_linear_attention_of_more_elements_than_32_bits_count(causal):
     key = one[1].expand(shape).contiguous().requires_grad_()
     value = one[2].expand(shape)
     assert key.numel() > 2**31
-    output = linear_attention(query, key, value, causal=causal, backend="triton")
+    output = linear_attention(query, key, value, causal=causal, backend="triton")[0]
     # one number for all, so that the gradient takes no memory
     (gradient,) = torch.autograd.grad(output, key, output.new_ones(1).expand_as(output))
     one[1].requires_grad_()
-    expected = linear_attention(*one, causal=causal, backend="torch")
+    expected = linear_attention(*one, causal=causal, backend="torch")[0]
     (wanted,) = torch.autograd.grad(expected, one[1], torch.ones_like(expected))
     assert relative_error(output[-1:, :, -1:], expected) < 1e-2
     assert relative_error(gradient[-1:, :, -1:], wanted) < 1e-2
@@ -152,10 +152,10 @@ def test_block_attention_of_more_elements_than_32_bits_count(causal):
     assert x.numel() > 2**31
     x.requires_grad_()
     options = {"block_size": 64, "causal": causal, "backend": "triton"}
-    output = block_attention(x, x, x, **options)
+    output = block_attention(x, x, x, **options)[0]
     (gradient,) = torch.autograd.grad(output, x, output.detach())
     last = x[:, -64:].detach().requires_grad_()
-    expected = block_attention(last, last, last, **options)
+    expected = block_attention(last, last, last, **options)[0]
     (wanted,) = torch.autograd.grad(expected, last, expected.detach())
     assert torch.equal(output[:, -64:], expected)
     assert torch.equal(gradient[:, -64:], wanted)

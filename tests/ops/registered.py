@@ -73,7 +73,7 @@ def _draw_linear(length=70, *, after=False, **given):
 
 def _linear(query, key, value, *initial, backend, **options):
     if not initial:
-        return (ops.linear_attention(query, key, value, backend=backend, **options),)
+        return ops.linear_attention(query, key, value, backend=backend, **options)[:1]
     lengths = torch.full((len(query),), 5, device=query.device)
     state = ops.LinearAttentionState(initial[0].to(sums_dtype(query)), None, lengths)
     output, after = ops.linear_attention(
@@ -249,7 +249,7 @@ OPS = {
     ),
     "block": Op(
         _draw_blocks,
-        _calls(ops.block_attention),
+        lambda *tensors, **options: ops.block_attention(*tensors, **options)[:1],
         lambda *tensors, **options: (equations.block_attention(*tensors, **options),),
         sums=_block_sums,
         products=lambda dtype, options: (

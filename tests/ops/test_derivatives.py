@@ -30,13 +30,13 @@ OPS = {
     "lrpe": rotated,
     "causal": lambda x, backend: linear_attention(
         x, x, x, causal=True, feature_map="elu", backend=backend
-    ),
+    )[0],
     "bidirectional": lambda x, backend: linear_attention(
         x, x, x, causal=False, feature_map="elu", backend=backend
-    ),
+    )[0],
     "relu in blocks": lambda x, backend: block_attention(
         x, x, x, block_size=4, causal=True, activation="relu", backend=backend
-    ),
+    )[0],
 }
 ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
 

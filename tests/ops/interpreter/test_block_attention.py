@@ -18,7 +18,7 @@ activations = pytest.mark.parametrize("activation", ["softmax", "relu"])
 
 
 def triton(*qkv, **options):
-    return block_attention(*qkv, **options, backend="triton")
+    return block_attention(*qkv, **options, backend="triton")[0]
 
 
 def draw(length, *, batch=1, width=32, value_width=32, dtype=torch.float32):

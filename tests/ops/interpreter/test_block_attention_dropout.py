@@ -23,7 +23,7 @@ ONE = {"batch": 1, "heads": 1}
 
 def dropped(*qkv, seed=5, dropout_p=0.3, **options):
     torch.manual_seed(seed)
-    return block_attention(*qkv, **options, dropout_p=dropout_p, backend="triton")
+    return block_attention(*qkv, **options, dropout_p=dropout_p, backend="triton")[0]
 
 
 def draw(length, *, batch=2, heads=2, width=32, value_width=32, dtype=torch.float32):
@@ -122,7 +122,9 @@ def test_tokens_after_a_state_are_dropped_too():
     rest = [x[:, 20:] for x in (query, key, value)]
     options["initial_state"] = state
     one, same, other = (
-        (torch.manual_seed(seed), block_attention(*rest, **options, dropout_p=0.5))[1]
+        (torch.manual_seed(seed), block_attention(*rest, **options, dropout_p=0.5)[0])[
+            1
+        ]
         for seed in (1, 1, 2)
     )
     assert torch.equal(one, same) and not torch.equal(one, other)
@@ -151,7 +153,9 @@ def test_seeds_decide_what_is_dropped():
     assert_near(one == other, 0.5)
     qkv, options = draw(40), {"block_size": 16, "causal": True, "backend": "triton"}
     torch.manual_seed(1)
-    first, second = (block_attention(*qkv, **options, dropout_p=0.5) for _ in range(2))
+    first, second = (
+        block_attention(*qkv, **options, dropout_p=0.5)[0] for _ in range(2)
+    )
     assert not torch.equal(first, second)
 
 
@@ -226,7 +230,7 @@ def test_torch_compile_takes_torchs_ops(launched):
     qkv = draw(40)
 
     def function(*tensors):
-        return block_attention(*tensors, **OPTIONS)
+        return block_attention(*tensors, **OPTIONS)[0]
 
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     first, second = (compiled(*qkv) for _ in range(2))
@@ -241,7 +245,7 @@ def test_a_captured_graph_takes_torchs_ops(launched, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.nn.functional, "dropout", lambda x, p: 0 * x)
     qkv = draw(40)
-    assert (block_attention(*qkv, **OPTIONS) == 0).all() and launched == []
+    assert (block_attention(*qkv, **OPTIONS)[0] == 0).all() and launched == []
     with refuses(ValueError, "backend='triton'", "dropout_p=0.5", "graph"):
         block_attention(*qkv, **OPTIONS, backend="triton")
 
@@ -261,7 +265,9 @@ def test_one_launch_each():
         qkv = [torch.empty(2, 40, 2, 32).requires_grad_() for _ in "qkv"]
         results = []
         forward = trace(
-            lambda: results.append(block_attention(*qkv, **OPTIONS, backend="triton"))
+            lambda: results.append(
+                block_attention(*qkv, **OPTIONS, backend="triton")[0]
+            )
         )
         grad = torch.empty_like(results[0])
         backward = trace(lambda: results[0].backward(grad))

@@ -26,10 +26,10 @@ def draw(length=40, count=3):
 
 
 FUNCTIONS = {
-    "causal": lambda *x: ops.linear_attention(*x, causal=True, backend="triton"),
+    "causal": lambda *x: ops.linear_attention(*x, causal=True, backend="triton")[0],
     "blocks": lambda *x: ops.block_attention(
         *x, block_size=16, causal=True, backend="triton"
-    ),
+    )[0],
 }
 
 

@@ -101,11 +101,11 @@ TOKEN = ATTENTION[:, :1]
 
 
 def linear(x=ATTENTION, **keywords):
-    return ops.linear_attention(x, x, x, **{"causal": True} | keywords)
+    return ops.linear_attention(x, x, x, **{"causal": True} | keywords)[0]
 
 
 def block(x=ATTENTION, **keywords):
-    return ops.block_attention(x, x, x, block_size=16, causal=True, **keywords)
+    return ops.block_attention(x, x, x, block_size=16, causal=True, **keywords)[0]
 
 
 def encoded():
