@@ -124,12 +124,11 @@ class Calls:
 
             def forward() -> tuple[Tensor, ...]:
                 with torch.no_grad():
-                    return (
-                        linear_attention(*self.inputs, causal=True, backend=backend),
-                    )
+                    options = {"causal": True, "backend": backend}
+                    return linear_attention(*self.inputs, **options)[:1]
 
             return forward
-        output = linear_attention(*self.inputs, causal=True, backend=backend)
+        output, _ = linear_attention(*self.inputs, causal=True, backend=backend)
         grad = self.grad.to(output.dtype)
         return lambda: torch.autograd.grad(output, self.inputs, grad, retain_graph=True)
 

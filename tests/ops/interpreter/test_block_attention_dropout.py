@@ -183,10 +183,10 @@ def test_checkpointed_layers_draw_the_same_again(use_reentrant):
     )
 
     def plain(x):
-        return x + layer(x)
+        return x + layer(x)[0]
 
     def again(x):
-        return x + checkpoint(layer, x, use_reentrant=use_reentrant)
+        return x + checkpoint(layer, x, use_reentrant=use_reentrant)[0]
 
     x = torch.randn(1, 20, 64)
     weight = torch.randn(x.shape)
