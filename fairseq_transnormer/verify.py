@@ -160,7 +160,7 @@ def needed(
         options = dict(each.options)
         forms = [options.get("form")]
         if each.op == "linear_attention" and "/" in forms[0]:
-            from .ops.triton_ops.linear_attention.forms import FORMS, sizes_of_form
+            from .ops.linear_attention.launch_table import FORMS, sizes_of_form
 
             widths = options["width"], options["value_width"]
             rule = widths, each.dtype, device

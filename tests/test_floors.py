@@ -227,7 +227,7 @@ def test_the_rule_sees(source, module, arrow):
 
 
 def test_the_rule_counts_the_folders_of_a_room():
-    nested = f"{PACKAGE}.ops.triton_ops.new"
+    nested = f"{PACKAGE}.ops.kernels.new"
     assert not [*arrows("from ..states import join", nested, is_package=False)]
     assert [*arrows("from ...modules import GLU", nested, is_package=False)]
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_transnormer.ops import backend as backends
-from fairseq_transnormer.ops import chunks, linear_cross_entropy, torch_linear_attention
+from fairseq_transnormer.ops import linear_cross_entropy
+from fairseq_transnormer.ops.linear_attention import chunks, torch_impl
 
 
 @contextlib.contextmanager
@@ -26,12 +27,12 @@ def as_on_a_gpu(products: bool = True) -> Iterator[None]:
         products: whether ``backend="auto"`` takes Triton's kernels that multiply
             matrices, as on an A100 and later where all trials pass; a V100 does not.
     """
-    scan = torch_linear_attention._sums_by_scan
+    scan = torch_impl._sums_by_scan
     output_layer = sys.modules[linear_cross_entropy.__module__]
     with (
         FakeTensorMode(),
         mock.patch.object(F, "dropout", _dropout),
-        mock.patch.object(torch_linear_attention, "_sums_by_addition", scan),
+        mock.patch.object(torch_impl, "_sums_by_addition", scan),
         # a tile is a segment there
         mock.patch.object(chunks, "TILE_ELEMENTS", sys.maxsize),
         mock.patch.object(output_layer, "_add_product", _add_product),

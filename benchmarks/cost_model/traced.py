@@ -20,7 +20,7 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from fairseq_transnormer.ops.triton_ops.launching import parts_of, shapes_only
+from fairseq_transnormer.ops.kernels.launch import parts_of, shapes_only
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)

@@ -6,7 +6,7 @@ Every form, segment length and number of stages is timed as a CUDA graph, forwar
 backward, over numbers of sequences (B * H) and lengths; it takes minutes, most of them
 to compile. From the times follows the rule by which a call takes a form, and the stages
 of each kernel: those whose times are nearest to the best of each size. --write puts
-them into ops/triton_ops/linear_attention/options.py, where they are read.
+them into ops/linear_attention/launch_table.py, where they are read.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def launches(size: Size) -> list[Launch]:
 @contextmanager
 def launched_as(launch: Launch) -> Iterator[None]:
     """Inside, causal linear attention is launched like this, whatever its size."""
-    from fairseq_transnormer.ops.triton_ops.linear_attention import options
+    from fairseq_transnormer.ops.linear_attention import launch_table as options
 
     forced = {"one_segment": 0}
     if launch.form != ONE_SEGMENT:
@@ -245,7 +245,7 @@ def form_of(
     rule: dict[str, float], size: Size, direction: str, processors: int, width: int
 ) -> str | int:
     """The form or segment that ``options.causal_plan`` takes by a rule."""
-    from fairseq_transnormer.ops.triton_ops.linear_attention import options
+    from fairseq_transnormer.ops.linear_attention import launch_table as options
 
     # one head for all: the plan asks for their product
     query = torch.empty(1).expand(size.sequences, size.length, 1, width)
@@ -295,7 +295,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.device.type != "cuda":
         parser.error(f"--device {options.device}; needed: cuda")
-    from fairseq_transnormer.ops.triton_ops.linear_attention import options as shipped
+    from fairseq_transnormer.ops.linear_attention import launch_table as shipped
 
     command_line.prepare(options)
     deadline = Deadline(options.time_limit)

@@ -15,7 +15,7 @@ from functools import partial
 import torch
 
 from fairseq_transnormer.argument_types import positive_integer
-from fairseq_transnormer.ops import torch_linear_attention
+from fairseq_transnormer.ops.linear_attention import torch_impl as torch_impl
 
 from ..harness import cases, command_line
 from ..harness.phases import FORWARD, TRAINING
@@ -32,7 +32,7 @@ def contestant(name: str, chunk_size: int) -> Contestant:
     if name == PLAIN:
         attend = partial(five_forms.chunked, chunk_size=chunk_size)
         return Contestant(attend, length_first=False)
-    attend = torch_linear_attention.linear_attention
+    attend = torch_impl.linear_attention
     return Contestant(partial(attend, causal=True, chunk_size=chunk_size))
 
 
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
         {
             "heads": options.heads,
             "tokens": options.tokens,
-            "fixed_chunk_size": torch_linear_attention.CHUNK_SIZE,
+            "fixed_chunk_size": torch_impl.CHUNK_SIZE,
         },
         measure(options),
     )

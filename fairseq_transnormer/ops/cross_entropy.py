@@ -75,7 +75,7 @@ def _torch_cross_entropy(
 
 def _triton_cross_entropy(*arguments):
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.cross_entropy import cross_entropy_in_place
+    from .kernels.cross_entropy import cross_entropy_in_place
 
     return cross_entropy_in_place(*arguments)
 

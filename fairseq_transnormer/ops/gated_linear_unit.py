@@ -93,7 +93,7 @@ class _GatedLinearUnit(torch.autograd.Function):
         out_weight,
         out_bias,
     ):
-        from .triton_ops.gated_silu import gate_of_halves
+        from .kernels.gated_silu import gate_of_halves
 
         with autocast_disabled(x):
             weights, biases = (gate_weight, value_weight), (gate_bias, value_bias)
@@ -110,7 +110,7 @@ class _GatedLinearUnit(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        from .triton_ops.gated_silu import gradient_of_halves
+        from .kernels.gated_silu import gradient_of_halves
 
         rows, both, weight, closing = ctx.saved_tensors
         width, needed = ctx.width, ctx.needs_input_grad

@@ -114,7 +114,7 @@ def _torch_gated_silu(gate: Tensor, value: Tensor) -> Tensor:
 
 def _triton_gated_silu(*arguments, **keywords):
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.gated_silu import gated_silu
+    from .kernels.gated_silu import gated_silu
 
     return gated_silu(*arguments, **keywords)
 
@@ -126,7 +126,7 @@ def _torch_gradients(gate: Tensor, value: Tensor, grad: Tensor):
 
 
 def _triton_gradients(*arguments):
-    from .triton_ops.gated_silu import gradients_and_product
+    from .kernels.gated_silu import gradients_and_product
 
     return gradients_and_product(*arguments)
 

@@ -193,7 +193,7 @@ def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _triton_lrpe(*arguments: Tensor, feature_map: str) -> tuple[Tensor, Tensor]:
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.lrpe import lrpe
+    from .kernels.lrpe import lrpe
 
     return lrpe(*arguments, feature_map=feature_map)
 

@@ -46,7 +46,7 @@ def norm_beside(
     """
     check_eps(eps)
     if _fused("norm_beside", backend, (x,)):
-        from .triton_ops import residual
+        from .kernels import residual
 
         return residual.norm_beside(x, eps=eps)
     return x, rms_norm(x, eps=eps, backend=backend)
@@ -69,7 +69,7 @@ def add_dropped(
     _check(x, y, dropout_p)
     # a sum alone is one kernel anyway
     if dropout_p > 0 and _fused("add_dropped", backend, (x, y), dropout_p):
-        from .triton_ops import residual
+        from .kernels import residual
 
         return residual.add_dropped(x, y, dropout_p=dropout_p)
     return _sum(x, y, dropout_p)
@@ -95,7 +95,7 @@ def add_and_norm(
     _check(x, y, dropout_p)
     check_eps(eps)
     if _fused("add_and_norm", backend, (x, y), dropout_p):
-        from .triton_ops import residual
+        from .kernels import residual
 
         return residual.add_and_norm(x, y, dropout_p=dropout_p, eps=eps)
     x = _sum(x, y, dropout_p)

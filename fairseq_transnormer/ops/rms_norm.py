@@ -114,7 +114,7 @@ class _RMSNorm(torch.autograd.Function):
 
 def _triton_rms_norm(x: Tensor, *, eps: float) -> Tensor:
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.rms_norm import rms_norm
+    from .kernels.rms_norm import rms_norm
 
     return rms_norm(x, eps=eps)
 

@@ -3,12 +3,9 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import (
-    FEATURE_MAPS,
-    chunks,
-    linear_attention,
-    torch_linear_attention,
-)
+from fairseq_transnormer.ops import FEATURE_MAPS, linear_attention
+from fairseq_transnormer.ops.linear_attention import chunks, torch_impl
+from fairseq_transnormer.ops.linear_attention.options import Options
 from tests.messages import refuses
 
 from . import equations
@@ -95,11 +92,13 @@ def test_gradcheck_over_chunks_segments_and_states(length, normalize, monkeypatc
 
     def function(query, key, value, *sums):
         sums = [*sums, None][:2]
-        output, after = torch_linear_attention.linear_attention(
-            query, key, value, causal=True, normalize=normalize, chunk_size=2,
-            initial_state=state._replace(key_value=sums[0], key_sum=sums[1]),
-            return_state=True,
-        )  # fmt: skip
+        before = state._replace(key_value=sums[0], key_sum=sums[1])
+        options = Options(
+            causal=True, normalize=normalize, initial_state=before, return_state=True
+        )
+        output, after = torch_impl.linear_attention(
+            query, key, value, options, chunk_size=2
+        )
         return output, *(x for x in after[:-1] if x is not None)
 
     assert torch.autograd.gradcheck(function, tensors)
@@ -114,8 +113,8 @@ def test_tiles_of_any_size(length, scan, elements, monkeypatch):
     """One chunk of one row at a time; two rows; all rows and chunks as on a GPU."""
     monkeypatch.setattr(chunks, "TILE_ELEMENTS", elements)
     if scan:
-        scanned = torch_linear_attention._sums_by_scan
-        monkeypatch.setattr(torch_linear_attention, "_sums_by_addition", scanned)
+        scanned = torch_impl._sums_by_scan
+        monkeypatch.setattr(torch_impl, "_sums_by_addition", scanned)
     qkv = draw_qkv(length, batch=3)
     before = draw_qkv(9, batch=3)
     _, state = linear_attention(*before, causal=True, return_state=True)

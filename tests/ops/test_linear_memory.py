@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.harness.memory import peak_bytes
-from fairseq_transnormer.ops import block_attention, chunks, linear_attention
+from fairseq_transnormer.ops import block_attention, linear_attention
+from fairseq_transnormer.ops.linear_attention import chunks
 from tests.largest_tensor import LargestTensor
 
 from .drawing import CPU_BACKENDS, draw_qkv

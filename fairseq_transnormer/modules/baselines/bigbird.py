@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...ops import softmax_attention
 from ...ops.attention_inputs import real_lengths
-from ...ops.block_states import pad_slots
+from ...ops.rows import pad_slots
 from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
 from ..options import described
 from ..registry import register_attention

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...ops import linear_attention
 from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.backend import steps_in_place
-from ...ops.block_states import cut_out, lay_after, pad_slots
+from ...ops.rows import append_rows, gather_rows, pad_slots
 from ..options import described
 from ..registry import register_layer
 from .gated_attention_unit import (
@@ -95,16 +95,16 @@ class Flash(GatedAttentionUnit):
         start = state.length % size
         slots = -(-(size - 1 + length) // size) * size
         output, state = self._chunks(
-            lay_after(None, q, start, slots),
-            lay_after(state.key, k, start, slots),
-            lay_after(None, linear_q, start, slots),
-            lay_after(None, linear_k, start, slots),
-            lay_after(state.value, value, start, slots),
+            append_rows(None, q, start, slots),
+            append_rows(state.key, k, start, slots),
+            append_rows(None, linear_q, start, slots),
+            append_rows(None, linear_k, start, slots),
+            append_rows(state.value, value, start, slots),
             start + added,
             state,
             None,
         )
-        output = cut_out(output, start, start + length, length)
+        output = gather_rows(output, start, start + length, length)
         return output, state if return_state else None
 
     def _quadratic(
@@ -163,8 +163,8 @@ class Flash(GatedAttentionUnit):
         rows = torch.arange(len(end), device=end.device)
         seen = 0 if state is None else state.length - state.length % size
         return output, FlashState(
-            cut_out(k, complete * size, end, size),
-            cut_out(value, complete * size, end, size),
+            gather_rows(k, complete * size, end, size),
+            gather_rows(value, complete * size, end, size),
             before[rows, complete],
             F.pad(sums, (0, 0, 0, 0, 0, 1))[rows, complete],
             seen + end,

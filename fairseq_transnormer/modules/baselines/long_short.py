@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ...ops.attention_inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ...ops.block_states import cut_out, lay_after, pad_slots, tiles
+from ...ops.rows import append_rows, gather_rows, pad_slots, tiles
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..embeddings import SinusoidalPositions
 from ..norms import LayerNorm
@@ -70,7 +70,7 @@ class LongShortState(NamedTuple):
         dropped = (self.length // chunk_size - past).clamp(min=0)
         end = self.length.new_full((), self.long_key.shape[1]).expand_as(dropped)
         long_key, long_value = (
-            cut_out(x, dropped * rank, end, past * rank)
+            gather_rows(x, dropped * rank, end, past * rank)
             for x in (self.long_key, self.long_value)
         )
         length = self.length - dropped * chunk_size
@@ -260,7 +260,7 @@ class LongShortAttention(Attention):
 
         def recent(x: Tensor) -> Tensor:
             x = F.pad(x, (0, 0, 0, 0, self.past_slots, 0))
-            return cut_out(x, start, end, self.past_slots + size)
+            return gather_rows(x, start, end, self.past_slots + size)
 
         key, value, score = (recent(x) for x in (key, value, score))
         return output, LongShortState(key, value, score, long_key, long_value, added)
@@ -282,7 +282,7 @@ class LongShortAttention(Attention):
         start = past + inside
         slots = past + -(-(size - 1 + length) // size) * size
         key, value, score = (
-            lay_after(cached.to(x.dtype), x, start, slots)
+            append_rows(cached.to(x.dtype), x, start, slots)
             for cached, x in zip(state[:3], (key, value, score), strict=True)
         )
         end = start + added
@@ -300,14 +300,14 @@ class LongShortAttention(Attention):
                 query, key, value, hidden, start, chunks, long_key, long_value
             )
         else:
-            query = lay_after(None, query, start, slots)
+            query = append_rows(None, query, start, slots)
             output = self._windows(
                 query, key, value, hidden, chunks, long_key, long_value
             )
-            output = cut_out(output, start, start + length, length)
+            output = gather_rows(output, start, start + length, length)
         shift = (inside + added) // size * size
         key, value, score = (
-            cut_out(x, shift, end, past + size) for x in (key, value, score)
+            gather_rows(x, shift, end, past + size) for x in (key, value, score)
         )
         seen = state.length + added
         return output, LongShortState(key, value, score, long_key, long_value, seen)
@@ -322,8 +322,8 @@ class LongShortAttention(Attention):
         if len(before):
             slots = max(slots, int(before.max()) + new_key.shape[1])
         return (
-            lay_after(state.long_key.to(new_key.dtype), new_key, before, slots),
-            lay_after(state.long_value.to(new_key.dtype), new_value, before, slots),
+            append_rows(state.long_key.to(new_key.dtype), new_key, before, slots),
+            append_rows(state.long_value.to(new_key.dtype), new_value, before, slots),
         )
 
     def _windows(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...ops import KeyValueState
 from ...ops.attention_inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ...ops.block_states import tiles
+from ...ops.rows import tiles
 from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
 from ..float32 import Float32Module, exact_dtype
 from ..options import described

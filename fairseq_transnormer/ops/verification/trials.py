@@ -261,7 +261,7 @@ def _extent(x: Tensor) -> int:
 class _PoisonedMemory(TorchDispatchMode):
     """New memory is full of NaN, in this thread and in its backward passes."""
 
-    # a custom operator's memory would be hidden in it (``triton_ops.launching``)
+    # a custom operator's memory would be hidden in it (``kernels.launch``)
     sees_into_ops = True
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):

@@ -8,7 +8,7 @@ from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
 from benchmarks.cost_model.traced import trace
 from fairseq_transnormer.modules.diag_attention import DiagAttention
 from fairseq_transnormer.ops import BlockAttentionState, backend, block_attention
-from fairseq_transnormer.ops.triton_ops.block_attention import launch as launcher
+from fairseq_transnormer.ops.block_attention import triton_impl as launcher
 from tests.messages import refuses
 
 from .. import equations

@@ -17,7 +17,11 @@ from benchmarks.kernels.launch_sweep import (
     measure,
     write_table,
 )
-from fairseq_transnormer.ops.triton_ops.linear_attention import causal, options, sums
+from fairseq_transnormer.ops.linear_attention import (
+    launch_table,
+    segment_sums,
+    triton_impl,
+)
 from tests.messages import refuses
 
 PROCESSORS, WIDTH = 100, 64
@@ -27,7 +31,7 @@ PROCESSORS, WIDTH = 100, 64
 def launched(monkeypatch):
     """(kernel, form, stages) of every launch."""
     seen = set()
-    for module in (causal, sums):
+    for module in (triton_impl, segment_sums):
 
         def watched(kernel, grid, *arguments, _launch=module.launch, **keywords):
             seen.add((kernel.fn.__name__, keywords["num_stages"]))
@@ -115,12 +119,12 @@ def test_the_fastest_rule_is_chosen():
 
 
 def test_the_table_is_written_where_it_is_read(tmp_path):
-    file = tmp_path / "options.py"
-    shutil.copy(options.__file__, file)
+    file = tmp_path / "launch_table.py"
+    shutil.copy(launch_table.__file__, file)
     rule = {name: values[-1] for name, values in launch_sweep.GRID.items()}
     stages = dict.fromkeys(launch_sweep.KERNELS, 4)
     write_table(file, rule, stages)
-    names = {"__name__": options.__name__, "__package__": options.__package__}
+    names = {"__name__": launch_table.__name__, "__package__": launch_table.__package__}
     exec(compile(file.read_text(), str(file), "exec"), names)
     assert {name: getattr(names["RULE"], name) for name in rule} == rule
     entry = names["table_entry"]("segments forward", torch.bfloat16, 64, (9, 0), True)

@@ -7,7 +7,7 @@ from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
 from benchmarks.cost_model.traced import trace
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops.gated_silu import gradients_and_product
-from fairseq_transnormer.ops.triton_ops.gated_silu import (
+from fairseq_transnormer.ops.kernels.gated_silu import (
     gate_of_halves,
     gradient_of_halves,
 )

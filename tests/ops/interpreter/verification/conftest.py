@@ -5,7 +5,7 @@ import torch
 
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops import backend
-from fairseq_transnormer.ops.triton_ops.linear_attention import forms
+from fairseq_transnormer.ops.linear_attention import launch_table
 from fairseq_transnormer.ops.verification import records, verdicts
 
 from .launches import Launches, set_multiprocessors
@@ -23,7 +23,7 @@ def device(monkeypatch, tmp_path):
     verdicts.forget()
     yield torch.device("cpu")
     verdicts.forget()
-    forms._form.cache_clear()
+    launch_table._form.cache_clear()
     torch.set_float32_matmul_precision(before)
 
 

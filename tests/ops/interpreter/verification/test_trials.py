@@ -8,8 +8,8 @@ import torch
 
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops import backend
-from fairseq_transnormer.ops.triton_ops import residual, rms_norm
-from fairseq_transnormer.ops.triton_ops.block_attention import launch as block_attention
+from fairseq_transnormer.ops.block_attention import triton_impl as block_attention
+from fairseq_transnormer.ops.kernels import residual, rms_norm
 from fairseq_transnormer.ops.verification import trials, verdicts
 from tests.messages import refuses
 
@@ -120,13 +120,13 @@ KERNELS = {
     "encode_backward_kernel": encoded,
     "block_attention_forward": block,
     "block_attention_backward": block,
-    "block_attention_step": lambda: after_a_state(block),
+    "block_attention_step": lambda: after_a_state(ops.block_attention, block_size=16),
     "causal_forward_kernel": linear,
     "causal_backward_kernel": lambda: linear(ATTENTION.detach().requires_grad_()),
     "segment_sums_kernel": lambda: linear(ATTENTION.repeat(1, 8, 1, 1)[:, :, :1]),
     "bidirectional_forward_kernel": bidirectional,
     "bidirectional_backward_kernel": bidirectional,
-    "step_kernel": lambda: after_a_state(linear),
+    "step_kernel": lambda: after_a_state(ops.linear_attention),
 }
 
 

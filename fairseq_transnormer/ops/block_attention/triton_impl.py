@@ -6,18 +6,19 @@ of values.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from ...backend import autocast_disabled, capability, tf32_is_allowed
-from ...block_states import attend_in_blocks, output_dtype
-from ...states import BlockAttentionState
-from ..dropout import draw_seed, threshold_and_growth
-from ..launching import (
+from ..backend import (
+    autocast_disabled,
+    capability,
+    tf32_is_allowed,
+)
+from ..kernels.dropout import draw_seed, threshold_and_growth
+from ..kernels.launch import (
     differentiable,
     empty_with_rows_like,
     in_place,
@@ -27,50 +28,37 @@ from ..launching import (
     writable_rows,
     write_back,
 )
+from ..states import BlockAttentionState
+from .blocks import attend_in_blocks
 from .kernels import (
     block_attention_backward,
     block_attention_forward,
     block_attention_step,
 )
+from .options import Options, output_dtype
 from .sizes import num_warps, transposes_products
 
 
 def block_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    block_size: int,
-    causal: bool,
-    activation: str = "softmax",
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: BlockAttentionState | None = None,
-    return_state: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, options: Options
 ) -> tuple[Tensor, BlockAttentionState | None]:
     """The Triton implementation of ``ops.block_attention``; a step drops nothing."""
-    scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
+    activation, scale = options.activation, options.score_factor(query)
+    dropout_p = float(options.dropout_p)
 
     def blocks(query, key, value, mask):
         query, key, value = map(with_contiguous_rows, (query, key, value))
-        tensors = query, key, value, mask
+        form = options.block_size, options.causal, activation, scale
         seed = draw_seed() if dropout_p else 0
-        options = block_size, causal, activation, scale, float(dropout_p), seed
-        return _blocks(*tensors, *options)[0]
+        return _blocks(query, key, value, mask, *form, dropout_p, seed)[0]
+
+    def step(query, key, value, state):
+        tensors = query, key, value, *state
+        output, length = _step_in_place(*tensors, activation, scale)
+        return output, state._replace(length=length)
 
     with autocast_disabled(query):
-        return attend_in_blocks(
-            blocks,
-            partial(_step, activation=activation, scale=scale),
-            query,
-            key,
-            value,
-            block_size=block_size,
-            key_padding_mask=key_padding_mask,
-            initial_state=initial_state,
-            return_state=return_state,
-        )
+        return attend_in_blocks(blocks, step, query, key, value, options)
 
 
 def _forward(
@@ -224,19 +212,6 @@ _step_in_place = in_place(
     "-> (Tensor, Tensor)",
     ("state_key", "state_value"),
 )
-
-
-def _step(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    state: BlockAttentionState,
-    *,
-    activation: str,
-    scale: float,
-) -> tuple[Tensor, BlockAttentionState]:
-    output, length = _step_in_place(query, key, value, *state, activation, scale)
-    return output, state._replace(length=length)
 
 
 def _options(

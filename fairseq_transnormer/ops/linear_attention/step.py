@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import unscaled_output_dtype
-from ..launching import (
+from ..backend import unscaled_output_dtype
+from ..kernels.launch import (
     empty_rows,
     in_place,
     launch,
@@ -19,8 +19,8 @@ from ..launching import (
     writable_rows,
     write_back,
 )
-from ..tiles import feature_map, from_column, head_rows
-from .options import WIDEST_TILE, step_warps
+from ..kernels.tiles import feature_map, from_column, head_rows
+from .launch_table import WIDEST_TILE, step_warps
 
 
 @triton.jit(do_not_specialize=["heads"])

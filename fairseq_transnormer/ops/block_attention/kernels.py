@@ -7,9 +7,9 @@ of values. Tensors are (B, N, H, width) with their strides, a state's (B, W, H, 
 import triton
 import triton.language as tl
 
-from .. import dropout
-from ..dropout import is_kept
-from ..tiles import dot, head_rows
+from ..kernels import dropout
+from ..kernels.dropout import is_kept
+from ..kernels.tiles import dot, head_rows
 
 # the stride from row to row of a mask is its length
 _RUN_TIME = ("length", "blocks", "heads", "pads_stride_b", *dropout.NUMBERS)

@@ -19,15 +19,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...backend import unscaled_output_dtype
-from ..launching import (
+from ..backend import unscaled_output_dtype
+from ..kernels.launch import (
     differentiable,
     empty_rows,
     launch,
     strides,
     with_near_tokens,
 )
-from ..tiles import (
+from ..kernels.tiles import (
     add_states,
     from_column,
     head_rows,
@@ -38,7 +38,7 @@ from ..tiles import (
     state_offsets,
     store_tile,
 )
-from .options import (
+from .launch_table import (
     WIDEST_TILE,
     backward_tiles,
     empty_grads,
@@ -46,7 +46,7 @@ from .options import (
     rows_of_a_program,
     sums_segment,
 )
-from .sums import segment_sums
+from .segment_sums import segment_sums
 
 
 @triton.jit(do_not_specialize=["length", "heads", "segments", "parts", "part"])

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launching import launch
+from .launch import launch
 
 ROWS, COLUMNS, NUM_WARPS = 32, 64, 4
 

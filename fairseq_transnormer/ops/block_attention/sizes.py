@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...backend import capability
+from ..backend import capability
 
 BLOCK_SIZES = (16, 32, 64, 128)
 # bytes of the largest tile whose backward fits a program's shared memory

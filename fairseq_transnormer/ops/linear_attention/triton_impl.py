@@ -1,11 +1,13 @@
-"""Causal linear attention in Triton: launches of its kernels, and the gradients.
+"""Linear attention in Triton: which kernels serve a call, launches, and gradients.
 
 Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
 
-Two forms (``options.causal_plan`` picks one), forward as backward:
+A causal call has two forms (``launch_table.causal_plan`` picks one for each direction):
 
 segments       one launch for the states of the segments and one that walks through them
 one segment    the second of these launches only
+
+No kernel uses atomics.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import torch
 import triton
 from torch import Tensor
 
-from ...backend import unscaled_output_dtype
-from ..launching import (
+from ..attention_inputs import FEATURE_MAPS, real_lengths
+from ..backend import unscaled_output_dtype
+from ..kernels.launch import (
     differentiable,
     empty_rows,
     launch,
@@ -23,15 +26,57 @@ from ..launching import (
     strides,
     with_near_tokens,
 )
-from .causal_kernels import causal_backward_kernel, causal_forward_kernel
-from .options import (
+from ..states import LinearAttentionState
+from .bidirectional import bidirectional_linear_attention
+from .kernels import causal_backward_kernel, causal_forward_kernel
+from .launch_table import (
     WIDEST_TILE,
     backward_tiles,
     causal_plan,
     empty_grads,
     launch_options,
 )
-from .sums import segment_sums
+from .options import Options
+from .segment_sums import segment_sums
+from .step import linear_attention_step
+
+
+def linear_attention(
+    query: Tensor, key: Tensor, value: Tensor, options: Options
+) -> tuple[Tensor, LinearAttentionState | None]:
+    """The Triton implementation of ``ops.linear_attention``.
+
+    On an H100 the feature map costs less in front of the kernels than in them.
+    """
+    step = options.is_step(query, key, value)
+    mask, state = options.key_padding_mask, options.initial_state
+    if not step and options.feature_map != "identity":
+        if mask is not None:
+            # phi' of what stands at a pad may be NaN
+            key = key.masked_fill(mask[..., None, None], 0.0)
+        phi = FEATURE_MAPS[options.feature_map]
+        query, key = phi(query), phi(key)
+    query, key, value = (with_near_tokens(x) for x in (query, key, value))
+    pads = None if mask is None else mask.contiguous().view(torch.uint8)
+    if not options.causal:
+        return bidirectional_linear_attention(query, key, value, pads)[0], None
+    key_value = key_sum = eps = None
+    if state is not None:
+        key_value = state.key_value
+    if state is not None and options.normalize:
+        key_sum, eps = state.key_sum, options.eps
+    if step:
+        phi_name = options.feature_map
+        tensors = query, key, value, pads, key_value, key_sum
+        (output,) = linear_attention_step(*tensors, phi_name, eps)
+    else:
+        output, key_value = causal_linear_attention(
+            query, key, value, key_value, pads, options.return_state
+        )
+    if not options.return_state:
+        return output, None
+    length = real_lengths(key, mask, None if state is None else state.length)
+    return output, LinearAttentionState(required(key_value), key_sum, length)
 
 
 def _forward(

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..launching import launch, strides
-from ..tiles import (
+from ..kernels.launch import launch, strides
+from ..kernels.tiles import (
     from_column,
     head_rows,
     kept_rows,
@@ -20,7 +20,7 @@ from ..tiles import (
     some_chunks,
     state_offsets,
 )
-from .options import WIDEST_TILE, launch_options
+from .launch_table import WIDEST_TILE, launch_options
 
 
 @triton.jit(do_not_specialize=["length", "heads", "segments", "segment"])

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launching import differentiable, in_place, launch
+from .launch import differentiable, in_place, launch
 from .partial_sums import totals
 
 BLOCK = 2048

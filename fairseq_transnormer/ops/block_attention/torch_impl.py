@@ -7,51 +7,25 @@ keys, E of values.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention_inputs import zero_pads
-from .backend import accumulation_dtype, autocast_disabled
-from .block_states import attend_in_blocks, output_dtype
-from .states import BlockAttentionState
+from ..attention_inputs import zero_pads
+from ..backend import accumulation_dtype, autocast_disabled
+from ..states import BlockAttentionState
+from .blocks import attend_in_blocks
+from .options import Options, output_dtype
 
 
 def block_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    block_size: int,
-    causal: bool,
-    activation: str = "softmax",
-    scale: float | None = None,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: BlockAttentionState | None = None,
-    return_state: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, options: Options
 ) -> tuple[Tensor, BlockAttentionState | None]:
     """The torch implementation of ``ops.block_attention``."""
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    options: dict[str, Any] = {
-        "activation": activation,
-        "scale": scale,
-        "dropout_p": dropout_p,
-    }
+    blocks, step = partial(_blocks, options=options), partial(_step, options=options)
     with autocast_disabled(query):
-        return attend_in_blocks(
-            partial(_blocks, block_size=block_size, causal=causal, **options),
-            partial(_step, **options),
-            query,
-            key,
-            value,
-            block_size=block_size,
-            key_padding_mask=key_padding_mask,
-            initial_state=initial_state,
-            return_state=return_state,
-        )
+        return attend_in_blocks(blocks, step, query, key, value, options)
 
 
 def _attend(
@@ -59,11 +33,9 @@ def _attend(
     k: Tensor,
     v: Tensor,
     hidden: Tensor | None,
+    options: Options,
     *,
     causal: bool,
-    activation: str,
-    scale: float,
-    dropout_p: float,
     all_see: bool = False,
 ) -> Tensor:
     """P v with P = activation(scale * q k^T), (..., H, W, E), summed in float32.
@@ -71,7 +43,8 @@ def _attend(
     hidden: bool, True where P must be 0, besides what is hidden by ``causal``.
     all_see: whether no query has all keys hidden, by ``hidden`` alone.
     """
-    averages = activation == "softmax" and dropout_p == 0 and scale > 0
+    scale, dropout_p = options.score_factor(q), options.dropout_p
+    averages = options.activation == "softmax" and dropout_p == 0 and scale > 0
     if averages and (hidden is None or all_see):
         # keeps no scores for the backward pass, and sums in float32 itself; its kernel
         # for the CPU hides the future before it multiplies by the scale
@@ -86,7 +59,7 @@ def _attend(
         future = torch.ones((size, size), dtype=torch.bool, device=q.device).triu(1)
         hidden = future if hidden is None else hidden | future
     scores = (q * scale) @ k.transpose(-1, -2)
-    if activation == "relu":
+    if options.activation == "relu":
         if hidden is not None:
             scores = scores.masked_fill(hidden, 0)
         weights = scores.relu()
@@ -107,17 +80,14 @@ def _blocks(
     key: Tensor,
     value: Tensor,
     key_padding_mask: Tensor | None,
-    *,
-    block_size: int,
-    causal: bool,
-    **options: Any,
+    options: Options,
 ) -> Tensor:
     """All blocks in parallel: (B, N, H, E)."""
     key, value = zero_pads(key, value, key_padding_mask)
     batch, length = query.shape[:2]
-    size = min(block_size, length)
+    size = min(options.block_size, length)
     tail = -length % size
-    if tail and not causal and key_padding_mask is None:
+    if tail and not options.causal and key_padding_mask is None:
         # causal positions cannot see the tail; the others must be told
         key_padding_mask = key.new_zeros((batch, length), dtype=torch.bool)
     hidden = None
@@ -129,10 +99,11 @@ def _blocks(
             x = F.pad(x, (0, 0, 0, 0, 0, tail))
         return x.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)  # BG, H, W, D
 
-    output = _attend(cut(query), cut(key), cut(value), hidden, causal=causal, **options)
+    q, k, v = cut(query), cut(key), cut(value)
+    output = _attend(q, k, v, hidden, options, causal=options.causal)
     blocks = (length + tail) // size
     output = output.transpose(1, 2).unflatten(0, (batch, blocks)).flatten(1, 2)
-    return output[:, :length].to(output_dtype(value.dtype, options["activation"]))
+    return output[:, :length].to(output_dtype(value.dtype, options.activation))
 
 
 def _step(
@@ -140,7 +111,7 @@ def _step(
     key: Tensor,
     value: Tensor,
     state: BlockAttentionState,
-    **options: Any,
+    options: Options,
 ) -> tuple[Tensor, BlockAttentionState]:
     """One token: into its slot in place, then attention over the slots up to it."""
     block_size = state.key.shape[1]
@@ -154,9 +125,9 @@ def _step(
         state.key.transpose(1, 2),
         state.value.transpose(1, 2),
         hidden,
+        options,
         causal=False,
         all_see=True,
-        **options,
     ).transpose(1, 2)
-    output = output.to(output_dtype(value.dtype, options["activation"]))
+    output = output.to(output_dtype(value.dtype, options.activation))
     return output, state._replace(length=state.length + 1)

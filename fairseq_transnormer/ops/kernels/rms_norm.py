@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launching import (
+from .launch import (
     differentiable,
     empty_with_rows_like,
     launch,

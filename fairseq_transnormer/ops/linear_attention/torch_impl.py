@@ -18,68 +18,60 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention_inputs import (
+from ..attention_inputs import (
     FEATURE_MAPS,
     check_memory_of_rows,
     real_lengths,
     zero_pads,
 )
-from .backend import (
+from ..backend import (
     accumulation_dtype,
     autocast_disabled,
     needs_gradient,
-    steps_in_place,
     unscaled_output_dtype,
 )
+from ..derivatives import once_differentiable
+from ..states import LinearAttentionState
 from .chunks import CHUNK_SIZE, ChunkedTarget, Tiling, in_chunks, matrices
-from .derivatives import once_differentiable
-from .states import LinearAttentionState
+from .options import Options
 
 
 def linear_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    causal: bool,
-    feature_map: str = "identity",
-    key_padding_mask: Tensor | None = None,
-    normalize: bool = False,
-    eps: float = 1e-6,
-    initial_state: LinearAttentionState | None = None,
-    return_state: bool = False,
+    options: Options,
     chunk_size: int = CHUNK_SIZE,
 ) -> tuple[Tensor, LinearAttentionState | None]:
     """The torch implementation of ``ops.linear_attention``; chunk_size: tokens."""
-    query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
-    key, value = zero_pads(key, value, key_padding_mask)
+    normalize, mask = options.normalize, options.key_padding_mask
+    phi, before = FEATURE_MAPS[options.feature_map], options.initial_state
+    query, key = phi(query), phi(key)
+    key, value = zero_pads(key, value, mask)
     output_dtype = value.dtype if normalize else unscaled_output_dtype(value.dtype)
-    start = None if initial_state is None else initial_state.length
-    if initial_state is not None and query.shape[1] == 1:
-        sums = initial_state.key_value, initial_state.key_sum if normalize else None
-        if steps_in_place(sums, query, key, value):
-            output = _step(query, key, value, *sums, eps).to(output_dtype)
-            if not return_state:
-                return output, None
-            length = real_lengths(key, key_padding_mask, start)
-            return output, LinearAttentionState(*sums, length)
+    start = None if before is None else before.length
+    if before is not None and options.is_step(query, key, value):
+        sums = before.key_value, before.key_sum if normalize else None
+        output = _step(query, key, value, *sums, options.eps).to(output_dtype)
+        if not options.return_state:
+            return output, None
+        return output, LinearAttentionState(*sums, real_lengths(key, mask, start))
     if normalize:
         # a column of ones makes the sum of the scores one more value to attend to
         value = F.pad(value, (0, 1), value=1.0)
     state = None
-    if causal:
-        if initial_state is not None:
-            state = _joined(initial_state, normalize)
+    if options.causal:
+        if before is not None:
+            state = _joined(before, normalize)
         output, state = _continued(query, key, value, state, chunk_size)
     else:
         output = _LinearAttention.apply(query, key, value)
     if normalize:
-        output = output[..., :-1] / output[..., -1:].clamp(min=eps)
+        output = output[..., :-1] / output[..., -1:].clamp(min=options.eps)
     output = output.to(output_dtype)
-    if not return_state or state is None:
+    if not options.return_state or state is None:
         return output, None
-    length = real_lengths(key, key_padding_mask, start)
-    return output, _split(state, normalize, length)
+    return output, _split(state, normalize, real_lengths(key, mask, start))
 
 
 def _continued(

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..attention_inputs import DERIVATIVES_FROM_OUTPUT, FEATURE_MAPS
-from .launching import (
+from .launch import (
     differentiable,
     empty_with_rows_like,
     launch,

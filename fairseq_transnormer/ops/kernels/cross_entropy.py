@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launching import in_place, launch, with_contiguous_rows
+from .launch import in_place, launch, with_contiguous_rows
 
 # 16 bytes of half precision a thread: two programs a multiprocessor have the registers
 TILE = 4096

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..derivatives import once_differentiable
 from . import dropout
 from .dropout import draw_seed, is_kept, threshold_and_growth
-from .launching import (
+from .launch import (
     empty_with_rows_like,
     in_place,
     launch,

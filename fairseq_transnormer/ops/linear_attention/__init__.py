@@ -12,25 +12,10 @@ from operator import index
 import torch
 from torch import Tensor
 
-from . import reference, torch_linear_attention
-from .attention_inputs import (
-    FEATURE_MAPS,
-    check_attention_inputs,
-    check_feature_map,
-    check_state_kind,
-    check_state_tensor,
-    check_use_of_states,
-    real_lengths,
-)
-from .backend import (
-    Kernels,
-    accumulation_dtype,
-    select,
-    steps_in_place,
-)
-from .rms_norm import check_eps
-from .states import LinearAttentionState
-from .verification.trials import (
+from .. import reference
+from ..backend import Kernels, select
+from ..states import LinearAttentionState
+from ..verification.trials import (
     Case,
     draw,
     pads_of,
@@ -38,74 +23,10 @@ from .verification.trials import (
     programs_at_once,
     register_cases,
 )
+from . import torch_impl
+from .options import Options
 
-
-def _triton_linear_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    feature_map: str,
-    key_padding_mask: Tensor | None,
-    normalize: bool,
-    eps: float,
-    initial_state: LinearAttentionState | None,
-    return_state: bool,
-) -> tuple[Tensor, LinearAttentionState | None]:
-    """Which kernels take a call. Nothing there uses atomics.
-
-    On an H100 the feature map costs less in front of the kernels than in them.
-    """
-    # imported when it is first called: Triton need not be installed
-    from .triton_ops import linear_attention as kernels
-    from .triton_ops.launching import required, with_near_tokens
-
-    step = _is_step(query, key, value, initial_state)
-    if not step and feature_map != "identity":
-        if key_padding_mask is not None:
-            # phi' of what stands at a pad may be NaN
-            key = key.masked_fill(key_padding_mask[..., None, None], 0.0)
-        query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
-    query, key, value = (with_near_tokens(x) for x in (query, key, value))
-    pads = None
-    if key_padding_mask is not None:
-        pads = key_padding_mask.contiguous().view(torch.uint8)
-    if not causal:
-        return kernels.bidirectional_linear_attention(query, key, value, pads)[0], None
-    state = vector = None
-    if initial_state is not None:
-        state = initial_state.key_value
-        vector = initial_state.key_sum if normalize else None
-    if step:
-        (output,) = kernels.linear_attention_step(
-            query,
-            key,
-            value,
-            pads,
-            state,
-            vector,
-            feature_map,
-            eps if normalize else None,
-        )
-    else:
-        output, state = kernels.causal_linear_attention(
-            query, key, value, state, pads, return_state
-        )
-    if not return_state:
-        return output, None
-    start = None if initial_state is None else initial_state.length
-    length = real_lengths(key, key_padding_mask, start)
-    return output, LinearAttentionState(required(state), vector, length)
-
-
-_IMPLEMENTATIONS: dict[
-    str, Callable[..., tuple[Tensor, LinearAttentionState | None]]
-] = {
-    "torch": torch_linear_attention.linear_attention,
-    "reference": reference.linear_attention,
-    "triton": _triton_linear_attention,
-}
+Result = tuple[Tensor, LinearAttentionState | None]
 
 
 def linear_attention(
@@ -121,7 +42,7 @@ def linear_attention(
     initial_state: LinearAttentionState | None = None,
     return_state: bool = False,
     backend: str = "auto",
-) -> tuple[Tensor, LinearAttentionState | None]:
+) -> Result:
     """Attention without softmax, in time and memory linear in the length.
 
     o_i = sum_j (phi(q_i) . phi(k_j)) v_j over all j, or over j <= i when causal: the
@@ -154,45 +75,7 @@ def linear_attention(
         ValueError: shapes, dtypes, eps, the state or a name do not fit, rows of a state
             that is updated share memory, or backend="triton" where it cannot run.
     """
-    check_attention_inputs(query, key, value, key_padding_mask, same_length=causal)
-    check_feature_map(feature_map)
-    check_use_of_states(causal, initial_state, return_state)
-    check_state_kind(initial_state, LinearAttentionState)
-    if normalize:
-        check_eps(eps)
-    if initial_state is not None and normalize and initial_state.key_sum is None:
-        raise ValueError(
-            "initial_state.key_sum=None with normalize=True; allowed: a state that a "
-            "call with normalize=True returned"
-        )
-    if initial_state is not None:
-        batch, _, *heads_and_width = key.shape
-        shape = (batch, *heads_and_width, value.shape[-1])
-        dtype = accumulation_dtype(query.dtype)
-        check_state_tensor("key_value", initial_state.key_value, shape, dtype)
-        check_state_tensor("length", initial_state.length, shape[:1], torch.int64)
-        if normalize and initial_state.key_sum is not None:
-            check_state_tensor("key_sum", initial_state.key_sum, shape[:-1], dtype)
-    implementation = select(
-        _IMPLEMENTATIONS,
-        backend,
-        (query, key, value),
-        lambda: _kernels(
-            query,
-            key,
-            value,
-            causal,
-            feature_map,
-            key_padding_mask,
-            normalize,
-            initial_state,
-            return_state,
-        ),
-    )
-    return implementation(
-        query,
-        key,
-        value,
+    options = Options(
         causal=causal,
         feature_map=feature_map,
         key_padding_mask=key_padding_mask,
@@ -201,66 +84,69 @@ def linear_attention(
         initial_state=initial_state,
         return_state=return_state,
     )
+    options.check(query, key, value)
+    tensors = query, key, value
+    implementation = select(
+        _IMPLEMENTATIONS, backend, tensors, lambda: _kernels(*tensors, options)
+    )
+    return implementation(*tensors, options)
 
 
-def _is_step(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    initial_state: LinearAttentionState | None,
-) -> bool:
-    """Whether a call is one token that updates a state in place."""
-    if initial_state is None or query.shape[1] != 1:
-        return False
-    return steps_in_place(initial_state[:2], query, key, value)
+def _triton(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Result:
+    # imported when it is first called: Triton need not be installed
+    from .triton_impl import linear_attention
+
+    return linear_attention(query, key, value, options)
 
 
-def _kernels(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    causal: bool,
-    feature_map: str,
-    key_padding_mask: Tensor | None,
-    normalize: bool,
-    initial_state: LinearAttentionState | None,
-    return_state: bool,
-) -> Kernels:
+def _reference(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Result:
+    return reference.linear_attention(query, key, value, **options._asdict())
+
+
+_IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Options], Result]] = {
+    "torch": torch_impl.linear_attention,
+    "reference": _reference,
+    "triton": _triton,
+}
+
+
+def _kernels(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Kernels:
     """What Triton would launch."""
     # numbers, also where torch.compile leaves sizes open
     widths = index(query.shape[-1]), index(value.shape[-1])
-    step = _is_step(query, key, value, initial_state)
+    step = options.is_step(query, key, value)
     unless = None
-    if normalize and not step:
+    if options.normalize and not step:
         unless = "normalize=True; its kernels have no division by the sum of the scores"
 
-    def options():
+    def compiled_for():
         known = {
             "width": widths[0],
             "value_width": widths[1],
-            "feature_map": feature_map,
-            "padded": key_padding_mask is not None,
+            "feature_map": options.feature_map,
+            "padded": options.key_padding_mask is not None,
         }
         if step:
-            return known | {"form": "step", "normalize": normalize}
-        if not causal:
+            return known | {"form": "step", "normalize": options.normalize}
+        if not options.causal:
             return known | {"form": "bidirectional"}
         # imported where Triton is there
-        from .triton_ops.linear_attention.forms import form_of
+        from .launch_table import form_of
 
         form = "any"
         # a compiler may leave sizes open
         sizes = (*query.shape, *value.shape)
         if not torch.compiler.is_compiling() and all(type(x) is int for x in sizes):
             form = form_of(query, value)
-        states = {"continued": initial_state is not None, "returned": return_state}
+        continued = options.initial_state is not None
+        states = {"continued": continued, "returned": options.return_state}
         return known | {"form": form} | states
 
-    return Kernels("linear_attention", options, widths=widths, unless=unless)
+    return Kernels("linear_attention", compiled_for, widths=widths, unless=unless)
 
 
 def _cases(options, dtype, device):
-    from .triton_ops.linear_attention.forms import FORMS, sizes_of_form
+    from .launch_table import FORMS, sizes_of_form
 
     form = options["form"]
     widths = options["width"], options["width"], options["value_width"]

@@ -12,27 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import index
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import reference, torch_block_attention
-from .attention_inputs import (
-    check_attention_inputs,
-    check_block_size,
-    check_dropout,
-    check_state_kind,
-    check_state_tensor,
-    check_use_of_states,
-)
-from .backend import Kernels, is_captured, select
-from .block_states import is_step, output_dtype
-from .states import BlockAttentionState
-from .triton_ops.block_attention.sizes import why_block_is_no_tile
-from .verification.dropped import DROPOUT_P, check_factors, seeded
-from .verification.trials import (
+from .. import reference
+from ..backend import Kernels, is_captured, select
+from ..states import BlockAttentionState
+from ..verification.dropped import DROPOUT_P, check_factors, seeded
+from ..verification.trials import (
     TF32_CUT,
     Case,
     draw,
@@ -41,26 +30,13 @@ from .verification.trials import (
     programs_at_once,
     register_cases,
 )
+from . import torch_impl
+from .options import ACTIVATIONS, Options, output_dtype
+from .sizes import why_block_is_no_tile
 
-ACTIVATIONS = ("softmax", "relu")
+__all__ = ["ACTIVATIONS", "block_attention"]
 
-
-def _triton_block_attention(
-    *arguments: Tensor, **keywords: Any
-) -> tuple[Tensor, BlockAttentionState | None]:
-    # imported when it is first called: Triton need not be installed
-    from .triton_ops.block_attention.launch import block_attention
-
-    return block_attention(*arguments, **keywords)
-
-
-_IMPLEMENTATIONS: dict[
-    str, Callable[..., tuple[Tensor, BlockAttentionState | None]]
-] = {
-    "torch": torch_block_attention.block_attention,
-    "reference": reference.block_attention,
-    "triton": _triton_block_attention,
-}
+Result = tuple[Tensor, BlockAttentionState | None]
 
 
 def block_attention(
@@ -77,7 +53,7 @@ def block_attention(
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
     backend: str = "auto",
-) -> tuple[Tensor, BlockAttentionState | None]:
+) -> Result:
     """Attention inside non-overlapping blocks; time and memory linear in the length.
 
     o_i = sum_j P_ij v_j over the positions j of i's block (j <= i when causal), with
@@ -112,45 +88,7 @@ def block_attention(
             backend's name do not fit, or backend="triton" where it cannot run.
         NotImplementedError: a state with backend "reference".
     """
-    check_attention_inputs(query, key, value, key_padding_mask, same_length=True)
-    check_block_size(block_size)
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"activation={activation!r}; allowed: {', '.join(ACTIVATIONS)}"
-        )
-    check_dropout(dropout_p)
-    check_use_of_states(causal, initial_state, return_state)
-    check_state_kind(initial_state, BlockAttentionState)
-    if initial_state is not None and initial_state.key.shape[1] != block_size:
-        raise ValueError(
-            f"initial_state holds blocks of {initial_state.key.shape[1]}; "
-            f"allowed: block_size={block_size}"
-        )
-    if initial_state is not None:
-        for name, x in (("key", key), ("value", value)):
-            shape = (x.shape[0], block_size, *x.shape[2:])
-            check_state_tensor(name, getattr(initial_state, name), shape, x.dtype)
-        check_state_tensor("length", initial_state.length, shape[:1], torch.int64)
-    implementation = select(
-        _IMPLEMENTATIONS,
-        backend,
-        (query, key, value),
-        lambda: _kernels(
-            query,
-            key,
-            value,
-            block_size,
-            causal,
-            activation,
-            dropout_p,
-            key_padding_mask,
-            initial_state,
-        ),
-    )
-    return implementation(
-        query,
-        key,
-        value,
+    options = Options(
         block_size=block_size,
         causal=causal,
         activation=activation,
@@ -160,55 +98,65 @@ def block_attention(
         initial_state=initial_state,
         return_state=return_state,
     )
+    options.check(query, key, value)
+    tensors = query, key, value
+    implementation = select(
+        _IMPLEMENTATIONS, backend, tensors, lambda: _kernels(*tensors, options)
+    )
+    return implementation(*tensors, options)
 
 
-def _kernels(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    block_size: int,
-    causal: bool,
-    activation: str,
-    dropout_p: float,
-    key_padding_mask: Tensor | None,
-    initial_state: BlockAttentionState | None,
-) -> Kernels:
+def _triton(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Result:
+    # imported when it is first called: Triton need not be installed
+    from .triton_impl import block_attention
+
+    return block_attention(query, key, value, options)
+
+
+def _reference(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Result:
+    return reference.block_attention(query, key, value, **options._asdict())
+
+
+_IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor, Tensor, Options], Result]] = {
+    "torch": torch_impl.block_attention,
+    "reference": _reference,
+    "triton": _triton,
+}
+
+
+def _kernels(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Kernels:
     """What Triton would launch: a block is one tile."""
     # numbers, also where torch.compile leaves sizes open
     widths = index(query.shape[-1]), index(value.shape[-1])
-    operands = output_dtype(value.dtype, activation)
-
-    def is_a_step() -> bool:
-        tensors = query, key, value, key_padding_mask
-        return initial_state is not None and is_step(*tensors, initial_state)
-
+    step, p = options.is_step(query, key, value), options.dropout_p
     unless = None
-    if dropout_p > 0 and (torch.compiler.is_compiling() or is_captured(query)):
-        unless = f"dropout_p={dropout_p} in a compiled or captured graph; allowed: 0"
-    elif dropout_p > 0 and is_a_step():
-        unless = f"dropout_p={dropout_p} in a step; its kernel takes 0"
+    if p > 0 and (torch.compiler.is_compiling() or is_captured(query)):
+        unless = f"dropout_p={p} in a compiled or captured graph; allowed: 0"
+    elif p > 0 and step:
+        unless = f"dropout_p={p} in a step; its kernel takes 0"
 
-    def options():
+    def compiled_for():
         known = {
-            "block_size": block_size,
+            "block_size": options.block_size,
             "width": widths[0],
             "value_width": widths[1],
-            "causal": causal,
-            "activation": activation,
+            "causal": options.causal,
+            "activation": options.activation,
         }
-        if is_a_step():
+        if step:
             return known | {"form": "step"}
         # tokens after a state are laid into blocks, where they leave gaps
-        padded = key_padding_mask is not None or initial_state is not None
-        drops = dropout_p > 0
-        return known | {"form": "blocks", "padded": padded, "dropout": drops}
+        state, mask = options.initial_state, options.key_padding_mask
+        padded = mask is not None or state is not None
+        return known | {"form": "blocks", "padded": padded, "dropout": p > 0}
 
+    operands = output_dtype(value.dtype, options.activation)
+    block = options.block_size, max(widths), operands, query.device
     return Kernels(
         "block_attention",
-        options,
+        compiled_for,
         widths=widths,
-        unless=unless
-        or why_block_is_no_tile(block_size, max(widths), operands, query.device),
+        unless=unless or why_block_is_no_tile(*block),
     )
 
 
