@@ -2,12 +2,12 @@
 
 Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
 
-The four tensors that the kernels write have one form, y_i = a_i S:
+The gradients are products of rows and a state, too:
 
-output  a = q    S = sum_j k_j v_j^T
-dQ      a = do   S transposed
-dK      a = v    R transposed, R = sum_i q_i do_i^T
-dV      a = k    R
+output  o_i  = q_i S       S = sum_j k_j v_j^T
+dQ      dq_i = do_i S^T
+dK      dk_i = v_i R^T     R = sum_i q_i do_i^T
+dV      dv_i = k_i R
 
 One launch for the sums of the segments and one for the rows, forward as backward. On an
 H100 forward and backward take half the time of torch.matmul (results/gpu).
@@ -75,7 +75,7 @@ def bidirectional_forward_kernel(
     sequence = program // parts
     row, head = sequence // heads, sequence % heads
     first = (program % parts) * part
-    _write_rows(
+    _attend_rows(
         head_rows(query, strides[0], row, head),
         from_column(head_rows(output, strides[1], row, head), column),
         None,
@@ -148,7 +148,7 @@ def bidirectional_backward_kernel(
         pads += row * key_length
     if task < D // TILE_D:
         column = task * TILE_D
-        _write_rows(
+        _attend_rows(
             head_rows(grad_output, do_strides, row, head),
             from_column(head_rows(grad_query, dq_strides, row, head), column),
             None,
@@ -167,7 +167,7 @@ def bidirectional_backward_kernel(
         )
     elif task < 2 * (D // TILE_D):
         column = (task - D // TILE_D) * TILE_D
-        _write_rows(
+        _attend_rows(
             head_rows(value, v_strides, row, head),
             from_column(head_rows(grad_key, dk_strides, row, head), column),
             pads,
@@ -186,7 +186,7 @@ def bidirectional_backward_kernel(
         )
     else:
         column = (task - 2 * (D // TILE_D)) * TILE_E
-        _write_rows(
+        _attend_rows(
             head_rows(key, k_strides, row, head),
             from_column(head_rows(grad_value, dv_strides, row, head), column),
             pads,
@@ -206,9 +206,9 @@ def bidirectional_backward_kernel(
 
 
 @triton.jit
-def _write_rows(
-    a,
-    y,
+def _attend_rows(
+    query,
+    output,
     pads,
     sums,
     column,
@@ -223,10 +223,10 @@ def _write_rows(
     TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Write rows first ... last - 1 of y; S is the sum of sums (segments, D, E).
+    """Write output_i = query_i S for i in first ... last - 1.
 
-    a, y: rows; y from ``column`` on.
-    WIDTH, FULL: of a and of y. TRANSPOSED: S is stored as (FULL, WIDTH).
+    query, output: rows; output from ``column`` on. sums: of S, (segments, D, E).
+    WIDTH, FULL: of query and of output. TRANSPOSED: S is stored as (FULL, WIDTH).
     """
     if TRANSPOSED:
         # added up as it stands, so that loads are wide
@@ -241,10 +241,10 @@ def _write_rows(
     for start in range(first, tl.minimum(last, length), CHUNK):
         inside = inside_rows(start, length, CHUNK)
         keep = kept_rows(start, length, pads, CHUNK)
-        a_tile = load_tile(a, start, keep, CHUNK, WIDTH)
-        tile = tl.zeros((CHUNK, TILE), tl.float32)
-        tile = mixed_dot(a_tile, state, tile, PRECISION)
-        store_tile(tile, y, start, inside, keep, CHUNK, TILE)
+        q = load_tile(query, start, keep, CHUNK, WIDTH)
+        o = tl.zeros((CHUNK, TILE), tl.float32)
+        o = mixed_dot(q, state, o, PRECISION)
+        store_tile(o, output, start, inside, keep, CHUNK, TILE)
 
 
 def _forward(
