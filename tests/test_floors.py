@@ -25,7 +25,7 @@ ALLOWED = {
     "plugin": {"checkpoints", "data", "missing_packages", "modules", "ops"},
     "training": {
         *("argument_types", "checkpoints", "data", "devices", "installation"),
-        *("modules", "plugin"),
+        *("modules", "ops", "plugin", "verify"),
     },
     "__init__": {"missing_packages"},
     "__main__": {"subcommands"},

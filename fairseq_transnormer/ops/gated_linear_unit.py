@@ -20,7 +20,6 @@ from .packed_weights import (
     padded_columns,
     zeros_between,
 )
-from .verification.trials import Case, draw, programs_at_once, register_cases
 
 
 def gated_linear_unit(
@@ -140,19 +139,3 @@ _IMPLEMENTATIONS = {
     "reference": _by_parts("reference"),
     "triton": _triton_gated_linear_unit,
 }
-
-
-def _cases(options, dtype, device):
-    width, inner = 32, options["width"]
-    shapes = 2 * [(inner, width), (inner,)] + [(width, inner), (width,)]
-
-    def call(inputs, backend):
-        return (gated_linear_unit(*inputs, backend=backend),)
-
-    # elements that do not fill the last program; more programs than run at once
-    for rows in (3, 1024 * programs_at_once(device) // inner + 1):
-        inputs = draw((rows, width), *shapes, device=device)
-        yield Case([x / x.shape[-1] ** 0.5 for x in inputs], call)
-
-
-register_cases("gated_linear_unit", _cases, products=False)

@@ -27,7 +27,6 @@ from .backend import (
     select,
 )
 from .derivatives import once_differentiable
-from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
 def lrpe(
@@ -203,33 +202,3 @@ _IMPLEMENTATIONS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "reference": reference.lrpe,
     "triton": _triton_lrpe,
 }
-
-
-def _cases(options, dtype, device):
-    width = options["width"]
-    (reflection,) = draw((width,), device=device)
-    reflection /= reflection.norm()
-    theta = 10000.0 ** -(torch.arange(0, width, 2, device=device).float() / width)
-
-    def call(inputs, backend):
-        query, key, theta = inputs
-        positions = torch.arange(query.shape[1], device=device)
-        return lrpe(
-            query,
-            key,
-            theta,
-            reflection.to(theta.dtype),
-            positions,
-            feature_map=options["feature_map"],
-            backend=backend,
-        )
-
-    # tokens that do not fill the last program; more programs than run at once
-    for length in (37, 1024 // width * programs_at_once(device) + 3):
-        shape = (2, length, 4, width)
-        inputs = draw(shape, shape, device=device)
-        inputs = [placed(x, options["aligned"]) for x in inputs]
-        yield Case(inputs, call, wide=[theta])
-
-
-register_cases("lrpe", _cases, products=False)

@@ -21,7 +21,6 @@ from .backend import (
     select,
 )
 from .derivatives import once_differentiable
-from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 # one program of the Triton kernel holds a whole row
 LARGEST_TRITON_WIDTH = 8192
@@ -124,16 +123,3 @@ _IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "reference": reference.rms_norm,
     "triton": _triton_rms_norm,
 }
-
-
-def _cases(options, dtype, device):
-    # rows that do not fill the last program; more programs than run at once
-    for rows in (37, 2048 * programs_at_once(device) // options["width"] + 3):
-        (x,) = draw((2, rows, options["width"]), device=device)
-        yield Case(
-            [placed(x, options["aligned"])],
-            lambda inputs, backend: (rms_norm(*inputs, backend=backend),),
-        )
-
-
-register_cases("rms_norm", _cases, products=False)

@@ -9,7 +9,7 @@ from fairseq_transnormer.ops import (
     block_attention,
     linear_attention,
 )
-from fairseq_transnormer.ops.verification.trials import largest_error
+from fairseq_transnormer.ops.trials import largest_error
 
 from ..ops.drawing import relative_error
 from ..ops.interpreter.poison import poisoned_memory  # noqa: F401

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from fairseq_transnormer import ops
-from fairseq_transnormer.ops.verification.trials import Slack, judge, slack_of
+from fairseq_transnormer.ops.trials import Slack, judge, slack_of
 
 from . import equations
 from .drawing import relative_error

@@ -10,26 +10,14 @@ Letters: B batch, N length, H heads, D head width of queries and keys, E of valu
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from operator import index
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .. import reference
 from ..backend import Kernels, is_captured, select
 from ..states import BlockAttentionState
-from ..verification.dropped import DROPOUT_P, check_factors, seeded
-from ..verification.trials import (
-    TF32_CUT,
-    Case,
-    draw,
-    pads_of,
-    placed,
-    programs_at_once,
-    register_cases,
-)
 from . import torch_impl
 from .options import ACTIVATIONS, Options, output_dtype
 from .sizes import why_block_is_no_tile
@@ -158,95 +146,3 @@ def _kernels(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Ker
         widths=widths,
         unless=unless or why_block_is_no_tile(*block),
     )
-
-
-def _cases(options, dtype, device):
-    block, padded = options["block_size"], options.get("padded")
-    widths = options["width"], options["width"], options["value_width"]
-    known = {k: options[k] for k in ("block_size", "causal", "activation")}
-
-    def attend(query, key, value, **keywords):
-        pads = pads_of(*query.shape[:2], device) if padded else None
-        return block_attention(
-            query, key, value, key_padding_mask=pads, **keywords, **known
-        )[0]
-
-    def call(inputs, backend):
-        return (attend(*inputs, backend=backend),)
-
-    def weights(query, key, **keywords):
-        """(B, N, H, W), read off where the values are unit vectors."""
-        batch, length, heads, _ = query.shape
-        units = torch.eye(block, dtype=query.dtype, device=device)
-        units = units.repeat(-(-length // block), 1)[:length, None]
-        units = F.pad(units, (0, -block % widths[2])).split(widths[2], -1)
-        parts = [
-            seeded(attend, query, key, part.expand(batch, -1, heads, -1), **keywords)
-            for part in units
-        ]
-        return torch.cat(parts, -1)[..., :block]
-
-    def drawn_factors(batch, length):
-        """What the kernel multiplies the weights by, by seed 1."""
-        ones = torch.ones((batch, length, 4, widths[0]), dtype=dtype, device=device)
-        whole = weights(ones, ones, backend="torch").double()
-        drops = {"dropout_p": DROPOUT_P, "backend": "triton"}
-        found, others = (
-            torch.where(whole > 0, weights(ones, ones, seed=seed, **drops) / whole, 0)
-            for seed in (1, 2)
-        )
-        check_factors(
-            *(found, others, DROPOUT_P, {"key": -1, "head": 2, "query": 1}),
-            used=whole > 0,
-            # products of float32 may be TF32's
-            rounding=8 * max(torch.finfo(dtype).eps, TF32_CUT[torch.float32]),
-        )
-        # without what rounding did to them
-        return (found > 0) / (1 - DROPOUT_P)
-
-    def call_with_dropout(factors, inputs, backend):
-        query, key, value = inputs
-        if backend == "triton":
-            drops = {"dropout_p": DROPOUT_P, "backend": backend}
-            return (seeded(attend, *inputs, **drops),)
-        dropped = weights(query, key, backend=backend) * factors
-        after = -query.shape[1] % block
-        dropped, value = (
-            F.pad(x, (0, 0, 0, 0, 0, after)).unflatten(1, (-1, block))
-            for x in (dropped, value.to(dropped.dtype))
-        )
-        output = torch.einsum("bgihj,bgjhe->bgihe", dropped, value)
-        output = output.flatten(1, 2)[:, : query.shape[1]]
-        return (output.to(output_dtype(inputs[2].dtype, known["activation"])),)
-
-    def step(inputs, backend):
-        *tokens, keys, values = inputs
-        batch = len(keys)
-        length = torch.arange(batch, device=device) * 7 + block // 2
-        state = BlockAttentionState(keys.clone(), values.clone(), length)
-        output, state = block_attention(
-            *tokens, initial_state=state, return_state=True, backend=backend, **known
-        )
-        return output, state.key, state.value
-
-    if options["form"] == "step":
-        for batch in (3, max(1, programs_at_once(device) // 4)):
-            shapes = [(batch, 1, 4, width) for width in widths]
-            shapes += [(batch, block, 4, width) for width in widths[1:]]
-            inputs = draw(*shapes, device=device)
-            inputs = [placed(x, options["aligned"]) for x in inputs]
-            yield Case(inputs, step, differentiable=False)
-        return
-    # a short last block; more programs than run at once
-    many = max(1, programs_at_once(device) // 4)
-    for batch, length in ((3, 3 * block + 5), (many, 2 * block)):
-        shapes = [(batch, length, 4, width) for width in widths]
-        inputs = [placed(x, options["aligned"]) for x in draw(*shapes, device=device)]
-        if options["dropout"]:
-            factors = drawn_factors(batch, length)
-            yield Case(inputs, partial(call_with_dropout, factors))
-        else:
-            yield Case(inputs, call)
-
-
-register_cases("block_attention", _cases)

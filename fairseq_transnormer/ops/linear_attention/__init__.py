@@ -15,14 +15,6 @@ from torch import Tensor
 from .. import reference
 from ..backend import Kernels, select
 from ..states import LinearAttentionState
-from ..verification.trials import (
-    Case,
-    draw,
-    pads_of,
-    placed,
-    programs_at_once,
-    register_cases,
-)
 from . import torch_impl
 from .options import Options
 
@@ -143,75 +135,3 @@ def _kernels(query: Tensor, key: Tensor, value: Tensor, options: Options) -> Ker
         return known | {"form": form} | states
 
     return Kernels("linear_attention", compiled_for, widths=widths, unless=unless)
-
-
-def _cases(options, dtype, device):
-    from .launch_table import FORMS, sizes_of_form
-
-    form = options["form"]
-    widths = options["width"], options["width"], options["value_width"]
-    causal, normalize = form != "bidirectional", options.get("normalize", False)
-    continued, returned = options.get("continued"), options.get("returned")
-    known = {
-        "causal": causal,
-        "feature_map": options["feature_map"],
-        "normalize": normalize,
-    }
-
-    def called(inputs, backend, **keywords):
-        key = inputs[1]
-        if options["padded"]:
-            keywords["key_padding_mask"] = pads_of(*key.shape[:2], device)
-        if len(inputs) > 3:
-            length = torch.arange(len(key), device=device)
-            sums = [*(x.clone() for x in inputs[3:]), None][:2]
-            keywords["initial_state"] = LinearAttentionState(*sums, length)
-        return linear_attention(*inputs[:3], backend=backend, **known, **keywords)
-
-    def output_alone(inputs, backend):
-        return called(inputs, backend, return_state=bool(returned))[:1]
-
-    def output_and_sums(inputs, backend):
-        output, state = called(inputs, backend, return_state=True)
-        return output, *(x for x in state[:2] if x is not None)
-
-    def drawn(batch, heads, length, key_length=None):
-        lengths = length, key_length or length, key_length or length
-        shapes = [
-            (batch, *pair) for pair in zip(lengths, [heads] * 3, widths, strict=True)
-        ]
-        state = (batch, heads, widths[0])
-        *inputs, key_value, key_sum = draw(
-            *shapes, (*state, widths[2]), state, device=device
-        )
-        if normalize:
-            # what is divided by is far from zero, as for scores that are positive
-            inputs = [inputs[0].abs(), inputs[1].abs(), inputs[2]]
-        inputs = [placed(x, options["aligned"]) for x in inputs]
-        return inputs, [key_value, key_sum.abs()] if normalize else [key_value]
-
-    many = max(1, programs_at_once(device) // 4)
-    if form == "step":
-        for batch in (3, many):
-            inputs, sums = drawn(batch, 4, 1)
-            yield Case(inputs, output_and_sums, sums, differentiable=False)
-        return
-    sizes = [(3, 2, 200), (many, 4, 128), (1, 2, 1100), (1, 2, 1100, 200)]
-    if causal:
-        forms = FORMS if form == "any" else [form]
-        rule = widths[1:], dtype, device
-        sizes = [each for name in forms for each in sizes_of_form(name, *rule)]
-    for i, size in enumerate(sizes):
-        inputs, sums = drawn(*size)
-        sums = sums if continued else []
-        yield Case(inputs, output_and_sums if returned else output_alone, sums)
-        if i > 0:
-            continue
-        # what is differentiated decides what is compiled, too
-        if continued:
-            yield Case(inputs, output_alone, fixed=sums)
-        if returned:
-            yield Case(inputs, output_alone, sums)
-
-
-register_cases("linear_attention", _cases)

@@ -5,6 +5,7 @@ import warnings
 import torch
 
 from fairseq_transnormer import ops
+from fairseq_transnormer.ops import trials, verdicts
 from fairseq_transnormer.ops.block_attention import triton_impl as block_attention
 from fairseq_transnormer.ops.kernels import (
     gated_silu,
@@ -20,7 +21,6 @@ from fairseq_transnormer.ops.linear_attention import (
     step,
     triton_impl,
 )
-from fairseq_transnormer.ops.verification import records, verdicts
 
 LAUNCHING = (gated_silu, lrpe, partial_sums, residual, rms_norm, block_attention)
 LAUNCHING += (bidirectional, triton_impl, step, segment_sums)
@@ -131,8 +131,23 @@ def glu():
     )
 
 
-def verdict_files():
-    return sorted(records.folder().glob("*.json"))
+def trials_of(call):
+    """Of what a call launches, without the call itself."""
+    with verdicts.collected() as configurations:
+        call()
+    return [trials.trial(each) for each in dict.fromkeys(configurations)]
+
+
+def reasons_against(call):
+    """What trials say against the kernels that a call launches."""
+    found = [each.verdict.reason for each in trials_of(call)]
+    assert found
+    return [reason for reason in found if reason is not None]
+
+
+def written(device):
+    """The verdicts in the file, by configuration."""
+    return verdicts.read(verdicts.path_of(device))
 
 
 def one_percent(name, x):

@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from fairseq_transnormer import verify
-from fairseq_transnormer.ops.verification import verdicts
-from fairseq_transnormer.ops.verification.records import Record
+from fairseq_transnormer.ops import verdicts
+from fairseq_transnormer.ops.trials import Trial
+from fairseq_transnormer.ops.verdicts import Verdict
 
-from .launches import one_percent, verdict_files
+from .launches import one_percent, written
+
+PASSED = Trial(Verdict(None, 0.5, 0.1), lasts=True, raised=False)
 
 
 @functools.cache
@@ -21,18 +24,18 @@ def needed_by_a_classifier(device):
 
 def test_what_a_model_launches_is_found(launches, device):
     needed = needed_by_a_classifier.__wrapped__(device)
-    assert launches == [] and verdict_files() == []
+    assert launches == [] and written(device) == {}
     tried = {configuration.op for configuration in needed}
     assert {"rms_norm", "residual", "gated_linear_unit"} < tried
     assert {"lrpe", "block_attention", "linear_attention"} < tried
     assert len(needed) == len(set(needed))
 
 
-def die_or_pass(configuration, again):
-    """Instead of ``verdict``, in a worker."""
+def die_or_pass(configuration):
+    """Instead of ``trial``, in a worker."""
     if configuration.op == "deadly":
         os._exit(1)
-    return Record(None, 1.0, 0.0)
+    return PASSED
 
 
 def run_verify(*arguments):
@@ -40,7 +43,7 @@ def run_verify(*arguments):
 
 
 @pytest.fixture
-def row_wise_alone(monkeypatch, device):
+def row_wise_alone(monkeypatch, workers, device):
     """The command tries few kernels."""
     needed = needed_by_a_classifier(device)
     first = {each.op: each for each in reversed(needed)}
@@ -49,10 +52,11 @@ def row_wise_alone(monkeypatch, device):
 
 
 @pytest.mark.usefixtures("row_wise_alone")
-def test_the_command(launches, capsys, tmp_path):
+def test_the_command(launches, capsys, tmp_path, device):
     assert run_verify("--output", str(tmp_path / "table.json")) == 0
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
-    assert len(verdict_files()) == len(rows) > 1
+    assert {row["configuration"] for row in rows} == {*written(device)}
+    assert len(rows) == 2
     # another look finds them
     launches.clear()
     assert run_verify() == 0 and launches == []
@@ -63,13 +67,13 @@ def test_the_command(launches, capsys, tmp_path):
 
 
 def test_an_interrupt_keeps_the_rows(row_wise_alone, monkeypatch, tmp_path):
-    def interrupted(configuration, again, tried=[]):  # noqa: B006 (counts)
+    def interrupted(configuration, tried=[]):  # noqa: B006 (counts)
         if tried:
             raise KeyboardInterrupt
         tried.append(configuration)
-        return Record(None, 0.5, 0.1)
+        return PASSED
 
-    monkeypatch.setattr(verify.verdicts, "verdict", interrupted)
+    monkeypatch.setattr(verify.trials, "trial", interrupted)
     path = tmp_path / "table.json"
     assert run_verify("--output", str(path)) == 130
     report = json.loads(path.read_text())
@@ -83,16 +87,18 @@ def test_workers_find_and_try_the_same(device, tmp_path):
     found = verify.needed(*models, workers=2)
     assert found == verify.needed(*models) and set(alone) < set(found)
     few = [each for each in alone if each.op in ("rms_norm", "lrpe")]
-    rows = dict(verify._in_workers(few, again=True, workers=2))
-    assert set(rows) == set(few) and len(verdict_files()) == len(few)
-    assert all(record.reason is None for record in rows.values())
+    with verdicts.lock(device):
+        rows = dict(verify._tried(few, {}, workers=2))
+    assert set(rows) == set(few) and len(written(device)) == len(few)
+    assert all(verdict.reason is None for verdict in rows.values())
 
 
 @pytest.mark.slow
 def test_a_dead_worker_costs_one_trial(device, monkeypatch):
     few = [c for c in needed_by_a_classifier(device) if c.op == "rms_norm"]
     deadly = few[0]._replace(op="deadly")
-    monkeypatch.setattr(verify.verdicts, "verdict", die_or_pass)
-    rows = dict(verify._in_workers([deadly, *few, deadly], again=True, workers=1))
-    assert rows[deadly].reason == verdicts.LOST
+    monkeypatch.setattr(verify.trials, "trial", die_or_pass)
+    with verdicts.lock(device):
+        rows = dict(verify._tried([deadly, *few, deadly], {}, workers=1))
+    assert rows[deadly] == verify.CRASHED
     assert all(rows[each].reason is None for each in few)

@@ -12,7 +12,8 @@ Rules, for every output and every gradient:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -20,18 +21,20 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .trial_cases import CASES, TF32_CUT, Case, Mismatch, draw
+from .verdicts import Configuration, Verdict
+
 TIMES_AS_WRONG = 2.0
 ROW_TIMES_AS_WRONG = 4.0
 # torch may be lucky by a part of one rounding
 LUCK = {torch.float32: 2e-6, torch.float16: 1e-5, torch.bfloat16: 1e-4}
-# TF32 has ten bits. Triton cuts a float32 off there, always downwards: errors of two
-# products in a row add up. A float16 is exact in TF32.
-TF32_CUT = {torch.float32: 2.0**-9, torch.float16: 2.0**-10, torch.bfloat16: 0.0}
 # below this a result is zero but for roundings, and a ratio says nothing
 NOTHING = 1e-9
 # rows smaller than this part of the average are judged as if they were that large
 SMALL_ROW = 0.1
 
+# errors that say nothing of a kernel: of memory, of a machine without a compiler
+PASSING = ("out of memory", "ALLOC_FAILED", "C compiler")
 aten = torch.ops.aten
 EMPTY = {
     *(aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default),
@@ -39,8 +42,18 @@ EMPTY = {
 }
 
 
-class Mismatch(Exception):
-    """A kernel's numbers are wrong; the message says by how much."""
+class Trial(NamedTuple):
+    """What a trial found.
+
+    Attributes:
+        verdict: to write down.
+        lasts: whether another process would find the same.
+        raised: whether the kernels raised, after which a CUDA context may be broken.
+    """
+
+    verdict: Verdict
+    lasts: bool
+    raised: bool
 
 
 class Slack(NamedTuple):
@@ -55,80 +68,23 @@ class Slack(NamedTuple):
     row: float
 
 
-class Case(NamedTuple):
-    """Inputs of an op, and how it is called.
-
-    Attributes:
-        inputs: float32 tensors, which are rounded to the dtype under trial.
-        wide: those that stay in float32, such as states.
-        call: (list of all, backend) to the tuple of outputs. In the run that the others
-            are judged by, all are float64.
-        differentiable: whether gradients are judged too.
-        fixed: further inputs in float32 that get no gradient, the last of all.
-    """
-
-    inputs: Sequence[Tensor]
-    call: Callable[[list[Tensor], str], tuple[Tensor, ...]]
-    wide: Sequence[Tensor] = ()
-    differentiable: bool = True
-    fixed: Sequence[Tensor] = ()
-
-
-# (options, dtype and device of a configuration) to its cases
-Cases = Callable[[Mapping[str, Any], torch.dtype, torch.device], Iterator[Case]]
-# op -> its cases, and whether its kernels multiply matrices
-_CASES: dict[str, tuple[Cases, bool]] = {}
-
-
-def register_cases(op: str, cases: Cases, products: bool = True) -> None:
-    """Say what the kernels of an op are tried on.
-
-    Args:
-        op: its name in configurations.
-        cases: (options, dtype, device) to cases that launch the kernels which these
-            stand for: one whose last tile is not full, one with more programs than the
-            device can run at once.
-        products: whether the kernels multiply matrices, in TF32 where not in bfloat16.
-    """
-    _CASES[op] = cases, products
-
-
-def draw(*shapes: Sequence[int], device: torch.device, seed: int = 1) -> list[Tensor]:
-    """Normal numbers in float32, which leave everybody's generator as it was."""
-    generator = torch.Generator("cpu").manual_seed(seed)
-    return [
-        torch.randn(shape, generator=generator, dtype=torch.float32).to(device)
-        for shape in shapes
-    ]
-
-
-def pads_of(batch: int, length: int, device: torch.device) -> Tensor:
-    """bool (B, N): every fifth token, the last quarter of every second row from the
-    first on, and all of the third row."""
-    token = torch.arange(length, device=device)
-    row = torch.arange(batch, device=device)[:, None]
-    pads = (row * length + token) % 5 == 0
-    pads = pads | ((row % 2 == 0) & (token >= length - length // 4))
-    return pads | (row == 2)
-
-
-def placed(x: Tensor, aligned: bool) -> Tensor:
-    """x, or a copy at addresses and strides that Triton takes for unaligned."""
-    if aligned:
-        return x
-    room = x.new_zeros(x[..., 0].numel() * (x.shape[-1] + 1) + 1)
-    rows = room[1:].view(*x.shape[:-1], x.shape[-1] + 1)
-    return rows[..., :-1].copy_(x)
-
-
-def programs_at_once(device: torch.device) -> int:
-    """More programs of a kernel than the device's multiprocessors run at one time.
-
-    Few in the interpreter, which runs one after the other.
-    """
-    if device.type != "cuda":
-        return 3
-    return 12 * torch.cuda.get_device_properties(device).multi_processor_count
+def trial(configuration: Configuration) -> Trial:
+    """Try what is compiled for a configuration, in this process."""
+    begin = time.monotonic()
+    op, dtype, device, options = configuration
+    reason = error = None
+    lasts, raised = True, False
+    try:
+        error = largest_error(op, dtype, device, dict(options))
+    except Mismatch as mismatch:
+        reason = str(mismatch)
+    except Exception as failure:
+        text = " ".join(str(failure).split())[:300]
+        reason, raised = f"{type(failure).__name__}: {text}", True
+        passes = isinstance(failure, torch.OutOfMemoryError | MemoryError | OSError)
+        lasts = not passes and not any(words in reason for words in PASSING)
+    seconds = round(time.monotonic() - begin, 3)
+    return Trial(Verdict(reason, error, seconds), lasts, raised)
 
 
 def slack_of(dtype: torch.dtype, products: bool) -> Slack:
@@ -154,7 +110,7 @@ def largest_error(
         Exception: whatever compiling or launching them raises.
     """
     worst = -1.0
-    cases, products = _CASES[op]
+    cases, products = CASES[op]
     slack = slack_of(dtype, products)
     for case in cases(options, dtype, device):
         with _PoisonedMemory():
