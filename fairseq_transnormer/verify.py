@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from itertools import chain
+from itertools import chain, product
 from multiprocessing import get_context, resource_tracker
 from queue import SimpleQueue
 from typing import Any
@@ -78,8 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
     if named:
         configurations = with_all_forms(named)
     else:
-        models = options.arch, dtypes, options.lengths, device
-        configurations = needed(*models, options.amp, options.workers)
+        models = options.arch, dtypes, options.lengths, device, options.amp
+        configurations = needed(*models)
     return _report(configurations, device, options)
 
 
@@ -157,9 +156,8 @@ def _report(
 def _lock(device: torch.device) -> AbstractContextManager[Any]:
     try:
         return verdicts.lock(device)
-    except OSError as error:
-        print(f"verdicts are not kept: {error}", file=sys.stderr)
-        return nullcontext()
+    except (OSError, NotImplementedError):
+        return nullcontext()  # no folder, or a file system without locks
 
 
 def needed(
@@ -168,7 +166,6 @@ def needed(
     lengths: Sequence[int],
     device: torch.device,
     amp: bool = False,
-    workers: int = 1,
 ) -> list[Configuration]:
     """What the models would have tried: two layers of each, on tensors without data.
 
@@ -179,15 +176,9 @@ def needed(
         architectures: names of ARCHITECTURES.
         dtypes: of the models, or with ``amp`` of autocast around models in float32.
         lengths: in tokens.
-        workers: processes that each look at one model in one dtype.
     """
-    models = [(name, dtype) for dtype in dtypes for name in architectures]
-    if workers > 1:
-        one = partial(_needed_by_one, lengths, device, amp)
-        with _processes(min(workers, len(models))) as pool:
-            return list(dict.fromkeys(chain.from_iterable(pool.map(one, models))))
     found = []
-    for name, dtype in models:
+    for dtype, name in product(dtypes, architectures):
         system, kind = ARCHITECTURES[name]
         two = {"attention_types": system.attention_types(2)}
         config, causal = CONFIGS[kind](**system.model_values(kind) | two), kind == "alm"
@@ -272,16 +263,6 @@ def needed_by_layers(
     return configurations
 
 
-def _needed_by_one(
-    lengths: Sequence[int],
-    device: torch.device,
-    amp: bool,
-    model: tuple[str, torch.dtype],
-) -> list[Configuration]:
-    name, dtype = model
-    return needed([name], [dtype], lengths, device, amp)
-
-
 class _NoPadFirst(TorchDispatchMode):
     """Tensors without data answer False where a model asks for the place of pads."""
 
@@ -355,8 +336,8 @@ def _in_a_worker(
 def _keep(configuration: Configuration, verdict: Verdict) -> None:
     try:
         verdicts.add(configuration.device, {configuration.in_words(): verdict})
-    except OSError:
-        pass  # it has been said that there is no folder
+    except OSError as error:
+        print(f"the verdict is not kept: {error}", file=sys.stderr)
 
 
 def _leave_interrupts_to_others() -> None:

@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written(folder, children, monkeypatch, tmp_path
     result, (message,) = told(norm)
     assert WORDS in message and children == []
     assert torch.equal(result, ops.rms_norm(X, backend="torch"))
-    # the command's table can be had all the same
+    # the table can be had all the same
     assert verify.main(["--device", "cpu", "--configuration", WORDS]) == 0
     assert list(tmp_path.iterdir()) == before
 
