@@ -155,25 +155,23 @@ def try_in_a_child(configurations: Sequence[Configuration]) -> str:
         How it ended, with what it said last: of what it has no verdict on.
     """
     device = configurations[0].device
-    # at a level that is shown where nobody has set up logging
-    logger.warning(
-        "%s: trying Triton kernels on %s, once for this machine (%s does it ahead)",
-        *(PACKAGE, device, COMMAND),
-    )
     workers = min(MOST_WORKERS, os.cpu_count() or 1, len(configurations))
     command = [sys.executable, "-m", PACKAGE, "verify", "--device", str(device)]
     command += ["--workers", str(workers), "--configuration"]
     command += [each.in_words() for each in configurations]
-    # where this process has found the package
-    places = [str(_OPS.parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     try:
         folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder()):
             pass  # else the trials are in vain
+        # at a level that is shown where nobody has set up logging
+        logger.warning(
+            "%s: trying Triton kernels on %s, once for this machine (%s does it ahead)",
+            *(PACKAGE, device, COMMAND),
+        )
         done = subprocess.run(
             command,
-            env=environment,
+            # this process may have found the package where another would not look
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -210,5 +210,6 @@ def test_words_name_a_configuration(device):
 def test_a_child_in_a_process_of_its_own(monkeypatch, tmp_path, device):
     """Which finds the package where this process found it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr(verdicts, "MOST_WORKERS", 1)
     assert told(norm)[1] == [] and len(written(device)) == 2
