@@ -115,13 +115,9 @@ def why_kernels_are_avoided(
 
 
 @functools.cache
-def _reason(
-    op: str,
-    dtype: torch.dtype,
-    device: torch.device,
-    options: tuple[tuple[str, Any], ...],
-) -> str | None:
-    configuration = Configuration(op, dtype, device, options)
+def _reason(*fields: Any) -> str | None:
+    configuration = Configuration(*fields)
+    device = configuration.device
     words = configuration.in_words()
     if words not in known(device):
         said = _try_any_flags(configuration.with_any_flags()[0])
