@@ -20,7 +20,7 @@ EXACT = 1e-12
 def inner(layer, x):
     """What the layer gives before its output projection, which some have apart."""
     layer.out_proj = torch.nn.Identity()
-    return layer(x)
+    return layer(x)[0]
 
 
 def weights_of(layer, *names):
