@@ -93,7 +93,8 @@ def build(tokens: Tensor, targets: Tensor, asked: bool) -> None:
     assert_type(encoder(tokens, targets=targets), tuple[Tensor, Tensor])
     classifier = modules.SequenceClassifier(modules.ClassifierT1Config(), 20, 2)
     assert_type(classifier((tokens,), (targets,)), Tensor)
-    attention = modules.NormAttention(32, 2, causal=True)
+    attention = modules.NormAttention(config, causal=True)
+    modules.DiagAttention(config, block_size=8, causal=True)  # type: ignore[call-arg]
     assert_type(attention(logits), tuple[Tensor, State | None])
     stack = modules.LayerStack(config, causal=True)
     assert_type(

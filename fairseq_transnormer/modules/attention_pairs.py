@@ -1,13 +1,11 @@
 """DiagAttention and NormAttention in one layer: the paper's Table 12."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from ..ops import PairState
 from ..ops.attention_inputs import check_state_kind
 from ..ops.states import State
-from .attention import Attention
+from .attention import Attention, LayerConfig
 from .diag_attention import DiagAttention, DiagOptions
 from .norm_attention import NormAttention, NormOptions
 from .registry import register_attention
@@ -17,23 +15,15 @@ class AttentionPair(nn.Module):
     """Two whole attentions; a subclass says how.
 
     Args:
-        first, second: ``Attention`` modules of one width.
+        config, causal: of both, see ``Attention``.
     """
 
     kinds: tuple[type[Attention], type[Attention]] = (DiagAttention, NormAttention)
     constant_state = True
 
-    def __init__(self, first: Attention, second: Attention):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
-        self.first, self.second = first, second
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "AttentionPair":
-        first, second = cls.kinds
-        return cls(
-            first.from_config(config, causal=causal),
-            second.from_config(config, causal=causal),
-        )
+        self.first, self.second = (kind(config, causal=causal) for kind in self.kinds)
 
     def mixing_flops(self, length: int) -> float:
         """Operations a token besides the projections; see ``model_flops``."""

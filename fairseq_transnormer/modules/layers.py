@@ -111,9 +111,8 @@ class TransNormerLayer(nn.Module):
 def build_layer(name: str, config: LayerConfig, *, causal: bool) -> nn.Module:
     """The layer ``name``, or a ``TransNormerLayer`` with the attention ``name``."""
     if name in LAYERS:
-        return LAYERS[name].from_config(config, causal=causal)
-    attention = ATTENTIONS[name].from_config(config, causal=causal)
-    return TransNormerLayer(config, attention)
+        return LAYERS[name](config, causal=causal)
+    return TransNormerLayer(config, ATTENTIONS[name](config, causal=causal))
 
 
 class LayerStack(nn.Module):

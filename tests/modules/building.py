@@ -61,9 +61,7 @@ def features_of(model, tokens):
 def token_mixer(name, variant, *, causal, **changes):
     """The attention or the whole layer called ``name``."""
     config = CAUSAL_CONFIGS[variant](**(SMALL | changes))
-    return (
-        (ATTENTIONS | LAYERS)[name].from_config(config, causal=causal).double().eval()
-    )
+    return (ATTENTIONS | LAYERS)[name](config, causal=causal).double().eval()
 
 
 def _with_large_weights(model):

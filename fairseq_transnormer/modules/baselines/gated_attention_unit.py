@@ -12,6 +12,7 @@ from ... import ops
 from ...ops.attention_inputs import check_use_of_states
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.states import State
+from ..attention import LayerConfig
 from ..norms import NormType, build_norm
 from ..options import Choice, described
 
@@ -113,7 +114,7 @@ class GatedAttentionUnit(nn.Module, ABC):
     # of queries and keys
     pairs: int
 
-    def __init__(self, config: Any, *, causal: bool):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
         width, key_dim = config.embed_dim, config.flash_key_dim
         if key_dim % 2:
@@ -140,10 +141,6 @@ class GatedAttentionUnit(nn.Module, ABC):
         self.relative_bias = RelativeBias(
             config.flash_bias_positions, key_dim, config.flash_far_bias
         )
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "GatedAttentionUnit":
-        return cls(config, causal=causal)
 
     @abstractmethod
     def attend(

@@ -22,7 +22,7 @@ ENCODERS = (
 
 def build(name, causal=False, **changes):
     config = EncoderConfig(embed_dim=WIDTH, num_heads=HEADS, **changes)
-    layer = ATTENTIONS[name].from_config(config, causal=causal).double().eval()
+    layer = ATTENTIONS[name](config, causal=causal).double().eval()
     # as they start, queries and keys are so short that all weights are alike
     torch.nn.init.normal_(layer.q_proj.weight, std=0.5)
     torch.nn.init.normal_(layer.k_proj.weight, std=0.5)

@@ -78,9 +78,8 @@ def test_dropout_of_weights_in_training_only(name):
 def test_parameters(name):
     """docs/systems.md."""
     changes = {"nystromformer_kernel_size": 33} if name == "nystromformer" else {}
-    layer = ATTENTIONS[name].from_config(
-        EncoderConfig(embed_dim=64, num_heads=2, **changes), causal=False
-    )
+    config = EncoderConfig(embed_dim=64, num_heads=2, **changes)
+    layer = ATTENTIONS[name](config, causal=False)
     projection = 64 * 64 + 64
     expected = {
         "linformer": 4 * projection + 2 * 128 * 4096,

@@ -38,9 +38,8 @@ def test_beside_each_other_is_a_projection_of_what_is_concatenated():
 
 def test_parameters():
     def count(name):
-        layer = ATTENTIONS[name].from_config(
-            DEFAULT_CASES[name].config(causal=True), causal=True
-        )
+        config = DEFAULT_CASES[name].config(causal=True)
+        layer = ATTENTIONS[name](config, causal=True)
         return sum(p.numel() for p in layer.parameters())
 
     for name in ("diag_then_norm", "norm_then_diag", "diag_beside_norm"):
