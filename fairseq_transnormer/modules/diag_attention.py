@@ -84,5 +84,4 @@ class DiagAttention(Attention):
         return self.norm(output.flatten(2)), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 4 * min(self.block_size, length) * self.embed_dim

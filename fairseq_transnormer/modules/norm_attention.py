@@ -82,5 +82,4 @@ class NormAttention(Attention):
         return self.norm(output.flatten(2)), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 4 * self.embed_dim * self.head_dim

@@ -218,15 +218,6 @@ def test_wrong_notations_are_named(notation):
         parse_attention_types(notation)
 
 
-@pytest.mark.parametrize(
-    "notation", ["diag*1001", "diag*1000,norm", "diag*1000000000", "diag*" + "9" * 5000]
-)
-def test_too_many_layers_are_refused_before_they_are_listed(notation):
-    assert len(parse_attention_types("diag*999,norm")) == 1000
-    with refuses(ValueError, "attention_types", "layers", 1000):
-        parse_attention_types(notation)
-
-
 @given(st.text(alphabet="diagnorm*,0123 ", max_size=12))
 def test_notations_are_read_or_refused(notation):
     try:

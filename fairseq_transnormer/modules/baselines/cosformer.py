@@ -96,7 +96,6 @@ class CosformerAttention(Attention):
             )
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 8 * self.embed_dim * (self.head_dim + 1)
 
 

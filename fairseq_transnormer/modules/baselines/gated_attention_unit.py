@@ -163,8 +163,6 @@ class GatedAttentionUnit(nn.Module, ABC):
     ) -> tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         check_use_of_states(self.causal, state, return_state)
-        if not x.shape[1]:
-            raise ValueError("x has length 0; allowed: 1 or more")
         y = self.norm(x)
         gate, value = self.gate_proj(y), F.silu(self.value_proj(y))
         heads = F.silu(self.base_proj(y)).unsqueeze(2) * self.gain + self.offset

@@ -86,5 +86,4 @@ class LinearAttention(Attention):
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 4 * self.embed_dim * (self.head_dim + self.normalize)

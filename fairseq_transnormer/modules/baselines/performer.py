@@ -155,7 +155,6 @@ class PerformerAttention(Attention):
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         features = len(self.features.directions)
         sums = 4 * self.num_heads * features * (self.head_dim + 1)
         return 4 * self.embed_dim * features + sums

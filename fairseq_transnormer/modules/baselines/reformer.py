@@ -144,9 +144,8 @@ class ReformerAttention(Attention):
         return_state: bool,
     ) -> tuple[Tensor, KeyValueState | None]:
         check_state_kind(state, KeyValueState)
-        needs_state = state is not None or return_state
         query, value = zero_pads(query, value, key_padding_mask)
-        if not needs_state:
+        if state is None and not return_state:
             return self._output(query, value, key_padding_mask), None
         added = query.shape[1]
         before = None if state is None else state.length

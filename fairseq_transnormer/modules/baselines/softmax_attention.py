@@ -46,5 +46,4 @@ class SoftmaxAttention(Attention):
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 4 * length * self.embed_dim

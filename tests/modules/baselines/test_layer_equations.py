@@ -90,12 +90,6 @@ def test_vectors_of_the_far_bias_train_only_where_they_are_used():
             assert (vector.grad is not None) == trained == vector.requires_grad
 
 
-@pytest.mark.parametrize("name", ["flash", "flash_quad"])
-def test_flash_wants_a_token(name):
-    with refuses(ValueError, "length 0", "1 or more"):
-        mixer(name, causal=True)(torch.zeros(2, 0, 16))
-
-
 def test_flash_wants_even_keys():
     with refuses(ValueError, "flash_key_dim=5", "even"):
         mixer("flash", causal=True, flash_key_dim=5)
