@@ -105,10 +105,19 @@ def room_of(module: str) -> str | None:
 parsed = functools.cache(ast.parse)  # most files several times
 
 
-def imported(source: str, package: list[str]) -> Iterator[str]:
-    """Absolute names of what a file of a package imports, in functions too."""
+def imported(source: str, package: list[str], types: bool = True) -> Iterator[str]:
+    """Absolute names of what a file of a package imports, in functions too.
+
+    types: also what only a type checker imports.
+    """
+    hidden = set()
     for node in ast.walk(parsed(source)):
-        if isinstance(node, ast.Import):
+        if node in hidden:
+            continue
+        if not types and isinstance(node, ast.If):
+            if ast.unparse(node.test) == "TYPE_CHECKING":
+                hidden |= {*node.body}
+        elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
@@ -190,7 +199,7 @@ def test_files_of_a_room_import_each_other_in_no_circle():
             package = package[:-1]
         names = {
             name if name in files else name.rpartition(".")[0]
-            for name in imported(path.read_text(encoding="utf-8"), package)
+            for name in imported(path.read_text(encoding="utf-8"), package, types=False)
         }
         # a package's face hands on names of its own files
         faces = {each for each in names if module.startswith(f"{each}.")}

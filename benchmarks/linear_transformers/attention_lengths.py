@@ -57,7 +57,7 @@ def of_module(name: str, heads: int, width: int, device, **values) -> Contestant
         attention_dropout=0.0,
         **values,
     )
-    layer = ATTENTIONS[name].from_config(config, causal=True).to(device)
+    layer = ATTENTIONS[name](config, causal=True).to(device)
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         positions = torch.arange(query.shape[1], device=query.device)

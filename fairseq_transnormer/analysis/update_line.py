@@ -116,8 +116,8 @@ def likeness(model: LanguageModel, tokens: Tensor) -> list[float]:
     kinds = tuple(ATTENTIONS.values())
     attentions = [each for each in model.modules() if isinstance(each, kinds)]
 
-    def of_outputs(_: tuple, output: Tensor | tuple) -> float:
-        x = output[0] if isinstance(output, tuple) else output
+    def of_outputs(_: tuple, output: tuple) -> float:
+        x = output[0]
         return (x.mean(1).norm(dim=-1) / x.norm(dim=-1).mean(1)).mean().item()
 
     return _seen(model, tokens, attentions, of_outputs)

@@ -48,8 +48,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
     ) -> TransNormerForCausalLM:
         """Around a loaded model, whose weights are not copied.
 
-        for_decoding: lay its weights out for that, on a CPU; it can then do nothing
-            else.
+        for_decoding: lay its weights out for that, on a CPU; see ``cpu_decoding``.
         """
         config = TransNormerConfig(fairseq_transnormer=trained.manifest.content())
         with torch.device("meta"):

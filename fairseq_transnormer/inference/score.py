@@ -389,7 +389,9 @@ class TextScorer:
             size = max(1, self.batch_tokens // width)
             batch, waiting = waiting[:size], waiting[size:]
             read = [[*row.read, *[pad] * (width - len(row.read))] for row in batch]
-            x, _ = self.model.features(self._tensor(read))
+            x = self.model.features(self._tensor(read))
+            if not self.is_masked:
+                x, _ = x
             places = [
                 i * width + row.first + j
                 for i, row in enumerate(batch)

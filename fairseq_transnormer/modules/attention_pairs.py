@@ -1,78 +1,29 @@
 """DiagAttention and NormAttention in one layer: the paper's Table 12."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from ..ops import PairState
 from ..ops.attention_inputs import check_state_kind
-from ..ops.states import State
-from .attention import Attention
+from .attention import Attention, LayerConfig
 from .diag_attention import DiagAttention, DiagOptions
 from .norm_attention import NormAttention, NormOptions
 from .registry import register_attention
 
 
 class AttentionPair(nn.Module):
-    """Two whole attentions; a subclass says how.
+    """Two whole attentions, one after the other or side by side.
 
     Args:
-        first, second: ``Attention`` modules of one width.
+        config, causal: of both, see ``Attention``.
     """
 
     kinds: tuple[type[Attention], type[Attention]] = (DiagAttention, NormAttention)
+    parallel = False
     constant_state = True
 
-    def __init__(self, first: Attention, second: Attention):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
-        self.first, self.second = first, second
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "AttentionPair":
-        first, second = cls.kinds
-        return cls(
-            first.from_config(config, causal=causal),
-            second.from_config(config, causal=causal),
-        )
-
-    def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
-        return 0.0  # its attentions count themselves
-
-
-@register_attention("diag_then_norm", DiagOptions, NormOptions)
-class DiagThenNorm(AttentionPair):
-    """NormAttention(DiagAttention(x)): the output of one is the input of the other."""
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: PairState | None = None,
-        return_state: bool = False,
-    ) -> tuple[Tensor, PairState | None]:
-        """As ``Attention.forward``; the state is that of both."""
-        check_state_kind(state, PairState)
-        one, other = (None, None) if state is None else state
-        x, one = self.first(x, key_padding_mask, one, return_state)
-        x, other = self.second(x, key_padding_mask, other, return_state)
-        return x, _pair_of(one, other)
-
-
-@register_attention("norm_then_diag", DiagOptions, NormOptions)
-class NormThenDiag(DiagThenNorm):
-    """DiagAttention(NormAttention(x))."""
-
-    kinds = (NormAttention, DiagAttention)
-
-
-@register_attention("diag_beside_norm", DiagOptions, NormOptions)
-class DiagBesideNorm(AttentionPair):
-    """Both read x; one projection brings their concatenated outputs back to its width.
-
-    W [diag; norm] + b is the sum of two output projections, and is computed as that:
-    each attention keeps its own, with its own bias.
-    """
+        self.first, self.second = (kind(config, causal=causal) for kind in self.kinds)
 
     def forward(
         self,
@@ -85,9 +36,34 @@ class DiagBesideNorm(AttentionPair):
         check_state_kind(state, PairState)
         one, other = (None, None) if state is None else state
         y, one = self.first(x, key_padding_mask, one, return_state)
-        z, other = self.second(x, key_padding_mask, other, return_state)
-        return y + z, _pair_of(one, other)
+        z = x if self.parallel else y
+        z, other = self.second(z, key_padding_mask, other, return_state)
+        pair = None if one is None or other is None else PairState(one, other)
+        return y + z if self.parallel else z, pair
+
+    def mixing_flops(self, length: int) -> float:
+        """Operations a token besides the projections; see ``model_flops``."""
+        return 0.0  # its attentions count themselves
 
 
-def _pair_of(first: State | None, second: State | None) -> PairState | None:
-    return None if first is None or second is None else PairState(first, second)
+@register_attention("diag_then_norm", DiagOptions, NormOptions)
+class DiagThenNorm(AttentionPair):
+    """NormAttention(DiagAttention(x)): the output of one is the input of the other."""
+
+
+@register_attention("norm_then_diag", DiagOptions, NormOptions)
+class NormThenDiag(AttentionPair):
+    """DiagAttention(NormAttention(x))."""
+
+    kinds = (NormAttention, DiagAttention)
+
+
+@register_attention("diag_beside_norm", DiagOptions, NormOptions)
+class ParallelDiagNorm(AttentionPair):
+    """Both read x; one projection brings their concatenated outputs back to its width.
+
+    W [diag; norm] + b is the sum of two output projections, and is computed as that:
+    each attention keeps its own, with its own bias.
+    """
+
+    parallel = True

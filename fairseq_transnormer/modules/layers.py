@@ -37,13 +37,7 @@ class TransNormerLayer(nn.Module):
 
     def __init__(self, config: LayerConfig, attention: nn.Module):
         super().__init__()
-
-        def norm() -> nn.Module:
-            return build_norm(
-                config.norm_type, config.embed_dim, config.norm_eps, config.backend
-            )
-
-        self.attention, self.attention_norm = attention, norm()
+        self.attention, self.attention_norm = attention, _norm(config)
         self.feed_forward: nn.Module | None = None
         self.feed_forward_norm: nn.Module | None = None
         if str(config.ffn_type) != NO_FEED_FORWARD:
@@ -54,7 +48,7 @@ class TransNormerLayer(nn.Module):
                 config.activation_dropout,
                 config.backend,
             )
-            self.feed_forward_norm = norm()
+            self.feed_forward_norm = _norm(config)
         self.pre_norm = config.norm_position == "pre"
         self.dropout = config.dropout
 
@@ -108,12 +102,18 @@ class TransNormerLayer(nn.Module):
         return x if self.pre_norm else norm(x)
 
 
+def _norm(config: LayerConfig) -> nn.Module:
+    """A norm around or after the layers."""
+    return build_norm(
+        config.norm_type, config.embed_dim, config.norm_eps, config.backend
+    )
+
+
 def build_layer(name: str, config: LayerConfig, *, causal: bool) -> nn.Module:
     """The layer ``name``, or a ``TransNormerLayer`` with the attention ``name``."""
     if name in LAYERS:
-        return LAYERS[name].from_config(config, causal=causal)
-    attention = ATTENTIONS[name].from_config(config, causal=causal)
-    return TransNormerLayer(config, attention)
+        return LAYERS[name](config, causal=causal)
+    return TransNormerLayer(config, ATTENTIONS[name](config, causal=causal))
 
 
 class LayerStack(nn.Module):
@@ -137,9 +137,7 @@ class LayerStack(nn.Module):
         )
         self.final_norm = None
         if config.norm_position == "pre" and not config.no_final_norm:
-            self.final_norm = build_norm(
-                config.norm_type, config.embed_dim, config.norm_eps, config.backend
-            )
+            self.final_norm = _norm(config)
         self.checkpoint_activations = config.checkpoint_activations
         self.compile_layers = config.compile_layers
         self.graphed = GraphedLayers(self) if config.cuda_graphs else None
@@ -246,13 +244,6 @@ class LayerStack(nn.Module):
             raise ValueError(
                 f"states of {len(states)} layers; allowed: {len(self.layers)}"
             )
-        for state in states:
-            # each attention checks that the state is one of its own
-            if not isinstance(state, tuple) or not hasattr(state, "length"):
-                raise ValueError(
-                    f"states hold {type(state).__name__}; allowed: what an earlier "
-                    "call returned"
-                )
         rows = {len(state.length) for state in states}
         if rows - {batch}:
             raise ValueError(

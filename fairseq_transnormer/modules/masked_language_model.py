@@ -180,17 +180,6 @@ class MaskedLanguageModel(nn.Module):
         padding: str | None = None,
     ) -> tuple[Tensor, Tensor]: ...
 
-    @overload
-    def forward(
-        self,
-        tokens: Tensor,
-        masked_tokens: Tensor | None = None,
-        *,
-        targets: Tensor | None = None,
-        positions: Tensor | None = None,
-        padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]: ...
-
     def forward(
         self,
         tokens: Tensor,

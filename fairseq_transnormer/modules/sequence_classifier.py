@@ -45,9 +45,6 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         if sequences not in (1, 2):
             raise ValueError(f"sequences={sequences}; allowed: 1, 2")
-        for name, value in (("vocabulary", vocabulary), ("classes", classes)):
-            if value < 1:
-                raise ValueError(f"{name}={value}; allowed: 1 or more")
         check_fields(config)
         self.sequences, self.dropout = sequences, config.dropout
         # every id is a token, 0 as well: no padding index
@@ -138,11 +135,6 @@ class SequenceClassifier(nn.Module):
             ValueError: another number of sequences than the model has; see
                 ``features``.
         """
-        if not len(tokens) == len(lengths) == self.sequences:
-            raise ValueError(
-                f"tokens of {len(tokens)} and lengths of {len(lengths)} sequences; "
-                f"allowed: {self.sequences}"
-            )
         padding = padding or (None,) * len(tokens)
         inputs = zip(tokens, lengths, padding, strict=True)
         pooled = [self.features(*each) for each in inputs]

@@ -100,7 +100,7 @@ def test_likeness_of_outputs(monkeypatch):
         layer.attention.register_forward_hook(lambda *given: outputs.append(given[2]))
     found = likeness(model, tokens)
     assert len(found) == len(outputs) == 2
-    for share, output in zip(found, outputs, strict=True):
+    for share, (output, _) in zip(found, outputs, strict=True):
         rows = [row.mean(0).norm() / row.norm(dim=1).mean() for row in output]
         assert share == pytest.approx((sum(rows) / 3).item(), rel=1e-5)
         assert 0 < share < 1

@@ -1,7 +1,7 @@
 """FLASH: mixed chunk attention in gated attention units (Hua et al., 2022)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from ...ops import linear_attention
 from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.backend import steps_in_place
 from ...ops.rows import append_rows, gather_rows, pad_slots
+from ..attention import LayerConfig
 from ..options import described
 from ..registry import register_layer
 from .gated_attention_unit import (
@@ -61,7 +62,7 @@ class Flash(GatedAttentionUnit):
     constant_state = True
     pairs = 2
 
-    def __init__(self, config: Any, *, causal: bool):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__(config, causal=causal)
         self.chunk_size = config.flash_chunk_size
 

@@ -12,6 +12,7 @@ from ... import ops
 from ...ops.attention_inputs import check_use_of_states
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.states import State
+from ..attention import LayerConfig
 from ..norms import NormType, build_norm
 from ..options import Choice, described
 
@@ -113,7 +114,7 @@ class GatedAttentionUnit(nn.Module, ABC):
     # of queries and keys
     pairs: int
 
-    def __init__(self, config: Any, *, causal: bool):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
         width, key_dim = config.embed_dim, config.flash_key_dim
         if key_dim % 2:
@@ -141,10 +142,6 @@ class GatedAttentionUnit(nn.Module, ABC):
             config.flash_bias_positions, key_dim, config.flash_far_bias
         )
 
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "GatedAttentionUnit":
-        return cls(config, causal=causal)
-
     @abstractmethod
     def attend(
         self,
@@ -166,8 +163,6 @@ class GatedAttentionUnit(nn.Module, ABC):
     ) -> tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         check_use_of_states(self.causal, state, return_state)
-        if not x.shape[1]:
-            raise ValueError("x has length 0; allowed: 1 or more")
         y = self.norm(x)
         gate, value = self.gate_proj(y), F.silu(self.value_proj(y))
         heads = F.silu(self.base_proj(y)).unsqueeze(2) * self.gain + self.offset

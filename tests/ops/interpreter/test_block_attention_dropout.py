@@ -6,7 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
 from benchmarks.cost_model.traced import trace
-from fairseq_transnormer.modules.diag_attention import DiagAttention
+from fairseq_transnormer.modules import DiagAttention, LanguageModelConfig
 from fairseq_transnormer.ops import BlockAttentionState, backend, block_attention
 from fairseq_transnormer.ops.block_attention import triton_impl as launcher
 from tests.messages import refuses
@@ -178,9 +178,9 @@ def test_nothing_is_kept_but_the_inputs():
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_checkpointed_layers_draw_the_same_again(use_reentrant):
-    layer = DiagAttention(
-        64, 2, causal=True, block_size=16, dropout=0.4, backend="triton"
-    )
+    values = {"embed_dim": 64, "num_heads": 2, "block_size": 16, "backend": "triton"}
+    config = LanguageModelConfig(**values, attention_dropout=0.4)
+    layer = DiagAttention(config, causal=True)
 
     def plain(x):
         return x + layer(x)[0]
