@@ -26,20 +26,22 @@ import tarfile
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from fairseq_transnormer.argument_types import positive_integer, positive_number
 from fairseq_transnormer.data.whole_files import write_json, write_whole
 from fairseq_transnormer.subcommands import command_parser, output_folder
 
-from .harness.timed_steps import ROOT, Step, run_steps
+from .steps import ROOT, Step, run_steps
 
-MEASURE = "-m benchmarks {} --device DEVICE --time-limit SECONDS --least-repeats 5"
-VERIFY = "-m fairseq_transnormer verify --again --workers 12"
+BENCH = "-m benchmarks {} --device DEVICE --time-limit SECONDS --least-repeats 5"
+VERIFY = """-m fairseq_transnormer verify --again --workers 12 --arch transnormer_t2
+    transnormer_t1 linear_transformer --dtype"""
 TESTS = "-m pytest -v -p no:cacheprovider tests/gpu"
 STATUS = "PASSED|FAILED|SKIPPED|ERROR"
-ONE_TEST = "-n 2 tests/benchmarks/harness/test_timing.py -k clock"
 TRAIN = """-m fairseq_cli.train DATA --user-dir PLUGIN
     --task language_modeling --tokens-per-sample 512 --sample-break-mode none
     --required-batch-size-multiple 1 --batch-size 16 --bf16 --max-update 100
@@ -47,9 +49,8 @@ TRAIN = """-m fairseq_cli.train DATA --user-dir PLUGIN
     --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 50 --warmup-init-lr 1e-7
     --seed 1 --validate-interval 1000 --no-save --log-format json --log-interval 5
     --num-workers 0 """
-FEW = "--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2 --log-interval 1"
-EVIDENCE = """--batch-size 32 --log-interval 10 --max-update UPDATES
-    --criterion chunked_cross_entropy"""
+CHUNKED = "--criterion chunked_cross_entropy"
+EVIDENCE = f"--batch-size 32 --log-interval 10 --max-update UPDATES {CHUNKED}"
 ROWS = {
     "t2": "--arch transnormer_t2",
     "t1": "--arch transnormer_t1",
@@ -59,51 +60,60 @@ ROWS = {
     "--block-size 512 --relative-position lrpe",
     "1+elu": "--arch linear_transformer",
 }
-NARROW = "--embed-dim 32 --ffn-dim 32 --num-heads 2"
-# Stage -> steps: name (also of its file), share of the time, command, and what is added
-# to try the command on a CPU; None where only a GPU can run it. Shares come to more
-# than 1: most steps end by themselves.
+PEER = """--arch transformer_lm --decoder-embed-dim 512 --decoder-ffn-embed-dim 2048
+    --decoder-layers 6 --decoder-attention-heads 8 --decoder-normalize-before
+    --share-decoder-input-output-embed --dropout 0.1"""
+# what is added to try a command on a CPU
+ONE_TEST = "-n 2 tests/benchmarks/test_measure.py -k clock"
+FEW = "--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2 --log-interval 1"
+NARROW = f"{FEW} --embed-dim 32 --ffn-dim 32 --num-heads 2"
+SHORT = "--tokens 64 --lengths 64 --check-length 64"
+SMALL = "--width 32 --heads 2 --layers 2"
+
+
+class Command(NamedTuple):
+    """A step of a stage.
+
+    share: of the stage's time; shares come to more than 1, since most steps end by
+    themselves. tiny: what is added on a CPU; None where only a GPU can run it.
+    """
+
+    name: str
+    share: float
+    words: str
+    tiny: str | None = None
+
+
 STAGES = {
     "first": [
-        (
-            "graph_tests",
-            0.2,
-            f"{TESTS} -n 4 -k 'graph or packed_product'",
-            ONE_TEST,
+        Command(
+            "graph_tests", 0.2, f"{TESTS} -n 4 -k 'graph or packed_product'", ONE_TEST
         ),
-        (
+        Command(
             "smoke",
             0.2,
-            "-m benchmarks smoke --device DEVICE --tokens 8192 --groups rms_norm "
+            "-m benchmarks smoke --device DEVICE --tokens 8192 --ops rms_norm "
             "linear_attention block_attention gated_silu feature_map_and_lrpe",
-            "--tokens 64 --check-length 64 --groups rms_norm",
+            f"{SHORT} --ops rms_norm",
         ),
-        (
-            "verify",
-            0.33,
-            f"{VERIFY} --arch transnormer_t2 transnormer_t1 linear_transformer "
-            "--dtype bfloat16 float16 float32",
-            None,
-        ),
-        (
-            "kernels",
+        Command("verify", 0.33, f"{VERIFY} bfloat16 float16 float32"),
+        Command(
+            "ops",
             0.22,
-            f"{MEASURE.format('kernels')} --seconds 0.02 --quick --groups "
-            "norm_attention linear_attention --tokens 65536 --lengths 512 2048 8192 "
-            "65536",
-            "--tokens 64 --lengths 64 --check-length 64",
+            f"{BENCH.format('ops')} --seconds 0.02 --quick --ops norm_attention "
+            "linear_attention --tokens 65536 --lengths 512 2048 8192 65536",
+            SHORT,
         ),
-        (
+        Command(
             "training_step",
             0.22,
-            f"{MEASURE.format('training_step')} --seconds 0.3 --dtype bfloat16 "
+            f"{BENCH.format('training_step')} --seconds 0.3 --dtype bfloat16 "
             "--backends triton torch --variants T2 --parts stack model --tokens 8192 "
             "--lengths 512 8192 --quadratic-limit-gib 2",
-            "--backends torch --tokens 64 --lengths 64 --width 32 --heads 2 --layers 2 "
-            "--vocabulary 50",
+            f"--backends torch --tokens 64 --lengths 64 {SMALL} --vocabulary 50",
         ),
         # nearly all of it compiles
-        (
+        Command(
             "gpu_tests",
             0.6,
             f"{TESTS} -n 10 --dist worksteal --maxfail 60 -k 'not more_elements'",
@@ -111,99 +121,79 @@ STAGES = {
         ),
     ],
     "second": [
-        ("t2_auto", 0.2, f"{TRAIN} {ROWS['t2']}", f"{FEW} {NARROW}"),
-        (
-            "t2_graphs",
-            0.15,
-            f"{TRAIN} {ROWS['t2']} --cuda-graphs --criterion chunked_cross_entropy",
-            f"{FEW} {NARROW}",
+        Command("t2_auto", 0.2, f"{TRAIN} {ROWS['t2']}", NARROW),
+        Command(
+            "t2_graphs", 0.15, f"{TRAIN} {ROWS['t2']} --cuda-graphs {CHUNKED}", NARROW
         ),
-        (
-            "t2_torch",
-            0.15,
-            f"{TRAIN} {ROWS['t2']} --backend torch",
-            f"{FEW} {NARROW}",
-        ),
-        (
+        Command("t2_torch", 0.15, f"{TRAIN} {ROWS['t2']} --backend torch", NARROW),
+        Command(
             "transformer_lm",
             0.13,
-            f"{TRAIN} --arch transformer_lm --decoder-embed-dim 512 "
-            "--decoder-ffn-embed-dim 2048 --decoder-layers 6 "
-            "--decoder-attention-heads 8 --decoder-normalize-before "
-            "--share-decoder-input-output-embed --dropout 0.1",
+            f"{TRAIN} {PEER}",
             f"{FEW} --decoder-embed-dim 32 --decoder-ffn-embed-dim 32",
         ),
-        (
+        Command(
             "update_cost",
             0.17,
-            f"{MEASURE.format('update_cost')} --seconds 0.3 --dtype bfloat16 --models "
+            f"{BENCH.format('update_cost')} --seconds 0.3 --dtype bfloat16 --models "
             "'TransNormer T2' 'fairseq transformer_lm, SDPA' --batches 8192x512 --ways "
             "\"fairseq's\" ours 'ours, layers as CUDA graphs'",
             "--vocabulary 50 --batches 8x8 --models 'TransNormer T2'",
         ),
-        (
-            "kernels_peers",
+        Command(
+            "ops_peers",
             0.4,
-            f"{MEASURE.format('kernels')} --seconds 0.01 --groups linear_attention "
-            "--compiled-lengths --quadratic-limit-gib 0.01 --tokens 65536 --lengths "
-            "512 1024 2048 4096 8192 16384 65536",
-            "--tokens 64 --lengths 64 --check-length 64",
+            f"{BENCH.format('ops')} --seconds 0.01 --ops linear_attention "
+            "published_shapes --compiled-lengths --quadratic-limit-gib 0.01 --tokens "
+            "65536 --lengths 512 1024 2048 4096 8192 16384 65536",
+            f"{SHORT} --ops linear_attention",
         ),
-        (
-            "kernels_blocks",
+        Command(
+            "ops_blocks",
             0.1,
-            f"{MEASURE.format('kernels')} --seconds 0.01 --quick --groups "
-            "block_attention --tokens 65536 --lengths 512 4096 16384",
-            "--tokens 64 --lengths 64 --check-length 64",
+            f"{BENCH.format('ops')} --seconds 0.01 --quick --ops block_attention "
+            "--tokens 65536 --lengths 512 4096 16384",
+            SHORT,
         ),
-        ("large_tests", 0.2, f"{TESTS} -k more_elements", ONE_TEST),
-        (
+        Command("large_tests", 0.2, f"{TESTS} -k more_elements", ONE_TEST),
+        Command(
             "generation_cost",
             0.15,
-            "-m benchmarks generation_cost --device DEVICE --least-repeats 5 --seconds "
-            "0.2 --dtype bfloat16 --backends triton torch --contexts 64 4096",
-            "--backends torch --contexts 8 --width 32 --heads 2 --layers 2 "
-            "--vocabulary 50",
+            f"{BENCH.format('generation_cost')} --seconds 0.2 --dtype bfloat16 "
+            "--backends triton torch --contexts 64 4096",
+            f"--backends torch --contexts 8 {SMALL} --vocabulary 50",
         ),
     ],
     "gates": [
-        (
+        Command(
             "gates",
             0.6,
-            MEASURE.format("gates"),
-            "--width 32 --heads 2 --layers 2 --shapes 2x16 --ways 'our kernels' "
-            '"fairseq\'s layers, SDPA"',
+            BENCH.format("gates"),
+            f"{SMALL} --shapes 2x16 --ways 'our kernels' \"fairseq's layers, SDPA\"",
         ),
-        (
+        Command(
             "bidirectional",
             0.15,
-            f"{MEASURE.format('kernels')} --seconds 0.02 --quick --groups "
+            f"{BENCH.format('ops')} --seconds 0.02 --quick --ops "
             "bidirectional_linear_attention --tokens 16384 --lengths 512 4096",
-            "--tokens 64 --lengths 64 --check-length 64",
+            SHORT,
         ),
-        (
+        Command(
             "forms",
             0.25,
-            f"{MEASURE.format('launch_sweep')} --sizes 8x512 64x512 64x1024 256x512 "
+            f"{BENCH.format('launch_sweep')} --sizes 8x512 64x512 64x1024 256x512 "
             "16x4096 8x16384",
-            None,
         ),
-        ("launch_sweep", 0.6, MEASURE.format("launch_sweep"), None),
+        Command("launch_sweep", 0.6, BENCH.format("launch_sweep")),
     ],
     "evidence": [
-        (
-            "verify",
-            0.1,
-            f"{VERIFY} --arch transnormer_t2 transnormer_t1 linear_transformer "
-            "--dtype bfloat16",
-            None,
-        ),
+        Command("verify", 0.1, f"{VERIFY} bfloat16"),
         *(
-            (
+            Command(
                 f"{name}_seed{seed}",
                 0.095,
                 f"{TRAIN} {EVIDENCE} {row} --seed {seed}",
-                f"{FEW} {NARROW}",
+                NARROW,
             )
             for seed in (1, 2)
             for name, row in ROWS.items()
@@ -211,6 +201,112 @@ STAGES = {
     ],
 }
 TRAINS = ("second", "evidence")
+
+
+class Target(NamedTuple):
+    """The least of a value, at every length from ``first`` on, under CUDA graphs.
+
+    value: (our row, the rows of its case, that forward alone) to it, or None.
+    """
+
+    what: str
+    least: float
+    op: str
+    variant: str
+    value: Callable[[dict, list[dict]], float | None]
+    mode: str = "forward and backward"
+    first: int = 1
+
+
+def _median(row: dict) -> float:
+    return statistics.median(row["seconds"])
+
+
+def beside(*names: str) -> Callable:
+    """The time over ours of the fastest right peer whose name begins like these."""
+
+    def value(ours: dict, rows: list[dict], bandwidth: float) -> float | None:
+        peers = [
+            _median(row)
+            for row in rows
+            if row["mode"] == ours["mode"]
+            and row["provider"].startswith(names)
+            and not row["wrong"]
+        ]
+        return min(peers) / _median(ours) if peers else None
+
+    return value
+
+
+def forward_share(ours: dict, rows: list[dict], bandwidth: float) -> float:
+    """Share of the copy bandwidth in which each input and output is moved once."""
+    return ours["least_bytes"] / _median(ours) / bandwidth
+
+
+def backward_share(ours: dict, rows: list[dict], bandwidth: float) -> float | None:
+    """The same for what forward and backward take beyond the forward."""
+    for row in rows:
+        if row["provider"] == ours["provider"] and row["mode"] == "forward":
+            seconds = _median(ours) - _median(row)
+            moved = ours["least_bytes"] - row["least_bytes"]
+            return moved / seconds / bandwidth if seconds > 0 else None
+    return None
+
+
+_LINEAR = ("linear_attention", "causal")
+TARGETS = [
+    Target(
+        "causal linear attention beside the fastest of fla and lightning",
+        *(1.3, *_LINEAR, beside("fla ", "lightning")),
+        first=512,
+    ),
+    Target(
+        "0.10 ms over the time at B 8, T 1,024, H 8, D 64",
+        *(1.0, "published_shapes", "B8 T1024 H8 D64"),
+        lambda ours, rows, bandwidth: 1e-4 / _median(ours),
+    ),
+    Target(
+        "share of the bandwidth, causal linear attention, forward",
+        *(0.6, *_LINEAR, forward_share, "forward", 4096),
+    ),
+    Target(
+        "share of the bandwidth, causal linear attention, backward",
+        *(0.5, *_LINEAR, backward_share),
+        first=4096,
+    ),
+    Target(
+        "DiagAttention beside the fastest of SDPA on blocks",
+        *(1.5, "block_attention", "softmax causal", beside("SDPA ")),
+    ),
+]
+
+
+def read_targets(output: str, path: Path) -> list[dict]:
+    """Where the rows of ``benchmarks ops`` at ``path`` stand: the worst over lengths."""
+    run = json.loads(path.read_text())
+    bandwidth = run["settings"]["copy_bandwidth"]
+    rows = [r for r in run["measurements"] if "seconds" in r]
+    rows = [row for row in rows if row["timing"] == "CUDA graph"]
+    found = []
+    for target in TARGETS:
+        of_op = [r for r in rows if (r["op"], r["variant"]) == target[2:4]]
+        values = {}
+        for ours in of_op:
+            mine = ours["provider"] == "ours (triton)" and ours["mode"] == target.mode
+            if mine and ours["length"] >= target.first:
+                case = [row for row in of_op if row["length"] == ours["length"]]
+                value = target.value(ours, case, bandwidth)
+                if value is not None:
+                    # wrong results meet nothing
+                    values[ours["length"]] = 0.0 if ours["wrong"] else value
+        if values:
+            length = min(values, key=values.get)
+            worst = {"measured": round(values[length], 3), "length": length}
+            met = values[length] >= target.least
+            found.append(
+                {"target": target.what, "least": target.least, **worst, "met": met}
+            )
+    return found
 
 
 def read_tests(output: str) -> dict:
@@ -290,7 +386,9 @@ def check_steps(stage: str, out: Path, scratch: Path, options) -> list[Step]:
             words += ["--save-dir", str(scratch / name)]
             step.read = partial(read_training, name=name, path=out / "training.json")
         else:
-            words += ["--output", str(out / f"{name}.json")]
+            words += ["--output", str(path := out / f"{name}.json")]
+            if words[3] == "ops":
+                step.read = partial(read_targets, path=path)
         steps.append(step)
     return steps
 
@@ -307,10 +405,9 @@ def describe_device(tiny: bool) -> dict:
         raise RuntimeError(f"torch cannot be imported: {error}") from error
     if not (tiny or torch.cuda.is_available()):
         raise RuntimeError(f"torch {torch.__version__} sees no CUDA device")
-    from .harness import environment
+    from .measure import describe
 
-    device = torch.device("cpu" if tiny else "cuda")
-    return environment.describe(device) | environment.peers()
+    return describe(torch.device("cpu" if tiny else "cuda"))
 
 
 def pack(folder: Path, target: Path) -> None:
@@ -334,7 +431,10 @@ def run(options, environment: dict) -> bool:
         if "reason" in record:
             line += f": {record['reason']}"
         lines.append(line)
-        print(lines[-1], flush=True)
+        if record["step"].startswith("ops"):
+            for each in record.get("result") or []:
+                lines.append("    {target}: {measured}, least {least}".format(**each))
+        print(line, flush=True)
         packed.with_suffix(".txt").write_text("\n".join(lines) + "\n")
         pack(work, packed)
 
@@ -349,7 +449,7 @@ def run(options, environment: dict) -> bool:
             raise
 
 
-def main(arguments: list[str] | None = None) -> int:
+def gpu_check(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
     parser = command_parser("benchmarks gpu_check", __doc__)
     add = parser.add_argument
