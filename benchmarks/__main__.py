@@ -18,7 +18,6 @@ MODULES = {
         "update_cost": "an update of the paper's model, as fairseq trains it and as "
         "we do",
     },
-    "gates": {"gates": "layers by our kernels, and by torch.compile"},
     "lra_speed": {"lra_speed": "Long-Range Arena's speed and memory"},
     "generation": {
         "generation_cost": "time and memory of a generated token",
@@ -28,8 +27,6 @@ MODULES = {
     "linear_transformers": {
         "attention_lengths": "time and memory of one attention over the length",
         "linear_attention_forms": "forms of linear attention over length and width",
-        "chunk_sizes": "the chunked form over its chunks",
-        "sampling_layer": "one layer that generates, over the length",
     },
     "cost": {"cost": "the least that the paper's trainings take, by data sheets"},
     "report": {"report": "one page of measured JSON"},

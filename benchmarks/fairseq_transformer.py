@@ -113,11 +113,6 @@ class FairseqLayers(nn.Module):
         return self.norm(x).transpose(0, 1)
 
 
-def features_of(model: TransformerLanguageModel, tokens: Tensor) -> Tensor:
-    """Features (B, N, width), the input of the output layer."""
-    return model.decoder.extract_features(tokens, encoder_out=None)[0]
-
-
 def sample_of(tokens: int, length: int, vocabulary: int, device: torch.device) -> dict:
     """A batch without pads, as the task language_modeling makes it."""
     shape = (tokens // length, length)

@@ -26,113 +26,83 @@ from .models import (
 )
 from .options import DTYPES, ModelOptions, Rows, benchmark, option
 
-NEEDS_CUDA = "CUDA graphs need a CUDA device"
 
+def by_states(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
+    """Constant states after ``prompt`` (1, N): a call that takes in ``token`` (1, 1)
+    and gives the next logits, and the bytes that are kept between two calls."""
+    held = [model.features(prompt, return_states=True)[1]]
 
-class Stateful:
-    """TransNormer with its states of constant size."""
-
-    def __init__(self, model):
-        self.model, self.states = model, None
-
-    def prefill(self, prompt: Tensor) -> Tensor:
-        """Logits of the token after ``prompt`` (1, N), in one pass."""
-        features, self.states = self.model.features(prompt, return_states=True)
-        return self.model.output(features[:, -1:])
-
-    def step(self, token: Tensor) -> Tensor:
-        """Logits of the token after ``token`` (1, 1)."""
-        logits, self.states = self.model(token, self.states, return_states=True)
+    def step() -> Tensor:
+        logits, held[0] = model(token, held[0], return_states=True)
         return logits
 
-    def kept_bytes(self) -> int:
-        return sum(state_bytes(state) for state in self.states)
+    return step, sum(map(state_bytes, held[0]))
 
 
-class Graphed(Stateful):
-    """The same with the one-token step as a CUDA graph: one launch for all kernels."""
+def by_graph(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
+    """The same as a CUDA graph; each call overwrites the logits of the one before."""
+    _, states = model.features(prompt, return_states=True)
+    before = [
+        type(state)(*(None if x is None else x.clone() for x in state))
+        for state in states
+    ]
+    logits: list[Tensor] = []
 
-    def prefill(self, prompt: Tensor) -> Tensor:
-        """Logits of the token after ``prompt`` (1, N); captures the step after it."""
-        logits = super().prefill(prompt)
-        self.token = prompt[:, :1].clone()
-        kept = [
-            type(state)(*(None if x is None else x.clone() for x in state))
-            for state in self.states
-        ]
-        self.replay = measure.captured(lambda: self._in_place)
-        self._write(kept)
-        return logits
+    def in_place() -> None:
+        logits[:], new = (
+            [(found := model(token, states, return_states=True))[0]],
+            found[1],
+        )
+        _write(states, new)
 
-    def step(self, token: Tensor) -> Tensor:
-        """Logits of the token after ``token`` (1, 1); the next step overwrites them."""
-        self.token.copy_(token)
-        self.replay()
-        return self.logits
+    replay = measure.captured(lambda: in_place)
+    _write(states, before)
 
-    def _in_place(self) -> None:
-        """A step that leaves states and logits where they are in memory."""
-        self.logits, states = self.model(self.token, self.states, return_states=True)
-        self._write(states)
+    def step() -> Tensor:
+        replay()
+        return logits[0]
 
-    def _write(self, states) -> None:
-        for state, new in zip(self.states, states, strict=True):
-            for x, y in zip(state, new, strict=True):
-                if x is not None and x is not y:
-                    x.copy_(y)
+    return step, sum(map(state_bytes, states))
 
 
-class Recomputing:
-    """The same model without states: each step computes the whole context."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def prefill(self, prompt: Tensor) -> Tensor:
-        self.context = prompt
-        return self.model.output(self.model.features(prompt)[:, -1:])
-
-    def step(self, token: Tensor) -> Tensor:
-        return self.prefill(torch.cat((self.context, token), dim=1))
-
-    def kept_bytes(self) -> int:
-        return self.context.nbytes
+def _write(states, news) -> None:
+    """Into the memory of ``states``, where it is not there already."""
+    for state, new in zip(states, news, strict=True):
+        for x, y in zip(state, new, strict=True):
+            if x is not None and x is not y:
+                x.copy_(y)
 
 
-class Caching:
-    """fairseq's transformer_lm with its keys and values in incremental_state."""
-
-    def __init__(self, model):
-        self.decoder = model.decoder
-
-    def prefill(self, prompt: Tensor) -> None:
-        """Stand as after ``prompt``, with random keys and values in the cache.
-
-        What a step costs does not depend on their values, and fairseq fills its cache
-        token by token only.
-        """
-        self.context, self.cache = prompt, {}
-        for layer in self.decoder.layers:
-            attention = layer.self_attn
-            shape = (1, attention.num_heads, prompt.shape[1], attention.head_dim)
-            weight = attention.k_proj.weight
-            buffer = {
-                "prev_key": weight.new_empty(shape).normal_(),
-                "prev_value": weight.new_empty(shape).normal_(),
-                "prev_key_padding_mask": None,
-            }
-            attention._set_input_buffer(self.cache, buffer)
-
-    def step(self, token: Tensor) -> Tensor:
-        self.context = torch.cat((self.context, token), dim=1)
-        return self.decoder(self.context, incremental_state=self.cache)[0]
-
-    def kept_bytes(self) -> int:
-        buffers = (x for buffer in self.cache.values() for x in buffer.values())
-        return measure.nbytes([x for x in buffers if x is not None])
+def recomputing(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
+    """No states: each step computes the whole context."""
+    context = torch.cat((prompt, token), dim=1)
+    return lambda: model.output(model.features(context)[:, -1:]), context.nbytes
 
 
-WAYS = {"states": Stateful, "states, CUDA graph": Graphed, "recomputing": Recomputing}
+def by_cache(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
+    """fairseq's transformer_lm with random keys and values in its incremental_state.
+
+    What a step costs does not depend on their values, and fairseq fills its cache token
+    by token only.
+    """
+    cache, held = {}, [prompt]
+    for layer in model.decoder.layers:
+        attention = layer.self_attn
+        shape = (1, attention.num_heads, prompt.shape[1], attention.head_dim)
+        names, weight = ("prev_key", "prev_value"), attention.k_proj.weight
+        buffer = {name: weight.new_empty(shape).normal_() for name in names}
+        buffer["prev_key_padding_mask"] = None
+        attention._set_input_buffer(cache, buffer)
+
+    def step() -> Tensor:
+        held[0] = torch.cat((held[0], token), dim=1)
+        return model.decoder(held[0], incremental_state=cache)[0]
+
+    kept = (x for buffer in cache.values() for x in buffer.values() if x is not None)
+    return step, measure.nbytes([*kept])
+
+
+WAYS = {"states": by_states, "states, CUDA graph": by_graph, "recomputing": recomputing}
 
 
 @dataclass
@@ -147,67 +117,53 @@ class GenerationCost(ModelOptions):
 
 
 @benchmark(GenerationCost)
+@torch.no_grad()
 def generation_cost(options: GenerationCost, settings: dict) -> Iterator[Rows]:
     """A token of whole models: states, fairseq's cache of keys and values, recomputing.
 
     A TransNormer T2, on a GPU also with the step as a CUDA graph, beside fairseq's
     transformer_lm of the same size. Batch 1; each further step sees one token more.
     """
+    from fairseq_transnormer.modules.cpu_decoding import lay_out_for_decoding
+
     from .fairseq_transformer import build_transformer
 
     size = options.width, options.heads, options.layers, options.vocabulary
     # room for the steps, and for fairseq's positions starting after the padding index
     longest = max(options.contexts) + 2 * options.most_repeats + 2
     peer = build_transformer(*size, longest).to(options.device, options.torch_dtype)
-    entered: dict[str, Callable | str] = {
-        f"{AS_SHIPPED}, cache": partial(Caching, peer)
-    }
+    entered: dict = {f"{AS_SHIPPED}, cache": (by_cache, peer)}
+    on_gpu = options.device.type == "cuda"
     for backend in options.backends:
-        reason = backend_skip(backend, options)
         model = build_transnormer(*size, backend=backend)
-        model = _for_decoding(model.to(options.device, options.torch_dtype))
-        for way, kind in WAYS.items():
-            graph = kind is Graphed and options.device.type != "cuda"
-            skipped = reason or (NEEDS_CUDA if graph else None)
-            name = f"TransNormer T2 ({backend}), {way}"
-            entered[name] = skipped or partial(kind, model)
+        model = model.to(options.device, options.torch_dtype)
+        if not on_gpu:
+            lay_out_for_decoding(model)
+        for way, make in WAYS.items():
+            entered[f"TransNormer T2 ({backend}), {way}"] = make, model
     for context in options.contexts:
-        shape = (1, context)
-        prompt = torch.randint(4, options.vocabulary, shape, device=options.device)
-        with torch.no_grad():
-            yield _steps(entered, prompt, options)
-
-
-def _for_decoding(model):
-    if next(model.parameters()).device.type == "cpu":
-        from fairseq_transnormer.modules.cpu_decoding import lay_out_for_decoding
-
-        lay_out_for_decoding(model)
-    return model
-
-
-def _steps(entered: dict, prompt: Tensor, options) -> Rows:
-    rows, calls, token = {}, {}, prompt[:, :1]
-    for name, make in entered.items():
-        rows[name] = row = {"provider": name, "phase": "one token"}
-        row["context"] = prompt.shape[1]
-        if isinstance(make, str):
-            row["skipped"] = make
-            continue
-        decoder = make()
-        try:
-            decoder.prefill(prompt[:, :-1])
-            decoder.step(prompt[:, -1:])  # warms it up
-        except RuntimeError as error:
-            if not isinstance(decoder, Graphed):
-                raise
-            row["skipped"] = measure.why_not_measured(error)
-            continue
-        row["kept_bytes"] = decoder.kept_bytes()
-        calls[name] = partial(decoder.step, token)
-    for name, seconds in measure.time_in_turns(calls, options).items():
-        rows[name]["seconds"] = seconds
-    return [*rows.values()]
+        tokens = torch.randint(4, options.vocabulary, (1, context)).to(options.device)
+        rows, calls = {}, {}
+        for name, (make, model) in entered.items():
+            rows[name] = row = {"provider": name, "phase": "one token"}
+            row["context"] = context
+            backend = "triton" if "(triton)" in name else "torch"
+            reason = backend_skip(backend, options)
+            if make is by_graph and not on_gpu:
+                reason = reason or "CUDA graphs need a CUDA device"
+            try:
+                if reason is None:
+                    parts = tokens[:, :-1], tokens[:, -1:].clone()
+                    calls[name], row["kept_bytes"] = make(model, *parts)
+                    calls[name]()  # warms it up
+            except RuntimeError as error:
+                reason = measure.why_not_measured(error)
+            if reason:
+                calls.pop(name, None)
+                row["skipped"] = reason
+        for name, seconds in measure.time_in_turns(calls, options).items():
+            rows[name]["seconds"] = seconds
+        yield [*rows.values()]
 
 
 OURS, DEFAULT, STATIC = "TransNormer T2", "Llama, default cache", "Llama, static cache"

@@ -26,10 +26,9 @@ import tarfile
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from fairseq_transnormer.argument_types import positive_integer, positive_number
 from fairseq_transnormer.data.whole_files import write_json, write_whole
@@ -37,22 +36,88 @@ from fairseq_transnormer.subcommands import command_parser, output_folder
 
 from .steps import ROOT, Step, run_steps
 
-BENCH = "-m benchmarks {} --device DEVICE --time-limit SECONDS --least-repeats 5"
-VERIFY = """-m fairseq_transnormer verify --again --workers 12 --arch transnormer_t2
-    transnormer_t1 linear_transformer --dtype"""
-TESTS = "-m pytest -v -p no:cacheprovider tests/gpu"
 STATUS = "PASSED|FAILED|SKIPPED|ERROR"
-TRAIN = """-m fairseq_cli.train DATA --user-dir PLUGIN
-    --task language_modeling --tokens-per-sample 512 --sample-break-mode none
-    --required-batch-size-multiple 1 --batch-size 16 --bf16 --max-update 100
-    --optimizer fused_adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0
-    --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 50 --warmup-init-lr 1e-7
-    --seed 1 --validate-interval 1000 --no-save --log-format json --log-interval 5
-    --num-workers 0 """
-CHUNKED = "--criterion chunked_cross_entropy"
-EVIDENCE = f"--batch-size 32 --log-interval 10 --max-update UPDATES {CHUNKED}"
+# words of the table below, and what they stand for
+WORDS = {
+    "VERIFY": """-m fairseq_transnormer verify --again --workers 12 --arch
+        transnormer_t2 transnormer_t1 linear_transformer --dtype""",
+    "TESTS": "-m pytest -v -p no:cacheprovider tests/gpu",
+    "LIMITS": "--device DEVICE --time-limit SECONDS --least-repeats 5",
+    "TRAIN": """-m fairseq_cli.train DATA --user-dir PLUGIN
+        --task language_modeling --tokens-per-sample 512 --sample-break-mode none
+        --required-batch-size-multiple 1 --batch-size 16 --bf16 --max-update 100
+        --optimizer fused_adam --adam-betas (0.9,0.98) --weight-decay 0.01
+        --clip-norm 1.0 --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 50
+        --warmup-init-lr 1e-7 --seed 1 --validate-interval 1000 --no-save
+        --log-format json --log-interval 5 --num-workers 0""",
+    "CHUNKED": "--criterion chunked_cross_entropy",
+    "EVIDENCE": "--batch-size 32 --log-interval 10 --max-update UPDATES CHUNKED",
+    "ARCH_T2": "--arch transnormer_t2",
+    "TRANSFORMER": """--arch transformer_lm --decoder-embed-dim 512
+        --decoder-ffn-embed-dim 2048 --decoder-layers 6 --decoder-attention-heads 8
+        --decoder-normalize-before --share-decoder-input-output-embed --dropout 0.1""",
+    # to try a command on a CPU
+    "ONE_TEST": "-n 2 tests/benchmarks/test_measure.py -k clock",
+    "FEW": """--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2
+        --log-interval 1""",
+    "NARROW": "FEW --embed-dim 32 --ffn-dim 32 --num-heads 2",
+    "SHORT": "--tokens 64 --lengths 64 --check-length 64",
+    "SMALL": "--width 32 --heads 2 --layers 2",
+}
+# step, its share of the stage's time, command, and what is added to try it on a CPU,
+# "-" where only a GPU can run it. Shares come to more than 1: most end by themselves
+STAGES = {
+    "first": """
+graph_tests 0.2 | TESTS -n 4 -k 'graph or packed_product' | ONE_TEST
+smoke 0.2 | -m benchmarks smoke --device DEVICE --tokens 8192 --ops rms_norm
+    linear_attention block_attention gated_silu feature_map_and_lrpe
+    | SHORT --ops rms_norm
+verify 0.33 | VERIFY bfloat16 float16 float32 | -
+ops 0.22 | -m benchmarks ops LIMITS --seconds 0.02 --quick --ops norm_attention
+    linear_attention --tokens 65536 --lengths 512 2048 8192 65536 | SHORT
+training_step 0.22 | -m benchmarks training_step LIMITS --seconds 0.3 --dtype bfloat16
+    --backends triton torch --variants T2 --parts stack model --tokens 8192
+    --lengths 512 8192 --quadratic-limit-gib 2
+    | --backends torch --tokens 64 --lengths 64 SMALL --vocabulary 50
+gpu_tests 0.6 | TESTS -n 10 --dist worksteal --maxfail 60 -k 'not more_elements'
+    | ONE_TEST
+""",
+    "second": """
+t2_auto 0.2 | TRAIN ARCH_T2 | NARROW
+t2_graphs 0.15 | TRAIN ARCH_T2 --cuda-graphs CHUNKED | NARROW
+t2_torch 0.15 | TRAIN ARCH_T2 --backend torch | NARROW
+transformer_lm 0.13 | TRAIN TRANSFORMER
+    | FEW --decoder-embed-dim 32 --decoder-ffn-embed-dim 32
+update_cost 0.17 | -m benchmarks update_cost LIMITS --seconds 0.3 --dtype bfloat16
+    --models 'TransNormer T2' 'fairseq transformer_lm, SDPA' --batches 8192x512
+    --ways "fairseq's" ours 'ours, layers as CUDA graphs'
+    | --vocabulary 50 --batches 8x8 --models 'TransNormer T2'
+ops_peers 0.4 | -m benchmarks ops LIMITS --seconds 0.01 --ops linear_attention
+    published_shapes --quadratic-limit-gib 0.01 --tokens 65536
+    --lengths 512 1024 2048 4096 8192 16384 65536 | SHORT --ops linear_attention
+ops_blocks 0.1 | -m benchmarks ops LIMITS --seconds 0.01 --quick
+    --ops block_attention --tokens 65536 --lengths 512 4096 16384 | SHORT
+large_tests 0.2 | TESTS -k more_elements | ONE_TEST
+generation_cost 0.15 | -m benchmarks generation_cost LIMITS --seconds 0.2
+    --dtype bfloat16 --backends triton torch --contexts 64 4096
+    | --backends torch --contexts 8 SMALL --vocabulary 50
+""",
+    "gates": """
+gates 0.6 | -m benchmarks training_step LIMITS --dtype bfloat16 --backends triton
+    --variants T2 --parts layers --tokens 8192 --lengths 512 8192
+    | --backends torch --tokens 64 --lengths 64 SMALL
+bidirectional 0.15 | -m benchmarks ops LIMITS --seconds 0.02 --quick
+    --ops bidirectional_linear_attention --tokens 16384 --lengths 512 4096 | SHORT
+forms 0.25 | -m benchmarks launch_sweep LIMITS
+    --sizes 8x512 64x512 64x1024 256x512 16x4096 8x16384 | -
+launch_sweep 0.6 | -m benchmarks launch_sweep LIMITS | -
+""",
+    "evidence": """
+verify 0.1 | VERIFY bfloat16 | -
+""",
+}
 ROWS = {
-    "t2": "--arch transnormer_t2",
+    "t2": "ARCH_T2",
     "t1": "--arch transnormer_t1",
     "vanilla": "--arch vanilla_transformer",
     # configs/tables/table4.yaml
@@ -60,252 +125,91 @@ ROWS = {
     "--block-size 512 --relative-position lrpe",
     "1+elu": "--arch linear_transformer",
 }
-PEER = """--arch transformer_lm --decoder-embed-dim 512 --decoder-ffn-embed-dim 2048
-    --decoder-layers 6 --decoder-attention-heads 8 --decoder-normalize-before
-    --share-decoder-input-output-embed --dropout 0.1"""
-# what is added to try a command on a CPU
-ONE_TEST = "-n 2 tests/benchmarks/test_measure.py -k clock"
-FEW = "--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2 --log-interval 1"
-NARROW = f"{FEW} --embed-dim 32 --ffn-dim 32 --num-heads 2"
-SHORT = "--tokens 64 --lengths 64 --check-length 64"
-SMALL = "--width 32 --heads 2 --layers 2"
-
-
-class Command(NamedTuple):
-    """A step of a stage.
-
-    share: of the stage's time; shares come to more than 1, since most steps end by
-    themselves. tiny: what is added on a CPU; None where only a GPU can run it.
-    """
-
-    name: str
-    share: float
-    words: str
-    tiny: str | None = None
-
-
-STAGES = {
-    "first": [
-        Command(
-            "graph_tests", 0.2, f"{TESTS} -n 4 -k 'graph or packed_product'", ONE_TEST
-        ),
-        Command(
-            "smoke",
-            0.2,
-            "-m benchmarks smoke --device DEVICE --tokens 8192 --ops rms_norm "
-            "linear_attention block_attention gated_silu feature_map_and_lrpe",
-            f"{SHORT} --ops rms_norm",
-        ),
-        Command("verify", 0.33, f"{VERIFY} bfloat16 float16 float32"),
-        Command(
-            "ops",
-            0.22,
-            f"{BENCH.format('ops')} --seconds 0.02 --quick --ops norm_attention "
-            "linear_attention --tokens 65536 --lengths 512 2048 8192 65536",
-            SHORT,
-        ),
-        Command(
-            "training_step",
-            0.22,
-            f"{BENCH.format('training_step')} --seconds 0.3 --dtype bfloat16 "
-            "--backends triton torch --variants T2 --parts stack model --tokens 8192 "
-            "--lengths 512 8192 --quadratic-limit-gib 2",
-            f"--backends torch --tokens 64 --lengths 64 {SMALL} --vocabulary 50",
-        ),
-        # nearly all of it compiles
-        Command(
-            "gpu_tests",
-            0.6,
-            f"{TESTS} -n 10 --dist worksteal --maxfail 60 -k 'not more_elements'",
-            ONE_TEST,
-        ),
-    ],
-    "second": [
-        Command("t2_auto", 0.2, f"{TRAIN} {ROWS['t2']}", NARROW),
-        Command(
-            "t2_graphs", 0.15, f"{TRAIN} {ROWS['t2']} --cuda-graphs {CHUNKED}", NARROW
-        ),
-        Command("t2_torch", 0.15, f"{TRAIN} {ROWS['t2']} --backend torch", NARROW),
-        Command(
-            "transformer_lm",
-            0.13,
-            f"{TRAIN} {PEER}",
-            f"{FEW} --decoder-embed-dim 32 --decoder-ffn-embed-dim 32",
-        ),
-        Command(
-            "update_cost",
-            0.17,
-            f"{BENCH.format('update_cost')} --seconds 0.3 --dtype bfloat16 --models "
-            "'TransNormer T2' 'fairseq transformer_lm, SDPA' --batches 8192x512 --ways "
-            "\"fairseq's\" ours 'ours, layers as CUDA graphs'",
-            "--vocabulary 50 --batches 8x8 --models 'TransNormer T2'",
-        ),
-        Command(
-            "ops_peers",
-            0.4,
-            f"{BENCH.format('ops')} --seconds 0.01 --ops linear_attention "
-            "published_shapes --compiled-lengths --quadratic-limit-gib 0.01 --tokens "
-            "65536 --lengths 512 1024 2048 4096 8192 16384 65536",
-            f"{SHORT} --ops linear_attention",
-        ),
-        Command(
-            "ops_blocks",
-            0.1,
-            f"{BENCH.format('ops')} --seconds 0.01 --quick --ops block_attention "
-            "--tokens 65536 --lengths 512 4096 16384",
-            SHORT,
-        ),
-        Command("large_tests", 0.2, f"{TESTS} -k more_elements", ONE_TEST),
-        Command(
-            "generation_cost",
-            0.15,
-            f"{BENCH.format('generation_cost')} --seconds 0.2 --dtype bfloat16 "
-            "--backends triton torch --contexts 64 4096",
-            f"--backends torch --contexts 8 {SMALL} --vocabulary 50",
-        ),
-    ],
-    "gates": [
-        Command(
-            "gates",
-            0.6,
-            BENCH.format("gates"),
-            f"{SMALL} --shapes 2x16 --ways 'our kernels' \"fairseq's layers, SDPA\"",
-        ),
-        Command(
-            "bidirectional",
-            0.15,
-            f"{BENCH.format('ops')} --seconds 0.02 --quick --ops "
-            "bidirectional_linear_attention --tokens 16384 --lengths 512 4096",
-            SHORT,
-        ),
-        Command(
-            "forms",
-            0.25,
-            f"{BENCH.format('launch_sweep')} --sizes 8x512 64x512 64x1024 256x512 "
-            "16x4096 8x16384",
-        ),
-        Command("launch_sweep", 0.6, BENCH.format("launch_sweep")),
-    ],
-    "evidence": [
-        Command("verify", 0.1, f"{VERIFY} bfloat16"),
-        *(
-            Command(
-                f"{name}_seed{seed}",
-                0.095,
-                f"{TRAIN} {EVIDENCE} {row} --seed {seed}",
-                NARROW,
-            )
-            for seed in (1, 2)
-            for name, row in ROWS.items()
-        ),
-    ],
-}
+for _seed in (1, 2):
+    for _name, _row in ROWS.items():
+        _words = f"TRAIN EVIDENCE {_row} --seed {_seed}"
+        STAGES["evidence"] += f"{_name}_seed{_seed} 0.095 | {_words} | NARROW\n"
 TRAINS = ("second", "evidence")
 
 
-class Target(NamedTuple):
-    """The least of a value, at every length from ``first`` on, under CUDA graphs.
-
-    value: (our row, the rows of its case, that forward alone) to it, or None.
-    """
-
-    what: str
-    least: float
-    op: str
-    variant: str
-    value: Callable[[dict, list[dict]], float | None]
-    mode: str = "forward and backward"
-    first: int = 1
+def table_of(stage: str) -> Iterator[tuple[str, float, str, str]]:
+    """Name, share, command and what is added on a CPU, of each step."""
+    for line in re.sub(r"\n +", " ", STAGES[stage]).strip().splitlines():
+        first, command, tiny = (part.strip() for part in line.split("|"))
+        name, share = first.split()
+        yield name, float(share), command, tiny
 
 
-def _median(row: dict) -> float:
-    return statistics.median(row["seconds"])
+def expanded(words: str, values: dict[str, str]) -> list[str]:
+    """The words of a command, those of ``WORDS`` and of ``values`` replaced."""
+    found = []
+    for word in shlex.split(words):
+        if word in WORDS:
+            found += expanded(WORDS[word], values)
+        else:
+            found.append(values.get(word, word))
+    return found
 
 
-def beside(*names: str) -> Callable:
-    """The time over ours of the fastest right peer whose name begins like these."""
-
-    def value(ours: dict, rows: list[dict], bandwidth: float) -> float | None:
-        peers = [
-            _median(row)
-            for row in rows
-            if row["mode"] == ours["mode"]
-            and row["provider"].startswith(names)
-            and not row["wrong"]
-        ]
-        return min(peers) / _median(ours) if peers else None
-
-    return value
-
-
-def forward_share(ours: dict, rows: list[dict], bandwidth: float) -> float:
-    """Share of the copy bandwidth in which each input and output is moved once."""
-    return ours["least_bytes"] / _median(ours) / bandwidth
-
-
-def backward_share(ours: dict, rows: list[dict], bandwidth: float) -> float | None:
-    """The same for what forward and backward take beyond the forward."""
-    for row in rows:
-        if row["provider"] == ours["provider"] and row["mode"] == "forward":
-            seconds = _median(ours) - _median(row)
-            moved = ours["least_bytes"] - row["least_bytes"]
-            return moved / seconds / bandwidth if seconds > 0 else None
-    return None
-
-
+# the least of a value at every length from the first on, under CUDA graphs: what,
+# least, op, variant, mode, first length, peers, or None for a share of the bandwidth
+BOTH = "forward and backward"
 _LINEAR = ("linear_attention", "causal")
 TARGETS = [
-    Target(
-        "causal linear attention beside the fastest of fla and lightning",
-        *(1.3, *_LINEAR, beside("fla ", "lightning")),
-        first=512,
-    ),
-    Target(
-        "0.10 ms over the time at B 8, T 1,024, H 8, D 64",
-        *(1.0, "published_shapes", "B8 T1024 H8 D64"),
-        lambda ours, rows, bandwidth: 1e-4 / _median(ours),
-    ),
-    Target(
-        "share of the bandwidth, causal linear attention, forward",
-        *(0.6, *_LINEAR, forward_share, "forward", 4096),
-    ),
-    Target(
-        "share of the bandwidth, causal linear attention, backward",
-        *(0.5, *_LINEAR, backward_share),
-        first=4096,
-    ),
-    Target(
-        "DiagAttention beside the fastest of SDPA on blocks",
-        *(1.5, "block_attention", "softmax causal", beside("SDPA ")),
-    ),
-]
+    ("causal linear attention beside the fastest of fla and lightning", 1.3, *_LINEAR,
+     BOTH, 512, ("fla ", "lightning")),
+    ("causal linear attention, forward, share of the bandwidth", 0.6, *_LINEAR,
+     "forward", 4096, None),
+    ("causal linear attention, backward, share of the bandwidth", 0.5, *_LINEAR, BOTH,
+     4096, None),
+    ("DiagAttention beside the fastest of SDPA on blocks", 1.5, "block_attention",
+     "softmax causal", BOTH, 1, ("SDPA ",)),
+]  # fmt: skip
+OURS = "ours (triton)"
 
 
 def read_targets(output: str, path: Path) -> list[dict]:
-    """Where the rows of ``benchmarks ops`` at ``path`` stand: the worst over lengths."""
-    run = json.loads(path.read_text())
-    bandwidth = run["settings"]["copy_bandwidth"]
-    rows = [r for r in run["measurements"] if "seconds" in r]
-    rows = [row for row in rows if row["timing"] == "CUDA graph"]
-    found = []
-    for target in TARGETS:
-        of_op = [r for r in rows if (r["op"], r["variant"]) == target[2:4]]
-        values = {}
-        for ours in of_op:
-            mine = ours["provider"] == "ours (triton)" and ours["mode"] == target.mode
-            if mine and ours["length"] >= target.first:
-                case = [row for row in of_op if row["length"] == ours["length"]]
-                value = target.value(ours, case, bandwidth)
-                if value is not None:
-                    # wrong results meet nothing
-                    values[ours["length"]] = 0.0 if ours["wrong"] else value
-        if values:
-            length = min(values, key=values.get)
-            worst = {"measured": round(values[length], 3), "length": length}
-            met = values[length] >= target.least
-            found.append(
-                {"target": target.what, "least": target.least, **worst, "met": met}
+    """Where the rows of ``benchmarks ops`` at ``path`` stand: the worst over lengths.
+
+    A peer whose results are wrong does not count, and wrong results of ours meet
+    nothing. The backward pass is what forward and backward take beyond the forward.
+    """
+    run, found = json.loads(path.read_text()), []
+    cases: dict[tuple, dict] = {}
+    for row in run["measurements"]:
+        if "seconds" in row and row["timing"] == "CUDA graph":
+            time = statistics.median(row["seconds"])
+            place = row["op"], row["variant"], row["length"], row["mode"]
+            wrong = row["wrong"]
+            cases.setdefault(place, {})[row["provider"]] = (
+                time,
+                row["least_bytes"],
+                wrong,
             )
+    for what, least, op, variant, mode, first, peers in TARGETS:
+        values = {}
+        for (*place, length, of_mode), case in cases.items():
+            if place != [op, variant] or of_mode != mode or OURS not in case:
+                continue
+            time, moved, wrong = case[OURS]
+            if peers is None:
+                forward = cases.get((op, variant, length, "forward"), {}).get(OURS)
+                if mode == BOTH and forward:
+                    time, moved = time - forward[0], moved - forward[1]
+                value = moved / time / run["settings"]["copy_bandwidth"]
+            else:
+                times = [
+                    peer
+                    for name, (peer, _, is_wrong) in case.items()
+                    if name.startswith(peers) and not is_wrong
+                ]
+                value = min(times) / time if times else None
+            if value is not None and length >= first:
+                values[length] = 0.0 if wrong else value
+        if values:
+            at, worst = min(values.items(), key=lambda item: item[1])
+            found.append({"target": what, "least": least, "length": at})
+            found[-1] |= {"measured": round(worst, 3), "met": worst >= least}
     return found
 
 
@@ -374,11 +278,11 @@ def check_steps(stage: str, out: Path, scratch: Path, options) -> list[Step]:
         "FAIRSEQ_TRANSNORMER_CACHE": str(scratch / "verdicts"),
     }
     steps = []
-    for name, share, command, tiny in STAGES[stage]:
-        if (options.tiny and tiny is None) or name not in (options.steps or [name]):
+    for name, share, command, tiny in table_of(stage):
+        if (options.tiny and tiny == "-") or name not in (options.steps or [name]):
             continue
-        words = shlex.split(f"{command} {tiny if options.tiny else ''}")
-        words = [sys.executable, *(values.get(word, word) for word in words)]
+        words = f"{command} {tiny if options.tiny else ''}"
+        words = [sys.executable, *expanded(words, values)]
         step = Step(name, share, words, environment=environment)
         if words[2] == "pytest":
             step.read = read_tests
@@ -433,7 +337,9 @@ def run(options, environment: dict) -> bool:
         lines.append(line)
         if record["step"].startswith("ops"):
             for each in record.get("result") or []:
-                lines.append("    {target}: {measured}, least {least}".format(**each))
+                lines.append(
+                    "    {target}: {measured}, at least {least}".format(**each)
+                )
         print(line, flush=True)
         packed.with_suffix(".txt").write_text("\n".join(lines) + "\n")
         pack(work, packed)
@@ -466,7 +372,7 @@ def gpu_check(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     options.out = options.out.resolve()
-    names = [name for name, *_ in STAGES[options.stage]]
+    names = [name for name, *_ in table_of(options.stage)]
     if unknown := set(options.steps or ()) - set(names):
         parser.error(f"--steps {' '.join(unknown)}; allowed: {', '.join(names)}")
     packed = options.out / f"{options.stage}.tgz"

@@ -22,14 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_transnormer import ops
 from fairseq_transnormer.modules import ATTENTIONS, LanguageModelConfig
-from fairseq_transnormer.ops import torch_linear_attention
 
 from . import equations, measure
 from .measure import FORWARD, TRAINING, Limits
 from .options import DTYPES, Options, Rows, benchmark, option
-from .registry import begun, first, linear
+from .registry import linear
 
 MODES = (FORWARD, TRAINING)
 
@@ -86,12 +84,6 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     before = updates.cumsum(-3) - updates  # O((t / c) d^2)
     y = q @ before + attention_parallel(q, k, v)  # O(t d^2 + t c d)
     return y.flatten(-3, -2)[..., :t, :]
-
-
-def state_step(q: Tensor, k: Tensor, v: Tensor, state: Tensor) -> Tensor:
-    """One token in sampling: adds to the state (..., d, d) in place. O(d^2)."""
-    state += _outer(k, v)
-    return _times(q, state)
 
 
 def _outer(k: Tensor, v: Tensor) -> Tensor:
@@ -317,123 +309,3 @@ def linear_attention_forms(options: LinearAttentionForms, settings) -> Iterator[
             for row in rows:
                 limits.note((sweep, row["provider"], mode), size, row)
             yield rows
-
-
-@dataclass
-class ChunkSizes(AttentionOptions):
-    """A constant count of tokens."""
-
-    chunk_sizes: list[int] = option([2**i for i in range(3, 11)], "c")
-    lengths: list[int] = option([1024, 8192], "n")
-    widths: list[int] = option([32, 64, 128], "d")
-    tokens: int = option(8192, "batch times n")
-    heads: int = option(2, "H")
-
-
-@benchmark(ChunkSizes)
-def chunk_sizes(options: ChunkSizes, settings: dict) -> Iterator[Rows]:
-    """Chunked causal linear attention over the chunk size: the post's, and our op."""
-    op, limits = torch_linear_attention.linear_attention, Limits(options)
-
-    def ours(*inputs: Tensor, chunk_size: int) -> Tensor:
-        return first(op(*inputs, causal=True, chunk_size=chunk_size))
-
-    for width in options.widths:
-        for length in options.lengths:
-            for mode in MODES:
-                rows, calls = {}, {}
-                batch = max(1, options.tokens // length)
-                over = limits.over()
-                for size in sorted(c for c in options.chunk_sizes if c <= length):
-                    for name, attend in (
-                        ("chunked", chunked),
-                        ("linear_attention", ours),
-                    ):
-                        key = f"{name}, {size}"
-                        rows[key] = {"provider": name, "mode": mode, "batch": batch}
-                        rows[key] |= {"length": length, "width": width}
-                        rows[key]["chunk_size"] = size
-                        if over:
-                            rows[key]["skipped"] = over
-                            continue
-                        form = Form(
-                            partial(attend, chunk_size=size),
-                            length_first=name != "chunked",
-                        )
-                        calls[key] = call_of(form, mode, batch, length, width, options)
-                measure.measure(rows, calls, options)
-                yield [*rows.values()]
-
-
-@dataclass
-class SamplingLayer(AttentionOptions):
-    """Batch 1."""
-
-    contexts: list[int] = option([64, 256, 1024, 4096, 16384, 65536], "tokens")
-
-
-def samplers(inputs: Tensor) -> dict[str, tuple[Callable[[], Tensor], int, int]]:
-    """Name -> call for the newest token's output (1, H, D), bytes kept, growth.
-
-    inputs: q, k, v (3, 1, N, H, D). The states are taken in place as a generation does:
-    each further call adds the token once more, which does not change the work.
-    """
-    q, k, v = inputs
-    heads_first = [x.transpose(1, 2).contiguous() for x in inputs]
-    last_q, last_k, last_v = (x[:, :, -1:] for x in heads_first)
-    past_k, past_v = (x[:, :, :-1].contiguous() for x in heads_first[1:])
-    our_step, state = begun(ops.linear_attention, q, k, v, causal=True)
-    plain_state = state.key_value.to(inputs.dtype, copy=True)
-    newest = [x[:, -1] for x in inputs]
-    cache_k, cache_v = (x.clone() for x in heads_first[1:])
-    attend = F.scaled_dot_product_attention
-    kept = cache_k.nbytes + cache_v.nbytes
-
-    def written_cache() -> Tensor:
-        cache_k[:, :, -1:], cache_v[:, :, -1:] = last_k, last_v
-        return attend(last_q, cache_k, cache_v)[:, :, 0]
-
-    def grown_cache() -> Tensor:
-        keys = torch.cat((past_k, last_k), dim=2)
-        values = torch.cat((past_v, last_v), dim=2)
-        return attend(last_q, keys, values)[:, :, 0]
-
-    whole = linear(causal=True)
-    linear_name, softmax_name = "linear attention", "softmax attention"
-    return {
-        f"{linear_name}, state (linear_attention)": (
-            *(lambda: our_step()[:, 0], state.key_value.nbytes, 1),
-        ),
-        f"{linear_name}, state (plain)": (
-            *(partial(state_step, *newest, plain_state), plain_state.nbytes, 1),
-        ),
-        f"{softmax_name}, cache written in place": (written_cache, kept, 1),
-        f"{softmax_name}, cache by concatenation": (grown_cache, kept, 1),
-        f"{linear_name}, recomputed": (lambda: whole(q, k, v)[:, -1], 0, 1),
-        f"{softmax_name}, recomputed": (
-            *(lambda: attend(*heads_first, is_causal=True)[:, :, -1], 0, 2),
-        ),
-    }
-
-
-@benchmark(SamplingLayer)
-@torch.no_grad()
-def sampling_layer(options: SamplingLayer, settings: dict) -> Iterator[Rows]:
-    """One attention layer for one more token: state, cache, recomputing."""
-    limits = Limits(options)
-    for context in sorted(options.contexts):
-        shape = (3, 1, context, options.heads, options.width)
-        inputs = torch.randn(shape, device=options.device, dtype=options.torch_dtype)
-        rows, calls = {}, {}
-        for name, (call, kept, growth) in samplers(inputs).items():
-            rows[name] = row = {"provider": name, "context": context}
-            row["kept_bytes"] = kept
-            reason = limits.skip(name, context, growth)
-            if reason:
-                row["skipped"] = reason
-            else:
-                calls[name] = call
-        measure.measure(rows, calls, options)
-        for name, row in rows.items():
-            limits.note(name, context, row)
-        yield [*rows.values()]

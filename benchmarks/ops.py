@@ -37,9 +37,6 @@ class OpsOptions(Options):
     )
     ops: list[str] = option([*REGISTRY], "to measure", choices=[*REGISTRY])
     lengths: list[int] | None = option(None, "n, up to --tokens", nargs="+", type=int)
-    compiled_lengths: list[int] = option(
-        [512, 8192], "where torch.compile, which takes long, is measured", nargs="*"
-    )
     quick: bool = option(False, "without providers that compile or tune for long")
     check_length: int = option(512, "where errors are measured")
     tokens: int | None = option(None, "B n (65,536 on a GPU)", type=int)
@@ -148,9 +145,6 @@ def _errors(actual: Sequence, expected: Sequence) -> dict[str, float | None]:
 
 def why_not_at(provider: Provider, op: Op, case: Case, options) -> str | None:
     """Why a provider is left out at a size."""
-    of_length = case.batch * case.length == options.tokens
-    if provider.compiled and of_length and case.length not in options.compiled_lengths:
-        return "torch.compile is measured at --compiled-lengths alone"
     if provider.blocks and case.length % options.block_size:
         return f"takes multiples of the block size {options.block_size}"
     if provider.quadratic:
@@ -277,7 +271,7 @@ def ops(options: OpsOptions, settings: dict) -> Iterator[Rows]:
     settings["copy_bandwidth"] = measure.copy_bandwidth(options.device, options.clock)
     together, alone = [], []
     for op in options.entries():
-        slow = [n for n, p in op.providers.items() if p.compiled or p.autotuned]
+        slow = [name for name, each in op.providers.items() if each.slow]
         together.append((op, [name for name in op.providers if name not in slow]))
         alone += [(op, [name]) for name in slow]
     for op, names in together:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -14,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention import flex_attention as flex
 
 from fairseq_transnormer.ops import FEATURE_MAPS
 
@@ -22,6 +20,11 @@ from . import equations
 from .measure import is_installed
 
 FLA, FLA_PACKAGE = "fla.ops.linear_attn", "fla-core"
+SDPA_BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+}
 
 
 class Setup(NamedTuple):
@@ -51,8 +54,7 @@ class Provider:
     ours: ours, at least in part.
     instead: name and equation of what it computes, where that is not the op's.
     heads_first: takes and gives (B, H, N, D), contiguous.
-    compiled: by torch.compile for each shape, which takes seconds.
-    autotuned: the first call tries many kernels, which can take a minute.
+    slow: the first call compiles, or tries many kernels, which can take a minute.
     quadratic: keeps length x length matrices.
     blocks: takes multiples of the block size only.
     """
@@ -61,8 +63,7 @@ class Provider:
     ours: bool = False
     instead: tuple[str, Callable] | None = None
     heads_first: bool = False
-    compiled: bool = False
-    autotuned: bool = False
+    slow: bool = False
     quadratic: bool = False
     blocks: bool = False
     stateful: bool = False
@@ -128,7 +129,7 @@ def imported(module: str, name: str) -> Callable:
     return call
 
 
-def compiled(function: Callable, dynamic: bool = False) -> Callable:
+def compiled(function: Callable) -> Callable:
     """torch.compile of a function, prepared when it is first called."""
 
     @cache
@@ -138,14 +139,14 @@ def compiled(function: Callable, dynamic: bool = False) -> Callable:
         # past the limit, eager code would run under this name
         torch._dynamo.config.recompile_limit = 1000
         torch._dynamo.config.accumulated_recompile_limit = 1000
-        return torch.compile(function, dynamic=dynamic)
+        return torch.compile(function, dynamic=False)
 
     return lambda *arguments: prepared()(*arguments)
 
 
 def tuned(function: Callable, package: str = FLA_PACKAGE, **more) -> Provider:
     """Another package's kernel."""
-    return Provider(function, autotuned=True, cuda=True, package=package, **more)
+    return Provider(function, slow=True, cuda=True, package=package, **more)
 
 
 @cache
@@ -160,15 +161,15 @@ def normal(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Te
     return torch.randn(tuple(shape), device=device, dtype=dtype, generator=source)
 
 
-def draw(setup: Setup, *shape: int, grad: bool = True) -> Tensor:
+def draw(setup: Setup, *shape: int) -> Tensor:
     """Normal numbers on the measured device, in the measured dtype."""
-    return normal(shape, setup.device, setup.dtype).requires_grad_(grad)
+    return normal(shape, setup.device, setup.dtype).requires_grad_()
 
 
-def heads(setup: Setup, case: Case, more: int = 0, grad: bool = True) -> list[Tensor]:
+def heads(setup: Setup, case: Case) -> list[Tensor]:
     """Queries, keys and values, (B, N, H, D) each."""
-    shape = (case.batch, case.length + more, setup.heads, setup.width)
-    return [draw(setup, *shape, grad=grad) for _ in range(3)]
+    shape = (case.batch, case.length, setup.heads, setup.width)
+    return [draw(setup, *shape) for _ in range(3)]
 
 
 def sdpa(causal: bool, backend=SDPBackend.FLASH_ATTENTION, block_size=None) -> Callable:
@@ -193,52 +194,12 @@ def softmax(causal: bool) -> dict[str, Provider]:
     name = f"{'causal ' if causal else ''}softmax attention"
     equation = partial(equations.softmax_attention, causal=causal)
     instead = name, lambda *inputs: equation(*inputs[:3])
-    kinds = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
     return {
         f"SDPA {kind}": Provider(
-            sdpa(causal, backend), instead=instead, cuda=kind != "flash"
+            sdpa(causal, SDPA_BACKENDS[kind]), instead=instead, cuda=kind != "flash"
         )
-        for kind, backend in kinds.items()
+        for kind in ("flash", "cuDNN")
     }
-
-
-def varlen(causal: bool, block_size: int) -> Callable:
-    """torch.nn.attention.varlen, each block a sequence."""
-
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        from torch.nn.attention.varlen import varlen_attn
-
-        # torch 2.10 has is_causal, its successors a window
-        named = "is_causal" in inspect.signature(varlen_attn).parameters
-        kind = {"is_causal": causal} if named else {}
-        kind = kind or {"window_size": (-1, 0 if causal else -1)}
-        q, k, v = (x.flatten(0, 1) for x in (query, key, value))
-        starts = bounds(len(q), q.device)
-        output = varlen_attn(q, k, v, starts, starts, block_size, block_size, **kind)
-        return output.view(value.shape)
-
-    @cache
-    def bounds(tokens: int, device: torch.device) -> Tensor:
-        return torch.arange(0, tokens + 1, block_size, device=device, dtype=torch.int32)
-
-    return attend
-
-
-def flex_attention(causal: bool, block_size: int | None = None) -> Callable:
-    """FlexAttention, compiled; on (B, H, N, D). The mask is made once a length."""
-    attend = compiled(lambda q, k, v, m: flex.flex_attention(q, k, v, block_mask=m))
-
-    def visible(batch, head, q, k):
-        seen = q >= k if causal else q >= 0
-        return (
-            seen if block_size is None else seen & (q // block_size == k // block_size)
-        )
-
-    @cache
-    def mask(n: int, device: torch.device):
-        return flex.create_block_mask(visible, None, None, n, n, device=device)
-
-    return lambda q, k, v: attend(q, k, v, mask(q.shape[2], q.device))
 
 
 def fla(name: str, feature_map: str, module: str = FLA, **keywords) -> Callable:

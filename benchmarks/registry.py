@@ -7,19 +7,18 @@ torch's, other packages' where they are installed), its sizes and the bytes it m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend
 
 from fairseq_transnormer import ops
 
 from . import equations
 from .providers import (
+    SDPA_BACKENDS,
     Case,
     Op,
     Provider,
@@ -27,7 +26,6 @@ from .providers import (
     compiled,
     draw,
     fla,
-    flex_attention,
     heads,
     imported,
     normal,
@@ -35,7 +33,6 @@ from .providers import (
     sdpa,
     softmax,
     tuned,
-    varlen,
 )
 
 POSITIVE = "1+elu"  # features whose sum of scores divides
@@ -50,8 +47,6 @@ PUBLISHED = (
 )
 LARGEST_ON_A_CPU = 2**24
 ROWWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
-# blocks before the half-full one in which decoding steps begin
-FULL_BLOCKS = 2
 
 
 def output_of(op: Callable, **options) -> Callable:
@@ -72,15 +67,6 @@ linear = partial(output_of, ops.linear_attention)
 block = partial(output_of, ops.block_attention)
 
 
-def begun(op: Callable, query, key, value, **options) -> tuple[Callable, Any]:
-    """A call that adds the last token once more, and the state that it updates."""
-    context = (x[:, :-1] for x in (query, key, value))
-    _, state = op(*context, return_state=True, **options)
-    last = [x[:, -1:].contiguous() for x in (query, key, value)]
-    step = partial(op, *last, initial_state=state, return_state=True, **options)
-    return lambda: step()[0], state
-
-
 def ours(make: Callable[[str], Callable], **more) -> dict[str, Provider]:
     """Both backends of an op; make: backend -> function."""
     return {
@@ -92,32 +78,15 @@ def ours(make: Callable[[str], Callable], **more) -> dict[str, Provider]:
 def causal_providers(phi: str) -> dict[str, Provider]:
     """Of unscaled causal linear attention."""
     naive = partial(equations.causal_linear_attention, feature_map=phi)
-    own = ours(lambda b: linear(causal=True, feature_map=phi, backend=b))
     lightning = imported("lightning_attn.ops", "lightning_attn2_no_decay")
-    in_softmax = softmax(True)
     return {
-        **own,
+        **ours(lambda b: linear(causal=True, feature_map=phi, backend=b)),
         "naive": Provider(naive, quadratic=True),
-        **in_softmax,
-        "FlexAttention": replace(
-            in_softmax["SDPA flash"],
-            function=flex_attention(True),
-            heads_first=True,
-            compiled=True,
-        ),
-        "torch.compile of naive": Provider(
-            compiled(naive), quadratic=True, compiled=True
-        ),
-        "torch.compile of ours (torch)": Provider(
-            compiled(own["ours (torch)"].function), compiled=True
-        ),
+        **softmax(True),
         **{
             f"fla {name}": tuned(fla(name, phi, normalize=False))
             for name in ("fused_chunk_linear_attn", "chunk_linear_attn")
         },
-        "fla parallel_simple_gla": tuned(
-            fla("parallel_simple_gla", phi, "fla.ops.simple_gla")
-        ),
         "lightning_attn2_no_decay": tuned(
             on_features(lightning, phi), "lightning_attn", heads_first=True
         ),
@@ -130,12 +99,11 @@ def linear_attention(setup: Setup, cases: list[Case], check: Case) -> list[Op]:
     naive = partial(equations.causal_linear_attention, feature_map=phi)
     by_sum = partial(equations.sum_normalised_attention, feature_map=POSITIVE)
     divided = dict(causal=True, normalize=True, feature_map=POSITIVE, backend="torch")
+    divided_by_fla = fla("chunk_linear_attn", POSITIVE, normalize=True)
     providers = {
         "ours (torch)": Provider(linear(**divided), ours=True),
         "naive": Provider(by_sum, quadratic=True),
-        "fla chunk_linear_attn": tuned(
-            fla("chunk_linear_attn", POSITIVE, normalize=True)
-        ),
+        "fla chunk_linear_attn": tuned(divided_by_fla),
     }
     name = "linear_attention"
     return [
@@ -147,11 +115,8 @@ def linear_attention(setup: Setup, cases: list[Case], check: Case) -> list[Op]:
 def published_shapes(setup: Setup, cases, check) -> list[Op]:
     """Causal linear attention where flash-linear-attention publishes its speed."""
     found, phi = [], setup.feature_map
-    providers = {
-        name: each
-        for name, each in causal_providers(phi).items()
-        if not (each.compiled or each.quadratic)
-    }
+    providers = causal_providers(phi)
+    del providers["naive"]  # whose matrices are large there
     naive = partial(equations.causal_linear_attention, feature_map=phi)
     for shape in PUBLISHED:
         batch, n, h, d = shape
@@ -172,7 +137,6 @@ def bidirectional_linear_attention(setup: Setup, cases, check) -> list[Op]:
         **ours(lambda b: linear(causal=False, feature_map=phi, backend=b)),
         "two bmm": Provider(products),
         **softmax(False),
-        "torch.compile of two bmm": Provider(compiled(products), compiled=True),
     }
     name = "bidirectional_linear_attention"
     draws = partial(heads, setup)
@@ -181,78 +145,45 @@ def bidirectional_linear_attention(setup: Setup, cases, check) -> list[Op]:
 
 def block_attention(setup: Setup, cases, check) -> list[Op]:
     """Attention within blocks: softmax and ReLU, causal and bidirectional."""
-    found, size = [], setup.block_size
-    for activation in ("softmax", "relu"):
-        for direction, causal in (("causal", True), ("bidirectional", False)):
-            kind = dict(block_size=size, causal=causal, activation=activation)
-            equation = partial(equations.block_attention, **kind)
-            providers = {
-                **ours(lambda b, kind=kind: block(**kind, backend=b)),
-                "bmm on blocks": Provider(equation, blocks=True),
-                "torch.compile of bmm on blocks": Provider(
-                    compiled(equation), compiled=True, blocks=True
-                ),
-            }
-            if activation == "softmax":
-                providers |= {
-                    f"SDPA {name} on blocks": Provider(
-                        sdpa(
-                            causal,
-                            getattr(SDPBackend, f"{name.upper()}_ATTENTION"),
-                            size,
-                        ),
-                        blocks=True,
-                        cuda=name != "flash",
-                    )
-                    for name in ("flash", "efficient", "cuDNN")
-                }
-                providers["varlen_attn"] = Provider(
-                    varlen(causal, size), blocks=True, cuda=True
+    found, size, name = [], setup.block_size, "block_attention"
+    for activation, causal in product(("softmax", "relu"), (True, False)):
+        kind = dict(block_size=size, causal=causal, activation=activation)
+        equation = partial(equations.block_attention, **kind)
+        providers = {
+            **ours(lambda b, kind=kind: block(**kind, backend=b)),
+            "bmm on blocks": Provider(equation, blocks=True),
+        }
+        if activation == "softmax":
+            for peer, backend in SDPA_BACKENDS.items():
+                attend, cuda = sdpa(causal, backend, size), peer != "flash"
+                providers[f"SDPA {peer} on blocks"] = Provider(
+                    attend, blocks=True, cuda=cuda
                 )
-                providers["FlexAttention with a block mask"] = Provider(
-                    flex_attention(causal, size), heads_first=True, compiled=True
-                )
-            variant, draws = f"{activation} {direction}", partial(heads, setup)
-            found.append(
-                Op("block_attention", variant, equation, draws, providers, cases, check)
-            )
+        variant = f"{activation} {'causal' if causal else 'bidirectional'}"
+        draws = partial(heads, setup)
+        found.append(Op(name, variant, equation, draws, providers, cases, check))
     return found
 
 
 def norm_attention(setup: Setup, cases, check) -> list[Op]:
     """NormAttention of T2 behind its projections: phi, LRPE, attention, RMSNorm."""
 
-    def whole(encode: Callable, attend: Callable, norm: Callable) -> Callable:
+    def by(backend: str, attend: Callable | None = None) -> Callable:
+        attend = attend or linear(causal=True, backend=backend)
+        encode, norm = encoding(backend), partial(ops.rms_norm, backend=backend)
+
         def computed(query, key, value, theta, reflection) -> Tensor:
             query, key = encode(query, key, theta, reflection)
             return norm(attend(query, key, value).flatten(2))
 
         return computed
 
-    def by(backend: str, attend: Callable | None = None) -> Callable:
-        attend = attend or linear(causal=True, backend=backend)
-        return whole(encoding(backend), attend, partial(ops.rms_norm, backend=backend))
-
-    # elementwise: kernels for any length are as quick as those for one
-    rest = [
-        compiled(each, dynamic=True)
-        for each in (equations.feature_map_and_lrpe, equations.rms_norm)
-    ]
-    chunk, fused = (
-        fla(name, "identity", normalize=False)
-        for name in ("chunk_linear_attn", "fused_chunk_linear_attn")
-    )
+    chunk = fla("chunk_linear_attn", "identity", normalize=False)
     providers = {
         **ours(by),
         "naive": Provider(equations.norm_attention, quadratic=True),
         **softmax(True),
-        "torch.compile of ours (torch)": Provider(compiled(by("torch")), compiled=True),
-        "fla fused_chunk_linear_attn, rest in torch.compile": tuned(
-            whole(rest[0], fused, rest[1])
-        ),
-        "fla chunk_linear_attn, rest in torch.compile": tuned(
-            whole(rest[0], chunk, rest[1])
-        ),
+        "torch.compile of ours (torch)": Provider(compiled(by("torch")), slow=True),
         "fla chunk_linear_attn, rest ours (triton)": tuned(
             by("triton", chunk), ours=True
         ),
@@ -303,7 +234,7 @@ def rowwise(name: str, setup: Setup, cases, check) -> list[Op]:
     providers = {
         **ours(make),
         "eager torch": Provider(equation),
-        "torch.compile": Provider(compiled(equation), compiled=True),
+        "torch.compile": Provider(compiled(equation), slow=True),
     }
     if name in liger:
         providers["liger-kernel"] = Provider(
@@ -323,54 +254,6 @@ def _liger_gated_silu(gate: Tensor, value: Tensor) -> Tensor:
     return imported("liger_kernel.ops.swiglu", "LigerSiLUMulFunction.apply")(
         gate, value
     )
-
-
-def decode_step(setup: Setup, cases, check) -> list[Op]:
-    """One token after a context: the state goes in and is updated in place."""
-    size, row = setup.block_size, setup.width * setup.dtype.itemsize
-    context = FULL_BLOCKS * size + size // 2
-    kind = dict(block_size=size, causal=True, activation="softmax")
-
-    def steps(op: Callable, **options) -> Callable:
-        return lambda b: lambda *qkv: begun(op, *qkv, backend=b, **options)[0]
-
-    def last_of_block(*qkv: Tensor) -> Tensor:
-        """The tokens of the last, short block see one another only."""
-        start = (qkv[0].shape[1] - 1) // size * size
-        tokens = (x[:, start:] for x in qkv)
-        return equations.softmax_attention(*tokens, causal=True)[:, -1:]
-
-    def fla_step(query: Tensor, key: Tensor, value: Tensor) -> Callable:
-        recurrent = imported("fla.ops.linear_attn", "fused_recurrent_linear_attn")
-        more = dict(scale=1.0, normalize=False, output_final_state=True)
-        _, state = recurrent(query[:, :-1], key[:, :-1], value[:, :-1], **more)
-        last = [x[:, -1:].contiguous() for x in (query, key, value)]
-        return lambda: recurrent(*last, initial_state=state, **more)[0]
-
-    def of_state(case: Case) -> int:
-        """The float32 state read and written; query, key, value and output."""
-        return case.batch * setup.heads * (8 * setup.width**2 + 4 * row)
-
-    def of_half_a_block(case: Case) -> int:
-        """Keys and values read; query, key and value twice, output."""
-        return case.batch * setup.heads * (2 * (size // 2) + 6) * row
-
-    draws = partial(heads, setup, more=1, grad=False)
-    sizes = [Case(batch, context) for batch in (1, 8)], Case(2, context)
-    of_linear = ours(steps(ops.linear_attention, causal=True), stateful=True)
-    of_linear["fla fused_recurrent_linear_attn"] = tuned(fla_step, stateful=True)
-    of_blocks = ours(steps(ops.block_attention, **kind), stateful=True)
-
-    def last(*qkv: Tensor) -> Tensor:
-        return equations.causal_linear_attention(*qkv)[:, -1:]
-
-    return [
-        Op("decode_step", "linear attention", last, draws, of_linear, *sizes, of_state),
-        Op(
-            *("decode_step", "block attention", last_of_block, draws, of_blocks),
-            *(*sizes, of_half_a_block),
-        ),
-    ]
 
 
 def linear_cross_entropy(setup: Setup, cases, check) -> list[Op]:
@@ -471,7 +354,6 @@ REGISTRY: dict[str, Callable[[Setup, list[Case], Case], list[Op]]] = {
     "block_attention": block_attention,
     "bidirectional_linear_attention": bidirectional_linear_attention,
     **{name: partial(rowwise, name) for name in ROWWISE},
-    "decode_step": decode_step,
     "linear_cross_entropy": linear_cross_entropy,
     "adam": adam,
 }

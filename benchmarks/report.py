@@ -28,7 +28,7 @@ TITLE = "# Benchmarks"
 # ops whose cost depends on the number of tokens alone
 TOKENWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
 # columns whose values make a row of their own where it could not be measured
-PLACES = ("length", "context", "tokens", "chunk_size", "mode", "phase", "sweep")
+PLACES = ("length", "context", "tokens", "mode", "phase", "sweep")
 
 
 def plain(value: float) -> str:
@@ -111,9 +111,6 @@ def frame(run: dict) -> DataFrame:
     rows["kept_bytes"] = rows.kept_bytes.where(rows.kept_bytes > 0)
     _add(rows, "time_each", rows[["time", *_ends("time")]].div(rows.batch, axis=0))
     rows["peak_bytes_each"] = rows.peak_bytes / rows.batch
-    if "chunk_size" in rows:
-        pairs = zip(rows.length, rows.width, strict=True)
-        rows["case"] = [f"n = {n:.0f}, d = {d}" for n, d in pairs]
     if "op" in rows:
         _describe_ops(rows, run["settings"].get("copy_bandwidth"))
     return rows
@@ -148,9 +145,7 @@ def _describe_ops(rows: DataFrame, bandwidth: float | None) -> None:
         wrong = " (WRONG)" if row.get("wrong") is True else ""
         rows.loc[i, "provider"] = f"{mark}{row.provider}{mark}{wrong}"
         rows.loc[i, "op"] = ", ".join(filter(None, (row.op, row.variant)))
-        if row.op == "decode_step":
-            rows.loc[i, "length"] = row.batch
-        elif row.op in TOKENWISE:
+        if row.op in TOKENWISE:
             rows.loc[i, "length"] = row.batch * row.length
     rows["shared"] = [
         numpy.nan
@@ -201,10 +196,6 @@ VIEWS: dict[str, list[View]] = {
             for what, value in (("time", "time_each"), ("memory", "peak_bytes_each"))
         ),
     ],
-    "chunk_sizes": [
-        View(*_TIME, columns="chunk_size", index="case", by=("provider", "mode"),
-             spread=True),
-    ],
     "generation_cost": [
         View(*_TIME, spread=True, **_CONTEXT, only={"phase": "one token"}),
         View(f"time divided by that of {T2_STATES}", "time", quotient, peer=T2_STATES,
@@ -235,11 +226,8 @@ VIEWS: dict[str, list[View]] = {
     ],
     "ops": [
         View("share of the bandwidth (milliseconds, median)", "shared", str, **_OPS),
-        View("peak memory beyond the inputs", "peak_bytes", size, **_OPS),
-    ],
-    "sampling_layer": [
-        View(*_TIME, spread=True, **_CONTEXT),
-        View(*_KEPT, **_CONTEXT),
+        View("peak memory beyond the inputs", "peak_bytes", size, by=("op", "mode"),
+             only={"timing": "launched"}),
     ],
     "token_cost": [
         View("milliseconds of a token, median (quartiles)", "time", spread=True,

@@ -7,24 +7,30 @@ attention through torch's fused kernels. Random tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
+from typing import NamedTuple
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_transnormer.modules import CausalLanguageModel
+from fairseq_transnormer.modules.layers import LayerStack
 from fairseq_transnormer.ops import linear_cross_entropy
 
 from . import measure
-from .measure import Limits
+from .measure import GRAPH, LAUNCHED, Limits
 from .models import (
     AS_SHIPPED,
     VARIANTS,
     WITH_SDPA,
     backend_skip,
     build_transnormer,
+    transnormer_config,
 )
 from .options import (
     DTYPES,
@@ -36,7 +42,7 @@ from .options import (
     two_numbers,
 )
 
-LAYER, STACK, MODEL = PARTS = ("layer", "stack", "model")
+LAYER, LAYERS, STACK, MODEL = PARTS = ("layer", "layers", "stack", "model")
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
 TOKENS = {"cuda": 16384, "cpu": 2048}
 VOCABULARY = {"cuda": 267744, "cpu": 8000}
@@ -129,6 +135,120 @@ def layer_step(layer: nn.Module, x: Tensor, grad: Tensor) -> Callable:
     return lambda: torch.autograd.grad(layer(x), inputs, grad)
 
 
+class Way(NamedTuple):
+    """How our layers are run in the part ``layers``.
+
+    compiled: by torch.compile; graphs: with its mode reduce-overhead, CUDA graphs.
+    row_wise: whether our kernels do the row-wise ops, beside the attentions.
+    """
+
+    compiled: bool = False
+    graphs: bool = False
+    row_wise: bool = True
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Inside, what is compiled is compiled anew, in this way."""
+        if not self.compiled:
+            yield
+            return
+        import torch._dynamo
+        import torch._inductor.config as inductor
+
+        torch._dynamo.reset()
+        with ExitStack() as patches:
+            patches.enter_context(inductor.patch({"triton.cudagraphs": self.graphs}))
+            for name in () if self.row_wise else ROW_WISE:
+                module = import_module(f"fairseq_transnormer.ops.{name}")
+                patches.enter_context(mock.patch.object(module, "select", _torchs))
+            yield
+
+
+def _torchs(implementations: dict, *unused) -> Callable:
+    return implementations["torch"]
+
+
+# what torch computes where its compiler is to fuse it
+ROW_WISE = ("gated_silu", "gated_linear_unit", "residual", "rms_norm")
+LAYER_WAYS = {
+    "our kernels": Way(),
+    "our kernels, cuda_graphs": Way(),
+    WITH_SDPA: Way(),
+    "our kernels, compiled": Way(True),
+    "our attentions, rest compiled": Way(True, row_wise=False),
+    "our kernels, compiled with CUDA graphs": Way(True, True),
+    "our attentions, rest compiled with CUDA graphs": Way(True, True, False),
+}
+
+
+def layers_of(name: str, options) -> nn.Module:
+    """The layers with their last norm, without dropout: (B, N, C) -> the same shape."""
+    size, way = (options.width, options.heads, options.layers), LAYER_WAYS[name]
+    if name == WITH_SDPA:
+        from .fairseq_transformer import FairseqLayers, build_transformer, with_sdpa
+
+        model = with_sdpa(
+            build_transformer(*size, STACK_VOCABULARY, max(options.lengths))
+        )
+        layers = FairseqLayers(model, options.layers, norm=True)
+        for part in layers.modules():
+            if getattr(part, "p", 0):
+                part.p = 0.0
+    else:
+        replayed = name.endswith("cuda_graphs")
+        kinds = {"compile_layers": way.compiled, "cuda_graphs": replayed}
+        kinds |= {"backend": options.backends[0], "dropout": 0.0}
+        layers = LayerStack(transnormer_config(*size, **kinds), causal=True)
+    return layers.to(options.device, options.torch_dtype).train()
+
+
+def rows_of_layers(length: int, options, limits: Limits) -> Iterator[Rows]:
+    """What a kernel written by hand has to beat to stay: the same by torch.compile.
+
+    One way after the other, since what one compiled another one must not run.
+    """
+    on_gpu = options.device.type == "cuda"
+    for name, way in LAYER_WAYS.items():
+        row = {"part": LAYERS, "provider": name, "length": length}
+        row |= {"batch": options.tokens // length, "timing": LAUNCHED}
+        rows, reason = [row], limits.over()
+        if not on_gpu and (way.compiled or name.endswith("cuda_graphs")):
+            reason = "is measured on a GPU"
+        try:
+            with way.prepared():
+                if reason is None:
+                    call = calls_of(
+                        LAYERS, {name: layers_of(name, options)}, options, length
+                    )
+                    _time_layers(rows, call[name], way, options)
+        except Exception as error:  # whatever does not compile is the answer
+            reason = measure.why_not_measured(error)
+        if reason:
+            rows[-1]["skipped"] = reason
+        yield rows
+
+
+def _time_layers(rows: Rows, call: Callable, way: Way, options) -> None:
+    def called() -> None:
+        if way.graphs:
+            # what the last call gave is not needed any more
+            torch.compiler.cudagraph_mark_step_begin()
+        call()
+
+    for _ in range(5):  # until torch.compile's CUDA graphs are recorded
+        called()
+    rows[0]["seconds"] = measure.time_in_turns({"": called}, options)[""]
+    if way.graphs:
+        # then it was launched after all
+        skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+        rows[0]["cudagraph_skips"] = skips
+    elif options.device.type == "cuda" and "cuda_graphs" not in rows[0]["provider"]:
+        rows.append({**rows[0], "timing": GRAPH})
+        del rows[1]["seconds"]
+        replay = measure.captured(lambda: call)
+        rows[1]["seconds"] = measure.time_in_turns({"": replay}, options)[""]
+
+
 @dataclass
 class TrainingStepOptions(ModelOptions):
     """Sizes that are None depend on the device."""
@@ -210,10 +330,12 @@ def calls_of(part: str, steps: dict, options, length: int) -> dict:
     for name, step in steps.items():
         if isinstance(step, str):
             calls[name] = step
-        elif part == LAYER:
+        elif part in (LAYER, LAYERS):
             calls[name] = layer_step(step, x.detach().requires_grad_(), grad)
         else:
             calls[name] = partial(step, tokens, target)
+    if AS_SHIPPED not in steps:
+        return calls
     too_large = measure.quadratic_skip(4 * length**2, options)
     if too_large:
         calls[AS_SHIPPED] = too_large
@@ -233,14 +355,18 @@ def calls_of(part: str, steps: dict, options, length: int) -> dict:
 def training_step(options: TrainingStepOptions, settings: dict) -> Iterator[Rows]:
     """A training step over the length, at a constant number of tokens.
 
-    Three parts: one layer forward and backward; forward, loss, backward and Adam of the
+    Its parts: one layer forward and backward; on a GPU all layers likewise, by our
+    kernels, by torch.compile and by fairseq's; forward, loss, backward and Adam of the
     layers without the output layer; the same of the whole language model. Weights have
     the dtype that is asked for, and Adam float32 copies of them.
     """
     limits = Limits(options)
-    steps = {part: entered(part, options) for part in options.parts}
+    parts = [part for part in options.parts if part != LAYERS]
+    steps = {part: entered(part, options) for part in parts}
     for length in options.lengths:
-        for part in options.parts:
+        if LAYERS in options.parts:
+            yield from rows_of_layers(length, options, limits)
+        for part in parts:
             rows, calls = {}, {}
             for name, call in calls_of(part, steps[part], options, length).items():
                 rows[name] = {"part": part, "provider": name, "length": length}

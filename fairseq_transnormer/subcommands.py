@@ -1,7 +1,7 @@
 """``python -m PACKAGE COMMAND``: a table of commands, and what each of them shares.
 
-A command is a function of a module, as a rule ``main``. Only the module of the one that is asked
-for is imported: the list of commands, and a mistyped one, are answered in a moment.
+A command is a function of a module, as a rule ``main``. Only the module of the one that
+is asked for is imported: the list, and a mistyped name, are answered in a moment.
 """
 
 from __future__ import annotations

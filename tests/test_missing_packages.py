@@ -96,8 +96,8 @@ def test_without_fairseq(tmp_path):
         ),
         (["python", "-m", "fairseq_transnormer", "--help"], "fairseq_transnormer"),
         (
-            ["python", "-X", "dev", "-m", "benchmarks", "kernels"],
-            "benchmarks kernels",
+            ["python", "-X", "dev", "-m", "benchmarks", "ops"],
+            "benchmarks ops",
         ),
         (["python", "-m", "pytest", "fairseq_transnormer"], None),
         (["python", "program.py", "-m"], None),

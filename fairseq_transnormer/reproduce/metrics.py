@@ -243,7 +243,7 @@ def _speed(
     place = PHASES[short], 1024 * int(thousands)
     measurements = json.loads(path.read_text(encoding="utf-8"))["measurements"]
     of_place = {
-        each["contestant"]: each
+        each["provider"]: each
         for each in measurements
         if (each["phase"], each["length"]) == place
     }
