@@ -15,6 +15,8 @@ MODULES = {
     },
     "training_step": {
         "training_step": "a training step, by its parts",
+    },
+    "update_cost": {
         "update_cost": "an update of the paper's model, as fairseq trains it and as "
         "we do",
     },

@@ -17,15 +17,6 @@ def causal_linear_attention(
     return _weighted(scores.tril(), value)
 
 
-def sum_normalised_attention(
-    query: Tensor, key: Tensor, value: Tensor, feature_map: str
-) -> Tensor:
-    """The same, divided by the sum of the scores."""
-    scores = _scores(FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key))
-    scores = scores.tril()
-    return _weighted(scores / scores.sum(-1, keepdim=True).clamp(min=1e-6), value)
-
-
 def bidirectional_linear_attention(
     query: Tensor, key: Tensor, value: Tensor, feature_map: str = "identity"
 ) -> Tensor:

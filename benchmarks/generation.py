@@ -130,7 +130,7 @@ def generation_cost(options: GenerationCost, settings: dict) -> Iterator[Rows]:
 
     size = options.width, options.heads, options.layers, options.vocabulary
     # room for the steps, and for fairseq's positions starting after the padding index
-    longest = max(options.contexts) + 2 * options.most_repeats + 2
+    longest = max(options.contexts) + options.most_repeats + options.least_repeats + 3
     peer = build_transformer(*size, longest).to(options.device, options.torch_dtype)
     entered: dict = {f"{AS_SHIPPED}, cache": (by_cache, peer)}
     on_gpu = options.device.type == "cuda"
@@ -161,7 +161,9 @@ def generation_cost(options: GenerationCost, settings: dict) -> Iterator[Rows]:
             if reason:
                 calls.pop(name, None)
                 row["skipped"] = reason
-        for name, seconds in measure.time_in_turns(calls, options).items():
+        for name, seconds in measure.time_in_turns(
+            calls, options, counted=True
+        ).items():
             rows[name]["seconds"] = seconds
         yield [*rows.values()]
 
@@ -276,7 +278,9 @@ def token_cost(options: TokenCost, settings: dict) -> Iterator[Rows]:
             rows[name] = {"provider": name, "context": context}
             rows[name]["kept_bytes"] = text.kept_bytes()
             calls[name] = partial(text.write, options.tokens)
-        for name, seconds in measure.time_in_turns(calls, options).items():
+        for name, seconds in measure.time_in_turns(
+            calls, options, counted=True
+        ).items():
             rows[name]["seconds"] = [each / options.tokens for each in seconds]
         yield [*rows.values()]
 
@@ -391,7 +395,9 @@ def image_generation(options: ImageGeneration, settings: dict) -> Iterator[Rows]
                 rows[name]["skipped"] = reason
             else:
                 calls[name] = partial(draw, generator, pixels, options.images)
-        for name, seconds in measure.time_in_turns(calls, options).items():
+        for name, seconds in measure.time_in_turns(
+            calls, options, counted=True
+        ).items():
             rows[name]["seconds"] = seconds
             limits.note(name, pixels, rows[name])
         yield [*rows.values()]

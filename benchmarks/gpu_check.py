@@ -93,8 +93,8 @@ update_cost 0.17 | -m benchmarks update_cost LIMITS --seconds 0.3 --dtype bfloat
     --ways "fairseq's" ours 'ours, layers as CUDA graphs'
     | --vocabulary 50 --batches 8x8 --models 'TransNormer T2'
 ops_peers 0.4 | -m benchmarks ops LIMITS --seconds 0.01 --ops linear_attention
-    published_shapes --quadratic-limit-gib 0.01 --tokens 65536
-    --lengths 512 1024 2048 4096 8192 16384 65536 | SHORT --ops linear_attention
+    --quadratic-limit-gib 0.01 --tokens 65536
+    --lengths 512 1024 2048 4096 8192 16384 65536 | SHORT
 ops_blocks 0.1 | -m benchmarks ops LIMITS --seconds 0.01 --quick
     --ops block_attention --tokens 65536 --lengths 512 4096 16384 | SHORT
 large_tests 0.2 | TESTS -k more_elements | ONE_TEST
@@ -103,9 +103,10 @@ generation_cost 0.15 | -m benchmarks generation_cost LIMITS --seconds 0.2
     | --backends torch --contexts 8 SMALL --vocabulary 50
 """,
     "gates": """
-gates 0.6 | -m benchmarks training_step LIMITS --dtype bfloat16 --backends triton
-    --variants T2 --parts layers --tokens 8192 --lengths 512 8192
-    | --backends torch --tokens 64 --lengths 64 SMALL
+layers 0.6 | -m benchmarks training_step LIMITS --dtype bfloat16 --backends triton torch
+    --variants T2 --ways eager cuda_graphs compiled --parts stack --tokens 8192
+    --lengths 512 8192
+    | --backends torch --ways eager --tokens 64 --lengths 64 SMALL
 bidirectional 0.15 | -m benchmarks ops LIMITS --seconds 0.02 --quick
     --ops bidirectional_linear_attention --tokens 16384 --lengths 512 4096 | SHORT
 forms 0.25 | -m benchmarks launch_sweep LIMITS

@@ -36,7 +36,9 @@ COPIED_BYTES = {"cuda": 2**30, "cpu": 2**28}
 PACKAGES = ("triton", "fla-core", "liger-kernel", "lightning_attn", "transformers")
 
 
-def time_in_turns(calls: Mapping[str, Call], options, cold: bool = False):
+def time_in_turns(
+    calls: Mapping[str, Call], options, cold: bool = False, counted: bool = False
+) -> dict[str, list[float]]:
     """Seconds of each call's samples.
 
     On a CPU the calls take turns, so that whatever else the machine does hits all of
@@ -47,12 +49,12 @@ def time_in_turns(calls: Mapping[str, Call], options, cold: bool = False):
         calls: name -> call, warmed up.
         options: device, clock, seconds, least_repeats, most_repeats.
         cold: whether a CPU's caches are emptied before each call, too.
+        counted: on a GPU take turns, too: there is room for ``most_repeats`` calls.
     """
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    if options.device.type == "cuda":
-        for name, call in calls.items():
-            samples[name] = _on_a_gpu(call, options)
-        return samples
+    on_gpu = options.device.type == "cuda"
+    if on_gpu and not counted:
+        return {name: _on_a_gpu(call, options) for name, call in calls.items()}
     clock = CLOCKS[options.clock]
     buffer = torch.empty(FLUSHED_BYTES if cold else 0, dtype=torch.uint8)
     while waiting := [n for n in calls if _wants_more(samples[n], options)]:
@@ -60,6 +62,8 @@ def time_in_turns(calls: Mapping[str, Call], options, cold: bool = False):
             buffer.zero_()
             begin = clock()
             calls[name]()
+            if on_gpu:
+                torch.cuda.synchronize(options.device)
             samples[name].append(clock() - begin)
     return samples
 
@@ -123,23 +127,23 @@ def measure(rows: Mapping[str, dict], calls: Mapping[str, Call], options, cold=F
 
     A call that runs out of memory costs the others nothing; other errors end the run.
     """
-    fitting = {}
+    fitting, on_gpu = {}, options.device.type == "cuda"
     for name, call in calls.items():
         try:
             # this also warms the call up
             rows[name]["peak_bytes"] = peak_bytes(call, options.device)
-            fitting[name] = call
+            if on_gpu:
+                rows[name]["seconds"] = _on_a_gpu(call, options)
+            else:
+                fitting[name] = call
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             rows[name]["skipped"] = why_not_measured(error)
+            if on_gpu:
+                release_graphs()
     for name, seconds in time_in_turns(fitting, options, cold).items():
         rows[name]["seconds"] = seconds
-
-
-def ratio(row: Mapping, peer: Mapping) -> float:
-    """How many times as fast ``row`` is as ``peer``: a ratio of medians."""
-    return statistics.median(peer["seconds"]) / statistics.median(row["seconds"])
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:

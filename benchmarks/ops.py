@@ -236,18 +236,23 @@ def _of_case(op: Op, case: Case, verdicts: dict, options, limits, end) -> Rows:
 
 def _timed(calls: dict[str, Callable], rows: dict[str, dict], options) -> Rows:
     """Adds samples to the rows, launched; the new rows are those of CUDA graphs."""
-    on_gpu = options.device.type == "cuda"
-    graphs = [{**row, "timing": GRAPH} for row in rows.values()] if on_gpu else []
-    for name, seconds in measure.time_in_turns(calls, options, cold=True).items():
-        rows[name] |= {"timing": LAUNCHED, "seconds": seconds}
-    for row in graphs:
-        # one at a time: each holds memory of its own
+    for row in rows.values():
+        row["timing"] = LAUNCHED
+    if options.device.type == "cpu":
+        for name, seconds in measure.time_in_turns(calls, options, cold=True).items():
+            rows[name]["seconds"] = seconds
+        return []
+    graphs = [{**row, "timing": GRAPH} for row in rows.values()]
+    for row in [*rows.values(), *graphs]:
+        call = calls[row["provider"]]
         try:
-            replay = measure.captured(lambda row=row: calls[row["provider"]])
-            row["seconds"] = measure.time_in_turns({"": replay}, options)[""]
+            if row["timing"] == GRAPH:
+                call = measure.captured(lambda call=call: call)
+            row["seconds"] = measure.time_in_turns({"": call}, options)[""]
         except Exception as error:
             row["skipped"] = measure.why_not_measured(error)
-        replay = None
+        # one graph at a time: each holds memory of its own
+        call = None
         measure.release_graphs()
     return graphs
 

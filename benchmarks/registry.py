@@ -35,17 +35,10 @@ from .providers import (
     tuned,
 )
 
-POSITIVE = "1+elu"  # features whose sum of scores divides
 ADAM = {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.01}
 # of the paper's language model (Table 13)
 LENGTH, BATCH, GLU_WIDTH, VOCABULARY = 512, 8, 1365, 267744
 WEIGHTS = 155_988_540
-# batch, length, heads and width in which flash-linear-attention publishes its speed
-PUBLISHED = (
-    *((8, 1024, 8, 64), (4, 2048, 16, 128), (2, 16384, 16, 128)),
-    *((1, 8192, 96, 128), (4, 4096, 64, 128), (8, 2048, 32, 256)),
-)
-LARGEST_ON_A_CPU = 2**24
 ROWWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
 
 
@@ -75,11 +68,12 @@ def ours(make: Callable[[str], Callable], **more) -> dict[str, Provider]:
     }
 
 
-def causal_providers(phi: str) -> dict[str, Provider]:
-    """Of unscaled causal linear attention."""
+def linear_attention(setup: Setup, cases: list[Case], check: Case) -> list[Op]:
+    """Causal, unscaled."""
+    phi, draws = setup.feature_map, partial(heads, setup)
     naive = partial(equations.causal_linear_attention, feature_map=phi)
     lightning = imported("lightning_attn.ops", "lightning_attn2_no_decay")
-    return {
+    providers = {
         **ours(lambda b: linear(causal=True, feature_map=phi, backend=b)),
         "naive": Provider(naive, quadratic=True),
         **softmax(True),
@@ -91,42 +85,8 @@ def causal_providers(phi: str) -> dict[str, Provider]:
             on_features(lightning, phi), "lightning_attn", heads_first=True
         ),
     }
-
-
-def linear_attention(setup: Setup, cases: list[Case], check: Case) -> list[Op]:
-    """Causal, unscaled, and divided by the sum of the scores."""
-    phi, draws = setup.feature_map, partial(heads, setup)
-    naive = partial(equations.causal_linear_attention, feature_map=phi)
-    by_sum = partial(equations.sum_normalised_attention, feature_map=POSITIVE)
-    divided = dict(causal=True, normalize=True, feature_map=POSITIVE, backend="torch")
-    divided_by_fla = fla("chunk_linear_attn", POSITIVE, normalize=True)
-    providers = {
-        "ours (torch)": Provider(linear(**divided), ours=True),
-        "naive": Provider(by_sum, quadratic=True),
-        "fla chunk_linear_attn": tuned(divided_by_fla),
-    }
     name = "linear_attention"
-    return [
-        Op(name, "causal", naive, draws, causal_providers(phi), cases, check),
-        Op(name, "sum-normalised", by_sum, draws, providers, cases, check),
-    ]
-
-
-def published_shapes(setup: Setup, cases, check) -> list[Op]:
-    """Causal linear attention where flash-linear-attention publishes its speed."""
-    found, phi = [], setup.feature_map
-    providers = causal_providers(phi)
-    del providers["naive"]  # whose matrices are large there
-    naive = partial(equations.causal_linear_attention, feature_map=phi)
-    for shape in PUBLISHED:
-        batch, n, h, d = shape
-        if setup.device.type == "cpu" and batch * n * h * d > LARGEST_ON_A_CPU:
-            continue
-        draws = partial(heads, setup._replace(heads=h, width=d))
-        variant = "B{} T{} H{} D{}".format(*shape)
-        sizes = [Case(batch, n)], Case(1, LENGTH)
-        found.append(Op("published_shapes", variant, naive, draws, providers, *sizes))
-    return found
+    return [Op(name, "causal", naive, draws, providers, cases, check)]
 
 
 def bidirectional_linear_attention(setup: Setup, cases, check) -> list[Op]:
@@ -208,7 +168,7 @@ def encoding(backend: str) -> Callable:
 
     def encode(query: Tensor, key: Tensor, theta: Tensor, reflection: Tensor):
         positions = torch.arange(query.shape[1], device=query.device)
-        options = dict(feature_map=POSITIVE, backend=backend)
+        options = dict(feature_map="1+elu", backend=backend)
         return ops.lrpe(query, key, theta, reflection, positions, **options)
 
     return encode
@@ -350,7 +310,6 @@ def adam(setup: Setup, cases, check) -> list[Op]:
 REGISTRY: dict[str, Callable[[Setup, list[Case], Case], list[Op]]] = {
     "norm_attention": norm_attention,
     "linear_attention": linear_attention,
-    "published_shapes": published_shapes,
     "block_attention": block_attention,
     "bidirectional_linear_attention": bidirectional_linear_attention,
     **{name: partial(rowwise, name) for name in ROWWISE},

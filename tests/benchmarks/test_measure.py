@@ -1,13 +1,16 @@
 """Turns, ratios, memory and limits, with clocks and allocations of our own."""
 
+import sys
 import time
+import types
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from benchmarks import measure
-from benchmarks.measure import Limits, peak_bytes, ratio, time_in_turns
+from benchmarks.measure import Limits, peak_bytes, time_in_turns
 
 CPU, MIB = torch.device("cpu"), 2**20
 
@@ -50,19 +53,41 @@ def test_calls_take_turns_and_slow_ones_sit_out(clock):
     assert turns(clock, options(least=3, seconds=0.0), a=1.0, b=2.0)[1] == "ababab"
 
 
-def test_a_ratio_is_that_of_the_medians(clock):
-    """b takes four times as long as a."""
-    samples, _ = turns(clock, options(), a=0.25, b=1.0)
-    rows = [{"seconds": [9.0, *each, 0.0]} for each in samples.values()]
-    assert ratio(*rows) == 4 and ratio(*rows[::-1]) == 0.25
-
-
 def test_the_process_clock_does_not_count_waiting():
     process, wall = (
         time_in_turns({"": lambda: time.sleep(0.2)}, options(1, 1, clock=name))[""][0]
         for name in ("process", "wall")
     )
     assert process < 0.1 < wall
+
+
+def test_a_gpu_is_timed_by_triton(monkeypatch):
+    """One after the other, until there are the least samples, in seconds."""
+    asked = []
+
+    def do_bench(call, *, warmup, rep, return_mode):
+        call()
+        asked.append((warmup, rep, return_mode))
+        return [3.0, 5.0]
+
+    testing = types.ModuleType("triton.testing")
+    testing.do_bench = do_bench
+    monkeypatch.setitem(sys.modules, "triton.testing", testing)
+    given, order = options(least=3, seconds=0.01), []
+    given.device = torch.device("cuda")
+    calls = {name: partial(order.append, name) for name in "ab"}
+    samples = time_in_turns(calls, given)
+    assert samples == {name: [0.003, 0.005] * 2 for name in "ab"}
+    assert order == [*"aabb"] and asked == [(10.0, 10.0, "all")] * 4
+
+
+def test_growing_calls_are_counted_on_a_gpu(monkeypatch, clock):
+    waits = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    given = options(least=2, most=2)
+    given.device = torch.device("cuda")
+    samples = time_in_turns({"a": lambda: clock.append(1)}, given, counted=True)
+    assert len(samples["a"]) == 2 and waits == [given.device] * 2
 
 
 def test_memory_is_what_lives_at_one_time():

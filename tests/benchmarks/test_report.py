@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from benchmarks import report
+from benchmarks import measure, options, report
 from benchmarks.report import View, cells, frame, pivot, views_of
 from tests.messages import command_refuses
 from tests.paths import ROOT
@@ -49,6 +49,29 @@ def test_a_peer_divides_and_stands_out_of_its_table():
     ratio = statistics.median([1, 2]) / statistics.median([4, 2, 3, 6, 5])
     assert found.loc["quick", 16] == pytest.approx(ratio)
     assert pivot(rows, View("t", "time", peer="nobody")).empty
+
+
+def test_a_ratio_is_that_of_known_calls(monkeypatch):
+    """One call takes four times as long as the other; now and then all stops."""
+    now, stops = [0.0], iter(range(99))
+
+    def call(seconds):
+        def move():
+            now[0] += seconds + (10 if next(stops) % 5 == 0 else 0)
+
+        return move
+
+    monkeypatch.setitem(measure.CLOCKS, "wall", lambda: now[0])
+    given = options.Options(least_repeats=9, most_repeats=9)
+    calls = {"slow": call(1.0), "quick": call(0.25)}
+    rows = [
+        {"provider": name, "length": 8, "seconds": seconds}
+        for name, seconds in measure.time_in_turns(calls, given).items()
+    ]
+    found = pivot(frame(run_of("x", rows)), View("t", "rate", peer="slow"))
+    assert found.empty  # no batch, no tokens
+    found = pivot(frame(run_of("x", rows)), View("t", "steps", peer="slow"))
+    assert found.loc["quick", 8] == pytest.approx(4)
 
 
 def test_cells_have_quartiles_and_units():

@@ -8,16 +8,12 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import OmegaConf
 
-from benchmarks import measure, training_step
+from benchmarks import training_step
 from benchmarks.fairseq_transformer import FairseqLayers, build_transformer, with_sdpa
 from benchmarks.models import AS_SHIPPED, WITH_SDPA, build_transnormer
 from benchmarks.training_step import (
-    FAIRSEQS,
     LAYER,
-    LAYER_WAYS,
-    LAYERS,
     MODEL,
-    OURS,
     STACK,
     MasterAdam,
     TrainingStep,
@@ -158,39 +154,20 @@ def test_rows(tmp_path):
     assert run["settings"]["dtype"] == "bfloat16"
 
 
-def test_layers_are_measured_one_way_after_the_other(tmp_path):
-    run = run_of(f"training_step {QUICK} --parts layers", tmp_path / "t.json")
-    rows = rows_of(run, "provider", "length")
-    assert {name for name, _ in rows} == {*LAYER_WAYS}
-    measured = {name for (name, _), row in rows.items() if "seconds" in row}
-    assert measured == {"our kernels", WITH_SDPA}
-
-
-def test_what_is_compiled_is_what_the_way_says():
-    """Row-wise ops of torch, and inductor's graphs, inside alone."""
-    from torch._inductor import config
-
-    from fairseq_transnormer.ops import gated_silu  # noqa: F401 (its module)
-
-    module = __import__("sys").modules["fairseq_transnormer.ops.gated_silu"]
-    before = module.select, config.triton.cudagraphs
-    way = LAYER_WAYS["our attentions, rest compiled with CUDA graphs"]
-    with way.prepared():
-        assert module.select({"torch": 1, "triton": 2}) == 1
-        assert config.triton.cudagraphs
-    assert (module.select, config.triton.cudagraphs) == before
-    with LAYER_WAYS["our kernels, compiled"].prepared():
-        assert module.select is before[0] and not config.triton.cudagraphs
-
-
-def test_layers_have_no_dropout():
-    options = training_step.TrainingStepOptions(width=32, heads=2, layers=2)
+def test_ways_to_run_our_layers():
+    options = training_step.TrainingStepOptions(
+        width=32, heads=2, ways=["eager", "cuda_graphs", "compiled"], variants=["T2"]
+    )
     options.check()
-    x = torch.randn(2, 8, 32)
-    for name in ("our kernels", WITH_SDPA):
-        layers = training_step.layers_of(name, options)
-        assert layers.training and layers(x).equal(layers(x))
-    assert LAYERS in training_step.PARTS
+    models = training_step.build_models(options, 2, 50)
+    name = "TransNormer T2 (torch)"
+    assert "CUDA" in models.pop(f"{name}, cuda_graphs")
+    compiled = {
+        name: model.stack.compile_layers
+        for name, model in models.items()
+        if name.startswith("TransNormer")
+    }
+    assert compiled == {name: False, f"{name}, compiled": True}
 
 
 def test_what_depends_on_the_device():
@@ -198,33 +175,3 @@ def test_what_depends_on_the_device():
     options.check()
     assert options.tokens == 2048 and options.vocabulary == 8000
     assert options.lengths == [512, 1024, 2048]
-
-
-@pytest.fixture
-def small_models(monkeypatch):
-    for name, arch in training_step.MODELS.items():
-        if arch is not None:
-            monkeypatch.setitem(training_step.MODELS, name, f"{arch}_tiny")
-    build = "benchmarks.fairseq_transformer.build_transformer"
-    monkeypatch.setattr(build, lambda *size: build_transformer(32, 2, 2, *size[3:]))
-
-
-@pytest.mark.parametrize(
-    ("dtype", "close"), [("float32", 1e-5), ("bfloat16", 1e-2)], ids=str
-)
-def test_both_ways_have_the_same_loss(tmp_path, dtype, close, small_models):
-    models = f"--models 'TransNormer T2' '{WITH_SDPA}' --batches 32x16"
-    words = f"{models} --vocabulary 80 --dtype {dtype}"
-    rows = run_of(f"update_cost {words}", tmp_path / "u.json")["measurements"]
-    assert {row["model"] for row in rows} == {"TransNormer T2", WITH_SDPA}
-    for theirs, ours in zip(rows[::2], rows[1::2], strict=True):
-        assert (theirs["way"], ours["way"]) == (FAIRSEQS, OURS)
-        assert theirs["loss"] == pytest.approx(ours["loss"], rel=close)
-        assert theirs["peak_bytes"] and ours["peak_bytes"]
-
-
-def test_what_does_not_fit_is_left_out(tmp_path, monkeypatch, small_models):
-    monkeypatch.setattr(measure, "available_bytes", lambda: 1000)
-    words = f"--models '{AS_SHIPPED}' --batches 16x16 --vocabulary 80"
-    theirs, ours = run_of(f"update_cost {words}", tmp_path / "u.json")["measurements"]
-    assert "out of memory" in theirs["skipped"] and "seconds" in ours
