@@ -273,7 +273,11 @@ def views_of(run: dict) -> Iterator[tuple[str, DataFrame, View]]:
         groups = chosen.groupby(by, sort=False) if by else [((), chosen)]
         for names, group in groups:
             if not pivot(group, view).empty:
-                yield ", ".join([*map(str, names), view.title]), group, view
+                kinds = [
+                    each if isinstance(each, str) else f"{name} {each:,.0f}"
+                    for name, each in zip(by, names, strict=True)
+                ]
+                yield ", ".join([*kinds, view.title]), group, view
 
 
 def section(name: str, run: dict, folder: Path) -> list[str]:
