@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data.whole_files import make_folder_of, write_text
-from .effects import COLOURS, draw
-from .errors import ReproduceError
+from .figures import COLOURS, effects
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
-from .schema import Table, load_preset, load_table, read_yaml
+from .schema import Table, load_preset, load_table, named_in, read_yaml
 from .settings import SEQUENCES
-from .text import anchor, number, spread, with_seeds
+from .text import anchor, fine, number, plus_minus, spread
 
 VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
 # part of a metric's name -> what the row with the larger figure is; scores have none
@@ -82,7 +81,7 @@ class Judged:
 
 
 def load(configs: Path, name: str) -> dict[str, list[Claim]]:
-    """Section -> its claims, of ``claims/NAME.yaml``; ReproduceError of a mistake."""
+    """Section -> its claims, of ``claims/NAME.yaml``; ValueError of a mistake."""
     path = configs / "claims" / f"{name}.yaml"
 
     def as_file(content: Any) -> dict[str, Any]:
@@ -91,25 +90,27 @@ def load(configs: Path, name: str) -> dict[str, list[Claim]]:
 
     found: dict[str, list[Claim]] = {}
     for sentence, claim in read_yaml(path, _File, as_file).claims.items():
-        _check(claim, load_table(configs, claim.table), f"{path}: {sentence}")
+        try:
+            _check(claim, load_table(configs, claim.table))
+        except ValueError as error:
+            raise ValueError(f"{path}: {sentence}: {error}") from error
         found.setdefault(claim.section, []).append(replace(claim, sentence=sentence))
     return found
 
 
-def _check(claim: Claim, table: Table, where: str) -> None:
-    for name, names, allowed in (
-        ("less_than", chain(*claim.less_than), table.rows),
-        ("columns", claim.columns, table.columns),
-        ("notes", claim.notes, [ALWAYS, *VERDICTS]),
+def _check(claim: Claim, table: Table) -> None:
+    for what, names, known in (
+        ("less_than: row", chain(*claim.less_than), table.rows),
+        ("columns: column", claim.columns, table.columns),
+        ("notes: verdict", claim.notes, [ALWAYS, *VERDICTS]),
     ):
-        if unknown := [each for each in names if each not in allowed]:
-            known = ", ".join(allowed)
-            raise ReproduceError(f"{where}: {name}: {unknown[0]!r}; allowed: {known}")
-    pairs = [pair for pair in claim.less_than if len({*pair}) == len(pair) == 2]
+        for name in names:
+            named_in(what, name, known)
+    are_pairs = all(len({*pair}) == len(pair) == 2 for pair in claim.less_than)
     is_ratio = claim.least_ratio is None or claim.least_ratio > 1
-    if not (claim.columns and pairs and pairs == claim.less_than and is_ratio):
+    if not (claim.columns and claim.less_than and are_pairs and is_ratio):
         shape = "columns, pairs of two rows in less_than, a least_ratio above 1"
-        raise ReproduceError(f"{where}: allowed: {shape}")
+        raise ValueError(f"allowed: {shape}")
 
 
 def write(
@@ -148,7 +149,7 @@ def write(
         section: [(e.claim.short or e.claim.sentence, e.verdict, e.pairs) for e in some]
         for section, some in judged.items()
     }
-    draw(drawn, picture := picture or results / "claims.png")
+    effects(drawn, picture := picture or results / "claims.png")
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
     texts = (path.read_text("utf-8") for path in configs.glob(f"claims/{name}.md"))
     lines = [text.format(picture=links[0], results=links[1]) for text in texts]
@@ -282,19 +283,23 @@ def _run(judged: Judged, results: str) -> str:
     elif updates and samples:
         updates += f" of {samples} samples"
         updates += f" of at most {length} tokens" if length else ""
-    parts = "; ".join(run.device for run in runs).split("; ")
-    devices = sorted({part.split(",")[0] for part in parts})
+    places = "; ".join(run.device for run in runs).split("; ")
+    devices = ", ".join(sorted({place.split(",")[0] for place in places}))
     page = f"{results}/tables/{measured.label}.md#{anchor(table.file.title)}"
     sizes = spread([run.parameters for run in runs], ".2f", " M parameters")
     parts = [f"[{table.name}, preset {measured.label}]({page})", sizes, updates]
-    return ", ".join(filter(None, [*parts, f"on {', '.join(devices)}"]))
+    return ", ".join(filter(None, [*parts, f"on {devices}"]))
 
 
 def _figures(judged: Judged) -> str:
     """Each row's figures: the paper's; those measured, with their seeds."""
     lines = []
     for each in judged.cells:
-        here = with_seeds(each.value, each.deviation, each.figures.values.values())
+        here = "**not run**"
+        if each.value is not None:
+            here = f"**{fine(each.value)}**{plus_minus(each.value, each.deviation)}"
+        if each.deviation is not None:
+            here += f" ({', '.join(map(fine, each.figures.values.values()))})"
         of_column = f", {each.cell.column}" if len(judged.claim.columns) > 1 else ""
         printed = f"{number(each.cell.paper)}; " if each.cell.paper is not None else ""
         lines.append(f"{each.cell.row}{of_column}: {printed}{here}")

@@ -7,7 +7,6 @@ from itertools import combinations
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
-from .errors import ReproduceError
 from .results import Results
 from .runs import UNFINISHED
 from .schema import Cell, Preset, Table, with_sweeps_of
@@ -26,18 +25,13 @@ OF_ROWS, WIDTH = "model.", "model.embed_dim"
 
 @dataclass
 class Figures:
-    """One metric of all seeds of one run.
+    """One metric of all seeds of one run, by seed."""
 
-    Attributes:
-        values: by seed, of finished runs.
-        reasons: why there is none, by seed, of runs that have ended.
-        unfinished: state of the others, by seed.
-        selection: what a sweep's best is chosen by, by seed; more is better.
-    """
-
-    values: dict[int, float] = field(default_factory=dict)
+    values: dict[int, float] = field(default_factory=dict)  # of finished runs
+    # why there is none, of runs that have ended; the state of the others
     reasons: dict[int, str] = field(default_factory=dict)
     unfinished: dict[int, str] = field(default_factory=dict)
+    # what a sweep's best is chosen by; more is better
     selection: dict[int, float] = field(default_factory=dict)
 
     @classmethod
@@ -47,15 +41,16 @@ class Figures:
         ways = set(rows["selected_by"]) - {""}
         if len(ways) > 1:
             where = rows.iloc[0]["run"]
-            raise ReproduceError(f"{where}: seeds chosen by {' and by '.join(ways)}")
+            raise ValueError(f"{where}: seeds chosen by {' and by '.join(ways)}")
         for row in rows.itertuples():
             if row.note in UNFINISHED:
                 found.unfinished[row.seed] = row.note
-            elif math.isnan(row.value):
+                continue
+            if math.isnan(row.value):
                 found.reasons[row.seed] = row.note or "no figure"
             else:
                 found.values[row.seed] = row.value
-            if math.isfinite(row.selection) and row.note not in UNFINISHED:
+            if math.isfinite(row.selection):
                 sign = 1 if row.selected_by.startswith("max") else -1
                 found.selection[row.seed] = sign * row.selection
         return found
@@ -72,23 +67,15 @@ class Figures:
 
 @dataclass
 class Measured:
-    """A cell with what was measured.
+    """A cell with what was measured."""
 
-    Attributes:
-        cell: with the paper's figure.
-        figures: those of the sweep's best value.
-        rows: those that they come from; none of a mean of columns.
-        chosen: that value, as rows have it.
-        sweep: all values that have rows -> their figures.
-        incomplete: what the figure is without; "" of all there should be.
-    """
-
-    cell: Cell
-    figures: Figures
-    rows: "DataFrame"
-    chosen: str = ""
+    cell: Cell  # with the paper's figure
+    figures: Figures  # those of the sweep's best value
+    rows: "DataFrame"  # that they come from; none of a mean of columns
+    chosen: str = ""  # the best value, as rows have it
+    # all values that have rows -> their figures
     sweep: dict[str, Figures] = field(default_factory=dict)
-    incomplete: str = ""
+    incomplete: str = ""  # what the figure is without; "" of all there should be
 
     @property
     def value(self) -> float | None:
@@ -101,49 +88,26 @@ class Measured:
 
 @dataclass
 class MeasuredTable:
-    """A table with what was measured with one preset.
-
-    Attributes:
-        table: its definition.
-        label: the preset, and what a command changed in it.
-        cells: (row, column) -> what was measured.
-        rows: all rows of results that it has.
-        settings: fingerprint -> settings of a configuration.
-    """
+    """A table with what was measured with one preset."""
 
     table: Table
-    label: str
-    cells: dict[tuple[str, str], Measured]
-    rows: "DataFrame"
-    settings: Mapping[str, Settings]
+    label: str  # the preset, and what a command changed in it
+    cells: dict[tuple[str, str], Measured]  # by row and column
+    rows: "DataFrame"  # all that it has
+    settings: Mapping[str, Settings]  # by the fingerprint of a configuration
 
     def column(self, name: str) -> list[Measured]:
         return [self.cells[row, name] for row in self.table.rows]
-
-    @property
-    def ranked(self) -> list[str]:
-        """Columns whose order is compared with the paper's."""
-        columns = self.table.file.columns
-        return [name for name in self.table.columns if columns[name].ranked]
 
 
 def measure(
     table: Table, results: Results, label: str, preset: Preset
 ) -> MeasuredTable:
-    """The rows that are this preset's, with its sweeps.
-
-    Args:
-        table: its definition.
-        results: that have the rows.
-        label: of the preset, and what a command changed in it.
-        preset: itself.
-    """
+    """The rows of a label, which is the preset's, with the preset's sweeps."""
     table, rows = with_sweeps_of(preset, table), results.runs
     rows = rows[(rows["preset"] == label) & (rows["table"] == table.name)]
     cells = {
-        (cell.row, cell.column): _measured(cell, rows)
-        for cell in table.cells
-        if not cell.mean_of
+        (c.row, c.column): _measured(c, rows) for c in table.cells if not c.mean_of
     }
     for cell in table.cells:
         if cell.mean_of:
@@ -155,29 +119,22 @@ def measure(
 def _measured(cell: Cell, rows: "DataFrame") -> Measured:
     rows = rows[(rows["row"] == cell.row) & (rows["column"] == cell.column)]
     if other := set(rows["metric"]) - {cell.metric}:
-        raise ReproduceError(
+        raise ValueError(
             f"{rows.iloc[0]['table']}, {cell.row}, {cell.column}: the table has "
             f"{cell.metric}, and lines of results have {', '.join(other)}; remove these"
         )
-    sweep = {
-        value: Figures.of(each) for value, each in rows.groupby("sweep", sort=False)
-    }
-    wanted = list(dict.fromkeys([*cell.candidates(), *sweep]))
-    sweep = {value: sweep[value] for value in wanted if value in sweep}
+    there = {v: Figures.of(each) for v, each in rows.groupby("sweep", sort=False)}
+    wanted = list(dict.fromkeys([*cell.candidates(), *there]))
+    sweep = {value: there[value] for value in wanted if value in there}
     if not sweep:
         return Measured(cell, Figures(), rows)
-    chosen = best_of(sweep)
-    figures = sweep[chosen]
-    incomplete = _unfinished(figures) if figures.values else ""
+    figures = sweep[chosen := best_of(sweep)]
+    without = (figures.unfinished | figures.reasons).items() if figures.values else ()
+    shown = ", ".join(f"seed {seed} ({why})" for seed, why in without)
+    incomplete = f"without {shown}" if shown else ""
     if len(wanted) > 1:
         incomplete = _missing_of_sweep(sweep, wanted) or incomplete
     return Measured(cell, figures, rows, chosen, sweep, incomplete)
-
-
-def _unfinished(figures: Figures) -> str:
-    without = figures.unfinished | figures.reasons
-    shown = ", ".join(f"seed {seed} ({why})" for seed, why in without.items())
-    return f"without {shown}" if shown else ""
 
 
 def best_of(sweep: Mapping[str, Figures]) -> str:
@@ -186,16 +143,14 @@ def best_of(sweep: Mapping[str, Figures]) -> str:
     Over those seeds that all values have, where some have more than others. A value
     with a seed that failed, as one that diverged does, comes after all without one.
     """
-    if len(sweep) == 1:
-        return next(iter(sweep))
     there = [set(each.selection) for each in sweep.values() if each.selection]
     common = set.intersection(*there) if there else set()
 
     def merit(value: str) -> tuple[bool, float]:
         figures = sweep[value]
-        seeds = common or set(figures.selection)
         if not figures.selection:
             return False, -math.inf
+        seeds = common or figures.selection
         average = mean(figures.selection[seed] for seed in seeds)
         return not figures.reasons, average
 
@@ -208,12 +163,12 @@ def _missing_of_sweep(sweep: Mapping[str, Figures], wanted: Sequence[str]) -> st
         value: {*figures.selection, *figures.values, *figures.reasons}
         for value, figures in sweep.items()
     }
-    tried = [value for value, seeds in ended.items() if seeds]
-    seeds = set().union(*ended.values())
+    tried = {value: seeds for value, seeds in ended.items() if seeds}
+    every = set().union(*tried.values())
     missing = [
-        f"{value} without seed {', '.join(map(str, sorted(seeds - ended[value])))}"
-        for value in tried
-        if seeds - ended[value]
+        f"{value} without seed {', '.join(map(str, sorted(every - seeds)))}"
+        for value, seeds in tried.items()
+        if every - seeds
     ]
     if len(tried) < len(wanted):
         missing.insert(0, f"{len(tried)} of {len(wanted)} values were run")
@@ -226,17 +181,15 @@ def _mean(
     """The mean of columns' figures, for the seeds that all of them have."""
     of = [cells[cell.row, name] for name in cell.mean_of if name in usual]
     there = [set(each.figures.values) for each in of]
-    seeds = set.intersection(*there)
-    values = {s: mean(each.figures.values[s] for each in of) for s in sorted(seeds)}
+    seeds = sorted(set.intersection(*there))
+    values = {s: mean(each.figures.values[s] for each in of) for s in seeds}
     notes = [each.incomplete for each in of]
-    left_out = sorted(set.union(*there) - seeds)
-    if seeds and left_out:
+    if left_out := sorted(set.union(*there) - {*seeds}):
         notes.append(f"not all columns have seeds {', '.join(map(str, left_out))}")
     if len(of) < len(cell.mean_of):  # the paper's figure is the mean of all
         cell = replace(cell, paper=None)
         notes.append(f"the mean of {', '.join(each.cell.column for each in of)}")
-    incomplete = "; ".join(dict.fromkeys(filter(None, notes)))
-    incomplete = incomplete if values else ""
+    incomplete = "; ".join(dict.fromkeys(filter(None, notes))) if values else ""
     return Measured(cell, Figures(values), of[0].rows[:0], incomplete=incomplete)
 
 
@@ -283,23 +236,16 @@ def _shown(settings: Settings, key: str) -> str | None:
 
 @dataclass
 class Agreement:
-    """Whether a column's figures are in the paper's order.
+    """Whether a column's figures are in the paper's order."""
 
-    Attributes:
-        rows: that both have.
-        spearman, kendall: rank correlations (tau-b); None of too few rows, or of rows
-            no further apart than twice the standard error of their means.
-        disagreements: pairs the other way round: both cells.
-        ties: pairs that differ in the paper and are equal here.
-        is_within_error: the second reason for no correlation.
-    """
-
-    rows: int
+    rows: int  # that both have
+    # rank correlations (tau-b); None of too few rows, or of rows no further apart than
+    # twice the standard error of their means
     spearman: float | None
     kendall: float | None
-    disagreements: list[tuple[Measured, Measured]]
-    ties: list[tuple[Measured, Measured]]
-    is_within_error: bool
+    disagreements: list[tuple[Measured, Measured]]  # the other way round
+    ties: list[tuple[Measured, Measured]]  # that differ in the paper and are equal here
+    is_within_error: bool  # the second reason for no correlation
 
 
 def agreement(column: Iterable[Measured]) -> Agreement | None:
@@ -309,15 +255,10 @@ def agreement(column: Iterable[Measured]) -> Agreement | None:
     cells = [e for e in column if e.cell.paper is not None and e.value is not None]
     if len(cells) < 2:
         return None
-    paper = [each.cell.paper for each in cells]
-    here = [each.value for each in cells]
+    both = [each.cell.paper for each in cells], [each.value for each in cells]
     within = _within_error(cells)
-    is_ranked = (
-        len(cells) >= FEWEST_ROWS
-        and not within
-        and len(set(paper)) > 1
-        and len(set(here)) > 1
-    )
+    is_ranked = len(cells) >= FEWEST_ROWS and not within
+    is_ranked = is_ranked and all(len(set(values)) > 1 for values in both)
     disagreements, ties = [], []
     for one, other in combinations(cells, 2):
         printed, found = one.cell.paper - other.cell.paper, one.value - other.value
@@ -327,8 +268,8 @@ def agreement(column: Iterable[Measured]) -> Agreement | None:
             disagreements.append((one, other))
     return Agreement(
         rows=len(cells),
-        spearman=float(stats.spearmanr(paper, here).statistic) if is_ranked else None,
-        kendall=float(stats.kendalltau(paper, here).statistic) if is_ranked else None,
+        spearman=float(stats.spearmanr(*both).statistic) if is_ranked else None,
+        kendall=float(stats.kendalltau(*both).statistic) if is_ranked else None,
         disagreements=disagreements,
         ties=ties,
         is_within_error=within,
@@ -338,15 +279,14 @@ def agreement(column: Iterable[Measured]) -> Agreement | None:
 def _within_error(cells: list[Measured]) -> bool:
     """Whether rows are no further apart than twice the standard error of their means,
     which four equal ones would be; False of single seeds."""
+    values = [each.value for each in cells]
     variances = [
         each.deviation**2 / len(each.figures.values)
         for each in cells
         if each.deviation is not None
     ]
-    if not variances:
-        return False
-    values = [each.value for each in cells]
-    return max(values) - min(values) <= 2 * mean(variances) ** 0.5
+    noise = mean(variances) ** 0.5 if variances else -1
+    return max(values) - min(values) <= 2 * noise
 
 
 def within_deviation(one: Measured, other: Measured) -> bool | None:

@@ -13,9 +13,8 @@ from ..installation import PACKAGE
 from ..modules.registry import unused_options
 from ..modules.systems import CONFIGS
 from ..training.config import Configuration, compose, get
-from ..training.update_layout import Layout, lay_out
+from ..training.update_layout import lay_out
 from .data import Data, data_of
-from .errors import ReproduceError
 from .runs import CONFIGURATION, Run
 from .schema import MODEL, Cell, Preset, TaskPreset, plain
 
@@ -54,25 +53,16 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all rows have in common.
+    """What all rows have in common."""
 
-    Attributes:
-        configs: the folder of configurations.
-        root: what relative data folders are relative to.
-        preset: sizes and budget.
-        seed: of the run.
-        gpus: that each run takes; 0 trains on the CPU.
-        data: fairseq task -> folder, instead of the preset's.
-        overrides: key, or TASK:KEY for the runs of one fairseq task, -> value; on top
-            of the preset's.
-    """
-
-    configs: Path
-    root: Path
+    configs: Path  # the folder of configurations
+    root: Path  # where relative data folders begin
     preset: Preset
     seed: int = 1
-    gpus: int = 0
+    gpus: int = 0  # that each run takes; 0 trains on the CPU
+    # fairseq task -> folder, instead of the preset's
     data: Mapping[str, str] = field(default_factory=dict)
+    # key, or TASK:KEY for the runs of one fairseq task, -> value; after the preset's
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -83,14 +73,10 @@ class Conditions:
         return folder_name([self.preset.name, *changed])
 
     def overrides_of(self, task: str) -> dict[str, Any]:
-        """``overrides`` as far as they are for this task; its own come last."""
+        """Those of ``overrides`` for this task; its own come last."""
         parts = [(*key.rpartition(":"), v) for key, v in self.overrides.items()]
-        return {
-            key: value
-            for place in dict.fromkeys(("", task))
-            for of, _, key, value in parts
-            if of == place
-        }
+        places = dict.fromkeys(("", task))
+        return {key: v for p in places for of, _, key, v in parts if of == p}
 
     def folder_of(self, task: str) -> Path:
         """Where the data of this task are."""
@@ -112,9 +98,8 @@ def name_of(conditions: Conditions, config: str, changed: Mapping[str, Any]) -> 
     changed = dict(changed)
     if config in LANGUAGE_MODELS:
         config = changed.pop(MODEL, config)
-    parts = [
-        f"{key.removeprefix('model.')}={plain(changed[key])}" for key in sorted(changed)
-    ]
+    given = sorted(changed.items())
+    parts = [f"{key.removeprefix('model.')}={plain(value)}" for key, value in given]
     folder = folder_name([config, *parts])
     return f"{conditions.label}/{folder}/seed{conditions.seed}"
 
@@ -136,9 +121,8 @@ def conditions_of(cell: Cell, conditions: Conditions) -> str:
 
 def preset_values(cell: Cell, conditions: Conditions) -> dict[str, Any]:
     """Key -> value, as the preset changes the paper's."""
-    preset = conditions.preset
-    of_task = preset.task(conditions_of(cell, conditions)).overrides
-    of_all = preset.overrides
+    of_task = conditions.preset.task(conditions_of(cell, conditions)).overrides
+    of_all = conditions.preset.overrides
     if fairseq_task(cell, conditions) in ("long_range_arena", "associative_recall"):
         # other values are those of models of text
         of_all = {k: v for k, v in of_all.items() if k.startswith("common.")}
@@ -177,16 +161,11 @@ def train_run(cell: Cell, conditions: Conditions) -> Run:
     of_task = conditions.preset.task(task)
     gpus = conditions.gpus
     devices = max(1, min(gpus, of_task.most_devices or gpus))
-    batch, update_freq = batches(of_task, devices, usual["dataset"]["batch_size"])
     given = {**preset_values(cell, conditions), **cell.overrides, **by_hand}
     check_settings(given)
-    fixed = {
-        "dataset.batch_size": batch,
-        "dataset.valid_subset": "valid,test",
-        "optimization.update_freq": [update_freq],
-    }
-    common = common_settings(conditions, data, devices)
-    overrides = {**fixed, **given, **common}
+    fixed = batch_settings(of_task, devices, usual["dataset"]["batch_size"])
+    fixed["dataset.valid_subset"] = "valid,test"
+    overrides = {**fixed, **given, **common_settings(conditions, data, devices)}
     configuration = compose(conditions.configs, cell.config, overrides)
     scale(configuration["model"], conditions.preset, of_task, by_hand)
     check_model(configuration["model"])
@@ -212,17 +191,21 @@ def common_settings(conditions: Conditions, data: Data, devices: int) -> dict[st
     }
 
 
-def batches(task: TaskPreset, devices: int, configured: int) -> Layout:
+def batch_settings(task: TaskPreset, devices: int, configured: int) -> dict[str, Any]:
     """Sequences at once on each device, and batches that are accumulated.
 
-    Raises:
-        ReproduceError: the devices do not divide an update.
+    ``configured`` is an update's, where the preset has none. ValueError where the
+    devices do not divide an update.
     """
     sequences = task.sequences_per_update or configured
     try:
-        return lay_out(sequences, devices, most=task.sequences_per_device)
+        layout = lay_out(sequences, devices, most=task.sequences_per_device)
     except ValueError as error:
-        raise ReproduceError(f"--gpus {devices}: {error}") from error
+        raise ValueError(f"--gpus {devices}: {error}") from error
+    return {
+        "dataset.batch_size": layout.batch,
+        "optimization.update_freq": [layout.update_freq],
+    }
 
 
 def scale(
@@ -234,45 +217,39 @@ def scale(
     """
     scaled = preset.scaled if task.scaled is None else task.scaled
     factors = dict.fromkeys(scaled, task.width) | task.factors
-    unknown = factors.keys() - SIZES
-    if unknown:
+    if unknown := factors.keys() - SIZES:
         allowed = "sizes of models, as block_size, embed_dim, ffn_dim"
-        raise ReproduceError(f"{preset.name}: {min(unknown)!r}; allowed: {allowed}")
-    for name in unused_options(model.get("attention_types", "")):
-        factors.pop(name, None)
-    for name, factor in factors.items():
-        if factor != 1 and name in model and f"model.{name}" not in by_hand:
-            model[name] = max(1, int(model[name] * factor))
+        raise ValueError(f"{preset.name}: {min(unknown)!r}; allowed: {allowed}")
+    unread = unused_options(model.get("attention_types", ""))
+    for name in factors.keys() & model.keys() - {*unread}:
+        if factors[name] != 1 and f"model.{name}" not in by_hand:
+            model[name] = max(1, int(model[name] * factors[name]))
 
 
 def check_settings(given: Mapping[str, Any], fixed: Iterable[str] = DECIDED_BY) -> None:
-    """Raise ReproduceError for a setting that the runner decides, or that leaves a run
+    """Raise ValueError for a setting that the runner decides, or that leaves a run
     without figures."""
     for key, value in given.items():
         if key in fixed:
             decides = DECIDED_BY.get(key, "the data and the devices of the run")
-            raise ReproduceError(f"{key}: the runner sets it, by {decides}")
+            raise ValueError(f"{key}: the runner sets it, by {decides}")
         if key in NEVER and value:
-            raise ReproduceError(
-                f"{key}={value}; allowed: false: figures are of the validations and "
+            raise ValueError(
+                f"{key} must be false, got {value}: figures are of the validations and "
                 "checkpoints of a run"
             )
 
 
 def updates_of(configuration: Configuration) -> int:
-    """How many updates the training has.
-
-    Raises:
-        ReproduceError: it would not end.
-    """
+    """How many updates the training has; ValueError if it would not end."""
     updates = configuration["optimization"]["max_update"]
     if type(updates) is not int or updates < 1:
-        raise ReproduceError(f"optimization.max_update={updates}; allowed: 1, 2, ...")
+        raise ValueError(f"optimization.max_update={updates}; allowed: 1, 2, ...")
     return updates
 
 
 def check_model(model: dict[str, Any]) -> None:
-    """Raise ReproduceError if the model refuses a value; it says which."""
+    """Raise ValueError if the model refuses a value; it says which."""
     _build(json.dumps(model, sort_keys=True))
 
 
@@ -296,10 +273,5 @@ def _build(model: str) -> None:
         vocabulary_size, num_classes, num_sequences = FEW_WORDS, 2, 1
 
     configuration = OmegaConf.create(json.loads(model))
-    state = torch.get_rng_state()
-    try:
+    with torch.random.fork_rng(devices=[]):
         MODEL_REGISTRY[configuration._name].build_model(configuration, Task(None))
-    except ValueError as error:
-        raise ReproduceError(f"model {configuration._name}: {error}") from error
-    finally:
-        torch.set_rng_state(state)

@@ -26,7 +26,6 @@ from filelock import FileLock, Timeout
 from ..data.fingerprints import mark_of
 from ..data.whole_files import first_free, json_text, write_json, write_text
 from ..training.exit_code import EXIT_RESUMABLE
-from .errors import ReproduceError
 
 if TYPE_CHECKING:  # which import torch; a state is read without it
     from ..training.config import Configuration
@@ -49,32 +48,20 @@ FINISHED, FAILED, RUNNING = "finished", "failed", "running"
 INTERRUPTED, NEW = "interrupted", "new"
 UNFINISHED = (NEW, SUBMITTED, RUNNING, INTERRUPTED)  # it may still end otherwise
 WITHOUT_RESULT = (*UNFINISHED, FAILED)
-STATES = (*WITHOUT_RESULT, FINISHED)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is to be.
+    """A run that is to be."""
 
-    Attributes:
-        name: of its folder below that of all runs; of one name, it is the same run.
-        configuration: what it trains with.
-        data: what it trains on.
-        seed: of the run.
-        updates: that it has, for progress; 0 of a measurement.
-        command: run in its folder.
-        needs: names of the runs that must be finished before.
-        start: the checkpoint that its weights come from, absolute or as seen from its
-            folder; "" for fresh weights.
-    """
-
-    name: str
-    configuration: Configuration
+    name: str  # its folder below that of all runs; of one name, it is the same run
+    configuration: Configuration  # that it trains with
     data: Data
     seed: int
-    updates: int
-    command: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    updates: int  # that it has, for progress; 0 of a measurement
+    command: tuple[str, ...]  # run in its folder
+    needs: tuple[str, ...] = ()  # names of runs that must be finished before
+    # the checkpoint that its weights come from, absolute or as seen from its folder
     start: str = ""
 
 
@@ -86,11 +73,7 @@ class RunFolder:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """run.json.
-
-        Raises:
-            OSError, ValueError: it cannot be read.
-        """
+        """run.json."""
         return json.loads((self.path / FACTS).read_text(encoding="utf-8"))
 
     @cached_property
@@ -147,16 +130,14 @@ class RunFolder:
 
     @property
     def state(self) -> str:
-        """One of ``STATES``."""
+        """``FINISHED``, or one of ``WITHOUT_RESULT``."""
         if self.is_locked():
             return RUNNING
         last = self._records[-1] if self._records else {"kind": NEW}
         if last["kind"] != BEGAN:
             return last["kind"]
         code = last.get("exit_code", EXIT_RESUMABLE)
-        if code in STOPPED:
-            return INTERRUPTED
-        return FAILED if code else FINISHED
+        return INTERRUPTED if code in STOPPED else FAILED if code else FINISHED
 
     @property
     def is_finished(self) -> bool:
@@ -165,8 +146,10 @@ class RunFolder:
     @property
     def has_progress(self) -> bool:
         """Whether it has ended or has a checkpoint."""
-        has_checkpoint = any((self.path / "checkpoints").glob("*.pt"))
-        return has_checkpoint or self.is_finished
+        return self._has_checkpoint() or self.is_finished
+
+    def _has_checkpoint(self) -> bool:
+        return any((self.path / "checkpoints").glob("*.pt"))
 
     def unfinished_needs(self, runs: Path) -> list[RunFolder]:
         """The runs, of the folder of all, that must be finished before and are not."""
@@ -183,22 +166,17 @@ class RunFolder:
         """Fingerprint of those that are there to start from now.
 
         Raises:
-            ReproduceError: they are not there, or others than those that it started
-                from before.
+            ValueError: they are not there, or others than those that it started from.
         """
         if not self.facts["start"]:
             return None
-        # which import torch: a second of each job
+        # it imports torch: a second of each job
         from ..checkpoints.identity import weights_fingerprint
-        from ..checkpoints.safe_loading import CheckpointError
 
         path = self.path / self.facts["start"]
-        try:
-            now = weights_fingerprint(path)
-        except CheckpointError as error:
-            raise ReproduceError(f"{self.path} starts from them: {error}") from error
+        now = weights_fingerprint(path)
         if self.weights not in (None, now):
-            raise ReproduceError(
+            raise ValueError(
                 f"{self.path} started from weights {self.weights}, and {path} has "
                 f"{now}; remove the folder, or give another --runs-dir"
             )
@@ -206,15 +184,15 @@ class RunFolder:
 
     def other_weights(self) -> str:
         """Why the result is not of the weights that are at its start now; or ""."""
-        start = self.facts["start"]
-        if not start or not (self.path / start).is_file():
+        start = self.path / self.facts["start"]
+        if not start.is_file():  # of fresh ones it is the folder
             return ""
         marks = [each.get("mark") for each in self.attempts]
-        if list(mark_of(self.path / start)) in marks:  # not written to since
+        if list(mark_of(start)) in marks:  # not written to since
             return ""
         try:
             self.weights_at_start()
-        except ReproduceError as error:
+        except ValueError as error:
             return f"other weights: {error}"
         return ""
 
@@ -233,7 +211,7 @@ class RunFolder:
         """Write what the run needs; a run that resumes may have other devices.
 
         Raises:
-            ReproduceError: another run's results are there.
+            ValueError: another run's results are there.
         """
         from .data import fingerprint
 
@@ -245,28 +223,18 @@ class RunFolder:
         # records of other settings would stand among this run's
         if log.exists() and not same:
             log.rename(first_free(log.with_name(f"{LOG}.earlier-")))
-        write_text(
-            self.path / CONFIGURATION,
-            yaml.safe_dump(run.configuration, sort_keys=False),
-        )
-        facts = {
-            "name": run.name,
-            "seed": run.seed,
-            "data": str(run.data.folder),
-            "task": run.data.task,
-            "part": run.data.part,
-            "data_fingerprint": fingerprint(run.data),
-            "updates": run.updates,
-            "needs": list(run.needs),
-            "start": run.start,
-            "command": list(run.command),
-        }
+        text = yaml.safe_dump(run.configuration, sort_keys=False)
+        write_text(self.path / CONFIGURATION, text)
+        facts = {key: getattr(run, key) for key in ("name", "seed", "updates", "start")}
+        facts |= {"data": str(run.data.folder), "task": run.data.task}
+        facts |= {"part": run.data.part, "data_fingerprint": fingerprint(run.data)}
+        facts |= {"needs": [*run.needs], "command": [*run.command]}
         write_json(self.path / FACTS, facts)
         self.forget()
 
     @property
     def updates_done(self) -> int:
-        """As far as the end of the log tells: of many runs it is read now and then."""
+        """By the end of the log alone: of many runs it is read now and then."""
         try:
             with (self.path / LOG).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -289,11 +257,11 @@ class RunFolder:
         """Whether the folder is that of this run; False if it is to be made.
 
         Raises:
-            ReproduceError: another run's results are there, or a process is at work.
+            ValueError: another run's results are there, or a process is at work.
         """
         if not (self.path / FACTS).exists():
-            if any((self.path / "checkpoints").glob("*.pt")):
-                raise ReproduceError(
+            if self._has_checkpoint():
+                raise ValueError(
                     f"{self.path} has checkpoints and no {FACTS}: of which run?"
                 )
             return False
@@ -302,15 +270,14 @@ class RunFolder:
         except UNREADABLE as error:
             if not self.has_progress:
                 return False
-            raise ReproduceError(f"{self.path} is damaged: {error}") from error
-        if not found:
-            return True
-        if self.state in (RUNNING, SUBMITTED) or self.has_progress:
-            raise ReproduceError(
-                f"{self.path} is another run: {_shown(found)}. Remove the folder, or "
-                "give another --runs-dir"
+            raise ValueError(f"{self.path} is damaged: {error}") from error
+        if found and (self.state in (RUNNING, SUBMITTED) or self.has_progress):
+            more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            raise ValueError(
+                f"{self.path} is another run: {'; '.join(found[:SHOWN])}{more}. Remove "
+                "the folder, or give another --runs-dir"
             )
-        return False
+        return not found
 
     def _differences(self, run: Run) -> list[str]:
         from ..checkpoints.identity import weights_fingerprint
@@ -351,14 +318,9 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder; raises ReproduceError if another process does."""
+        """Hold the folder; raises ValueError if another process does."""
         try:
             with FileLock(self.path / LOCK, timeout=ASKING_SECONDS):
                 yield
         except Timeout as error:
-            raise ReproduceError(f"{self.path}: another process trains it") from error
-
-
-def _shown(found: list[str]) -> str:
-    more = len(found) - SHOWN
-    return "; ".join(found[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            raise ValueError(f"{self.path}: another process trains it") from error

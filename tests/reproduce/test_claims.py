@@ -10,8 +10,7 @@ import pytest
 
 from fairseq_transnormer.reproduce import claims
 from fairseq_transnormer.reproduce.claims import VERDICTS, Claim, judge, load
-from fairseq_transnormer.reproduce.effects import effect
-from fairseq_transnormer.reproduce.errors import ReproduceError
+from fairseq_transnormer.reproduce.figures import effect
 from fairseq_transnormer.reproduce.measured import measure
 from fairseq_transnormer.reproduce.results import COLUMNS, Results
 from fairseq_transnormer.reproduce.schema import Cell, Preset, Table, TableFile
@@ -233,5 +232,5 @@ def test_mistakes_in_claims_are_named(tmp_path, old, new, names):
     path.write_text(GOOD, encoding="utf-8")
     assert load(tmp_path, "mine")["Mine"][0].sentence == "A"
     path.write_text(GOOD.replace(old, new), encoding="utf-8")
-    with refuses(ReproduceError, *names, alone=True):
+    with refuses(ValueError, *names, alone=True):
         load(tmp_path, "mine")

@@ -9,7 +9,6 @@ import pandas
 import pytest
 from scipy import stats
 
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
 from fairseq_transnormer.reproduce.measured import within_deviation as within
 from fairseq_transnormer.reproduce.report import section
@@ -91,7 +90,7 @@ def swept(*values):
 def test_a_line_of_another_metric_is_no_figure_of_the_table(measured):
     lines = figures(T1=[5.0, 7.0])
     lines[0]["metric"] = "params_m"
-    with refuses(ReproduceError, "own", "T1", "ppl", "valid_ppl", "params_m"):
+    with refuses(ValueError, "own", "T1", "ppl", "valid_ppl", "params_m"):
         measured(lines)
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from fairseq_transnormer.reproduce import plan
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import job_of, of_seeds, with_needs
-from fairseq_transnormer.reproduce.plan import DECIDED_BY, NEVER, batches
+from fairseq_transnormer.reproduce.plan import DECIDED_BY, NEVER, batch_settings
 from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset
-from fairseq_transnormer.training.config import ConfigurationError, get
+from fairseq_transnormer.training.config import get
 from tests.messages import refuses
 from tests.paths import CONFIGS
 
@@ -78,11 +77,10 @@ def test_an_update_has_the_same_sequences_on_any_gpus(conditions, monkeypatch):
         task = TaskPreset("x", sequences_per_device=most)
         if sequences % devices:
             with refused(f"--gpus {devices}", sequences):
-                batches(task, devices, sequences)
+                batch_settings(task, devices, sequences)
             continue
-        found = batches(task, devices, sequences)
-        assert found.batch * found.update_freq * devices == sequences
-        assert found.batch <= most
+        batch, (update_freq,) = batch_settings(task, devices, sequences).values()
+        assert batch * update_freq * devices == sequences and batch <= most
     text = cell_of(table("table4"), "TransNormer T2", "valid_ppl")
     # of 10 images an update, which 8 devices cannot share
     images = cell_of(table("digits"), "1+elu", "test_bits")
@@ -136,7 +134,7 @@ def test_values_that_are_refused_before_any_run(conditions):
         ("optimization.max_updates", 4, "max_updates", "max_update"),
         ("optimization.max_update", "ten", "max_update", "ten"),
     ):
-        with refuses((ReproduceError, ConfigurationError), *parts):
+        with refuses(ValueError, *parts):
             run_of(cell, conditions(overrides={key: value}))
 
 
