@@ -169,10 +169,11 @@ def is_held(folder: RunFolder) -> bool:
 
 def report_tables(options: Namespace) -> int:
     """Add the runs' figures to the results, and write the page."""
-    known = names_in(options.config_dir / "tables")
-    names = known if "all" in options.tables else options.tables or known
-    preset = load_preset(options.config_dir, options.preset)
-    return _write(load_tables(options.config_dir, names, preset), preset, options)
+    configs, names = options.config_dir, options.tables
+    if not names or "all" in names:
+        names = names_in(configs / "tables")
+    preset = load_preset(configs, options.preset)
+    return _write(load_tables(configs, names, preset), preset, options)
 
 
 def _write(tables: list[Table], preset: Preset, options: Namespace) -> int:
@@ -185,10 +186,9 @@ def _write(tables: list[Table], preset: Preset, options: Namespace) -> int:
 
 def judge_claims(options: Namespace) -> int:
     """Write the page of verdicts."""
-    name, page = options.page.stem, options.page
-    given = options.config_dir, name, options.results, options.presets
-    claims.write(*given, page, options.command_line)
-    print(f"written: {page}")
+    given = options.config_dir, options.page, options.results, options.presets
+    claims.write(*given, options.command_line)
+    print(f"written: {options.page}")
     return 0
 
 

@@ -17,7 +17,7 @@ from ..data.whole_files import make_folder_of, write_text
 from .figures import COLOURS, effects
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
-from .schema import Table, load_preset, load_table, named_in, read_yaml
+from .schema import load_preset, load_table, read_yaml
 from .settings import SEQUENCES
 from .text import anchor, fine, number, plus_minus, spread
 
@@ -90,41 +90,16 @@ def load(configs: Path, name: str) -> dict[str, list[Claim]]:
 
     found: dict[str, list[Claim]] = {}
     for sentence, claim in read_yaml(path, _File, as_file).claims.items():
-        try:
-            _check(claim, load_table(configs, claim.table))
-        except ValueError as error:
-            raise ValueError(f"{path}: {sentence}: {error}") from error
         found.setdefault(claim.section, []).append(replace(claim, sentence=sentence))
     return found
 
 
-def _check(claim: Claim, table: Table) -> None:
-    for what, names, known in (
-        ("less_than: row", chain(*claim.less_than), table.rows),
-        ("columns: column", claim.columns, table.columns),
-        ("notes: verdict", claim.notes, [ALWAYS, *VERDICTS]),
-    ):
-        for name in names:
-            named_in(what, name, known)
-    are_pairs = all(len({*pair}) == len(pair) == 2 for pair in claim.less_than)
-    is_ratio = claim.least_ratio is None or claim.least_ratio > 1
-    if not (claim.columns and claim.less_than and are_pairs and is_ratio):
-        shape = "columns, pairs of two rows in less_than, a least_ratio above 1"
-        raise ValueError(f"allowed: {shape}")
-
-
 def write(
-    configs: Path,
-    name: str,
-    results: Path,
-    presets: Sequence[str],
-    page: Path,
-    command: str,
-    picture: Path | None = None,
+    configs: Path, page: Path, results: Path, presets: Sequence[str], command: str
 ) -> None:
-    """Judge the claims of ``claims/NAME.yaml``; write a page and a picture.
+    """Judge the claims of ``claims/PAGE.yaml``; write the page and results/claims.png.
 
-    The page begins with ``claims/NAME.md``. A preset's changed labels come after it.
+    The page begins with ``claims/PAGE.md``. A preset's changed labels come after it.
     """
     make_folder_of(page, "--page")
     found, known = Results.read(results), [load_preset(configs, e) for e in presets]
@@ -143,16 +118,16 @@ def write(
 
     judged = {
         section: [judge(claim, tables(claim.table), as_printed) for claim in claims]
-        for section, claims in load(configs, name).items()
+        for section, claims in load(configs, page.stem).items()
     }
     drawn = {
         section: [(e.claim.short or e.claim.sentence, e.verdict, e.pairs) for e in some]
         for section, some in judged.items()
     }
-    effects(drawn, picture := picture or results / "claims.png")
+    effects(drawn, picture := results / "claims.png")
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
-    texts = (path.read_text("utf-8") for path in configs.glob(f"claims/{name}.md"))
-    lines = [text.format(picture=links[0], results=links[1]) for text in texts]
+    text = (configs / "claims" / f"{page.stem}.md").read_text("utf-8")
+    lines = [text.format(picture=links[0], results=links[1])]
     lines += [*_sections(judged, links[1]), f"Made by `{command}`."]
     write_text(page, "\n".join(lines) + "\n")
 
@@ -163,7 +138,7 @@ def judge(
     """The claim by the first table that has all its figures, or else most of them."""
 
     def found(judged: Judged) -> int:
-        return sum(bool(each.figures.values) for each in judged.cells)
+        return sum(bool(each.values) for each in judged.cells)
 
     judged = max((Judged(claim, each) for each in tables), key=found)
     label = judged.measured.label
@@ -203,7 +178,7 @@ def verdict(
 
 def _order(low: Measured, high: Measured, ratio: float | None) -> tuple[int, str]:
     """1: as claimed; -1: the other way round; 0: it cannot be told, and why."""
-    first, second = (each.figures.values.values() for each in (low, high))
+    first, second = (each.values.values() for each in (low, high))
     if low.value is None or high.value is None:
         return 0, "not all rows were run"
     if min(len(first), len(second)) >= FEWEST_SEEDS:
@@ -217,10 +192,10 @@ def _order(low: Measured, high: Measured, ratio: float | None) -> tuple[int, str
 
 def _lacking(cell: Measured, choice: Measured | None) -> list[str]:
     """What a figure of several seeds or values of a sweep is without."""
-    row, without = cell.cell.row, cell.figures.unfinished | cell.figures.reasons
+    row, without = cell.cell.row, cell.unfinished | cell.reasons
     found = [f"seed {seed} of {row}: {why}" for seed, why in without.items()]
     chosen = ""
-    if choice and choice.figures.values and not choice.incomplete:
+    if choice and choice.values and not choice.incomplete:
         chosen = choice.chosen
     if cell.incomplete and not found and not (chosen and chosen == cell.chosen):
         found.append(f"{row}: {cell.incomplete.partition(';')[0]}")
@@ -299,7 +274,7 @@ def _figures(judged: Judged) -> str:
         if each.value is not None:
             here = f"**{fine(each.value)}**{plus_minus(each.value, each.deviation)}"
         if each.deviation is not None:
-            here += f" ({', '.join(map(fine, each.figures.values.values()))})"
+            here += f" ({', '.join(map(fine, each.values.values()))})"
         of_column = f", {each.cell.column}" if len(judged.claim.columns) > 1 else ""
         printed = f"{number(each.cell.paper)}; " if each.cell.paper is not None else ""
         lines.append(f"{each.cell.row}{of_column}: {printed}{here}")

@@ -62,8 +62,7 @@ def data_of(
 def fingerprint(data: Data) -> str:
     """Changes with what a run reads of the folder; "" of no data.
 
-    Raises:
-        OSError, ValueError: they are not there, or of another problem.
+    OSError or ValueError where they are not there, or of another problem.
     """
     folder, said, names = data.folder, None, FILES
     if data.task == "sentence_prediction":
@@ -94,9 +93,6 @@ def require(
 
     ``prepare`` is whether the user asked for it; some presets need not be asked. A dry
     run prints what is missing, and what would be run, and returns what is missing.
-
-    Raises:
-        ValueError: data are missing, or a command failed.
     """
     missing = _missing(wanted)
     made = {data for data in missing if _is_presets(data, preset, root)}

@@ -39,7 +39,7 @@ def effect(pairs: Sequence[Pair]) -> tuple[list[float], float | None]:
         return ratio(high.value, low.value), ratio(high.cell.paper, low.cell.paper)
 
     low, high = weakest = min(pairs, key=ratios)
-    first, second = low.figures.values, high.figures.values
+    first, second = low.values, high.values
     are_equal = first.keys() == second.keys()
     seeds = ((a, b) for a, b in product(first, second) if a == b or not are_equal)
     printed = ratios(weakest)[1]

@@ -6,7 +6,6 @@ model, and all else is of the fine-tuning alone.
 """
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from ..training.config import Configuration, compose
 from . import plan
 from .data import GLUE, PROBLEM, Data, data_of
 from .plan import START, Conditions, fairseq_task, name_of
-from .runs import CONFIGURATION, Run
+from .runs import Run
 from .schema import MODEL, Cell, Column, Table, TableFile, named_in, names_in
 
 PRIMARY, TASK = "finetune", "sentence_prediction"
@@ -82,18 +81,8 @@ def run(cell: Cell, conditions: Conditions) -> Run:
             )
     configuration = _configuration(cell, conditions, where, its, model)
     configuration["checkpoint"]["finetune_from_model"] = start or None
-    plan.check_model(configuration["model"])
-    module = "fairseq_transnormer.reproduce.finetune_run"
-    return Run(
-        name=own,
-        configuration=configuration,
-        data=where,
-        seed=conditions.seed,
-        updates=plan.updates_of(configuration),
-        command=(sys.executable, "-m", module, CONFIGURATION),
-        needs=before,
-        start=start,
-    )
+    module = "reproduce.finetune_run"
+    return plan.training(own, configuration, where, module, needs=before, start=start)
 
 
 def _is_of_model(key: str) -> bool:
@@ -185,31 +174,15 @@ def checkpoint_table(
     shared = {START: str(checkpoint.resolve())}
     shared |= {"model.pooling": pooling} if pooling else {}
     sweep = {"optimization.lr": [[rate] for rate in dict.fromkeys(rates)]}
-    cells = [
-        Cell(
-            row=row,
-            column=column,
-            job="finetune_checkpoint",
-            config=PRIMARY,
-            overrides={PROBLEM: problem, **shared},
-            metric=metric,
-            sweep=sweep,
-        )
-        for problem in dict.fromkeys(chosen)
-        for column, metric in _columns_of(problem)
-    ]
-    file = TableFile(
-        title=f"Fine-tuning of {row}",
-        task="validation splits; the best learning rate on them",
-        columns={c.column: Column(metric=c.metric) for c in cells},
-        rows={row: None},
-        sweep=sweep,
-    )
+    cells = []
+    for problem in dict.fromkeys(chosen):
+        # for GLUE's, those of the paper's table
+        metrics = {GLUE.get(problem, problem): "selection"}
+        if problem == "mnli":
+            metrics = {"MNLI-m": "valid_accuracy", "MNLI-mm": "valid1_accuracy"}
+        given = "finetune_checkpoint", PRIMARY, {PROBLEM: problem, **shared}
+        cells += [Cell(row, c, *given, m, sweep=sweep) for c, m in metrics.items()]
+    columns = {cell.column: Column(metric=cell.metric) for cell in cells}
+    file = TableFile(f"Fine-tuning of {row}", columns, {row: None}, sweep=sweep)
+    file.task = "validation splits; the best learning rate on them"
     return Table(f"finetune_{row}", file, cells)
-
-
-def _columns_of(problem: str) -> list[tuple[str, str]]:
-    """Columns and metrics of a problem: for GLUE's, those of the paper's table."""
-    if problem == "mnli":
-        return [("MNLI-m", "valid_accuracy"), ("MNLI-mm", "valid1_accuracy")]
-    return [(GLUE.get(problem, problem), "selection")]

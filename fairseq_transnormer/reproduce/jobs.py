@@ -42,15 +42,9 @@ def _speed_run(cell: Cell, conditions: Conditions) -> Run:
     words += ["--device", device, "--output", SPEED]
     for name, value in options.items():
         words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    settings = {"speed": {"device": device, **options}}
-    return Run(
-        name=_speed_name(cell, conditions),
-        configuration={"common": {"seed": conditions.seed}} | settings,
-        data=Data(conditions.root),
-        seed=conditions.seed,
-        updates=0,
-        command=tuple(words),
-    )
+    seed, name = conditions.seed, _speed_name(cell, conditions)
+    settings = {"common": {"seed": seed}, "speed": {"device": device, **options}}
+    return Run(name, settings, Data(conditions.root), seed, 0, tuple(words))
 
 
 _TUNED = Job(finetune.name, finetune.data, finetune.run)

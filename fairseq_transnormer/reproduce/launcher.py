@@ -11,14 +11,13 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..data.fingerprints import mark_of
 from ..installation import PACKAGE
 from ..training.exit_code import EXIT_RESUMABLE, ended_by
 from ..training.processes import handling, set_up_logging
@@ -69,10 +68,8 @@ class Job:
     def __call__(self) -> None:
         """Run it to its end.
 
-        Raises:
-            RunFailed: it has ended otherwise, or was stopped.
-            ValueError: what it needs is not there, it starts from other weights, or its
-                data were replaced.
+        RunFailed where it has ended otherwise, or was stopped. ValueError where what it
+        needs is not there, it starts from other weights, or its data were replaced.
         """
         run = RunFolder(self.folder)
         # from here on: submitit itself passes SIGTERM over
@@ -83,7 +80,6 @@ class Job:
                 raise ValueError(f"{run.path} needs {need.path}: it is not finished")
             if why := run.other_data():
                 raise ValueError(why)
-            start = run.facts["start"]
             run.append(
                 BEGAN,
                 started=time.time(),
@@ -92,7 +88,6 @@ class Job:
                 commit=commit(),
                 versions=versions(),
                 weights=run.weights_at_start(),
-                mark=mark_of(self.folder / start) if start else None,
             )
             self._began = time.monotonic()
             with (self.folder / LOG).open("a", encoding="utf-8") as log:
@@ -184,13 +179,8 @@ def _in_this_process(command: Sequence[str], folder: Path, log: Any) -> int:
 class Slots:
     """Places for runs on this machine: groups of its GPUs, or shares of its cores.
 
-    Args:
-        gpus: that a run takes; 0 trains on the CPU.
-        jobs: runs at once; by default one a group of GPUs, or one on the CPU. More runs
-            than groups share them.
-
-    Raises:
-        ValueError: there are fewer GPUs than one run takes.
+    A run takes ``gpus``; 0 trains on the CPU. There are as many runs at once as groups,
+    or one on the CPU; more ``jobs`` than groups share them.
     """
 
     def __init__(self, gpus: int, jobs: int | None) -> None:
@@ -241,7 +231,7 @@ def run_all(
     """Run every folder to its end; one that fails does not stop the others.
 
     SIGINT, SIGTERM and SIGHUP, as of a terminal that is closed, end the runs after a
-    checkpoint of each.
+    checkpoint of each, and raise KeyboardInterrupt then.
 
     Args:
         folders: of prepared runs, each after those that it needs.
@@ -251,9 +241,6 @@ def run_all(
 
     Returns:
         "finished", "interrupted" and "failed": the folders.
-
-    Raises:
-        KeyboardInterrupt: a signal came, and all have ended.
     """
     from submitit import AutoExecutor
 
@@ -262,7 +249,8 @@ def run_all(
     executor.update_parameters(timeout_min=FOREVER_MINUTES)
     waiting, running = list(folders), {}
     ended: dict[str, list[RunFolder]] = {FINISHED: [], INTERRUPTED: [], FAILED: []}
-    tell = _progress([each.path for each in folders], interval)
+    began = printed = time.monotonic()
+    at_start = _updates_of(folders)
     # signals to end that have come: an exception would leave children behind
     noted: list[int] = []
     note = dict.fromkeys(STOPPING, lambda number, frame: noted.append(number))
@@ -270,12 +258,13 @@ def run_all(
         while (waiting or running) and not noted:
             for folder in list(waiting):
                 ready = _readiness(folder, runs, [*waiting, *running])
+                if not ready or (ready != FAILED and not slots.free):
+                    continue
+                waiting.remove(folder)
                 if ready == FAILED:
-                    waiting.remove(folder)
                     ended[FAILED].append(folder)
                     print(f"failed   {folder.path}: what it needs is not finished")
-                elif ready and slots.free:
-                    waiting.remove(folder)
+                else:
                     group = slots.free.pop(0)
                     given = slots.environment(group), slots.device(group)
                     job = Job(folder.path, runs, *given, in_process)
@@ -289,7 +278,10 @@ def run_all(
                     del running[folder]
                     slots.free.append(group)
                     _end(folder, job, raised, ended)
-            tell(sum(map(len, ended.values())))
+            if time.monotonic() - printed >= interval:
+                over = sum(map(len, ended.values()))
+                _print_progress(folders, over, began, at_start)
+                printed = time.monotonic()
             time.sleep(0 if in_process else POLL_SECONDS)
         if noted:
             print(f"interrupted: stopping {len(running)} runs", flush=True)
@@ -337,31 +329,23 @@ def _end(
         print("\n".join(f"  | {line}" for line in lines if line), flush=True)
 
 
-def _progress(paths: Sequence[Path], interval: float) -> Callable[[int], None]:
-    """Prints how far all runs are, now and then; takes how many have ended."""
+def _print_progress(
+    folders: Sequence[RunFolder], over: int, began: float, at_start: int
+) -> None:
+    """How far all runs are, and the time that is left at the pace since the start."""
+    minutes, runs = (time.monotonic() - began) / 60, len(folders)
+    done, total = _updates_of(folders), sum(each.facts["updates"] for each in folders)
+    new = done - at_start
+    left = f"{minutes * (total - done) / new:,.0f}" if new else "?"
+    print(
+        f"{minutes:,.0f} min: {over} of {runs} runs, {done:,} of "
+        f"{total:,} updates, about {left} min left",
+        flush=True,
+    )
 
-    def updates() -> int:
-        return sum(RunFolder(path).updates_done for path in paths)
 
-    total = sum(RunFolder(path).facts["updates"] for path in paths)
-    at_start, began = updates(), time.monotonic()
-    printed = began
-
-    def tell(over: int) -> None:
-        nonlocal printed
-        now = time.monotonic()
-        if now - printed < interval:
-            return
-        printed, done, elapsed = now, updates(), now - began
-        new = done - at_start
-        left = f"{elapsed * (total - done) / new / 60:,.0f}" if new else "?"
-        print(
-            f"{elapsed / 60:,.0f} min: {over} of {len(paths)} runs, {done:,} of "
-            f"{total:,} updates, about {left} min left",
-            flush=True,
-        )
-
-    return tell
+def _updates_of(folders: Sequence[RunFolder]) -> int:
+    return sum(RunFolder(each.path).updates_done for each in folders)
 
 
 def submit_all(
@@ -372,9 +356,6 @@ def submit_all(
     Args:
         gpus: that each takes.
         options: sbatch's, by name; ``time`` in minutes.
-
-    Raises:
-        ValueError: Slurm is not there or refuses a job.
     """
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -423,8 +404,7 @@ def submit_all(
 def is_queued(job: str) -> bool:
     """Whether Slurm still has this job; False where there is no Slurm.
 
-    Raises:
-        ValueError: Slurm does not answer: the run may be trained already.
+    ValueError where Slurm does not answer: the run may be trained already.
     """
     if shutil.which("squeue") is None:
         return False

@@ -56,7 +56,8 @@ class Figures:
         return found
 
     @property
-    def mean(self) -> float | None:
+    def value(self) -> float | None:
+        """The mean over the seeds."""
         return mean(self.values.values()) if self.values else None
 
     @property
@@ -65,25 +66,16 @@ class Figures:
         return stdev(self.values.values()) if len(self.values) > 1 else None
 
 
-@dataclass
-class Measured:
-    """A cell with what was measured."""
+@dataclass(kw_only=True)
+class Measured(Figures):
+    """A cell with what was measured: the figures of the sweep's best value."""
 
     cell: Cell  # with the paper's figure
-    figures: Figures  # those of the sweep's best value
     rows: "DataFrame"  # that they come from; none of a mean of columns
     chosen: str = ""  # the best value, as rows have it
     # all values that have rows -> their figures
     sweep: dict[str, Figures] = field(default_factory=dict)
     incomplete: str = ""  # what the figure is without; "" of all there should be
-
-    @property
-    def value(self) -> float | None:
-        return self.figures.mean
-
-    @property
-    def deviation(self) -> float | None:
-        return self.figures.deviation
 
 
 @dataclass
@@ -127,14 +119,15 @@ def _measured(cell: Cell, rows: "DataFrame") -> Measured:
     wanted = list(dict.fromkeys([*cell.candidates(), *there]))
     sweep = {value: there[value] for value in wanted if value in there}
     if not sweep:
-        return Measured(cell, Figures(), rows)
-    figures = sweep[chosen := best_of(sweep)]
-    without = (figures.unfinished | figures.reasons).items() if figures.values else ()
+        return Measured(cell=cell, rows=rows)
+    best = vars(sweep[chosen := best_of(sweep)])
+    found = Measured(**best, cell=cell, rows=rows, chosen=chosen, sweep=sweep)
+    without = (found.unfinished | found.reasons).items() if found.values else ()
     shown = ", ".join(f"seed {seed} ({why})" for seed, why in without)
-    incomplete = f"without {shown}" if shown else ""
+    found.incomplete = f"without {shown}" if shown else ""
     if len(wanted) > 1:
-        incomplete = _missing_of_sweep(sweep, wanted) or incomplete
-    return Measured(cell, figures, rows, chosen, sweep, incomplete)
+        found.incomplete = _missing_of_sweep(sweep, wanted) or found.incomplete
+    return found
 
 
 def best_of(sweep: Mapping[str, Figures]) -> str:
@@ -180,9 +173,9 @@ def _mean(
 ) -> Measured:
     """The mean of columns' figures, for the seeds that all of them have."""
     of = [cells[cell.row, name] for name in cell.mean_of if name in usual]
-    there = [set(each.figures.values) for each in of]
+    there = [set(each.values) for each in of]
     seeds = sorted(set.intersection(*there))
-    values = {s: mean(each.figures.values[s] for each in of) for s in seeds}
+    values = {s: mean(each.values[s] for each in of) for s in seeds}
     notes = [each.incomplete for each in of]
     if left_out := sorted(set.union(*there) - {*seeds}):
         notes.append(f"not all columns have seeds {', '.join(map(str, left_out))}")
@@ -190,7 +183,8 @@ def _mean(
         cell = replace(cell, paper=None)
         notes.append(f"the mean of {', '.join(each.cell.column for each in of)}")
     incomplete = "; ".join(dict.fromkeys(filter(None, notes))) if values else ""
-    return Measured(cell, Figures(values), of[0].rows[:0], incomplete=incomplete)
+    rows = of[0].rows[:0]
+    return Measured(values=values, cell=cell, rows=rows, incomplete=incomplete)
 
 
 def unequal(
@@ -239,13 +233,12 @@ class Agreement:
     """Whether a column's figures are in the paper's order."""
 
     rows: int  # that both have
-    # rank correlations (tau-b); None of too few rows, or of rows no further apart than
-    # twice the standard error of their means
-    spearman: float | None
-    kendall: float | None
     disagreements: list[tuple[Measured, Measured]]  # the other way round
     ties: list[tuple[Measured, Measured]]  # that differ in the paper and are equal here
-    is_within_error: bool  # the second reason for no correlation
+    is_within_error: bool  # no further apart than twice that of their means
+    # rank correlations (tau-b); None within the error, and of too few rows
+    spearman: float | None = None
+    kendall: float | None = None
 
 
 def agreement(column: Iterable[Measured]) -> Agreement | None:
@@ -259,21 +252,17 @@ def agreement(column: Iterable[Measured]) -> Agreement | None:
     within = _within_error(cells)
     is_ranked = len(cells) >= FEWEST_ROWS and not within
     is_ranked = is_ranked and all(len(set(values)) > 1 for values in both)
-    disagreements, ties = [], []
+    found = Agreement(len(cells), [], [], within)
+    if is_ranked:
+        found.spearman = float(stats.spearmanr(*both).statistic)
+        found.kendall = float(stats.kendalltau(*both).statistic)
     for one, other in combinations(cells, 2):
-        printed, found = one.cell.paper - other.cell.paper, one.value - other.value
-        if printed and not found:
-            ties.append((one, other))
-        if printed * found < 0:
-            disagreements.append((one, other))
-    return Agreement(
-        rows=len(cells),
-        spearman=float(stats.spearmanr(*both).statistic) if is_ranked else None,
-        kendall=float(stats.kendalltau(*both).statistic) if is_ranked else None,
-        disagreements=disagreements,
-        ties=ties,
-        is_within_error=within,
-    )
+        printed, here = one.cell.paper - other.cell.paper, one.value - other.value
+        if printed and not here:
+            found.ties.append((one, other))
+        if printed * here < 0:
+            found.disagreements.append((one, other))
+    return found
 
 
 def _within_error(cells: list[Measured]) -> bool:
@@ -281,7 +270,7 @@ def _within_error(cells: list[Measured]) -> bool:
     which four equal ones would be; False of single seeds."""
     values = [each.value for each in cells]
     variances = [
-        each.deviation**2 / len(each.figures.values)
+        each.deviation**2 / len(each.values)
         for each in cells
         if each.deviation is not None
     ]

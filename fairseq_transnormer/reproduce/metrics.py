@@ -62,10 +62,7 @@ class RunResults:
         """The validation record of checkpoint_best.pt; of equal ones, the last.
 
         Of a validation after which nothing is saved, or that is not a number, there is
-        no checkpoint.
-
-        Raises:
-            NotMeasured: no validation is a number.
+        no checkpoint; NotMeasured where none is a number.
         """
         (name, maximise), saved = self.selected_by, saved_updates(self.folder.log)
         scores = [
@@ -95,10 +92,8 @@ Reader = Callable[[RunResults, str], float | None]
 def reader_of(metric: str) -> Reader:
     """What reads a metric of a run, and a row: None where it is not there (yet).
 
-    It raises NotMeasured where the run is over and has no figure.
-
-    Raises:
-        ValueError: there is no such metric.
+    It raises NotMeasured where the run is over and has no figure. ValueError where
+    there is no such metric.
     """
     if metric in METRICS:
         return lambda results, row: METRICS[metric](results)
@@ -130,87 +125,72 @@ def _function(metric: str) -> Reader:
     return read
 
 
-def _selection(results: RunResults) -> float | None:
-    """What checkpoint_best.pt is chosen by, on valid."""
-    return results.at_best("valid", results.selected_by[0])
-
-
-def _updates_to_99(results: RunResults) -> float | None:
+def _updates_to_99(run: RunResults) -> float | None:
     """Updates up to the first validation with 99 % of its predictions right."""
-    for record in results.records["valid"]:
+    for record in run.records["valid"]:
         if float(record.get("valid_accuracy", 0)) >= 99:
             return float(record["valid_num_updates"])
-    if results.records["valid"]:
+    if run.records["valid"]:
         raise NotMeasured("no validation has 99 % of its predictions right")
     return None
 
 
-def _parameters(results: RunResults) -> float | None:
+def _parameters(run: RunResults) -> float | None:
     """Millions of parameters, trained or not."""
-    found = re.search(r"num\. shared model params: ([\d,]+)", results.folder.log)
+    found = re.search(r"num\. shared model params: ([\d,]+)", run.folder.log)
     return int(found[1].replace(",", "")) / 1e6 if found else None
 
 
-def _tokens_per_second(results: RunResults) -> float | None:
-    """Median over the log's intervals but the first, which has the start in it."""
-    speeds = [speed for speed in results.within_epochs("wps")[1:] if speed > 0]
-    return median(speeds) if speeds else None
+def _speeds(run: RunResults) -> list[float]:
+    """Tokens a second of the log's intervals but the first, which has the start."""
+    return [speed for speed in run.within_epochs("wps")[1:] if speed > 0]
 
 
-def _peak_memory(results: RunResults) -> float | None:
-    """GiB at most: what torch held on a GPU, what the process had on the CPU."""
-    return max(results.within_epochs("gb_peak"), default=None)
-
-
-def _wall_seconds(results: RunResults) -> float | None:
+def _wall_seconds(run: RunResults) -> float | None:
     """Of all attempts at the training, the interrupted ones included."""
-    times = [each.get("seconds") for each in results.folder.attempts]
+    times = [each.get("seconds") for each in run.folder.attempts]
     if None in times:  # a sum of the others would be less than the training took
         raise NotMeasured("the end of an attempt is not known: it was killed")
     return sum(times) if times else None
 
 
-def _wall_minutes(results: RunResults) -> float | None:
-    seconds = _wall_seconds(results)
-    return None if seconds is None else seconds / 60
-
-
-def _updates(results: RunResults) -> float | None:
+def _updates(run: RunResults) -> float | None:
     """Updates so far, by the log."""
-    validations = [float(e["valid_num_updates"]) for e in results.records["valid"]]
-    return max([*results.within_epochs("num_updates"), *validations], default=None)
+    validations = [float(e["valid_num_updates"]) for e in run.records["valid"]]
+    return max([*run.within_epochs("num_updates"), *validations], default=None)
 
 
-def _gradient_deviation(results: RunResults) -> float | None:
+def _gradient_deviation(run: RunResults) -> float | None:
     """Relative standard deviation of the gradient's norm over the updates.
 
-    Raises:
-        NotMeasured: not all updates were recorded, as where a run was resumed without
-            the file: it varies most in the first ones. Or the file is damaged.
+    NotMeasured where not all were recorded, as where a run was resumed without the
+    file: it varies most in the first ones.
     """
     from ..analysis.gradient_statistics import read_gradient_series, summarise
 
-    path = results.folder.path / "gradient_statistics.jsonl"
+    path = run.folder.path / "gradient_statistics.jsonl"
     if not path.exists():
         return None
     try:
         found = summarise(read_gradient_series(path))
     except ValueError as error:
         raise NotMeasured(str(error)) from error
-    last = max(found["last_update"], int(_updates(results) or 0))
+    last = max(found["last_update"], int(_updates(run) or 0))
     if found["updates"] < last:
         raise NotMeasured(f"{path.name} has {found['updates']} of {last} updates")
     return found["all_parameters"]
 
 
 METRICS: dict[str, Callable[[RunResults], float | None]] = {
-    "selection": _selection,
+    # what checkpoint_best.pt is chosen by
+    "selection": lambda run: run.at_best("valid", run.selected_by[0]),
     "updates_to_99": _updates_to_99,
     "params_m": _parameters,
-    "tokens_per_second": _tokens_per_second,
-    "peak_memory_gib": _peak_memory,
+    "tokens_per_second": lambda run: median(_speeds(run)) if _speeds(run) else None,
+    # at most: what torch held on a GPU, what the process had on the CPU
+    "peak_memory_gib": lambda run: max(run.within_epochs("gb_peak"), default=None),
     "wall_seconds": _wall_seconds,
-    "wall_minutes": _wall_minutes,
+    "wall_minutes": lambda run: (found := _wall_seconds(run)) and found / 60,
     "updates": _updates,
     "gradient_rsd": _gradient_deviation,
 }
@@ -221,9 +201,7 @@ def _speed(
 ) -> float | None:
     """Steps a second of Table 7, over another row's, or GiB.
 
-    Raises:
-        NotMeasured: it ran out of memory or was left out.
-        NotAskedFor: the preset measures no such length.
+    NotMeasured where it ran out of memory or was left out.
     """
     path = results.folder.path / SPEED
     if not path.exists():

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ..installation import PACKAGE
@@ -40,8 +41,6 @@ DECIDED_BY = {
 # a run that is resumed and reported has validations and checkpoints
 NEVER = ("checkpoint.no_save", "checkpoint.no_last_checkpoints")
 NEVER += ("dataset.disable_validation",)
-# the vocabulary decides nothing where a model is built to see whether it can be
-FEW_WORDS = 8
 # fields of models that presets can multiply
 SIZES = {
     each.name
@@ -168,15 +167,20 @@ def train_run(cell: Cell, conditions: Conditions) -> Run:
     overrides = {**fixed, **given, **common_settings(conditions, data, devices)}
     configuration = compose(conditions.configs, cell.config, overrides)
     scale(configuration["model"], conditions.preset, of_task, by_hand)
-    check_model(configuration["model"])
-    return Run(
-        name=train_name(cell, conditions),
-        configuration=configuration,
-        data=data,
-        seed=conditions.seed,
-        updates=updates_of(configuration),
-        command=(sys.executable, "-m", "fairseq_transnormer.training", CONFIGURATION),
-    )
+    return training(train_name(cell, conditions), configuration, data, "training")
+
+
+def training(
+    name: str, configuration: Configuration, data: Data, module: str, **given: Any
+) -> Run:
+    """A run that a module of this package trains; ValueError where it cannot."""
+    updates = configuration["optimization"]["max_update"]
+    if type(updates) is not int or updates < 1:
+        raise ValueError(f"optimization.max_update must be 1, 2, ..., got {updates}")
+    _check_model(json.dumps(configuration["model"], sort_keys=True))
+    command = sys.executable, "-m", f"{PACKAGE.name}.{module}", CONFIGURATION
+    seed = configuration["common"]["seed"]
+    return Run(name, configuration, data, seed, updates, command, **given)
 
 
 def common_settings(conditions: Conditions, data: Data, devices: int) -> dict[str, Any]:
@@ -240,38 +244,18 @@ def check_settings(given: Mapping[str, Any], fixed: Iterable[str] = DECIDED_BY) 
             )
 
 
-def updates_of(configuration: Configuration) -> int:
-    """How many updates the training has; ValueError if it would not end."""
-    updates = configuration["optimization"]["max_update"]
-    if type(updates) is not int or updates < 1:
-        raise ValueError(f"optimization.max_update={updates}; allowed: 1, 2, ...")
-    return updates
-
-
-def check_model(model: dict[str, Any]) -> None:
-    """Raise ValueError if the model refuses a value; it says which."""
-    _build(json.dumps(model, sort_keys=True))
-
-
 @functools.cache
-def _build(model: str) -> None:
+def _check_model(model: str) -> None:
+    """Raise ValueError if the model refuses a value; it says which."""
     import torch
+    from fairseq.data import Dictionary
     from fairseq.models import MODEL_REGISTRY
-    from fairseq.tasks import FairseqTask
     from omegaconf import OmegaConf
 
-    class Dictionary:
-        def __len__(self) -> int:
-            return FEW_WORDS
-
-        def pad(self) -> int:
-            return 1
-
-    class Task(FairseqTask):
-        source_dictionary = target_dictionary = Dictionary()
-        # of a classifier's task
-        vocabulary_size, num_classes, num_sequences = FEW_WORDS, 2, 1
-
+    words = Dictionary()  # few: they decide nothing
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    # of a classifier's task
+    task.vocabulary_size, task.num_classes, task.num_sequences = len(words), 2, 1
     configuration = OmegaConf.create(json.loads(model))
     with torch.random.fork_rng(devices=[]):
-        MODEL_REGISTRY[configuration._name].build_model(configuration, Task(None))
+        MODEL_REGISTRY[configuration._name].build_model(configuration, task)

@@ -160,8 +160,8 @@ def _lines(measured: MeasuredTable) -> list[dict[str, object]]:
             "paper": DASH if each.cell.paper_dash else each.cell.paper,
             "measured": each.value,
             "deviation": each.deviation,
-            "seeds": " ".join(map(str, each.figures.values)),
-            "values": " ".join(map(repr, each.figures.values.values())),
+            "seeds": " ".join(map(str, each.values)),
+            "values": " ".join(map(repr, each.values.values())),
             "sweep": each.chosen,
         }
         for (row, column), each in measured.cells.items()
@@ -192,8 +192,7 @@ def _figures(measured: MeasuredTable, preset: Preset) -> str:
     def is_shown(row: str) -> bool:
         cells = (measured.cells[row, name] for name in measured.table.columns)
         return any(
-            each.cell.paper is not None or each.figures.values or each.figures.reasons
-            for each in cells
+            each.cell.paper is not None or each.values or each.reasons for each in cells
         )
 
     rows = [*filter(is_shown, measured.table.rows)]
@@ -225,7 +224,7 @@ def to_markdown(frame: DataFrame) -> str:
 
 def _shown(each: Measured) -> str:
     if each.value is None:
-        return DASH if each.figures.reasons else ""
+        return DASH if each.reasons else ""
     return number(each.value) + plus_minus(each.value, each.deviation)
 
 
@@ -233,7 +232,7 @@ def _notes(measured: MeasuredTable) -> str:
     """Why there are dashes, and what figures are without."""
     found: dict[tuple[str, str], list[str]] = {}
     for (row, column), each in measured.cells.items():
-        reasons = "; ".join(dict.fromkeys(each.figures.reasons.values()))
+        reasons = "; ".join(dict.fromkeys(each.reasons.values()))
         for text in (reasons if each.value is None else "", each.incomplete):
             if text:
                 found.setdefault((row, text), []).append(column)
@@ -276,9 +275,9 @@ def _sweep(measured: MeasuredTable) -> str:
             "row": row,
             "column": column,
             "value": value,
-            "mean": f"**{number(each.mean)}**"
+            "mean": f"**{number(each.value)}**"
             if value == cell.chosen and each.values
-            else number(each.mean),
+            else number(each.value),
             "seeds": ", ".join(map(number, each.values.values()))
             or "; ".join(each.reasons.values()),
         }
@@ -357,8 +356,8 @@ def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
         for value, found in each.sweep.items() if len(each.sweep) > 1 else ():
             key, *others = value.split()
             axis, _, place = key.partition("=")
-            if found.mean is not None:
-                point = float(place), found.mean, found.deviation or 0.0
+            if found.value is not None:
+                point = float(place), found.value, found.deviation or 0.0
                 lines.setdefault(" ".join([each.cell.row, *others]), []).append(point)
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     return (axis, lines) if lines else None

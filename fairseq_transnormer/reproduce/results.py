@@ -68,9 +68,8 @@ class Results:
     def read(cls, folder: Path) -> "Results":
         """The files of a folder; nothing where there are none.
 
-        Raises:
-            ValueError: one cannot be read, or has two lines of one figure and seed, or
-                of one run under two seeds.
+        ValueError where one cannot be read, or has two lines of one figure and seed, or
+        of one run under two seeds.
         """
         tables = {name: _read(folder / name, FILES[name]) for name in FILES}
         try:
@@ -157,11 +156,7 @@ def _typed(frame: "DataFrame", columns: dict[str, type]) -> "DataFrame":
 
 
 def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Results:
-    """The rows of all runs of these tables that there are.
-
-    Raises:
-        ValueError: two folders are one run.
-    """
+    """The rows of all runs of these tables; ValueError if two folders are one run."""
     import pandas
 
     rows: list[dict[str, Any]] = []

@@ -10,7 +10,6 @@ checkpoints/   fairseq's
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from filelock import FileLock, Timeout
 
-from ..data.fingerprints import mark_of
 from ..data.whole_files import first_free, json_text, write_json, write_text
 from ..training.exit_code import EXIT_RESUMABLE
 
@@ -43,7 +41,7 @@ UNREADABLE = (AttributeError, KeyError, OSError, TypeError, ValueError, yaml.YAM
 # who asks whether a run is locked holds the lock for an instant
 ASKING_SECONDS = 1
 SHOWN = 4  # of many differences
-TAIL_BYTES = 20_000
+TAIL_CHARACTERS = 20_000
 FINISHED, FAILED, RUNNING = "finished", "failed", "running"
 INTERRUPTED, NEW = "interrupted", "new"
 UNFINISHED = (NEW, SUBMITTED, RUNNING, INTERRUPTED)  # it may still end otherwise
@@ -165,8 +163,7 @@ class RunFolder:
     def weights_at_start(self) -> str | None:
         """Fingerprint of those that are there to start from now.
 
-        Raises:
-            ValueError: they are not there, or others than those that it started from.
+        ValueError where they are not there, or others than those that it started from.
         """
         if not self.facts["start"]:
             return None
@@ -184,14 +181,9 @@ class RunFolder:
 
     def other_weights(self) -> str:
         """Why the result is not of the weights that are at its start now; or ""."""
-        start = self.path / self.facts["start"]
-        if not start.is_file():  # of fresh ones it is the folder
-            return ""
-        marks = [each.get("mark") for each in self.attempts]
-        if list(mark_of(start)) in marks:  # not written to since
-            return ""
-        try:
-            self.weights_at_start()
+        try:  # the path is the folder's where it starts from none
+            if (self.path / self.facts["start"]).is_file():
+                self.weights_at_start()
         except ValueError as error:
             return f"other weights: {error}"
         return ""
@@ -208,11 +200,8 @@ class RunFolder:
         return "" if now == was else f"{self.path}: data {was}, and {folder} has {now}"
 
     def prepare(self, run: Run) -> None:
-        """Write what the run needs; a run that resumes may have other devices.
-
-        Raises:
-            ValueError: another run's results are there.
-        """
+        """Write what the run needs, unless ``check`` refuses; a run that resumes may
+        have other devices."""
         from .data import fingerprint
 
         same = self.check(run)
@@ -234,13 +223,9 @@ class RunFolder:
 
     @property
     def updates_done(self) -> int:
-        """By the end of the log alone: of many runs it is read now and then."""
-        try:
-            with (self.path / LOG).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-                found = re.findall(rb'"(?:\w+_)?num_updates": "?(\d+)', log.read())
-        except FileNotFoundError:
-            return 0
+        """By the end of the log alone: of many runs it is asked now and then."""
+        end = self.log[-TAIL_CHARACTERS:]
+        found = re.findall(r'"(?:\w+_)?num_updates": "?(\d+)', end)
         return int(found[-1]) if found else 0
 
     @property
@@ -256,8 +241,7 @@ class RunFolder:
     def check(self, run: Run) -> bool:
         """Whether the folder is that of this run; False if it is to be made.
 
-        Raises:
-            ValueError: another run's results are there, or a process is at work.
+        ValueError where another run's results are there, or a process is at work.
         """
         if not (self.path / FACTS).exists():
             if self._has_checkpoint():

@@ -184,8 +184,7 @@ def read_yaml(
 ) -> Kind:
     """The file as a dataclass, which holds what ``shape`` makes of its content.
 
-    Raises:
-        ValueError: it cannot be read, or a key or a value is not allowed.
+    ValueError where it cannot be read, or a key or a value is not allowed.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -230,20 +229,17 @@ def load_preset(configs: Path, name: str) -> Preset:
 def load_table(configs: Path, name: str) -> Table:
     """A table by its name, or by the path of its file, as it is without a preset.
 
-    Raises:
-        ValueError: see ``read_yaml``; or rows, columns and figures do not fit.
+    ValueError of a mistake, or where rows, columns and figures do not fit.
     """
     path = _file(configs / "tables", name)
     file = read_yaml(path, TableFile)
     cells: dict[tuple[str, str], Cell] = {}
     for key, row in file.rows.items():
         printed = row.paper if row and row.paper else [None] * len(file.columns)
-        if len(printed) != len(file.columns) or not all(
-            each in (None, DASH) or isinstance(each, int | float) for each in printed
-        ):
+        if len(printed) != (many := len(file.columns)):
             raise ValueError(
-                f"{path}: row {key}: paper={printed}; allowed: {len(file.columns)} "
-                'figures, one a column, null for none, "-" for a dash'
+                f"{path}: row {key}: paper must have {many} figures, one a column, "
+                f'null for none, "-" for a dash, got {printed}'
             )
         for column, figure in zip(file.columns, printed, strict=True):
             try:
@@ -259,6 +255,7 @@ def _cell(
     configs: Path, file: TableFile, key: str, name: str, printed: float | str | None
 ) -> Cell:
     row, column = file.rows[key] or Row(), file.columns[name]
+    _ = printed in (None, DASH) or float(printed)  # or raises
     label = row.label or key
     if key in SYSTEMS and row.system is None:
         label = row.label or SYSTEMS[key].label
@@ -274,13 +271,9 @@ def _cell(
             named_in("system", system, SYSTEMS)
             overrides[MODEL] = f"{_kind_of_models(configs, config)}_{system}"
         overrides |= part.overrides
+    job = named_in("job", column.job or row.job or file.job, JOBS)
     return Cell(
-        row=label,
-        column=name,
-        job=named_in("job", column.job or row.job or file.job, JOBS),
-        config=config,
-        overrides=overrides,
-        metric=column.metric or "mean",
+        *(label, name, job, config, overrides, column.metric or "mean"),
         paper=None if printed == DASH else printed,  # type: ignore[arg-type]
         paper_dash=printed == DASH,
         # a column with a job of its own, as parameters, is not swept over
@@ -298,18 +291,12 @@ def _kind_of_models(configs: Path, config: str) -> str:
 
     named_in(f"{configs}: config", config, names_in(configs))
     primary: Any = OmegaConf.load(configs / f"{config}.yaml")
-    for each in primary.get("defaults", []):
-        if isinstance(each, Mapping) and MODEL in each:
-            return each[MODEL].partition("_")[0]
-    raise ValueError(f"config {config}: no model among its defaults")
+    parts = (each for each in primary.get("defaults", []) if isinstance(each, Mapping))
+    return next((e[MODEL] for e in parts if MODEL in e), "").partition("_")[0]
 
 
 def load_tables(configs: Path, names: list[str], preset: Preset) -> list[Table]:
-    """The tables of these names, with the preset's sweeps; "all": that it has.
-
-    Raises:
-        ValueError: a name is unknown or a file is not as it should be.
-    """
+    """The tables of these names, with the preset's sweeps; "all": that it has."""
     known = names_in(configs / "tables")
     if "all" in names:
         names = [name for name in known if name not in preset.not_in_all]
@@ -338,9 +325,7 @@ def with_sweeps_of(preset: Preset, table: Table) -> Table:
 def with_sweep_values(tables: list[Table], chosen: dict[str, list[Any]]) -> list[Table]:
     """The tables with these values of their sweeps only: key -> values.
 
-    Raises:
-        ValueError: a cell that sweeps over a key has none of its values, or no cell
-            sweeps over it.
+    ValueError where a cell that sweeps over a key has none of them, or no cell does.
     """
     cells = [cell for table in tables for cell in table.cells]
     for key, values in chosen.items():
@@ -367,10 +352,8 @@ def chosen_cells(
 ) -> list[Cell]:
     """The cells that have runs, of these rows and columns; all where none are named.
 
-    ``usual``, table -> columns, is taken where ``columns`` is empty.
-
-    Raises:
-        ValueError: no table has such a row or column, or a run in both.
+    ``usual``, table -> columns, is taken where ``columns`` is empty. ValueError where
+    no table has such a row or column, or a run in both.
     """
     for option, chosen in (("rows", rows), ("columns", columns)):
         known = {name: None for table in tables for name in getattr(table, option)}
