@@ -23,12 +23,8 @@ Pair = tuple[Measured, Measured]
 def effect(pairs: Sequence[Pair]) -> tuple[list[float], float | None]:
     """What should be higher over what should be lower, of the pair that is weakest.
 
-    Args:
-        pairs: the cell that should be lower, and the one that should be higher.
-
-    Returns:
-        the ratio of each seed, or of all pairs of seeds where the rows' differ; the
-        paper's.
+    Of cells that should be lower, and higher: the ratio of each seed, or of all pairs
+    of seeds where the rows' differ; and the paper's.
     """
 
     def ratio(high: float | None, low: float | None) -> float:
@@ -52,11 +48,8 @@ def effects(
 ) -> None:
     """Draw a line a claim: small dots for seeds, a large one for their mean, the paper.
 
-    A ratio beyond the axis is an arrow at its edge, with the figure.
-
-    Args:
-        sections: heading -> the name of each claim, its verdict and its pairs.
-        target: the image.
+    A ratio beyond the axis is an arrow at its edge, with the figure. ``sections`` has
+    the name of each claim by heading, its verdict and its pairs.
     """
     order, (low, high) = [*COLOURS], LIMITS
     rows: list[tuple[str, str, list[float], float | None]] = []
@@ -114,14 +107,10 @@ def curves(
     target: Path,
     logarithmic: tuple[bool, bool] = (False, False),
 ) -> None:
-    """Draw lines of points (x, y, deviation of y over seeds).
+    """Draw lines of points (x, y, deviation of y over seeds), by name.
 
-    Args:
-        lines: name -> points; "T2" in a name makes it stand out.
-        axis, unit: what x and y are, and which y is better.
-        title: of the picture.
-        target: the image.
-        logarithmic: whether x and y are. x of few values has a tick for each.
+    "T2" in a name makes it stand out. ``axis`` and ``unit`` are what x and y are,
+    ``logarithmic`` whether they are; x of few values has a tick for each.
     """
     figure, axes = pyplot().subplots(figsize=(9, 4.5), layout="constrained")
     for number, (name, points) in enumerate(lines.items()):
@@ -134,13 +123,10 @@ def curves(
         axes.errorbar(
             xs, ys, noise, label=name, linestyle=style, marker=".", capsize=2, **look
         )
-    for is_log, one, scale in zip(
-        logarithmic, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale),
-        strict=True,
-    ):  # fmt: skip
-        low, _ = one.get_data_interval()
-        if is_log and low > 0:
-            scale("log")
+    scales = ("x", axes.xaxis), ("y", axes.yaxis)
+    for is_log, (name, one) in zip(logarithmic, scales, strict=True):
+        if is_log and one.get_data_interval()[0] > 0:
+            axes.set(**{f"{name}scale": "log"})
             plain_log_ticks(one)
     ticks = sorted({x for points in lines.values() for x, _, _ in points})
     if logarithmic[0] and len(ticks) <= 12:

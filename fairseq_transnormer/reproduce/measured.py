@@ -77,6 +77,13 @@ class Measured(Figures):
     sweep: dict[str, Figures] = field(default_factory=dict)
     incomplete: str = ""  # what the figure is without; "" of all there should be
 
+    def is_within_noise(self, other: "Measured") -> bool | None:
+        """Whether they differ within the seeds' deviation; None of a single seed."""
+        if None in (self.deviation, other.deviation):
+            return None
+        noise = (self.deviation**2 + other.deviation**2) ** 0.5
+        return abs(self.value - other.value) <= noise
+
 
 @dataclass
 class MeasuredTable:
@@ -269,18 +276,7 @@ def _within_error(cells: list[Measured]) -> bool:
     """Whether rows are no further apart than twice the standard error of their means,
     which four equal ones would be; False of single seeds."""
     values = [each.value for each in cells]
-    variances = [
-        each.deviation**2 / len(each.values)
-        for each in cells
-        if each.deviation is not None
-    ]
+    several = [each for each in cells if each.deviation is not None]
+    variances = [each.deviation**2 / len(each.values) for each in several]
     noise = mean(variances) ** 0.5 if variances else -1
     return max(values) - min(values) <= 2 * noise
-
-
-def within_deviation(one: Measured, other: Measured) -> bool | None:
-    """Whether a difference is within the seeds' deviation; None of a single seed."""
-    if None in (one.deviation, other.deviation):
-        return None
-    noise = (one.deviation**2 + other.deviation**2) ** 0.5
-    return abs(one.value - other.value) <= noise

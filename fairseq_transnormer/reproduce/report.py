@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..data.whole_files import write_text
 from . import figures
-from .measured import (
-    Measured,
-    MeasuredTable,
-    agreement,
-    measure,
-    unequal,
-    within_deviation,
-)
+from .measured import Measured, MeasuredTable, agreement, measure, unequal
 from .metrics import SPEED_METRIC
 from .plan import Conditions
 from .results import RUN, Results, from_runs
@@ -67,14 +60,8 @@ def write(
 ) -> list[str]:
     """Add the rows of the runs of these tables to the results, and write the page.
 
-    Args:
-        tables: whose runs are looked for; the page has all that there are results of.
-        conditions: whose preset, and what was changed in it, names the runs.
-        runs: the folder of all runs.
-        results: the folder of runs.csv.
-
-    Returns:
-        why finished runs are without a figure, and which runs are not finished.
+    It has all tables that there are results of. Returns why finished runs are without a
+    figure, and which runs are not finished.
     """
     found = from_runs(tables, conditions, runs)
     together = Results.read(results).add(found)
@@ -111,12 +98,11 @@ def write_page(
     out = folder / "tables"
     (out / label).mkdir(parents=True, exist_ok=True)
     for name in [each for each in known if each in there] + sorted(there - {*known}):
-        if name in own:
-            table = own[name]
-        elif name in known:
+        table = own.get(name)
+        if table is None and name in known:
             table = load_table(conditions.configs, name)
-        else:  # of another checkpoint or another file, whose rows are there
-            table = _table_of(name, rows[rows["table"] == name])
+        # else of another checkpoint or another file, whose rows are there
+        table = table or _table_of(name, rows[rows["table"] == name])
         measured = measure(table, results, label, preset)
         pictures = draw(measured, results.curves, out / label)
         # of analyses that are run by hand
@@ -207,17 +193,15 @@ def _figures(measured: MeasuredTable, preset: Preset) -> str:
             ]
         columns[f"{name}, here" if printed else name] = [_shown(e) for e in cells]
         if printed and preset.paper_sizes and measured.label == preset.name:
+            both = [None not in (each.value, each.cell.paper) for each in cells]
             columns[f"{name}, difference"] = [
-                number(each.value - each.cell.paper, sign=True)
-                if None not in (each.value, each.cell.paper)
-                else ""
-                for each in cells
+                number(each.value - each.cell.paper, sign=True) if is_both else ""
+                for each, is_both in zip(cells, both, strict=True)
             ]
-    return to_markdown(pandas.DataFrame(columns, index=rows))
+    return _to_markdown(pandas.DataFrame(columns, index=rows))
 
 
-def to_markdown(frame: DataFrame) -> str:
-    """A table of texts."""
+def _to_markdown(frame: DataFrame) -> str:
     align = ("left", *["right"] * len(frame.columns))
     return frame.to_markdown(disable_numparse=True, colalign=align)
 
@@ -261,7 +245,7 @@ def _order(measured: MeasuredTable, name: str) -> str:
 def _pair(one: Measured, other: Measured) -> str:
     printed = number(one.cell.paper - other.cell.paper, sign=True)
     found = number(one.value - other.value, sign=True)
-    noise = within_deviation(one, other)
+    noise = one.is_within_noise(other)
     said = "" if noise is None else f", {'within' if noise else 'beyond'} the deviation"
     return f"* {one.cell.row} - {other.cell.row}: paper {printed}, here {found}{said}"
 
@@ -270,24 +254,19 @@ def _sweep(measured: MeasuredTable) -> str:
     """Every value that was run; the figure above is that of the bold one."""
     import pandas
 
-    lines = [
-        {
-            "row": row,
-            "column": column,
-            "value": value,
-            "mean": f"**{number(each.value)}**"
-            if value == cell.chosen and each.values
-            else number(each.value),
-            "seeds": ", ".join(map(number, each.values.values()))
-            or "; ".join(each.reasons.values()),
-        }
-        for (row, column), cell in measured.cells.items()
-        if len(cell.sweep) > 1 and measured.table.file.columns[column].ranked
-        for value, each in cell.sweep.items()
-    ]
+    lines = []
+    for (row, column), cell in measured.cells.items():
+        is_shown = len(cell.sweep) > 1 and measured.table.file.columns[column].ranked
+        for value, each in cell.sweep.items() if is_shown else ():
+            bold = "**" if value == cell.chosen and each.values else ""
+            seeds = ", ".join(map(number, each.values.values()))
+            seeds = seeds or "; ".join(each.reasons.values())
+            line = row, column, value, f"{bold}{number(each.value)}{bold}", seeds
+            lines.append(line)
     if not lines:
         return ""
-    return "Sweep:\n\n" + to_markdown(pandas.DataFrame(lines).set_index("row"))
+    frame = pandas.DataFrame(lines, columns=["row", "column", "value", "mean", "seeds"])
+    return "Sweep:\n\n" + _to_markdown(frame.set_index("row"))
 
 
 def _conditions(measured: MeasuredTable) -> str:
@@ -309,10 +288,8 @@ def _conditions(measured: MeasuredTable) -> str:
     shown = [f"* {name}: {text}" for name, text in lines.items() if text]
     for column in measured.table.columns:
         for key, values in unequal(measured, measured.column(column)).items():
-            said = "; ".join(
-                f"{value} ({', '.join(run.rpartition('/')[2] for run in runs)})"
-                for value, runs in values.items()
-            )
+            names = {v: ", ".join(Path(r).name for r in of) for v, of in values.items()}
+            said = "; ".join(f"{value} ({runs})" for value, runs in names.items())
             shown.append(f"* **not equal**, `{key}`: {said}")
     return "\n".join(dict.fromkeys(shown))
 

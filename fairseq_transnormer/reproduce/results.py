@@ -7,6 +7,7 @@ curves.csv          a line a validation
 Lines of another machine are added by concatenating its files to these.
 """
 
+import functools
 import json
 import math
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from .metrics import NotAskedFor, NotMeasured, RunResults, reader_of
 from .plan import Conditions
 from .runs import FACTS, FINISHED, UNREADABLE, WITHOUT_RESULT, RunFolder
 from .schema import Cell, Table
-from .settings import fingerprint_of
+from .settings import fingerprint_of, settings_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,18 +37,15 @@ COLUMNS = {
     "note": str,  # why there is no value: a state, or a reason
     "selected_by": str,  # as "min loss": how checkpoint_best.pt was chosen
     "selection": float,  # its value, by which a sweep's best is chosen
-    "updates": float,
-    "parameters": float,
-    "tokens_per_second": float,
-    "peak_memory_gib": float,
-    "seconds": float,
+    **dict.fromkeys(("updates", "parameters", "tokens_per_second"), float),
+    **dict.fromkeys(("peak_memory_gib", "seconds"), float),
     **dict.fromkeys(("device", "machine", "versions", "commit", "run"), str),
     **dict.fromkeys(("config", "data", "weights"), str),
 }
-# facts of a run -> the metric that they are
-MEASURED = {"selection": "selection", "updates": "updates", "parameters": "params_m"}
-MEASURED |= {"tokens_per_second": "tokens_per_second"}
-MEASURED |= {"peak_memory_gib": "peak_memory_gib", "seconds": "wall_seconds"}
+# facts of a run that are metrics, some by another name
+MEASURED = ("selection", "updates", "parameters", "tokens_per_second")
+MEASURED += ("peak_memory_gib", "seconds")
+METRIC_OF = {"parameters": "params_m", "seconds": "wall_seconds"}
 RUN = ["preset", "run", "seed", "config", "data", "weights"]
 CURVE_KEY = (*RUN, "metric", "updates")
 CURVE_COLUMNS: dict[str, type] = dict.fromkeys(CURVE_KEY, str)
@@ -162,7 +160,14 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
-    known: dict[Path, tuple[RunResults, dict[str, Any]]] = {}
+
+    @functools.cache
+    def read(path: Path) -> tuple[RunResults, dict[str, Any]]:
+        results = RunResults(RunFolder(path))
+        facts = _facts_of(results, runs, settings)
+        curves.extend(_curve(results, conditions.label, facts))
+        return results, facts
+
     # names of runs take seconds to be composed
     there = (runs / conditions.label).is_dir()
     for table in tables if there else ():
@@ -172,12 +177,11 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
                 where = {"preset": conditions.label, "table": table.name}
                 where |= {"row": cell.row, "column": cell.column, "sweep": sweep}
                 for path in folders_of(candidate, conditions, runs):
-                    if path not in known:
-                        results = RunResults(RunFolder(path))
-                        known[path] = results, _facts_of(results, runs, settings)
-                        curves += _curve(results, conditions.label, known[path][1])
-                    results, facts = known[path]
-                    rows.append(where | facts | _figure(results, facts, cell))
+                    results, facts = read(path)
+                    figure = {"metric": cell.metric, "value": None}
+                    if not facts["note"]:
+                        figure |= _value(results, cell.metric, cell.row)
+                    rows.append(where | facts | figure)
         print(f"{table.name}: {len(rows) - before} figures of runs", flush=True)
     frame = pandas.DataFrame(rows, columns=list(COLUMNS))
     frame = frame[frame["note"] != NotAskedFor.__name__]
@@ -203,32 +207,27 @@ def _facts_of(
     folder = results.folder
     found: dict[str, Any] = {"run": folder.path.parent.relative_to(runs).as_posix()}
     try:
-        facts, settings, attempts = folder.facts, folder.settings, folder.attempts
+        attempts, settings = folder.attempts, settings_of(folder.configuration)
         note = "" if folder.state == FINISHED else folder.state
         last = attempts[-1].get("versions", {}) if attempts else {}
         by, more = results.selected_by
         all_settings[config := fingerprint_of(settings)] = settings
-        of_attempts = {
-            key: "; ".join(sorted({str(e[key]) for e in attempts if key in e}))
-            for key in ("device", "machine", "commit")
+        for key in ("device", "machine", "commit"):
+            found[key] = "; ".join(sorted({str(e[key]) for e in attempts if key in e}))
+        for key in MEASURED:
+            found[key] = _value(results, METRIC_OF.get(key, key))["value"]
+        return found | {
+            "seed": folder.configuration["common"]["seed"],
+            "note": note or folder.other_weights(),
+            "config": config,
+            "data": _data(folder.facts),
+            "weights": folder.weights or "",
+            "selected_by": f"{'max' if more else 'min'} {by}",
+            "versions": ", ".join(f"{name} {last[name]}" for name in sorted(last)),
         }
-        return (
-            found
-            | of_attempts
-            | {
-                "seed": folder.configuration["common"]["seed"],
-                "note": note or folder.other_weights(),
-                "config": config,
-                "data": _data(facts),
-                "weights": folder.weights or "",
-                "selected_by": f"{'max' if more else 'min'} {by}",
-                "versions": ", ".join(f"{name} {last[name]}" for name in sorted(last)),
-                **{key: _value(results, of)["value"] for key, of in MEASURED.items()},
-            }
-        )
     except UNREADABLE as error:
         seed = int(folder.path.name.removeprefix("seed"))
-        return found | {"seed": seed, "note": _unreadable(error)}
+        return {"run": found["run"], "seed": seed, "note": _unreadable(error)}
 
 
 def _unreadable(error: Exception) -> str:
@@ -241,12 +240,6 @@ def _data(facts: dict[str, Any]) -> str:
         return ""
     name = facts["data"].partition("/data-bin/")[2] or Path(facts["data"]).name
     return f"{name} ({facts['data_fingerprint']})"
-
-
-def _figure(results: RunResults, facts: dict[str, Any], cell: Cell) -> dict[str, Any]:
-    """The cell's metric, or why it has no value."""
-    found = {"metric": cell.metric, "value": None}
-    return found if facts["note"] else found | _value(results, cell.metric, cell.row)
 
 
 def _value(results: RunResults, metric: str, row: str = "") -> dict[str, Any]:

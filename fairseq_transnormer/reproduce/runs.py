@@ -28,7 +28,6 @@ from ..training.exit_code import EXIT_RESUMABLE
 if TYPE_CHECKING:  # which import torch; a state is read without it
     from ..training.config import Configuration
     from .data import Data
-    from .settings import Settings
 
 CONFIGURATION, FACTS, LOG, LOCK = "config.yaml", "run.json", "train.log", ".lock"
 BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
@@ -81,13 +80,6 @@ class RunFolder:
         return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     @cached_property
-    def settings(self) -> Settings:
-        """``settings_of`` its configuration."""
-        from .settings import settings_of
-
-        return settings_of(self.configuration)
-
-    @cached_property
     def log(self) -> str:
         """train.log; "" where there is none."""
         try:
@@ -103,9 +95,7 @@ class RunFolder:
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for line in self.log.splitlines():
-            if not line.startswith(_KINDS):
-                continue
+        for line in filter(lambda line: line.startswith(_KINDS), self.log.splitlines()):
             try:
                 record = json.loads(line)
             except ValueError:  # half a line, of a process that was killed
@@ -123,8 +113,8 @@ class RunFolder:
     @property
     def job(self) -> str | None:
         """Slurm's job that was submitted last."""
-        jobs = [each["job"] for each in self._records if each["kind"] == SUBMITTED]
-        return jobs[-1] if jobs else None
+        records = [each for each in self._records if each["kind"] == SUBMITTED]
+        return records[-1]["job"] if records else None
 
     @property
     def state(self) -> str:
@@ -157,8 +147,8 @@ class RunFolder:
     @property
     def weights(self) -> str | None:
         """Fingerprint of those that it started from; None of fresh ones."""
-        found = [each["weights"] for each in self.attempts if each.get("weights")]
-        return found[0] if found else None
+        found = (each["weights"] for each in self.attempts if each.get("weights"))
+        return next(found, None)
 
     def weights_at_start(self) -> str | None:
         """Fingerprint of those that are there to start from now.
@@ -278,8 +268,8 @@ class RunFolder:
         if self.has_progress and not self.is_finished:  # it cuts the data up
             for each, of in ((there, self.configuration), (now, run.configuration)):
                 each["dataset.batch_size"] = of.get("dataset", {}).get("batch_size")
-        found = differences(self.settings, settings_of(run.configuration))
-        return found + differences(there, now)
+        settings = (settings_of(e) for e in (self.configuration, run.configuration))
+        return differences(*settings) + differences(there, now)
 
     def append(self, kind: str, **values: Any) -> None:
         """Append a JSON line to train.log, after whatever is there."""

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
-from fairseq_transnormer.reproduce.measured import within_deviation as within
 from fairseq_transnormer.reproduce.report import section
 from fairseq_transnormer.reproduce.results import COLUMNS, Results, _typed
 from fairseq_transnormer.reproduce.schema import Preset
@@ -193,8 +192,8 @@ def test_no_correlation_of_few_rows_or_within_the_error(measured):
     # the deviation of a difference of two seeds that are 2 apart: 2, not the sum 2.83
     noisy = measured(figures(A=[1.0, 3.0], B=[2.9, 4.9], C=[3.2, 5.2]), **ORDERED)
     a, b, c, d = (noisy.cells[name, "ppl"] for name in "ABCD")
-    assert within(a, b) and within(a, c) is False
-    assert within(a, d) is None
+    assert a.is_within_noise(b) and a.is_within_noise(c) is False
+    assert a.is_within_noise(d) is None
 
 
 def test_settings_in_which_compared_runs_differ(measured):
