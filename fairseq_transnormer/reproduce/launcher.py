@@ -18,6 +18,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from submitit import AutoExecutor
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.helpers import DelayedSubmission
+
 from ..installation import PACKAGE
 from ..training.exit_code import EXIT_RESUMABLE, ended_by
 from ..training.processes import handling, set_up_logging
@@ -102,8 +106,6 @@ class Job:
 
     def checkpoint(self) -> Any:
         """Called by submitit before a time limit, or where Slurm takes the machine."""
-        from submitit.helpers import DelayedSubmission
-
         self._stop(signal.SIGTERM)
         if self._child is not None:
             # the handler has interrupted a wait, whose lock it must not ask for
@@ -242,8 +244,6 @@ def run_all(
     Returns:
         "finished", "interrupted" and "failed": the folders.
     """
-    from submitit import AutoExecutor
-
     cluster = "debug" if in_process else "local"
     executor = AutoExecutor(runs / "submitit", cluster=cluster)
     executor.update_parameters(timeout_min=FOREVER_MINUTES)
@@ -357,9 +357,6 @@ def submit_all(
         gpus: that each takes.
         options: sbatch's, by name; ``time`` in minutes.
     """
-    from submitit import AutoExecutor
-    from submitit.core.utils import FailedJobError, FailedSubmissionError
-
     if shutil.which("sbatch") is None:
         raise ValueError("--cluster slurm: there is no sbatch on this machine")
     own = dict(options)

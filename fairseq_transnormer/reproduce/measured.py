@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
+
+import pandas
+from pandas import DataFrame
+from scipy import stats
 
 from .results import Results
 from .runs import UNFINISHED
 from .schema import Cell, Preset, Table, with_sweeps_of
 from .settings import Settings
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 FEWEST_ROWS = 4  # whose rank correlation is worth printing
 NOT_ALL = "run"  # among settings, of which an earlier report had not all
@@ -35,7 +35,7 @@ class Figures:
     selection: dict[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: "DataFrame") -> "Figures":
+    def of(cls, rows: DataFrame) -> "Figures":
         """Those of the rows of one value of a sweep."""
         found = cls()
         ways = set(rows["selected_by"]) - {""}
@@ -71,7 +71,7 @@ class Measured(Figures):
     """A cell with what was measured: the figures of the sweep's best value."""
 
     cell: Cell  # with the paper's figure
-    rows: "DataFrame"  # that they come from; none of a mean of columns
+    rows: DataFrame  # that they come from; none of a mean of columns
     chosen: str = ""  # the best value, as rows have it
     # all values that have rows -> their figures
     sweep: dict[str, Figures] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class MeasuredTable:
     table: Table
     label: str  # the preset, and what a command changed in it
     cells: dict[tuple[str, str], Measured]  # by row and column
-    rows: "DataFrame"  # all that it has
+    rows: DataFrame  # all that it has
     settings: Mapping[str, Settings]  # by the fingerprint of a configuration
 
     def column(self, name: str) -> list[Measured]:
@@ -115,7 +115,7 @@ def measure(
     return MeasuredTable(table, label, cells, rows, results.settings)
 
 
-def _measured(cell: Cell, rows: "DataFrame") -> Measured:
+def _measured(cell: Cell, rows: DataFrame) -> Measured:
     rows = rows[(rows["row"] == cell.row) & (rows["column"] == cell.column)]
     if other := set(rows["metric"]) - {cell.metric}:
         raise ValueError(
@@ -202,15 +202,13 @@ def unequal(
     Returns:
         setting, or "data" -> value -> names of runs.
     """
-    import pandas
-
     cells = [each for each in cells if len(each.rows)]
     rows = pandas.concat([measured.rows[:0], *(each.rows for each in cells)])
     rows = rows[rows["config"] != ""].drop_duplicates(["run", "seed"])
     settings = [measured.settings.get(each, {}) for each in rows["config"]]
     keys = sorted(set().union(*settings))
     values = [[_shown(each, key) for key in keys] for each in settings]
-    frame = pandas.DataFrame(values, index=rows["run"], columns=keys)
+    frame = DataFrame(values, index=rows["run"], columns=keys)
     frame = frame.assign(data=[*rows["data"]])
     of_one_run = frame.groupby(level=0).nunique().max()
     # rows and values of a sweep have these of their own
@@ -250,8 +248,6 @@ class Agreement:
 
 def agreement(column: Iterable[Measured]) -> Agreement | None:
     """Of a column; None for fewer than two rows that both have."""
-    from scipy import stats
-
     cells = [e for e in column if e.cell.paper is not None and e.value is not None]
     if len(cells) < 2:
         return None

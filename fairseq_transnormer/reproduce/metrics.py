@@ -14,6 +14,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from ..analysis.gradient_statistics import read_gradient_series, summarise
 from ..analysis.training_log import parse_training_log, saved_updates
 from ..training.config import get
 from .jobs import SPEED
@@ -166,8 +167,6 @@ def _gradient_deviation(run: RunResults) -> float | None:
     NotMeasured where not all were recorded, as where a run was resumed without the
     file: it varies most in the first ones.
     """
-    from ..analysis.gradient_statistics import read_gradient_series, summarise
-
     path = run.folder.path / "gradient_statistics.jsonl"
     if not path.exists():
         return None

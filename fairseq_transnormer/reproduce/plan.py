@@ -10,6 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+from omegaconf import OmegaConf
+
 from ..installation import PACKAGE
 from ..modules.registry import unused_options
 from ..modules.systems import CONFIGS
@@ -247,10 +250,8 @@ def check_settings(given: Mapping[str, Any], fixed: Iterable[str] = DECIDED_BY) 
 @functools.cache
 def _check_model(model: str) -> None:
     """Raise ValueError if the model refuses a value; it says which."""
-    import torch
     from fairseq.data import Dictionary
     from fairseq.models import MODEL_REGISTRY
-    from omegaconf import OmegaConf
 
     words = Dictionary()  # few: they decide nothing
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)

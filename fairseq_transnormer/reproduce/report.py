@@ -4,11 +4,10 @@ results/tables/LABEL.md    figures, order of the rows, sweeps, conditions
 results/tables/LABEL.csv   the figures, a line a row and column
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pandas import DataFrame
 
 from ..data.whole_files import write_text
 from . import figures
@@ -29,9 +28,6 @@ from .schema import (
     plain,
 )
 from .text import number, plus_minus, spread
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 Lines = dict[str, list[tuple[float, float, float]]]
 FEWEST_POINTS = 4  # of a learning curve
@@ -87,8 +83,6 @@ def write_page(
     tables: Iterable[Table], conditions: Conditions, results: Results, folder: Path
 ) -> None:
     """The page of a preset, its CSV and its pictures, of rows alone."""
-    import pandas
-
     label, preset = conditions.label, conditions.preset
     rows = results.runs[results.runs["preset"] == label]
     own = {table.name: table for table in tables}
@@ -122,7 +116,7 @@ def write_page(
         f"{preset.name}{changes and f' --set {changes}'}`.",
     ]
     write_text(out / f"{label}.md", "\n\n".join(parts) + "\n")
-    frame = pandas.DataFrame(cells)
+    frame = DataFrame(cells)
     write_text(out / f"{label}.csv", frame.to_csv(index=False, lineterminator="\n"))
 
 
@@ -173,8 +167,6 @@ def section(measured: MeasuredTable, preset: Preset, pictures: list[str]) -> str
 
 
 def _figures(measured: MeasuredTable, preset: Preset) -> str:
-    import pandas
-
     def is_shown(row: str) -> bool:
         cells = (measured.cells[row, name] for name in measured.table.columns)
         return any(
@@ -198,7 +190,7 @@ def _figures(measured: MeasuredTable, preset: Preset) -> str:
                 number(each.value - each.cell.paper, sign=True) if is_both else ""
                 for each, is_both in zip(cells, both, strict=True)
             ]
-    return _to_markdown(pandas.DataFrame(columns, index=rows))
+    return _to_markdown(DataFrame(columns, index=rows))
 
 
 def _to_markdown(frame: DataFrame) -> str:
@@ -252,8 +244,6 @@ def _pair(one: Measured, other: Measured) -> str:
 
 def _sweep(measured: MeasuredTable) -> str:
     """Every value that was run; the figure above is that of the bold one."""
-    import pandas
-
     lines = []
     for (row, column), cell in measured.cells.items():
         is_shown = len(cell.sweep) > 1 and measured.table.file.columns[column].ranked
@@ -265,7 +255,7 @@ def _sweep(measured: MeasuredTable) -> str:
             lines.append(line)
     if not lines:
         return ""
-    frame = pandas.DataFrame(lines, columns=["row", "column", "value", "mean", "seeds"])
+    frame = DataFrame(lines, columns=["row", "column", "value", "mean", "seeds"])
     return "Sweep:\n\n" + _to_markdown(frame.set_index("row"))
 
 

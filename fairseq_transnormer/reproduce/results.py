@@ -13,7 +13,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas
+from pandas import DataFrame
 
 from ..data.whole_files import write_text
 from .jobs import job_of
@@ -22,9 +25,6 @@ from .plan import Conditions
 from .runs import FACTS, FINISHED, UNREADABLE, WITHOUT_RESULT, RunFolder
 from .schema import Cell, Table
 from .settings import fingerprint_of, settings_of
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 RUNS, CONFIGURATIONS, CURVES = "runs.csv", "configurations.csv", "curves.csv"
 # which figure it is; of one figure and one seed there is one line
@@ -58,9 +58,9 @@ FILES[CONFIGURATIONS] = {"config": str, "settings": str}
 class Results:
     """What the files of a folder have."""
 
-    runs: "DataFrame"  # see ``COLUMNS``
+    runs: DataFrame  # see ``COLUMNS``
     settings: dict[str, Any]  # fingerprint -> settings of a configuration
-    curves: "DataFrame"  # see ``CURVE_COLUMNS``
+    curves: DataFrame  # see ``CURVE_COLUMNS``
 
     @classmethod
     def read(cls, folder: Path) -> "Results":
@@ -95,8 +95,6 @@ class Results:
     def add(self, other: "Results") -> "Results":
         """With those of ``other``, which replace lines of the same figure and seed: of
         runs that are finished, or where there was no finished one."""
-        import pandas
-
         runs = pandas.concat([self.runs, other.runs], ignore_index=True)
         is_new = runs.index >= len(self.runs)
         ended = runs["value"].notna() | ~runs["note"].isin(WITHOUT_RESULT)
@@ -114,24 +112,20 @@ class Results:
 
     def write(self, folder: Path) -> None:
         """Write the three files, each whole; lines of one table stand together."""
-        import pandas
-
         used = sorted(set(self.runs["config"]) & set(self.settings))
         lines = [[k, json.dumps(self.settings[k], sort_keys=True)] for k in used]
         frames = {
             RUNS: self.runs.sort_values(["preset", "table"], kind="stable"),
-            CONFIGURATIONS: pandas.DataFrame(lines, columns=["config", "settings"]),
+            CONFIGURATIONS: DataFrame(lines, columns=["config", "settings"]),
             CURVES: self.curves.sort_values(list(CURVE_KEY), kind="stable"),
         }
         for name, frame in frames.items():
             write_text(folder / name, frame.to_csv(index=False, lineterminator="\n"))
 
 
-def _read(path: Path, columns: dict[str, type]) -> "DataFrame":
-    import pandas
-
+def _read(path: Path, columns: dict[str, type]) -> DataFrame:
     if not path.exists():
-        return _typed(pandas.DataFrame(columns=[*columns]), columns)
+        return _typed(DataFrame(columns=[*columns]), columns)
     try:
         found = pandas.read_csv(path, dtype=str, keep_default_na=False)
         # a header among the lines is that of a file that was concatenated
@@ -143,9 +137,7 @@ def _read(path: Path, columns: dict[str, type]) -> "DataFrame":
         raise ValueError(f"{path}: {error}") from error
 
 
-def _typed(frame: "DataFrame", columns: dict[str, type]) -> "DataFrame":
-    import pandas
-
+def _typed(frame: DataFrame, columns: dict[str, type]) -> DataFrame:
     for name, kind in columns.items():
         if kind is not str:
             numbers = pandas.to_numeric(frame[name].replace("", math.nan))
@@ -155,8 +147,6 @@ def _typed(frame: "DataFrame", columns: dict[str, type]) -> "DataFrame":
 
 def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Results:
     """The rows of all runs of these tables; ValueError if two folders are one run."""
-    import pandas
-
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     settings: dict[str, Any] = {}
@@ -183,11 +173,11 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
                         figure |= _value(results, cell.metric, cell.row)
                     rows.append(where | facts | figure)
         print(f"{table.name}: {len(rows) - before} figures of runs", flush=True)
-    frame = pandas.DataFrame(rows, columns=list(COLUMNS))
+    frame = DataFrame(rows, columns=list(COLUMNS))
     frame = frame[frame["note"] != NotAskedFor.__name__]
     texts = [name for name, kind in COLUMNS.items() if kind is str]
     frame[texts] = frame[texts].fillna("")
-    curve = pandas.DataFrame(curves, columns=list(CURVE_COLUMNS))
+    curve = DataFrame(curves, columns=list(CURVE_COLUMNS))
     found = Results(_typed(frame, COLUMNS), settings, _typed(curve, CURVE_COLUMNS))
     found.check(runs)
     return found

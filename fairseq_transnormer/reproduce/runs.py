@@ -17,17 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
 
 from ..data.whole_files import first_free, json_text, write_json, write_text
 from ..training.exit_code import EXIT_RESUMABLE
-
-if TYPE_CHECKING:  # which import torch; a state is read without it
-    from ..training.config import Configuration
-    from .data import Data
+from .data import Data, fingerprint
 
 CONFIGURATION, FACTS, LOG, LOCK = "config.yaml", "run.json", "train.log", ".lock"
 BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
@@ -52,7 +49,7 @@ class Run:
     """A run that is to be."""
 
     name: str  # its folder below that of all runs; of one name, it is the same run
-    configuration: Configuration  # that it trains with
+    configuration: dict[str, Any]  # that it trains with
     data: Data
     seed: int
     updates: int  # that it has, for progress; 0 of a measurement
@@ -74,7 +71,7 @@ class RunFolder:
         return json.loads((self.path / FACTS).read_text(encoding="utf-8"))
 
     @cached_property
-    def configuration(self) -> Configuration:
+    def configuration(self) -> dict[str, Any]:
         """config.yaml, as it is."""
         text = (self.path / CONFIGURATION).read_text(encoding="utf-8")
         return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -180,8 +177,6 @@ class RunFolder:
 
     def other_data(self) -> str:
         """Why the data that are there now are not those of the run; or ""."""
-        from .data import Data, fingerprint
-
         folder, was = Path(self.facts["data"]), self.facts["data_fingerprint"]
         try:
             now = fingerprint(Data(folder, self.facts["task"], part=self.facts["part"]))
@@ -192,8 +187,6 @@ class RunFolder:
     def prepare(self, run: Run) -> None:
         """Write what the run needs, unless ``check`` refuses; a run that resumes may
         have other devices."""
-        from .data import fingerprint
-
         same = self.check(run)
         if same and self.is_finished:
             return
@@ -255,7 +248,6 @@ class RunFolder:
 
     def _differences(self, run: Run) -> list[str]:
         from ..checkpoints.identity import weights_fingerprint
-        from .data import fingerprint
         from .settings import differences, settings_of
 
         there = {"name": self.facts["name"], "data": self.facts["data_fingerprint"]}

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from ..modules.systems import SYSTEMS
 
 DASH = "-"
@@ -186,10 +190,6 @@ def read_yaml(
 
     ValueError where it cannot be read, or a key or a value is not allowed.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
     # of content that is of another shape
     no_data = (AttributeError, OSError, RecursionError, TypeError, ValueError)
     try:
@@ -287,8 +287,6 @@ def _cell(
 @functools.cache  # each cell asks, of few files
 def _kind_of_models(configs: Path, config: str) -> str:
     """ "alm", "blm" or "lra": the beginning of the model that a configuration has."""
-    from omegaconf import OmegaConf
-
     named_in(f"{configs}: config", config, names_in(configs))
     primary: Any = OmegaConf.load(configs / f"{config}.yaml")
     parts = (each for each in primary.get("defaults", []) if isinstance(each, Mapping))

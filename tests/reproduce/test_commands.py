@@ -23,17 +23,14 @@ run table5x : 'table5x' digits table5
 run MINE --preset huge : 'huge' small
 run MINE --preset smoke --data lm=/a : lm masked_lm
 run MINE --rows T3 : --rows 'T3' 'T1' 'T2'
-run MINE --data masked_lm=/no/such : /no/such dict.txt --data
 run MINE --set language_modeling:a.b=1 : language_modeling masked_lm
 run MINE --set model=blm_t1 : model=blm_t1 blm_t2 --rows
 run MINE --set common.seed=5 : common.seed --seeds
 run MINE --set model.num_heads=0 : num_heads=0
 run MINE --set a.b : --set a.b KEY=VALUE
-run MINE --seeds -1 : --seeds -1
 run MINE --gpus 7 : --gpus 7 4
 run MINE --config-dir /no/such : /no/such 'blm'
 run TOPICS --set optimization.lr=[0.5] : --set optimization.lr --sweep
-run TOPICS --sweep optimization.lr=0.5 : --sweep optimization.lr=0.5 0.0001
 run TOPICS --set sentence_prediction:model.block_size=16 : model.block_size pooling
 run TYPO : 'ppl' valid_NAME
 finetune none.pt own : none.pt
