@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..installation import working_folder
 from ..training.exit_code import EXIT_RESUMABLE
-from . import claims, data, launcher, report, schema
+from . import data, launcher, schema
 from .finetune import checkpoint_table
 from .jobs import job_of, of_seeds, with_needs
 from .metrics import reader_of
@@ -120,10 +120,8 @@ def _gpus(cells: list[Cell], preset: Preset, options: Namespace) -> int:
         gpus = preset.gpus_per_run
         if options.cluster != "slurm" and not launcher.visible_gpus():
             if gpus > 1:
-                raise ValueError(
-                    f"--preset {preset.name} takes {gpus} GPUs a run and this machine "
-                    "has none; --gpus 0 trains on the CPU"
-                )
+                why = f"takes {gpus} GPUs a run and this machine has none"
+                raise ValueError(f"--preset {preset.name} {why}; --gpus 0: the CPU")
             gpus = 0
     limits = [job_of(cell).most_gpus for cell in with_needs(cells)]
     return min(gpus, *limits) if all(limits) else gpus
@@ -134,16 +132,13 @@ def _check_set(cells: list[Cell], options: Namespace) -> None:
     for given, value in options.set:
         task, _, key = given.rpartition(":")
         if any(key in cell.sweep for cell in cells):
-            raise ValueError(
-                f"--set {given}: the table has values of its own to choose from; "
-                "--sweep takes some of them"
-            )
+            why = "the table has values to choose from; --sweep takes some of them"
+            raise ValueError(f"--set {given}: {why}")
         own = [cell.overrides.get(key, value) for cell in cells]
         if not task and (others := [each for each in own if each != value]):
-            raise ValueError(
-                f"--set {given}={value}: rows or columns have values of their own, as "
-                f"{others[0]}; allowed: --rows and --columns without them"
-            )
+            why = f"rows or columns have values of their own, as {others[0]}"
+            allowed = "--rows and --columns without them"
+            raise ValueError(f"--set {given}={value}: {why}; allowed: {allowed}")
 
 
 def _check_tasks(options: Namespace, used: set[str]) -> None:
@@ -177,6 +172,8 @@ def report_tables(options: Namespace) -> int:
 
 
 def _write(tables: list[Table], preset: Preset, options: Namespace) -> int:
+    from . import report  # it imports pandas and scipy: a second
+
     conditions, runs = conditions_of(options, preset), options.runs_dir.resolve()
     problems = report.write(tables, conditions, runs, options.results)
     for line in problems:
@@ -186,6 +183,8 @@ def _write(tables: list[Table], preset: Preset, options: Namespace) -> int:
 
 def judge_claims(options: Namespace) -> int:
     """Write the page of verdicts."""
+    from . import claims
+
     given = options.config_dir, options.page, options.results, options.presets
     claims.write(*given, options.command_line)
     print(f"written: {options.page}")

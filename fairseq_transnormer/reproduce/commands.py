@@ -10,6 +10,7 @@ from ..argument_types import MOST_SEED, integer_between, positive_integer
 from ..installation import CONFIGS
 
 PROGRAM = "python -m fairseq_transnormer reproduce"
+CLUSTERS, RATES = ("local", "slurm", "debug"), [1e-5, 3e-5, 6e-5, 1e-4]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -75,64 +76,48 @@ def _setting(text: str) -> tuple[str, Any]:
 
 _COUNT, _SEED = integer_between(0), integer_between(0, MOST_SEED)
 _MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+_SETTINGS, _PAIRS = _MANY | {"type": _setting}, _MANY | {"type": _pair}
+_DATA = "data for a task, as language_modeling, instead of the preset's"
+_SET = "change a value of every run, as optimization.max_update=500, or of a task's "
+_SET += "runs; folders and results are named by it"
+_CLUSTER = "local: processes of this machine; slurm: its jobs; debug: this process"
+_RATES = "learning rates to choose from on the development set"
+_JUDGES = "a claim is judged by the first that has its figures"
+_PAGE = Path("docs/does_the_paper_hold.md")
+_TUNED = Path("runs/finetune"), Path("results/finetune")
 # the help, and what argparse is told; an option means the same in every command
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tables": (
-        "names in configs/tables/, paths of YAML files, or all",
-        {"nargs": "*", "metavar": "TABLE"},
-    ),
+    "tables": ("of configs/tables/, YAML files, or all", {"nargs": "*"}),
     "checkpoint": ("of a bidirectional model, pre-trained", {"type": Path}),
     "problems": ("in configs/classification/, all, or own", {"nargs": "+"}),
     "--config-dir": ("with tables/ and presets/", {"type": Path, "default": CONFIGS}),
-    "--preset": (
-        "a name in configs/presets/ or a path of a YAML file",
-        {"default": "paper"},
-    ),
+    "--preset": ("of configs/presets/, or a YAML file", {"default": "paper"}),
     "--runs-dir": ("of the runs", {"type": Path, "default": Path("runs/tables")}),
     "--results": ("with runs.csv", {"type": Path, "default": Path("results")}),
     "--rows": ("these rows only", _MANY | {"metavar": "ROW"}),
     "--columns": ("these columns only", _MANY | {"metavar": "COLUMN"}),
     "--sweep": (
         "of a table's sweep these values, as optimization.lr=[0.0003]",
-        _MANY | {"type": _setting, "metavar": "KEY=[VALUE,...]"},
+        _SETTINGS | {"metavar": "KEY=[VALUE,...]"},
     ),
-    "--data": (
-        "data for a task of the preset, as language_modeling, instead of its own",
-        _MANY | {"type": _pair, "metavar": "TASK=DIR"},
-    ),
-    "--set": (
-        "change a value of every run, as optimization.max_update=500, or of a task's "
-        "runs; folders and results are named by it",
-        _MANY | {"type": _setting, "metavar": "[TASK:]KEY=VALUE"},
-    ),
+    "--data": (_DATA, _PAIRS | {"metavar": "TASK=DIR"}),
+    "--set": (_SET, _SETTINGS | {"metavar": "[TASK:]KEY=VALUE"}),
     "--seeds": ("of the runs", {"nargs": "+", "type": _SEED, "default": [1]}),
     "--gpus": ("of each run; 0: the CPU; by default the preset's", {"type": _COUNT}),
     "--jobs": ("runs at once; by default as many as fit", {"type": positive_integer}),
-    "--cluster": (
-        "local: processes of this machine; slurm: its jobs; debug: this process",
-        {"choices": ("local", "slurm", "debug"), "default": "local"},
-    ),
+    "--cluster": (_CLUSTER, {"choices": CLUSTERS, "default": CLUSTERS[0]}),
     "--slurm": (
         "an option of sbatch, as partition=gpu, or time=MINUTES",
-        _MANY | {"type": _pair, "metavar": "KEY=VALUE"},
+        _PAIRS | {"metavar": "KEY=VALUE"},
     ),
     "--prepare": ("make missing data", {"action": "store_true"}),
     "--dry-run": ("print what would be run, and check it", {"action": "store_true"}),
     "--interval": ("seconds between lines of progress", {"type": float, "default": 30}),
     "--name": ("of the checkpoint in folders; by default of its weights", {}),
-    "--lr": (
-        "learning rates to choose from on the development set",
-        {"nargs": "+", "type": float, "default": [1e-5, 3e-5, 6e-5, 1e-4]},
-    ),
+    "--lr": (_RATES, {"nargs": "+", "type": float, "default": RATES}),
     "--pooling": ("other than the checkpoint's", {"choices": ("first", "mean")}),
-    "--presets": (
-        "a claim is judged by the first that has its figures",
-        {"nargs": "+", "default": ["paper", "medium", "small"]},
-    ),
-    "--page": (
-        "to write",
-        {"type": Path, "default": Path("docs/does_the_paper_hold.md")},
-    ),
+    "--presets": (_JUDGES, {"nargs": "+", "default": ["paper", "medium", "small"]}),
+    "--page": ("to write", {"type": Path, "default": _PAGE}),
 }
 RUNNING = "--data --set --seeds --gpus --jobs --cluster --slurm --prepare --dry-run "
 RUNNING += "--interval --preset --runs-dir"
@@ -159,11 +144,7 @@ COMMANDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "fine-tune a checkpoint on problems of GLUE or of yours, at the best of some "
         "learning rates; the same command resumes; ends with a report",
         f"checkpoint problems --name --lr --pooling --results {RUNNING}",
-        {
-            "preset": "finetune",
-            "runs_dir": Path("runs/finetune"),
-            "results": Path("results/finetune"),
-        },
+        {"preset": "finetune", "runs_dir": _TUNED[0], "results": _TUNED[1]},
     ),
 }
 

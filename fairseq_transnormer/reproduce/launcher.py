@@ -84,15 +84,9 @@ class Job:
                 raise ValueError(f"{run.path} needs {need.path}: it is not finished")
             if why := run.other_data():
                 raise ValueError(why)
-            run.append(
-                BEGAN,
-                started=time.time(),
-                device=self.device,
-                machine=machine(),
-                commit=commit(),
-                versions=versions(),
-                weights=run.weights_at_start(),
-            )
+            with_what = {"machine": machine(), "commit": commit()}
+            with_what |= {"versions": versions(), "weights": run.weights_at_start()}
+            run.append(BEGAN, started=time.time(), device=self.device, **with_what)
             self._began = time.monotonic()
             with (self.folder / LOG).open("a", encoding="utf-8") as log:
                 command = run.facts["command"]
@@ -188,10 +182,8 @@ class Slots:
     def __init__(self, gpus: int, jobs: int | None) -> None:
         groups, there = [""], visible_gpus() if gpus else []
         if len(there) < gpus:
-            raise ValueError(
-                f"--gpus {gpus}: this machine has {len(there)}; 0 trains on the CPU, "
-                "and the sequences of an update stay the same"
-            )
+            why = f"this machine has {len(there)}; 0 trains on the CPU"
+            raise ValueError(f"--gpus {gpus}: {why}")
         if gpus:
             starts = range(0, len(there) - gpus + 1, gpus)
             groups = [",".join(there[start : start + gpus]) for start in starts]
@@ -257,7 +249,8 @@ def run_all(
     with handling(note):
         while (waiting or running) and not noted:
             for folder in list(waiting):
-                ready = _readiness(folder, runs, [*waiting, *running])
+                ours = [each.path for each in (*waiting, *running)]
+                ready = _readiness(folder, runs, ours)
                 if not ready or (ready != FAILED and not slots.free):
                     continue
                 waiting.remove(folder)
@@ -291,9 +284,8 @@ def run_all(
     return ended
 
 
-def _readiness(folder: RunFolder, runs: Path, ours: Sequence[RunFolder]) -> str | bool:
-    """Whether a run can start; ``FAILED`` if it never will."""
-    paths = [each.path for each in ours]
+def _readiness(folder: RunFolder, runs: Path, paths: Sequence[Path]) -> str | bool:
+    """Whether a run can start, of which these wait or run; ``FAILED`` if never."""
     for need in folder.unfinished_needs(runs):
         return False if need.path in paths or need.state == RUNNING else FAILED
     return True
@@ -337,11 +329,8 @@ def _print_progress(
     done, total = _updates_of(folders), sum(each.facts["updates"] for each in folders)
     new = done - at_start
     left = f"{minutes * (total - done) / new:,.0f}" if new else "?"
-    print(
-        f"{minutes:,.0f} min: {over} of {runs} runs, {done:,} of "
-        f"{total:,} updates, about {left} min left",
-        flush=True,
-    )
+    line = f"{minutes:,.0f} min: {over} of {runs} runs, {done:,} of {total:,} updates"
+    print(f"{line}, about {left} min left", flush=True)
 
 
 def _updates_of(folders: Sequence[RunFolder]) -> int:
@@ -366,22 +355,19 @@ def submit_all(
     executor = AutoExecutor(
         runs / "submitit", cluster="slurm", slurm_max_num_timeout=MOST_REQUEUES
     )
-    executor.update_parameters(
-        timeout_min=int(minutes),
-        slurm_signal_delay_s=SIGNAL_DELAY_SECONDS,
-        **({"gpus_per_node": gpus} if gpus else {}),
-    )
-    environment = {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
-    device = f"{gpus} GPUs of Slurm" if gpus else "CPUs of Slurm"
+    given = {"timeout_min": int(minutes), "slurm_signal_delay_s": SIGNAL_DELAY_SECONDS}
+    environment, device = {"CUDA_VISIBLE_DEVICES": ""}, "CPUs of Slurm"
+    if gpus:
+        given["gpus_per_node"] = gpus
+        environment, device = {}, f"{gpus} GPUs of Slurm"
+    executor.update_parameters(**given)
     jobs: dict[Path, str] = {}
     for folder in folders:
         more = {"requeue": True, **own}
         for need in folder.unfinished_needs(runs):
             if (job := jobs.get(need.path) or need.job) is None:
-                raise ValueError(
-                    f"{folder.path} needs {need.path}, which is neither finished nor "
-                    "submitted"
-                )
+                why = f"needs {need.path}, which is neither finished nor submitted"
+                raise ValueError(f"{folder.path} {why}")
             more["dependency"] = f"{more.get('dependency', 'afterok')}:{job}"
             # else it stays pending for ever once a run that it needs has failed
             more["kill-on-invalid-dep"] = "yes"
@@ -410,8 +396,6 @@ def is_queued(job: str) -> bool:
     words = ["squeue", "--noheader", "--jobs", job]
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
     if done.returncode and "invalid job id" not in done.stderr.lower():
-        raise ValueError(
-            f"squeue --jobs {job}: {done.stderr.strip()}; run the same command when "
-            "Slurm answers"
-        )
+        why = f"{done.stderr.strip()}; run the same command when Slurm answers"
+        raise ValueError(f"squeue --jobs {job}: {why}")
     return done.returncode == 0 and bool(done.stdout.strip())

@@ -1,6 +1,7 @@
 """A cell as a run: its folder's name, its configuration, its data, what it needs."""
 
 import functools
+import itertools
 import json
 import re
 import sys
@@ -45,12 +46,8 @@ DECIDED_BY = {
 NEVER = ("checkpoint.no_save", "checkpoint.no_last_checkpoints")
 NEVER += ("dataset.disable_validation",)
 # fields of models that presets can multiply
-SIZES = {
-    each.name
-    for config in CONFIGS.values()
-    for each in fields(config)
-    if type(each.default) is int
-}
+_FIELDS = itertools.chain(*map(fields, CONFIGS.values()))
+SIZES = {each.name for each in _FIELDS if type(each.default) is int}
 
 
 @dataclass(frozen=True)
@@ -106,26 +103,23 @@ def name_of(conditions: Conditions, config: str, changed: Mapping[str, Any]) -> 
     return f"{conditions.label}/{folder}/seed{conditions.seed}"
 
 
-def groups_of(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that choose a file of a group of configurations."""
-    return {key: value for key, value in overrides.items() if "." not in key}
-
-
 def fairseq_task(cell: Cell, conditions: Conditions) -> str:
     """The name of the task of a cell's configuration."""
     return compose(conditions.configs, cell.config, {})["task"]["_name"]
 
 
-def conditions_of(cell: Cell, conditions: Conditions) -> str:
-    """The entry of the preset's tasks that holds for a cell."""
-    return cell.conditions or fairseq_task(cell, conditions)
+def _usual(cell: Cell, conditions: Conditions) -> Configuration:
+    """A cell's configuration with the files that it chooses, without its own values."""
+    groups = {key: value for key, value in cell.overrides.items() if "." not in key}
+    return compose(conditions.configs, cell.config, groups)
 
 
 def preset_values(cell: Cell, conditions: Conditions) -> dict[str, Any]:
     """Key -> value, as the preset changes the paper's."""
-    of_task = conditions.preset.task(conditions_of(cell, conditions)).overrides
+    kind = fairseq_task(cell, conditions)
+    of_task = conditions.preset.task(cell.conditions or kind).overrides
     of_all = conditions.preset.overrides
-    if fairseq_task(cell, conditions) in ("long_range_arena", "associative_recall"):
+    if kind in ("long_range_arena", "associative_recall"):
         # other values are those of models of text
         of_all = {k: v for k, v in of_all.items() if k.startswith("common.")}
     return {**of_all, **of_task}
@@ -137,35 +131,30 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
     Values that the configuration has in this preset anyway do not count, so that rows
     of several tables that are the same run have the same name.
     """
-    usual = compose(conditions.configs, cell.config, groups_of(cell.overrides))
+    usual, own = _usual(cell, conditions), cell.overrides
     of_preset = preset_values(cell, conditions)
-    changed = {
-        key: value
-        for key, value in cell.overrides.items()
-        if "." not in key or of_preset.get(key, get(usual, key)) != value
-    }
+    known = {key: of_preset.get(key, get(usual, key)) for key in own if "." in key}
+    changed = {k: v for k, v in own.items() if k not in known or known[k] != v}
     return name_of(conditions, cell.config, changed)
 
 
 def train_data(cell: Cell, conditions: Conditions) -> Data:
     """The data of a training."""
-    task = conditions_of(cell, conditions)
     kind = fairseq_task(cell, conditions)
+    task = cell.conditions or kind
     return data_of(conditions.folder_of(task), kind, task, cell.overrides)
 
 
 def train_run(cell: Cell, conditions: Conditions) -> Run:
     """A training by a configuration, which validates on the test split, too."""
-    task = conditions_of(cell, conditions)
-    by_hand = conditions.overrides_of(task)
-    data = train_data(cell, conditions)
-    usual = compose(conditions.configs, cell.config, groups_of(cell.overrides))
-    of_task = conditions.preset.task(task)
-    gpus = conditions.gpus
+    data, gpus = train_data(cell, conditions), conditions.gpus
+    by_hand = conditions.overrides_of(data.conditions)
+    of_task = conditions.preset.task(data.conditions)
+    usual = _usual(cell, conditions)["dataset"]["batch_size"]
     devices = max(1, min(gpus, of_task.most_devices or gpus))
     given = {**preset_values(cell, conditions), **cell.overrides, **by_hand}
     check_settings(given)
-    fixed = batch_settings(of_task, devices, usual["dataset"]["batch_size"])
+    fixed = batch_settings(of_task, devices, usual)
     fixed["dataset.valid_subset"] = "valid,test"
     overrides = {**fixed, **given, **common_settings(conditions, data, devices)}
     configuration = compose(conditions.configs, cell.config, overrides)
@@ -209,10 +198,8 @@ def batch_settings(task: TaskPreset, devices: int, configured: int) -> dict[str,
         layout = lay_out(sequences, devices, most=task.sequences_per_device)
     except ValueError as error:
         raise ValueError(f"--gpus {devices}: {error}") from error
-    return {
-        "dataset.batch_size": layout.batch,
-        "optimization.update_freq": [layout.update_freq],
-    }
+    found = {"dataset.batch_size": layout.batch}
+    return found | {"optimization.update_freq": [layout.update_freq]}
 
 
 def scale(
