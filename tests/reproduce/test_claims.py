@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from fairseq_transnormer.reproduce import claims
-from fairseq_transnormer.reproduce.claims import VERDICTS, Claim, judge, load
+from fairseq_transnormer.reproduce.claims import VERDICTS, Claim, judge
 from fairseq_transnormer.reproduce.figures import effect
 from fairseq_transnormer.reproduce.measured import measure
 from fairseq_transnormer.reproduce.results import COLUMNS, FILES, Results
@@ -156,17 +156,15 @@ def test_every_pair_counts_and_those_against_are_named():
     assert_names(found.why, "a is worse than d", "b is worse than d")
 
 
-@pytest.mark.parametrize(
-    "metric, says",
-    [
-        ("gradient_rsd", "a varies more than b"),
-        ("infer_2K", "a is faster than b"),
-        ("train_2K_memory", "a takes more memory than b"),
-        ("test_accuracy_64", "a is better than b"),
-    ],
-)
-def test_a_contradiction_says_what_the_larger_figure_means(metric, says):
-    assert f"{says} (ppl)" in judge(claim(), [table(AGAINST, metric=metric)]).why
+def test_a_contradiction_says_what_the_larger_figure_means():
+    for metric, says in (
+        ("gradient_rsd", "varies more than"),
+        ("infer_2K", "is faster than"),
+        ("train_2K_memory", "takes more memory than"),
+        ("test_accuracy_64", "is better than"),
+    ):
+        why = judge(claim(), [table(AGAINST, metric=metric)]).why
+        assert f"a {says} b (ppl)" in why
 
 
 def test_the_effect_is_that_of_the_weakest_pair():
@@ -203,20 +201,3 @@ def test_the_page_is_that_of_the_results(tmp_path):
     assert "* **not run** (1)\n    * A pre-trained T1 is better than" in made
     with refuses(ValueError, "--page", page):  # before anything is worked out
         claims.write(CONFIGS, page / "b.md", tmp_path, presets, "made")
-
-
-def test_a_claim_has_known_keys(tmp_path):
-    path = tmp_path / "claims/mine.yaml"
-    path.parent.mkdir()
-    claim = "{where: x, table: y, columns: [z], less_than: [[a, b]], next: more}"
-    path.write_text(f"Mine:\n  A: {claim}\n", encoding="utf-8")
-    assert load(tmp_path, "mine")["Mine"][0].sentence == "A"
-    for old, new, *names in (
-        ("where", "places", "places"),
-        (", next: more", "", "next"),
-        (claim, "3", "mine.yaml"),
-    ):
-        text = path.read_text("utf-8").replace(old, new)
-        (path.parent / "other.yaml").write_text(text, encoding="utf-8")
-        with refuses(ValueError, *[n.replace("mine", "other") for n in names]):
-            load(tmp_path, "other")

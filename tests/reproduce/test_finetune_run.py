@@ -22,10 +22,8 @@ def test_checkpoints_of_the_users_stay(tmp_path, monkeypatch, capsys):
         torch.save(state, folder / name)
     assert not is_trained(folder)
     slim(folder)
-    assert is_trained(folder) and {p.name for p in folder.iterdir()} == {
-        best.name,
-        *users,
-    }
+    assert is_trained(folder)
+    assert {path.name for path in folder.iterdir()} == {best.name, *users}
     left = torch.load(best, weights_only=True)
     assert left["last_optimizer_state"] is None and left["model"]["w"] == 1
     # what is trained is not repeated, as after a runner that was killed

@@ -205,11 +205,8 @@ def test_slots_are_groups_of_gpus_or_shares_of_the_cpu(tmp_path, monkeypatch):
     assert Slots(0, 2).environment("") == {"CUDA_VISIBLE_DEVICES": ""}
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    for value, group in (
-        ("", "0,1"),
-        ("GPU-a, GPU-b", "GPU-a,GPU-b"),
-        ("5,7,9", "5,7"),
-    ):
+    groups = {"": "0,1", "GPU-a, GPU-b": "GPU-a,GPU-b", "5,7,9": "5,7"}
+    for value, group in groups.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
         assert Slots(2, None).free == [group]
 
@@ -224,9 +221,8 @@ def test_data_that_were_replaced_are_another_runs(tmp_path, capfd):
     given["data_fingerprint"] = fingerprint(Data(data, "masked_lm"))
     replaces = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('second')"
     given["command"] = [sys.executable, "-c", replaces, str(data / "train.bin")]
-    folders = [
-        RunFolder(write_run(tmp_path / f"{name}/seed1", **given)) for name in "ab"
-    ]
+    paths = (write_run(tmp_path / f"{name}/seed1", **given) for name in "ab")
+    folders = [*map(RunFolder, paths)]
     # the second waits for the first's place
     assert run_all(folders, tmp_path, Slots(0, 1))["failed"] == folders
     out, _ = capfd.readouterr()

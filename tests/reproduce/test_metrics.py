@@ -163,11 +163,6 @@ def test_a_metric_may_be_a_function(results):
     for function, part in ((no_metric, "missing"), (a_text, "high")):
         with refuses(NotMeasured, function.__name__, part):
             found.figure(f"{__name__}:{function.__name__}")
-    for metric, *parts in (
-        ("no.such:thing", "no.such:thing"),
-        (f"{__name__}:nothing", "nothing"),
-        ("ppl", "'ppl'", "valid_NAME", *METRICS),
-        ("valid_", "'valid_'"),
-    ):
-        with refused(*parts):
-            found.figure(metric)
+    for metric in ("no.such:thing", f"{__name__}:nothing", "'ppl'", "valid_"):
+        with refused(metric):
+            found.figure(metric.strip("'"))
