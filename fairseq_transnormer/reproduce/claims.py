@@ -141,14 +141,13 @@ def judge(
         return sum(bool(each.values) for each in judged.cells)
 
     judged = max((Judged(claim, each) for each in tables), key=found)
-    label = judged.measured.label
+    label, source = judged.measured.label, claim.sweep_from
     if found(judged):
         # what another size chose is nothing to this one
-        is_own = claim.sweep_from.startswith(f"{label}+")
-        of = (each for each in tables if is_own and each.label == claim.sweep_from)
-        judged.verdict, judged.why = verdict(
-            judged, label in as_printed, next(of, None)
-        )
+        is_own = source.startswith(f"{label}+")
+        own = [each for each in tables if is_own and each.label == source]
+        chose = own[0] if own else None
+        judged.verdict, judged.why = verdict(judged, label in as_printed, chose)
     return judged
 
 
@@ -177,7 +176,7 @@ def verdict(
 
 
 def _order(low: Measured, high: Measured, ratio: float | None) -> tuple[int, str]:
-    """1: as claimed; -1: the other way round; 0: it cannot be told, and why."""
+    """1: as claimed; -1: the other way round; 0: neither, and why."""
     first, second = (each.values.values() for each in (low, high))
     if low.value is None or high.value is None:
         return 0, "not all rows were run"
@@ -194,10 +193,9 @@ def _lacking(cell: Measured, choice: Measured | None) -> list[str]:
     """What a figure of several seeds or values of a sweep is without."""
     row, without = cell.cell.row, cell.unfinished | cell.reasons
     found = [f"seed {seed} of {row}: {why}" for seed, why in without.items()]
-    chosen = ""
-    if choice and choice.values and not choice.incomplete:
-        chosen = choice.chosen
-    if cell.incomplete and not found and not (chosen and chosen == cell.chosen):
+    is_whole = choice and choice.values and not choice.incomplete
+    is_chosen = is_whole and choice.chosen and choice.chosen == cell.chosen
+    if cell.incomplete and not found and not is_chosen:
         found.append(f"{row}: {cell.incomplete.partition(';')[0]}")
     return found
 

@@ -85,7 +85,7 @@ _RATES = "learning rates to choose from on the development set"
 _JUDGES = "a claim is judged by the first that has its figures"
 _PAGE = Path("docs/does_the_paper_hold.md")
 _TUNED = Path("runs/finetune"), Path("results/finetune")
-# the help, and what argparse is told; an option means the same in every command
+# the help, and words of argparse; an option means the same in every command
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "tables": ("of configs/tables/, YAML files, or all", {"nargs": "*"}),
     "checkpoint": ("of a bidirectional model, pre-trained", {"type": Path}),
@@ -153,7 +153,7 @@ def parser() -> argparse.ArgumentParser:
     """Of all commands."""
     made = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Runs the paper's tables and sets what is measured beside them. "
+        description="Runs the paper's tables and compares results with its figures. "
         "docs/reproduction.md explains it.",
         allow_abbrev=False,
     )

@@ -73,9 +73,8 @@ def fingerprint(data: Data) -> str:
     if data.task == "long_range_arena":
         from ..data.labelled_sequences import read_manifest
 
-        names = [
-            p.name for kind in ("bin", "npy") for p in sorted(folder.glob(f"*.{kind}"))
-        ]
+        paths = [*sorted(folder.glob("*.bin")), *sorted(folder.glob("*.npy"))]
+        names = [path.name for path in paths]
         said = {k: v for k, v in read_manifest(folder).items() if k in MEANING}
     elif data.task == "associative_recall" and isinstance(data.part, str):
         folders = mixed_folders(folder, data.part)
@@ -95,7 +94,9 @@ def require(
     run prints what is missing, and what would be run, and returns what is missing.
     """
     missing = _missing(wanted)
-    made = {data for data in missing if _is_presets(data, preset, root)}
+    places = {d: (root / preset.task(d.conditions).data).resolve() for d in missing}
+    # not what a command names
+    made = {data for data in missing if data.folder.is_relative_to(places[data])}
     asked = (prepare or preset.prepare_automatically) and made == {*missing}
     commands = _commands(preset, missing) if asked and missing else []
     if dry_run:
@@ -125,12 +126,6 @@ def _missing(wanted: Iterable[Data]) -> dict[Data, str]:
         except (OSError, ValueError) as error:
             found[data] = str(error)
     return found
-
-
-def _is_presets(data: Data, preset: Preset, root: Path) -> bool:
-    """Whether they are where the preset's commands would make them."""
-    own = (root / preset.task(data.conditions).data).resolve()
-    return data.folder.is_relative_to(own)
 
 
 def _commands(preset: Preset, missing: Iterable[Data]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What rows of results come to: a table's figures, beside the paper's."""
+"""What rows of results come to: a table's figures, with the paper's."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -197,7 +197,7 @@ def _mean(
 def unequal(
     measured: MeasuredTable, cells: Iterable[Measured]
 ) -> dict[str, dict[str, list[str]]]:
-    """In what the runs of compared cells differ beside what their rows name.
+    """In what the runs of compared cells differ, but for what their rows name.
 
     Returns:
         setting, or "data" -> value -> names of runs.

@@ -31,7 +31,7 @@ from .text import number, plus_minus, spread
 
 Lines = dict[str, list[tuple[float, float, float]]]
 FEWEST_POINTS = 4  # of a learning curve
-MOST_CURVES = 20  # that can be told apart
+MOST_CURVES = 20  # that can be distinguished
 SHOWN_PAIRS = 15
 # notes of finished runs that should have a figure
 NO_FIGURE = ("unreadable", "finished without", "other weights")

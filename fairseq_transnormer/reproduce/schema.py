@@ -154,7 +154,7 @@ class Preset:
     not_in_all: list[str] = field(default_factory=list)  # tables
     # table -> columns that are run where none are asked for
     columns: dict[str, list[str]] = field(default_factory=dict)
-    # table -> key -> values that are tried beside the table's own sweep
+    # table -> key -> values that are tried besides the table's own sweep
     sweeps: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     sweep_values: int | None = None  # tried of each sweep; by default all
     # options of ``benchmarks lra_speed``, without the dashes
@@ -306,7 +306,7 @@ def load_tables(configs: Path, names: list[str], preset: Preset) -> list[Table]:
 
 
 def with_sweeps_of(preset: Preset, table: Table) -> Table:
-    """The table with the preset's sweeps beside its own; its own values stay."""
+    """The table with the preset's sweeps and its own, whose values stay."""
     more = preset.sweeps.get(table.name, {})
 
     def sweep_of(cell: Cell) -> dict[str, list[Any]]:
