@@ -7,7 +7,7 @@ from fairseq_transnormer.subcommands import Subcommand, run
 # module -> command -> what it measures
 MODULES = {
     "ops": {
-        "ops": "the ops beside their peers, forward and backward",
+        "ops": "the ops and their peers, forward and backward",
         "smoke": "each kind of kernel once, compared with float64",
     },
     "launch_sweep": {
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a benchmark; returns its exit code."""
     return run(
         "python -m benchmarks",
-        "Speed and memory beside peers; each writes a JSON with device and versions.",
+        "Speed and memory of this package and its peers; each writes a JSON file.",
         COMMANDS,
         arguments,
     )

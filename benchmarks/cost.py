@@ -4,17 +4,18 @@
 
 Operations of the products of matrices, over the peak in half precision, and bytes, over
 the memory's bandwidth: an update takes no less than the larger of both. Nothing is
-measured, and no GPU is needed. docs/training_step.md has measured updates beside it.
+measured; docs/training_step.md compares it with a measured update.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from dataclasses import dataclass
 from math import ceil
 
 import torch
 
+from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     EncoderT2Config,
@@ -27,8 +28,6 @@ from fairseq_transnormer.modules.model_flops import (
     output_flops,
 )
 from fairseq_transnormer.ops.linear_cross_entropy import rows_at_a_time
-
-from .options import Options, option, parse
 
 # TB/s of memory by the data sheets of the SXM versions
 BANDWIDTHS = {"A100": 2.039, "H100": 3.35, "H200": 4.8}
@@ -90,13 +89,6 @@ def moved_bytes(model: Model, built: torch.nn.Module, batch: int) -> float:
     return layers + logits + chunks * vocabulary * width * (2 * HALF + 2 * 4)
 
 
-@dataclass
-class CostOptions(Options):
-    """Of a run on several GPUs."""
-
-    gpus: int = option(8, "that share an update")
-
-
 def rows(gpus: int) -> list[dict[str, object]]:
     """A row for each model and GPU."""
     from fairseq_transnormer.plugin.models.utilisation import PEAK_TFLOPS
@@ -131,7 +123,9 @@ def cost(arguments: list[str] | None = None) -> int:
     """The command line: prints the table."""
     from .report import table
 
-    words = sys.argv[2:] if arguments is None else arguments
-    options = parse(CostOptions, "cost", __doc__.partition("\n")[0], words)
-    print(table(rows(options.gpus)))
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks cost", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--gpus", type=positive_integer, default=8, help="of a run")
+    print(table(rows(parser.parse_args(arguments).gpus)))
     return 0

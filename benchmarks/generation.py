@@ -121,7 +121,7 @@ class GenerationCost(ModelOptions):
 def generation_cost(options: GenerationCost, settings: dict) -> Iterator[Rows]:
     """A token of whole models: states, fairseq's cache of keys and values, recomputing.
 
-    A TransNormer T2, on a GPU also with the step as a CUDA graph, beside fairseq's
+    A TransNormer T2, on a GPU also with the step as a CUDA graph, and fairseq's
     transformer_lm of the same size. Batch 1; each further step sees one token more.
     """
     from fairseq_transnormer.modules.cpu_decoding import lay_out_for_decoding
@@ -384,7 +384,7 @@ def image_generation(options: ImageGeneration, settings: dict) -> Iterator[Rows]
             growths[key] = 1 if kept and way == STATE else 2
             growths[key] += not kept and attention == "softmax"
     for generator in generators.values():
-        draw(generator, 2, options.images)  # what the first call does besides
+        draw(generator, 2, options.images)  # what the first call alone does
     for side in sorted(options.sides):
         pixels, rows, calls = side**2, {}, {}
         for name, generator in generators.items():

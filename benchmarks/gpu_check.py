@@ -2,8 +2,8 @@
 
 stages, each of use alone, what matters most first:
   first     do the kernels run and compute rightly, how fast are they: smoke, verify,
-            kernels beside SDPA, a training step, tests/gpu
-  second    trainings of 100 updates, a whole update, the ops beside their peers, tests
+            ops compared with SDPA, a training step, tests/gpu
+  second    trainings of 100 updates, a whole update, the ops and their peers, tests
             of the largest tensors, generation
   gates     what a kernel has to beat to stay: layers by torch.compile, matmul, forms
   evidence  Table 4's decoders at the paper's width, two seeds, --updates each
@@ -103,7 +103,7 @@ generation_cost 0.15 | -m benchmarks generation_cost LIMITS --seconds 0.2
     | --backends torch --contexts 8 SMALL --vocabulary 50
 """,
     "gates": """
-layers 0.6 | -m benchmarks training_step LIMITS --dtype bfloat16 --backends triton torch
+gates 0.6 | -m benchmarks training_step LIMITS --dtype bfloat16 --backends triton torch
     --variants T2 --ways eager cuda_graphs compiled --parts stack --tokens 8192
     --lengths 512 8192
     | --backends torch --ways eager --tokens 64 --lengths 64 SMALL
@@ -157,13 +157,13 @@ def expanded(words: str, values: dict[str, str]) -> list[str]:
 BOTH = "forward and backward"
 _LINEAR = ("linear_attention", "causal")
 TARGETS = [
-    ("causal linear attention beside the fastest of fla and lightning", 1.3, *_LINEAR,
+    ("causal linear attention over the fastest of fla and lightning", 1.3, *_LINEAR,
      BOTH, 512, ("fla ", "lightning")),
     ("causal linear attention, forward, share of the bandwidth", 0.6, *_LINEAR,
      "forward", 4096, None),
     ("causal linear attention, backward, share of the bandwidth", 0.5, *_LINEAR, BOTH,
      4096, None),
-    ("DiagAttention beside the fastest of SDPA on blocks", 1.5, "block_attention",
+    ("DiagAttention over the fastest of SDPA on blocks", 1.5, "block_attention",
      "softmax causal", BOTH, 1, ("SDPA ",)),
 ]  # fmt: skip
 OURS = "ours (triton)"

@@ -264,7 +264,7 @@ def _row(op: Op, provider: str, case: Case | None = None) -> dict:
 
 @benchmark(OpsOptions)
 def ops(options: OpsOptions, settings: dict) -> Iterator[Rows]:
-    """The ops beside their peers: time, memory, errors and share of the bandwidth.
+    """The ops and their peers: time, memory, errors and share of the bandwidth.
 
     The number of tokens is the same at every length. Each provider is compared with
     float64 before it is timed, caches are cold, and on a GPU each call is timed as
@@ -288,7 +288,7 @@ def ops(options: OpsOptions, settings: dict) -> Iterator[Rows]:
 
 @benchmark(OpsOptions)
 def smoke(options: OpsOptions, settings: dict) -> Iterator[Rows]:
-    """Each kind of our kernels once, its errors beside plain torch's; exit code 1 if
+    """Each kind of our kernels once, its errors and plain torch's; exit code 1 if
     one did not run or was wrong."""
     name = "ours (triton)" if options.device.type == "cuda" else "ours (torch)"
     begin = time.monotonic()

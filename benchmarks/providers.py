@@ -190,7 +190,7 @@ def sdpa(causal: bool, backend=SDPBackend.FLASH_ATTENTION, block_size=None) -> C
 
 
 def softmax(causal: bool) -> dict[str, Provider]:
-    """What softmax costs at the same shape, beside ops that compute something else."""
+    """What softmax costs at the same shape, where an op computes something else."""
     name = f"{'causal ' if causal else ''}softmax attention"
     equation = partial(equations.softmax_attention, causal=causal)
     instead = name, lambda *inputs: equation(*inputs[:3])

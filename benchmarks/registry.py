@@ -52,7 +52,7 @@ def output_of(op: Callable, **options) -> Callable:
 
 
 def first(outputs):
-    """The output of an op that returns a state beside it."""
+    """The output of an op that may return a state with it."""
     return outputs[0] if isinstance(outputs, tuple) else outputs
 
 

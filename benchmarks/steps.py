@@ -21,7 +21,7 @@ LOG_TAIL = 2000  # characters of a failed step's output for the summary
 INTERRUPT_S = 15  # for a step to end by itself when its time is over
 # in a command: the seconds that it may measure, so that it ends in time by itself ...
 SECONDS = "SECONDS"
-# ... beside those that it takes to start and to end
+# ... without those that it takes to start and to end
 START_S = 12
 
 

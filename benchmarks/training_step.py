@@ -1,6 +1,6 @@
 """What training costs: a layer, the layers, the model, and a whole update.
 
-TransNormer beside fairseq's pre-norm transformer_lm, as fairseq ships it and with its
+TransNormer and fairseq's pre-norm transformer_lm, as fairseq ships it and with its
 attention through torch's fused kernels. Random tokens.
 """
 
