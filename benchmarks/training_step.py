@@ -169,10 +169,12 @@ def build_models(options, layers: int, vocabulary: int) -> dict[str, nn.Module |
         reason = backend_skip(backend, options)
         if way == "cuda_graphs" and options.device.type != "cuda":
             reason = reason or "CUDA graphs need a CUDA device"
-        models[name] = reason or build_transnormer(
-            *size, variant, backend=backend, **WAYS[way]
-        )
-    shipped = build_transformer(*size, max(options.lengths) + 2)
+        with options.device:
+            models[name] = reason or build_transnormer(
+                *size, variant, backend=backend, **WAYS[way]
+            )
+    with options.device:
+        shipped = build_transformer(*size, max(options.lengths) + 2)
     models |= {AS_SHIPPED: shipped, WITH_SDPA: with_sdpa(shipped)}
     for name, model in models.items():
         if not isinstance(model, str):

@@ -3,7 +3,6 @@
 import sys
 import time
 import types
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -62,23 +61,25 @@ def test_the_process_clock_does_not_count_waiting():
 
 
 def test_a_gpu_is_timed_by_triton(monkeypatch):
-    """One after the other, until there are the least samples, in seconds."""
-    asked = []
+    """One after the other, as long as the least samples take, in seconds."""
+    now, asked = [0.0], []
 
     def do_bench(call, *, warmup, rep, return_mode):
-        call()
         asked.append((warmup, rep, return_mode))
         return [3.0, 5.0]
 
     testing = types.ModuleType("triton.testing")
     testing.do_bench = do_bench
     monkeypatch.setitem(sys.modules, "triton.testing", testing)
-    given, order = options(least=3, seconds=0.01), []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    given = options(least=5, seconds=0.01)
     given.device = torch.device("cuda")
-    calls = {name: partial(order.append, name) for name in "ab"}
-    samples = time_in_turns(calls, given)
-    assert samples == {name: [0.003, 0.005] * 2 for name in "ab"}
-    assert order == [*"aabb"] and asked == [(10.0, 10.0, "all")] * 4
+    quick, slow = (lambda: None), (lambda: now.__setitem__(0, now[0] + 0.5))
+    samples = time_in_turns({"quick": quick, "slow": slow}, given)
+    assert samples == dict.fromkeys(("quick", "slow"), [0.003, 0.005])
+    # 10 ms; and five calls of half a second, with something to spare
+    assert asked == [(2.5, 10.0, "all"), (25.0, pytest.approx(3000), "all")]
 
 
 def test_growing_calls_are_counted_on_a_gpu(monkeypatch, clock):
