@@ -1,7 +1,7 @@
 """``python -m PACKAGE COMMAND``: a table of commands, and what each of them shares.
 
-A command is ``main(arguments)`` of a module. Only the module of the one that is asked
-for is imported: the list of commands, and a mistyped one, are answered in a moment.
+A command is a function of a module, as a rule ``main``. Only the module of the one that
+is asked for is imported: the list, and a mistyped name, are answered in a moment.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ class Subcommand(NamedTuple):
     """A command.
 
     Attributes:
-        module: dotted name; its ``main(arguments)`` returns the exit code, or None.
+        module: dotted name; its ``function(arguments)`` returns the exit code, or None.
         summary: a line for the list of commands.
     """
 
     module: str
     summary: str
+    function: str = "main"
 
 
 def run(
@@ -92,7 +93,8 @@ def _run(
         from .ops.backend import resolve_backend
 
         resolve_backend("auto")
-    return importlib.import_module(commands[name].module).main(rest) or 0
+    command = commands[name]
+    return getattr(importlib.import_module(command.module), command.function)(rest) or 0
 
 
 def _let_go_of_stdout() -> None:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.report import gpu_runs
+from benchmarks import report
 from fairseq_transnormer.analysis import summary
 from tests.forked_trainings import start_command, wait_for
 from tests.messages import process_refuses
@@ -95,8 +95,8 @@ def test_the_readme_counts_the_verdicts():
 
 
 def test_the_readme_names_the_gpus_that_were_measured():
-    devices = gpu_runs.devices(ROOT / gpu_runs.FOLDER)
-    names = {run["environment"]["device"] for runs in devices for run in runs}
+    runs = report.runs_of([ROOT / "results/gpu"]).values()
+    names = {run["environment"]["device"] for run in runs}
     assert len(names) == 2
     for name in names:
         assert re.search(r"[A-Z]+\d+", name)[0] in README

@@ -46,7 +46,7 @@ def run(copy, *arguments: str) -> str:
 SEEN = """
 import fairseq_transnormer.plugin
 from fairseq.models import MODEL_REGISTRY
-from benchmarks.training import lra_speed
+from benchmarks import lra_speed
 from fairseq_transnormer.analysis import systems as page
 from fairseq_transnormer.modules import LanguageModelConfig
 from fairseq_transnormer.modules.systems import SYSTEMS

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.harness.memory import peak_bytes
+from benchmarks.measure import peak_bytes
 from fairseq_transnormer.ops import block_attention, linear_attention
 from fairseq_transnormer.ops.linear_attention import chunks
 from tests.largest_tensor import LargestTensor

@@ -3,9 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks.cost_model.traced import trace
+from benchmarks.measure import peak_bytes
 from fairseq_transnormer.ops import (
     add_and_norm,
     add_dropped,
@@ -58,11 +57,10 @@ def test_product_beside_the_gradients(backend):
 
 def test_memory_of_the_backward_pass():
     """Two gradients and one more of their size at a time, and small ones."""
-    with FakeTensorMode():
-        tensors = [t.requires_grad_() for t in draw(1000, 50, dtype=torch.float32)]
-        output = gated_linear(*tensors, backend="torch")
-        grad = torch.empty_like(output)
-        peak = trace(lambda: output.backward(grad)).peak_bytes
+    tensors = [t.requires_grad_() for t in draw(1000, 50, dtype=torch.float32)]
+    output = gated_linear(*tensors, backend="torch")
+    grad = torch.randn_like(output)
+    peak = peak_bytes(lambda: output.backward(grad), torch.device("cpu"))
     wide = tensors[0].nbytes
     assert 3 * wide <= peak < 3.1 * wide
 

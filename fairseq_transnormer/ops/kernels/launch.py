@@ -25,7 +25,6 @@ from ..derivatives import once_differentiable
 
 _NAMESPACE = "fairseq_transnormer"
 _thread = threading.local()
-_functions: dict[str, Callable[..., Any]] = {}
 # elements from a token to the next with which offsets in a tile of 64 fit 32 bits
 FARTHEST_TOKEN = 2**31 // 64
 
@@ -223,14 +222,6 @@ def in_place(
     return call
 
 
-def parts_of(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
-    """The function that is one of our custom operators, None for another's.
-
-    It calls torch's operations and launch(); see ``shapes_only``.
-    """
-    return _functions.get(operator.name())
-
-
 def _is_seen_by_a_mode() -> bool:
     """Whether a dispatch mode is to see the ops, and not what they are made of."""
     return torch._C._len_torch_dispatch_stack() > 0 and not all(
@@ -276,7 +267,6 @@ def _custom_operator(
         f"{_NAMESPACE}::{name}", complete, mutates_args=mutates, schema=schema
     )
     operator.register_fake(without_launch)
-    _functions[f"{_NAMESPACE}::{name}"] = complete
     return operator
 
 
