@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.folders.errors import InputError
-
 CHUNK_BYTES = 1 << 20
 
 
@@ -30,7 +28,7 @@ class TextFile:
 
 
 def scan(path: Path, name: str | None = None) -> TextFile:
-    """Reads the file once; raises InputError where it cannot be read as UTF-8."""
+    """Reads the file once; raises ValueError where it cannot be read as UTF-8."""
     digest, text_digest = hashlib.sha256(), hashlib.sha256()
     ends, held = io.IncrementalNewlineDecoder(None, translate=True), ""
     newline_count, has_text, has_nul = 0, False, False
@@ -54,7 +52,7 @@ def scan(path: Path, name: str | None = None) -> TextFile:
                 has_nul = has_nul or b"\0" in chunk
                 offset, rest = offset + used, rest[used:]
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
     return TextFile(
         path,
         name or path.name,
@@ -101,7 +99,7 @@ def _decode(content: bytes, final: bool, path: Path, offset: int) -> tuple[str, 
         at = offset + error.start
         with open(path, "rb") as file:
             line = file.read(at).count(b"\n") + 1
-        raise InputError(
+        raise ValueError(
             f"{path}: not UTF-8: byte 0x{content[error.start]:02x} at offset {at}, "
             f"line {line}; convert the file to UTF-8"
         ) from error

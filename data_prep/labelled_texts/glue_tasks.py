@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from data_prep.folders.errors import InputError
-
 # our name of a split: the hub's, and that of the original file
 USUAL_SPLITS = {
     "train": ("train", "train"),
@@ -114,7 +112,7 @@ def find_task(name: str) -> GlueTask:
     for task in TASKS.values():
         if _plain(name) == _plain(task.name):
             return task
-    raise InputError(f"task {name!r}: unknown; allowed are {', '.join(TASKS)}")
+    raise ValueError(f"task {name!r}: unknown; allowed are {', '.join(TASKS)}")
 
 
 def _plain(name: str) -> str:

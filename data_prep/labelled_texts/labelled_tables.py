@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.errors import InputError
 from data_prep.labelled_texts.labelled_examples import (
     Example,
     LabelledSplit,
@@ -51,7 +50,7 @@ def read_table(
             would be several classes, or one.
 
     Raises:
-        InputError: a missing file or column; or, unless they are skipped, a line with
+        ValueError: a missing file or column; or, unless they are skipped, a line with
             another number of columns, an empty text or label.
     """
     malformed = Malformed(str(path), allowed=skip_malformed)
@@ -63,7 +62,7 @@ def read_table(
             if labelled and columns.label not in row:
                 missing.append(columns.label)
             if missing:
-                raise InputError(
+                raise ValueError(
                     f"{path}, line {line}: no column {missing[0]!r}; its columns are "
                     f"{', '.join(row)}"
                 )
@@ -95,15 +94,13 @@ def read_table(
 
 def _rows(path: Path, malformed: Malformed) -> Iterator[Row]:
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path}: allowed are files *{', *'.join(FORMATS)}")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise ValueError(f"{path}: allowed are files *{', *'.join(FORMATS)}")
     readers = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             yield from readers[FORMATS[path.suffix.lower()]](path, file, malformed)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8: {error.reason}") from error
+        raise ValueError(f"{path}: not UTF-8: {error.reason}") from error
 
 
 def _tsv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
@@ -120,7 +117,7 @@ def _csv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
     try:
         yield from _by_header(path, lines, malformed)
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
 def _by_header(
@@ -128,7 +125,7 @@ def _by_header(
 ) -> Iterator[Row]:
     _, header = next(lines, (1, []))
     if len(set(header)) < len(header):
-        raise InputError(f"{path}, line 1: two columns of one name: {header}")
+        raise ValueError(f"{path}, line 1: two columns of one name: {header}")
     for number, fields in lines:
         if len(fields) != len(header):
             malformed.skip(number, f"{len(fields)} columns instead of {len(header)}")

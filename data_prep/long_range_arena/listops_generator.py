@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.folders.errors import InputError
-
 OPERATOR_SHARE = 0.25
 FEWEST_ARGUMENTS = 2
 TREES_AT_ONCE = 4000
@@ -48,6 +46,16 @@ class ListOpsLaw:
         depths = range(self.max_depth - 1)
         return 1 + arguments * sum((OPERATOR_SHARE * arguments) ** k for k in depths)
 
+    def check(self) -> None:
+        """Raises ValueError for values that give no expression, or too large ones."""
+        if self.longest - self.shortest < 2:
+            raise ValueError(f"longest must be {self.shortest + 2} or more: {self}")
+        if self.mean_nodes() > MAX_MEAN_NODES:
+            raise ValueError(
+                f"max_depth and max_args must give trees of {MAX_MEAN_NODES} symbols "
+                f"on average or less, got {self.mean_nodes():.3g}: {self}"
+            )
+
 
 @dataclass
 class Level:
@@ -70,7 +78,7 @@ def generate(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """``count`` expressions, uint8 ids each, and their values, uint8.
 
-    Raises InputError where hardly any expression has such a length.
+    Raises ValueError where hardly any expression has such a length.
     """
     expressions: list[np.ndarray] = []
     values: list[np.ndarray] = []
@@ -78,7 +86,7 @@ def generate(
     while len(expressions) < count:
         rounds += 1
         if rounds > FRUITLESS_ROUNDS and not expressions:
-            raise InputError(
+            raise ValueError(
                 f"{law}: none of {FRUITLESS_ROUNDS * TREES_AT_ONCE:,} expressions has "
                 "more than shortest and fewer than longest symbols"
             )
@@ -198,18 +206,18 @@ _GROUPING = {"(", ")"}
 def encode(expression: str) -> np.ndarray:
     """An expression as uint8 ids, without the parentheses of the original files.
 
-    Raises InputError for a symbol that is none, or where brackets do not match.
+    Raises ValueError for a symbol that is none, or where brackets do not match.
     """
     symbols = [symbol for symbol in expression.split() if symbol not in _GROUPING]
     unknown = [symbol for symbol in symbols if symbol not in _IDS]
     if unknown:
-        raise InputError(
+        raise ValueError(
             f"unknown symbol {unknown[0]!r}; allowed are {' '.join(SYMBOLS)} ( )"
         )
     ids = np.array([_IDS[symbol] for symbol in symbols], np.uint8)
     depths = np.cumsum((ids >= DIGITS).astype(int) - 2 * (ids == END))
     if not len(ids) or depths[-1] != 0 or (depths[:-1] < 1).any():
-        raise InputError(
+        raise ValueError(
             f"not one whole expression but {len(ids)} symbols whose brackets do not "
             "match; truncated?"
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.errors import InputError
+from data_prep.folders.command import add_seed
 from data_prep.folders.text_files import TextFile, read_lines
 from data_prep.own_text.documents import (
     sizes_of_splits,
@@ -17,7 +17,8 @@ from data_prep.own_text.documents import (
     without_copies,
 )
 from data_prep.own_text.paragraphs import DividedParagraphs
-from fairseq_transnormer.argument_types import integer_between, number_between
+from fairseq_transnormer.argument_types import number_between
+from fairseq_transnormer.data import SPLITS
 
 WAYS = ("auto", "document", "paragraph")
 DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]
@@ -62,7 +63,7 @@ class Division:
     settings: dict[str, Any]
     reason: str = ""
 
-    def tell(self) -> None:
+    def show(self) -> None:
         """Print what each split got, with warnings on stderr."""
         because = f": {self.reason}" if self.reason else ""
         print(f"divided by {self.by}{because}")
@@ -113,10 +114,10 @@ def divide(
             would leave fewer than FEWEST_DIVIDED in valid or test.
 
     Raises:
-        InputError: there is too little text for the splits.
+        ValueError: there is too little text for the splits.
     """
     if not any(file.has_text for file in files):
-        raise InputError(f"--input: no text in {_names(files)}")
+        raise ValueError(f"no text in {_names(files)}")
     files = without_copies(files)
     reason = ""
     if by == "auto":
@@ -140,7 +141,7 @@ def divide(
             2 * divided.counts(name)["paragraphs"],
             divided.counts(name),
         )
-        for name, part in zip(("train", "valid", "test"), fractions, strict=True)
+        for name, part in zip(SPLITS, fractions, strict=True)
         if part
     ]
     settings = {
@@ -158,7 +159,7 @@ def _by_document(
     divided = split_documents(files, fractions, seed)
     for name, chosen in divided.items():
         if not any(file.has_text for file in chosen):
-            raise InputError(f"{name}: empty split: no text in {_names(chosen)}")
+            raise ValueError(f"{name}: empty split: no text in {_names(chosen)}")
     splits = [
         TextOfSplit(
             name,
@@ -203,33 +204,23 @@ def add_division(parser: argparse.ArgumentParser, condition: str = "") -> None:
         "divided, with the sum 1 (default: 0.9 0.05 0.05); a test part of 0 makes no "
         "test split",
     )
-    add(
-        "--seed",
-        type=integer_between(0, 2**63 - 1),
-        metavar="N",
-        help=f"{condition}another seed, another division (default: {DEFAULT_SEED})",
-    )
-
-
-def check_fractions(
-    parser: argparse.ArgumentParser, fractions: Sequence[float] | None
-) -> None:
-    """End with argparse's error for fractions that are no parts of a whole."""
-    if fractions and (abs(sum(fractions) - 1) > 1e-6 or 0 in fractions[:2]):
-        parts = " ".join(map(str, fractions))
-        parser.error(
-            f"argument --fractions: {parts}: allowed are three numbers with the sum 1, "
-            "of which only the last may be 0"
-        )
+    text = f"{condition}another seed, another division (default: {DEFAULT_SEED})"
+    add_seed(parser, text, None)
 
 
 def divided_as_asked(
     files: Sequence[TextFile], options: argparse.Namespace
 ) -> Division:
     """``divide`` by the options of ``add_division``."""
+    fractions = options.fractions
+    if fractions and (abs(sum(fractions) - 1) > 1e-6 or 0 in fractions[:2]):
+        raise ValueError(
+            "--fractions must be three numbers with the sum 1, of which only the last "
+            f"may be 0, got {' '.join(map(str, fractions))}"
+        )
     return divide(
         files,
-        options.fractions or DEFAULT_FRACTIONS,
+        fractions or DEFAULT_FRACTIONS,
         DEFAULT_SEED if options.seed is None else options.seed,
         options.split_by or WAYS[0],
     )

@@ -18,16 +18,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.folders.arguments import command_parser
-from data_prep.folders.binary_folder import Recipe
-from data_prep.folders.errors import InputError
-from data_prep.symbols.generated_lines import (
-    add_generation,
-    check_total,
-    generated_recipe,
-    prepare,
-)
-from fairseq_transnormer.argument_types import integer_between, positive_number
+from data_prep.folders.command import add_integer, command
+from data_prep.symbols.generated_lines import add_generation, prepare_lines
+from fairseq_transnormer.argument_types import positive_number
 from fairseq_transnormer.data.recall import BAR, BLANK
 
 MAX_VOCABULARY = 10**6
@@ -61,52 +54,40 @@ def _places(length: int, pairs: int) -> np.ndarray:
     return np.arange(1, (length - 2 * pairs) // 2 + 1)
 
 
-def _recipe(options: argparse.Namespace) -> Recipe:
-    half = options.vocabulary // 2
-    if options.vocabulary % 2 or half < options.pairs:
-        raise InputError(
-            f"--vocabulary {options.vocabulary}; allowed with --pairs {options.pairs}: "
-            f"even numbers from {2 * options.pairs}, half of them keys"
-        )
-    if options.length % 2 or options.length < 4 * options.pairs:
-        raise InputError(
-            f"--length {options.length}; allowed with --pairs {options.pairs}: even "
-            f"numbers from {4 * options.pairs}"
-        )
-    check_total(options, f"--length {options.length}", 2 * options.length + 1)
-    most = _places(options.length, options.pairs)[-1]
-    if (options.power - 1) * math.log(most) > LARGEST_LOG:
-        limit = LARGEST_LOG / math.log(most) + 1
-        raise InputError(
-            f"--power {options.power:g}; allowed with --length {options.length}: up to "
-            f"{limit:.1f}"
-        )
-    law = {
-        name: getattr(options, name)
-        for name in ("vocabulary", "length", "pairs", "power")
-    }
-    keys, values = ([f"{kind}{i}" for i in range(half)] for kind in "kv")
-    symbols = [*keys, *values, BLANK, BAR]
-    return generated_recipe("recall", options, law, symbols, lines)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("recall", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_generation(parser)
-    add = parser.add_argument
-    different = {"type": integer_between(4, MAX_VOCABULARY), "metavar": "N"}
-    length = {"type": integer_between(4, MAX_LENGTH), "metavar": "N"}
-    pairs = {"type": integer_between(1, MAX_LENGTH), "metavar": "N"}
-    help_text = "keys and values (default: 8192)"
-    add("--vocabulary", default=8192, help=help_text, **different)
-    add("--length", default=64, help="places of a line (default: 64)", **length)
-    add("--pairs", default=4, help="of a line (default: 4)", **pairs)
-    add(
+    vocabulary, length = (4, MAX_VOCABULARY), (4, MAX_LENGTH)
+    add_integer(parser, "--vocabulary", vocabulary, "keys and values", 8192)
+    add_integer(parser, "--length", length, "places of a line", 64)
+    add_integer(parser, "--pairs", (1, MAX_LENGTH), "of a line", 4)
+    parser.add_argument(
         "--power",
         type=positive_number,
         default=0.01,
         metavar="X",
         help="of the law of the gaps; 1: all places alike (default: 0.01)",
     )
-    return prepare(parser, arguments, _recipe)
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    half, pairs, length = options.vocabulary // 2, options.pairs, options.length
+    if options.vocabulary % 2 or half < pairs:
+        raise ValueError(
+            f"--vocabulary must be even and {2 * pairs} or more with --pairs {pairs}, "
+            f"got {options.vocabulary}"
+        )
+    if length % 2 or length < 4 * pairs:
+        raise ValueError(
+            f"--length must be even and {4 * pairs} or more with --pairs {pairs}, got "
+            f"{length}"
+        )
+    if (options.power - 1) * math.log(_places(length, pairs)[-1]) > LARGEST_LOG:
+        raise ValueError(f"--power {options.power:g}: too large for --length {length}")
+    names = ("vocabulary", "length", "pairs", "power")
+    law = {name: getattr(options, name) for name in names}
+    keys, values = ([f"{kind}{i}" for i in range(half)] for kind in "kv")
+    symbols = [*keys, *values, BLANK, BAR]
+    prepare_lines(options, "recall", law, symbols, lines, 2 * length + 1)
+
+
+main = command("recall", __doc__, _add_options, _prepare)
