@@ -9,10 +9,9 @@ file that Debian ever published, by its SHA-1.
 import argparse
 import hashlib
 import subprocess
-import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,12 +99,12 @@ class PackageSource:
 
     Args:
         identity: what identifies them in the settings of data, by package.
-        unpack: puts usr/ of them into a folder.
+        files: the .deb files; the folder is for downloads.
         folder: has usr/ of them already.
     """
 
     identity: dict[str, dict[str, str]]
-    unpack: Callable[[Path], None] = lambda folder: None
+    files: Callable[[Path], Iterable[Path]] = lambda folder: ()
     folder: Path | None = None
 
     @contextmanager
@@ -115,7 +114,8 @@ class PackageSource:
             yield self.folder
             return
         with tempfile.TemporaryDirectory(prefix="debian-docs-") as name:
-            self.unpack(Path(name))
+            for path in self.files(Path(name)):
+                unpack(path, Path(name))
             yield Path(name)
 
 
@@ -135,12 +135,9 @@ def find_packages(
         if others:
             raise ValueError(f"{OPTION}; allowed: with --from-dir")
         archive = (options.archive or ARCHIVE).rstrip("/")
-
-        def unpack_all(folder: Path) -> None:
-            for each in packages:
-                unpack(_download(folder, each, archive), folder)
-
-        return PackageSource(pins, unpack_all)
+        return PackageSource(
+            pins, lambda folder: (_download(folder, each, archive) for each in packages)
+        )
     refuse_given(options, ["archive"], "without --from-dir")
     if others and (source / SHARE).is_dir():
         identity = {
@@ -149,16 +146,11 @@ def find_packages(
         }
         return PackageSource(identity, folder=source)
     files = {each: _file(source, each, others) for each in packages}
-    identity = {
+    found = {
         package.name: {"version": package_version(path), "sha256": file_sha256(path)}
         for package, path in files.items()
     }
-
-    def unpack_files(folder: Path) -> None:
-        for path in files.values():
-            unpack(path, folder)
-
-    return PackageSource(identity if others else pins, unpack_files)
+    return PackageSource(found if others else pins, lambda folder: files.values())
 
 
 def _file(folder: Path, package: Package, others: bool) -> Path:
@@ -242,14 +234,7 @@ def _apt_get(folder: Path, package: Package) -> str | None:
     """``apt-get download``, which needs no root; why it failed, or None."""
     command = ["apt-get", "download", f"{package.name}={package.version}"]
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            # its own progress, for who looks on
-            stdout=None if sys.stdout.isatty() else subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     except FileNotFoundError:
         return "not on this machine"
     if not done.returncode and (folder / package.file).is_file():

@@ -79,21 +79,14 @@ def _splits(folder: Path) -> Counts:
 
 
 def _split(folder: Path, split: str, dictionary: Any) -> dict[str, int]:
-    from tqdm import tqdm
-
     data = read_binary_data(folder / split)
     path = folder / f"{split}.bin"
     only_ends = True
-    bar = tqdm(
-        total=data.tokens, unit=" ids", unit_scale=True, desc=split, disable=None
-    )
-    with bar:
-        for start, part in in_parts(data.ids()):
-            fault = data.fault(start, part, len(dictionary), control_ids(dictionary))
-            if fault is not None:
-                raise ValueError(f"{fault}; dict.txt has {len(dictionary)} entries")
-            only_ends &= bool((part == EOS_ID).all())
-            bar.update(len(part))
+    for start, part in in_parts(data.ids()):
+        fault = data.fault(start, part, len(dictionary), control_ids(dictionary))
+        if fault is not None:
+            raise ValueError(f"{fault}; dict.txt has {len(dictionary)} entries")
+        only_ends &= bool((part == EOS_ID).all())
     if only_ends:
         raise ValueError(f"{path}: empty split: nothing but ends of sentences")
     return {"lines": len(data.sizes), "tokens": data.tokens}

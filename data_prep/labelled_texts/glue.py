@@ -28,7 +28,7 @@ from data_prep.folders.command import (
     add_workers,
     command,
 )
-from data_prep.folders.hub import HubData, Loaded, load_hub, load_parquet
+from data_prep.folders.hub import LABEL, HubData, Loaded, load_hub, load_parquet
 from data_prep.labelled_texts.glue_originals import (
     original_files,
     read_original,
@@ -88,9 +88,10 @@ def read_rows(loaded: Loaded, task: GlueTask, split: str) -> LabelledSplit:
     """A split's examples as the hub has them."""
     name = task.splits[split][0]
     where = f"{loaded.where}/{name}"
-    columns = [column[0] for column in (task.text, task.pair, task.label) if column]
+    columns = [column[0] for column in (task.text, task.pair) if column]
+    columns.append(LABEL)
     features = loaded.features(name, columns)
-    _require_order(where, features[task.label[0]], task)
+    _require_order(where, features[LABEL], task)
     indices = (index for (index,) in loaded.rows(name, "idx"))
     if "idx" not in features:
         indices = count()

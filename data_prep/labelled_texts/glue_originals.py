@@ -100,41 +100,37 @@ def _examples(
     test = split.startswith("test")
     columns = [column[1] for column in (task.text, task.pair) if column]
     for place, (line, row) in enumerate(rows):
-        missing = [name for name in columns if name not in row]
-        if missing or not (test or task.label[1] in row):
-            raise ValueError(
-                f"{path}: no column {(missing or [task.label[1]])[0]!r}; its columns "
-                f"are {', '.join(row)}"
-            )
+        for name in columns if test else [*columns, task.label]:
+            if name not in row:
+                raise ValueError(
+                    f"{path}: no column {name!r}; its columns are {', '.join(row)}"
+                )
         texts = [one_line_text(row[column]) for column in columns]
-        label = row.get(task.label[1])
+        label = row.get(task.label)
+        label = None if label == NO_GOLD_LABEL else label
         # every example of a test split needs a prediction
         if not all(texts) and not test:
             malformed.skip(line, f"an empty {columns[texts.index('')]!r}")
-            continue
-        if label == NO_GOLD_LABEL and not test:
-            malformed.skip(line, f"the label {label!r}")
-            continue
-        label = None if label == NO_GOLD_LABEL else label
-        if label is not None:
-            require_label(f"{path}, line {line}: column {task.label[1]!r}", label, task)
-        index = next((row[name] for name in INDEX_COLUMNS if name in row), str(place))
-        pair = texts[1] if task.pair else None
-        examples.append(Example(index, texts[0], pair, label, line))
+        elif label is None and not test:
+            malformed.skip(line, f"the label {NO_GOLD_LABEL!r}")
+        else:
+            if label is not None:
+                where = f"{path}, line {line}: column {task.label!r}"
+                require_label(where, label, task)
+            index = next((row[x] for x in INDEX_COLUMNS if x in row), str(place))
+            pair = texts[1] if task.pair else None
+            examples.append(Example(index, texts[0], pair, label, line))
     return LabelledSplit(examples, malformed)
 
 
 def require_label(where: str, label: str, task: GlueTask) -> None:
     """Raises ValueError, which begins with ``where``, unless it is the task's."""
-    if task.labels is not None:
-        if label not in task.labels:
-            allowed = ", ".join(task.labels)
-            raise ValueError(f"{where}: label {label!r}; allowed are {allowed}")
-        return
-    try:
-        good = 0 <= float(label) <= task.target_scale
-    except ValueError:
-        good = False
-    if not good:
+    if task.labels is None:
         allowed = f"numbers from 0 to {task.target_scale:g}"
+        good = label.replace(".", "", 1).isdecimal() and (
+            float(label) <= task.target_scale
+        )
+    else:
+        allowed, good = ", ".join(task.labels), label in task.labels
+    if not good:
         raise ValueError(f"{where}: label {label!r}; allowed are {allowed}")

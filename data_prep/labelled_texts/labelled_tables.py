@@ -55,37 +55,35 @@ def read_table(
     """
     malformed = Malformed(str(path), allowed=skip_malformed)
     examples: list[Example] = []
-    line, first = 0, None
+    line, kind = 0, None
     for place, (line, row) in enumerate(_rows(path, malformed)):
-        if place == 0 or path.suffix not in (".tsv", ".csv"):
-            missing = [name for name in columns.texts() if name not in row]
-            if labelled and columns.label not in row:
-                missing.append(columns.label)
-            if missing:
-                raise ValueError(
-                    f"{path}, line {line}: no column {missing[0]!r}; its columns are "
-                    f"{', '.join(row)}"
-                )
         wanted = columns.texts()
         if labelled or columns.label in row:
-            wanted = [*wanted, columns.label]
-        fault = next(filter(None, (_fault(name, row[name]) for name in wanted)), None)
-        if one_type and columns.label in wanted and not fault:
-            label = row[columns.label]
-            first = label if first is None else first
-            if type(label) not in (type(first), type(None)):
-                fault = (
-                    f"{_shown(label)} as {columns.label!r}, allowed is the type of the "
-                    f"first label, {_shown(first)}"
-                )
-        if fault:
-            malformed.skip(line, fault)
+            wanted.append(columns.label)
+        missing = [name for name in wanted if name not in row]
+        if missing:
+            raise ValueError(
+                f"{path}, line {line}: no column {missing[0]!r}; its columns are "
+                f"{', '.join(row)}"
+            )
+        values = [row[name] for name in wanted]
+        fields = [one_line_text("" if x is None else str(x)) for x in values]
+        faults = [*filter(None, map(_fault, wanted, values))]
+        if not faults and not all(fields):
+            faults = [f"an empty {wanted[fields.index('')]!r}"]
+        has_label = columns.label in wanted
+        if one_type and has_label and not faults:
+            kind = kind or type(values[-1])
+            if type(values[-1]) is not kind:
+                shown = json.dumps(values[-1])[:80]
+                faults = [
+                    f"{shown} as {columns.label!r}, allowed is the type of the first "
+                    f"label, {kind.__name__}"
+                ]
+        if faults:
+            malformed.skip(line, faults[0])
             continue
-        fields = [one_line_text(_text(row[name])) for name in wanted]
-        if not all(fields):
-            malformed.skip(line, f"an empty {wanted[fields.index('')]!r}")
-            continue
-        label = fields[-1] if columns.label in wanted else None
+        label = fields[-1] if has_label else None
         pair = fields[1] if columns.pair else None
         examples.append(Example(str(place), fields[0], pair, label, line))
     malformed.finish(line)
@@ -147,21 +145,11 @@ def _jsonl(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
 
 def _fault(name: str, value: Any) -> str | None:
     """What keeps a value of JSON from being a text or label."""
-    allowed = "allowed are texts and numbers"
     if isinstance(value, list | dict):
         kind = "a list" if isinstance(value, list) else "an object"
-        return f"{kind} as {name!r}, {allowed}"
+        return f"{kind} as {name!r}, allowed are texts and numbers"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} as {name!r}, {allowed}"
+        return f"{value} as {name!r}, allowed are texts and numbers"
     if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
         return f"half a surrogate pair in {name!r}, allowed is Unicode text"
     return None
-
-
-def _shown(value: Any) -> str:
-    """A value as JSON has it, shortened."""
-    return json.dumps(value)[:80]
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)

@@ -23,8 +23,6 @@ from data_prep.folders.command import (
     add_source,
     add_workers,
     command,
-    refuse_given,
-    usable_cores,
 )
 from data_prep.folders.hub import HubData, labelled_data
 from data_prep.folders.pictures import (
@@ -191,39 +189,28 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
             add_pictures(each)
 
 
+def _generation_defaults(name: str) -> dict[str, Any]:
+    law = vars(ListOpsLaw()) if name == "listops" else {}
+    return {"seed": 1, "counts": COUNTS[name]} | law
+
+
 def _add_generation(parser: argparse.ArgumentParser, name: str) -> None:
-    """Options without defaults: beside ``--from-dir`` they are refused."""
     add_workers(parser)
-    parser.set_defaults(workers=None)
-    add_seed(parser, "another seed, other data (default: 1)", None)
-    text = f"examples of each split (default: {COUNTS[name]}, the benchmark's)"
-    add_counts(parser, None, text)
+    add_seed(parser, "another seed, other data", 1)
+    text = "examples of each split (default: %(default)s, the benchmark's)"
+    add_counts(parser, COUNTS[name], text)
     if name == "listops":
         for field, default in vars(ListOpsLaw()).items():
-            text = (
-                f"(default: {default}, the benchmark's; shortest and longest are "
-                "excluded themselves)"
-            )
-            option = f"--{field.replace('_', '-')}"
-            add_integer(parser, option, LIMITS[field], text)
-
-
-def _settle_generation(options: argparse.Namespace) -> None:
-    """Fills in what was not given; refuses what was beside ``--from-dir``."""
-    defaults: dict[str, Any] = {"workers": usable_cores(), "seed": 1}
-    defaults["counts"] = COUNTS[options.data]
-    if options.data == "listops":
-        defaults |= vars(ListOpsLaw())
-    if options.from_dir:
-        refuse_given(options, defaults, "without --from-dir")
-    for name, default in defaults.items():
-        if getattr(options, name) is None:
-            setattr(options, name, default)
+            option, text = f"--{field.replace('_', '-')}", "of the benchmark's law"
+            add_integer(parser, option, LIMITS[field], text, default)
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    if options.data in COUNTS:
-        _settle_generation(options)
+    if options.data in COUNTS and options.from_dir:
+        for name, default in _generation_defaults(options.data).items():
+            if getattr(options, name) != default:
+                option = "--" + name.replace("_", "-")
+                raise ValueError(f"{option}: allowed without --from-dir only")
     prepare_sequences(options.dest, RECIPES[options.data](options), options.overwrite)
     if getattr(options, "pictures", None):
         labels = np.load(options.dest / "train.labels.npy")[:SHOWN]

@@ -65,16 +65,16 @@ class Division:
 
     def show(self) -> None:
         """Print what each split got, with warnings on stderr."""
-        because = f": {self.reason}" if self.reason else ""
-        print(f"divided by {self.by}{because}")
+        print(self.title())
         for split in self.splits:
-            parts = [
-                f"{number:,} {name.removesuffix('s') if number == 1 else name}"
-                for name, number in split.counts.items()
-            ]
+            parts = [f"{number:,} {name}" for name, number in split.counts.items()]
             print(f"  {split.name}: text of {', '.join(parts)}")
         for sentence in self.warnings():
             print(f"warning: {sentence}", file=sys.stderr)
+
+    def title(self) -> str:
+        """By what it is divided, and why."""
+        return f"divided by {self.by}" + (f": {self.reason}" if self.reason else "")
 
     def warnings(self) -> list[str]:
         """What makes the figures of a split doubtful."""
@@ -164,7 +164,7 @@ def _by_document(
         TextOfSplit(
             name,
             lambda chosen=chosen: read_lines(chosen),
-            sum(file.newline_count for file in chosen),
+            sum(file.line_count for file in chosen),
             {"documents": len(chosen)},
         )
         for name, chosen in divided.items()

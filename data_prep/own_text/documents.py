@@ -46,10 +46,6 @@ def find_files(
                 raise ValueError(
                     f"{option} {path}: no {endings} file in this folder ({there})"
                 )
-            for file in found:
-                if file.is_symlink() and not file.exists():
-                    target = os.readlink(file)
-                    raise ValueError(f"{file}: a link to {target}, which is missing")
             files += [scan(file, str(file.relative_to(path))) for file in found]
         elif path.is_file():
             files.append(scan(path))
@@ -99,11 +95,11 @@ def _folders(top: Path) -> Folders:
     Links are followed, into each folder once; of its names that without a link counts.
 
     Raises:
-        ValueError: a folder cannot be read.
+        OSError: a folder cannot be read.
     """
 
     def refuse(error: OSError) -> None:
-        raise ValueError(f"{error.filename}: cannot be read: {error.strerror}")
+        raise error
 
     found: Folders = {}
     starts = [top]

@@ -299,8 +299,7 @@ def _check_place(dest: Path) -> None:
 
 
 def _tell(read: str, division: Division, counts: dict[str, dict[str, int]]) -> None:
-    because = f": {division.reason}" if division.reason else ""
-    lines = [read, f"divided by {division.by}{because}"]
+    lines = [read, division.title()]
     for name, numbers in counts.items():
         shown = ("paragraphs", "documents", "words", "characters")
         parts = [f"{numbers[unit]:,} {unit}" for unit in shown if unit in numbers]

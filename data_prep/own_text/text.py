@@ -88,7 +88,7 @@ def _recipe(options: argparse.Namespace) -> Recipe:
             Split(
                 name,
                 lambda name=name: read_lines(given[name]),
-                sum(file.newline_count for file in given[name]),
+                sum(file.line_count for file in given[name]),
             )
             for name in given
         ]

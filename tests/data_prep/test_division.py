@@ -235,7 +235,7 @@ def test_links_to_folders_are_followed_once(tmp_path, capsys, fails):
     assert run(tmp_path / "beside", folder) == 0
     (folder / "gone.txt").symlink_to("nothing")
     given = ["--dest", tmp_path / "new", "--input", folder]
-    fails(split_text.main, given, "gone.txt", "nothing", dest=tmp_path / "new")
+    fails(split_text.main, given, "gone.txt", dest=tmp_path / "new")
 
 
 @pytest.mark.parametrize(

@@ -171,15 +171,11 @@ def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
 @pytest.mark.parametrize(
     "given",
     [
-        "listops --workers 2",
         "listops --seed 5",
         "listops --counts 3 2 1",
-        "listops --max-depth 10",
         "listops --max-args 5",
         "listops --shortest 9",
         "listops --longest 99",
-        "pathfinder --workers 2",
-        "pathfinder --seed 1",
         "pathfinder --counts 3 2 1",
     ],
 )

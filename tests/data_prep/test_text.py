@@ -260,8 +260,8 @@ def test_the_same_text_in_two_splits_is_told(tmp_path, text_files, capsys):
         (None, ["--valid", "no such file"]),
         (b"", ["valid", "empty"]),
         (b"\n \n", ["valid", "empty"]),
-        (b"caf\xe9\n", ["0xe9 at offset 3", "line 1"]),
-        (b"x\n" * 600_000 + b"\xe2\x82", ["0xe2 at offset 1200000", "line 600001"]),
+        (b"caf\xe9\n", ["0xe9", "line 1"]),
+        (b"x\n" * 600_000 + b"\xe2\x82", ["0xe2", "line 600001"]),
     ],
     ids=["missing", "empty", "blank", "latin1", "cut in a character"],
 )

@@ -63,5 +63,5 @@ def test_labelled_texts_are_encoded_as_the_checkpoint_was(
         file.write("more 1\n")
     assert classification.main([*command, "--dest", str(tmp_path / "other")]) == 2
     message = capsys.readouterr().err
-    assert f"{data / 'dict.txt'}: 505 entries" in message, message
+    assert str(data / "dict.txt") in message, message
     assert not (tmp_path / "other").exists()
