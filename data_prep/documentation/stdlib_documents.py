@@ -48,9 +48,8 @@ def module_documents(stdlib: Path) -> dict[str, list[str]]:
             documents[name].extend(paragraphs(text))
     if not documents:
         raise ValueError(
-            f"{stdlib}: no Python source files of the standard library; this Python "
-            "was installed without them, run another one (python.org, pyenv, or the "
-            "distribution's full package)"
+            f"{stdlib}: no source files of the standard library: this Python was "
+            "installed without them; run another one"
         )
     return documents
 

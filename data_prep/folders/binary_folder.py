@@ -1,7 +1,7 @@
 """The course that every preparation of binary data takes, from text to DEST."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,16 @@ Encoder = Callable[[list[str]], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class Split:
-    """One split's lines, which can be read again and again."""
+    """One split's lines, which can be read again and again.
+
+    ``line_count`` is for progress bars; ``counts`` are those of what is divided: the
+    documents that it has text of and, where these are divided, paragraphs.
+    """
 
     name: str
     lines: Callable[[], Iterator[str]]
     line_count: int | None = None
+    counts: Counts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

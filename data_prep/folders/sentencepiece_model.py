@@ -13,7 +13,6 @@ OWN_SPECIALS = 3
 MAX_SENTENCES = 5_000_000
 MAX_LINE_BYTES = 1 << 20  # sentencepiece leaves longer lines out, by default at 4192
 PART_CHARACTERS = 1 << 12  # its time grows with the square of a line
-BYTE_PIECES = 256
 
 
 def train_model(
@@ -31,12 +30,6 @@ def train_model(
     import sentencepiece
 
     size = dictionary_size - SPECIAL_COUNT + OWN_SPECIALS
-    if size <= BYTE_PIECES + OWN_SPECIALS:
-        smallest = BYTE_PIECES + SPECIAL_COUNT + 1
-        raise ValueError(
-            f"--vocab-size {dictionary_size}: too small; sentencepiece needs at least "
-            f"{smallest} and one entry for each character"
-        )
 
     try:
         with open(path, "wb") as file:

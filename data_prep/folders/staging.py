@@ -53,7 +53,7 @@ def publish(
     listing: str,
     overwrite: bool,
     make: Callable[[Work], Record],
-) -> Record | None:
+) -> None:
     """Makes a folder, unless it is there with these settings.
 
     Args:
@@ -62,9 +62,6 @@ def publish(
         listing: name of the file that lists the others.
         overwrite: whether data that an earlier run made are replaced.
         make: writes the files; what it returns stands in the listing, too.
-
-    Returns:
-        what the listing has; None where there was nothing to do.
 
     Raises:
         ValueError: something else is in the place, or another process at work.
@@ -76,14 +73,12 @@ def publish(
         _tidy(dest, listing)
         if _is_complete(dest, settings, listing, overwrite):
             print(f"{dest}: already complete with these settings, nothing to do")
-            return None
+            return
         folder = _finished(dest, settings, listing) or _made(
             dest, settings, listing, make
         )
         _put_in_place(folder, dest, listing)
-    record = read_listing(dest / listing)
-    _show(record, dest)
-    return record
+    _show(read_listing(dest / listing), dest)
 
 
 def read_listing(path: Path) -> Record:
@@ -128,15 +123,17 @@ def _locked(dest: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     path = dest.with_name(f".{dest.name}.data_prep-lock")
+    lock = FileLock(path, timeout=0)
     try:
-        with FileLock(path, timeout=0):
-            try:
-                yield
-            finally:
-                # filelock takes no lock of a file that has lost its name
-                path.unlink(missing_ok=True)
+        lock.acquire()
     except Timeout:
         raise ValueError(f"--dest {dest}: another run is preparing it") from None
+    try:
+        yield
+    finally:
+        # filelock takes no lock of a file that has lost its name
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
 def _work_folders(dest: Path) -> list[Path]:
@@ -155,9 +152,9 @@ def _tidy(dest: Path, listing: str) -> None:
             elif record:
                 _remove(folder, [*_unchanged(folder, record), listing])
         elif mark.is_file() and not mark.is_symlink():
-            first, *names = mark.read_text(encoding="utf-8").splitlines()
-            if first == FIRST_LINE:
-                _remove(folder, [*names, MARK])
+            lines = mark.read_text(encoding="utf-8", errors="replace").splitlines()
+            if lines[:1] == [FIRST_LINE]:
+                _remove(folder, [*lines[1:], MARK])
         with suppress(OSError):
             folder.rmdir()
 

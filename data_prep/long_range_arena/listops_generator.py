@@ -27,8 +27,6 @@ LIMITS = {
     "shortest": (1, 10**6),
     "longest": (1, 10**6),
 }
-# of a tree before its length is looked at; thousands are held in memory at once
-MAX_MEAN_NODES = 10_000
 
 
 @dataclass(frozen=True)
@@ -39,22 +37,6 @@ class ListOpsLaw:
     max_args: int = 10
     shortest: int = 500
     longest: int = 2000
-
-    def mean_nodes(self) -> float:
-        """Nodes of a tree on average, of whatever length."""
-        arguments = (FEWEST_ARGUMENTS + self.max_args) / 2
-        depths = range(self.max_depth - 1)
-        return 1 + arguments * sum((OPERATOR_SHARE * arguments) ** k for k in depths)
-
-    def check(self) -> None:
-        """Raises ValueError for values that give no expression, or too large ones."""
-        if self.longest - self.shortest < 2:
-            raise ValueError(f"longest must be {self.shortest + 2} or more: {self}")
-        if self.mean_nodes() > MAX_MEAN_NODES:
-            raise ValueError(
-                f"max_depth and max_args must give trees of {MAX_MEAN_NODES} symbols "
-                f"on average or less, got {self.mean_nodes():.3g}: {self}"
-            )
 
 
 @dataclass

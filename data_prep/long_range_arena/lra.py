@@ -75,7 +75,6 @@ def _listops(options: argparse.Namespace) -> Recipe:
             classes=10,
         )
     law = ListOpsLaw(**{name: getattr(options, name) for name in LIMITS})
-    law.check()
     settings = {"law": vars(law)}
     return _generated(options, settings, partial(listops_block, law), len(SYMBOLS), 10)
 

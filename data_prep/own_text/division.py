@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from data_prep.folders.binary_folder import Split
 from data_prep.folders.command import add_seed
 from data_prep.folders.text_files import TextFile, read_lines
 from data_prep.own_text.documents import (
@@ -31,23 +31,6 @@ FEWEST_TRUSTED = 20
 
 
 @dataclass(frozen=True)
-class TextOfSplit:
-    """The text of a split, which can be read again and again.
-
-    Attributes:
-        name: train, valid or test.
-        lines: with a blank line between what were no neighbours.
-        line_count: about; for progress bars.
-        counts: documents that it has text of and, where these are divided, paragraphs.
-    """
-
-    name: str
-    lines: Callable[[], Iterator[str]]
-    line_count: int
-    counts: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Division:
     """A text in splits.
 
@@ -59,7 +42,7 @@ class Division:
     """
 
     by: str
-    splits: list[TextOfSplit]
+    splits: list[Split]
     settings: dict[str, Any]
     reason: str = ""
 
@@ -132,10 +115,10 @@ def divide(
                 f"of which {FEWEST_DIVIDED} are needed"
             )
     if by == "document":
-        return _by_document(files, fractions, seed)
+        return whole_documents(split_documents(files, fractions, seed))
     divided = DividedParagraphs(files, fractions, seed)
     splits = [
-        TextOfSplit(
+        Split(
             name,
             lambda name=name: divided.lines(name),
             2 * divided.counts(name)["paragraphs"],
@@ -153,15 +136,13 @@ def divide(
     return Division("paragraph", splits, settings, reason)
 
 
-def _by_document(
-    files: Sequence[TextFile], fractions: Sequence[float], seed: int
-) -> Division:
-    divided = split_documents(files, fractions, seed)
+def whole_documents(divided: dict[str, list[TextFile]]) -> Division:
+    """The files of each split; raises ValueError where one has no text."""
     for name, chosen in divided.items():
         if not any(file.has_text for file in chosen):
             raise ValueError(f"{name}: empty split: no text in {_names(chosen)}")
     splits = [
-        TextOfSplit(
+        Split(
             name,
             lambda chosen=chosen: read_lines(chosen),
             sum(file.line_count for file in chosen),
@@ -169,15 +150,11 @@ def _by_document(
         )
         for name, chosen in divided.items()
     ]
-    settings = {"documents": fingerprints(divided)}
-    return Division("document", splits, settings)
-
-
-def fingerprints(splits: dict[str, list[TextFile]]) -> dict[str, list[str]]:
-    """By split, what identifies each of its files."""
-    return {
-        name: [each.fingerprint() for each in files] for name, files in splits.items()
+    documents = {
+        name: [file.fingerprint() for file in chosen]
+        for name, chosen in divided.items()
     }
+    return Division("document", splits, {"documents": documents})
 
 
 def _names(files: Sequence[TextFile]) -> str:
@@ -241,10 +218,4 @@ def add_suffixes(parser: argparse.ArgumentParser, default: Sequence[str]) -> Non
 
 
 def _suffix(text: str) -> str:
-    if text == NO_SUFFIX:
-        return ""
-    if not text.startswith(".") or len(text) < 2 or Path(f"a{text}").suffix != text:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; allowed: .txt, .md, ..., {NO_SUFFIX}"
-        )
-    return text.lower()
+    return "" if text == NO_SUFFIX else text.lower()

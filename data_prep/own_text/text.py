@@ -54,12 +54,12 @@ from data_prep.folders.sentencepiece_model import (
     train_model,
 )
 from data_prep.folders.staging import Work
-from data_prep.folders.text_files import TextFile, read_lines
+from data_prep.folders.text_files import TextFile
 from data_prep.own_text.division import (
     add_division,
     add_suffixes,
     divided_as_asked,
-    fingerprints,
+    whole_documents,
 )
 from data_prep.own_text.documents import SUFFIXES, find_files, shared_documents
 from fairseq_transnormer.argument_types import number_between
@@ -77,24 +77,13 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         files = find_files("--input", options.input, options.suffixes, options.dest)
         division = divided_as_asked(files, options)
         division.show()
-        splits = [
-            Split(each.name, each.lines, each.line_count) for each in division.splits
-        ]
-        settings |= division.settings
     else:
         given = _given_splits(options)
         files = [file for paths in given.values() for file in paths]
-        splits = [
-            Split(
-                name,
-                lambda name=name: read_lines(given[name]),
-                sum(file.line_count for file in given[name]),
-            )
-            for name in given
-        ]
-        settings["documents"] = fingerprints(given)
+        division = whole_documents(given)
     make = _word_recipe if options.tokenizer == "word" else _sentencepiece_recipe
-    return replace(make(options, settings, splits), files=files)
+    recipe = make(options, settings | division.settings, division.splits)
+    return replace(recipe, files=files)
 
 
 def _given_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
@@ -107,9 +96,6 @@ def _given_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
     for sentence in shared_documents(splits):
         print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
     for split, files in splits.items():
-        if not any(file.has_text for file in files):
-            names = ", ".join(str(file.path) for file in files)
-            raise ValueError(f"{split}: empty split: no text in {names}")
         places = Counter(file.path.resolve() for file in files)
         for file in files:
             if places[file.path.resolve()] > 1:

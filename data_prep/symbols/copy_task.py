@@ -47,7 +47,7 @@ def _prepare(options: argparse.Namespace) -> None:
         raise ValueError(f"--shortest must be --longest, {longest}, or less")
     law = {"symbols": options.symbols, "shortest": shortest, "longest": longest}
     symbols = [*map(str, range(options.symbols)), SEPARATOR]
-    prepare_lines(options, "copy_task", law, symbols, lines, 2 * longest + 1)
+    prepare_lines(options, "copy_task", law, symbols, lines)
 
 
 main = command("copy_task", __doc__, _add_options, _prepare)

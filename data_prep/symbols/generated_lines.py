@@ -9,8 +9,6 @@ from data_prep.folders.command import add_counts, add_destination, add_seed
 from fairseq_transnormer.data import SPLITS
 
 COUNTS = (100_000, 1000, 1000)
-# of all lines; WikiText-103 has 10**8
-MAX_TOKENS = 10**10
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +24,6 @@ def prepare_lines(
     law: Mapping[str, Any],
     symbols: Iterable[str],
     lines: Callable[..., Iterator[str]],
-    longest: int,
 ) -> None:
     """Splits of different random numbers, each the same from the same seed.
 
@@ -36,17 +33,7 @@ def prepare_lines(
         law: what lines are drawn from; keyword arguments of ``lines``.
         symbols: the dictionary.
         lines: (count, seed=..., **law) -> that many.
-        longest: symbols of a line at most.
-
-    Raises:
-        ValueError: there would be more than MAX_TOKENS.
     """
-    most = MAX_TOKENS // longest
-    if sum(options.counts) > most:
-        raise ValueError(
-            f"--counts must have {most} lines together, {MAX_TOKENS} symbols, got "
-            f"{' '.join(map(str, options.counts))}"
-        )
     counts = dict(zip(SPLITS, options.counts, strict=True))
     splits = [
         Split(

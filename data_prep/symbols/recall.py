@@ -1,8 +1,8 @@
 """Makes multi-query associative recall (Arora et al., 2023, "Zoology").
 
 A line begins with pairs of a key and its value, as in k7 v3 k1 v9; later each key
-stands once more, alone, and its value is to be told there. After a bar follows what is
-to be told at each place, with dots where nothing is:
+stands once more, alone, and its value is the answer there. After a bar follow the
+answers, place by place, with dots where there is none:
 
     k7 v3 k1 v9 . . k1 . k7 . | . . . . . . v9 . v3 .
 
@@ -13,7 +13,6 @@ lines on every machine.
 """
 
 import argparse
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,8 +24,6 @@ from fairseq_transnormer.data.recall import BAR, BLANK
 
 MAX_VOCABULARY = 10**6
 MAX_LENGTH = 10**5
-# of a place's weight; their sum is a float64, too
-LARGEST_LOG = 650.0
 
 
 def lines(
@@ -41,12 +38,12 @@ def lines(
         keys = random.choice(vocabulary // 2, pairs, replace=False)
         values = random.choice(vocabulary // 2, pairs, replace=False)
         gaps = random.choice(places, pairs, replace=False, p=weights)
-        inputs, told = [BLANK] * length, [BLANK] * length
+        inputs, answers = [BLANK] * length, [BLANK] * length
         for i, (key, value, gap) in enumerate(zip(keys, values, gaps, strict=True)):
             inputs[2 * i : 2 * i + 2] = f"k{key}", f"v{value}"
             at = 2 * (pairs + int(gap) - 1)
-            inputs[at], told[at] = f"k{key}", f"v{value}"
-        yield " ".join([*inputs, BAR, *told])
+            inputs[at], answers[at] = f"k{key}", f"v{value}"
+        yield " ".join([*inputs, BAR, *answers])
 
 
 def _places(length: int, pairs: int) -> np.ndarray:
@@ -81,13 +78,11 @@ def _prepare(options: argparse.Namespace) -> None:
             f"--length must be even and {4 * pairs} or more with --pairs {pairs}, got "
             f"{length}"
         )
-    if (options.power - 1) * math.log(_places(length, pairs)[-1]) > LARGEST_LOG:
-        raise ValueError(f"--power {options.power:g}: too large for --length {length}")
     names = ("vocabulary", "length", "pairs", "power")
     law = {name: getattr(options, name) for name in names}
     keys, values = ([f"{kind}{i}" for i in range(half)] for kind in "kv")
     symbols = [*keys, *values, BLANK, BAR]
-    prepare_lines(options, "recall", law, symbols, lines, 2 * length + 1)
+    prepare_lines(options, "recall", law, symbols, lines)
 
 
 main = command("recall", __doc__, _add_options, _prepare)

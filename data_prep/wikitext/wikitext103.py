@@ -15,10 +15,9 @@ the full corpus.
 import argparse
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from data_prep.folders.binary_folder import (
     Counts,
@@ -53,8 +52,7 @@ CHECKED_LINES = 2000
 MAX_UNKNOWN_LINES = 20
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     """One of the corpus's two versions, with the names it has in each form."""
 
     config: str
@@ -68,8 +66,7 @@ VERSIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The corpus's lines by split, and what identifies it for the settings."""
 
     identity: dict[str, Any]
