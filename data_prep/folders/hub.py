@@ -6,6 +6,7 @@ are compared with its checksums, and every copy by its counts of labels: what wa
 short, or is another data set, is refused.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -118,6 +119,8 @@ def load_parquet(
             continue
         import datasets
 
+        # it reports what it raises, too, in several lines
+        logging.getLogger("datasets").setLevel(logging.CRITICAL)
         files = {split: _parts(place, split) for split in splits}
         identity = {
             path.name: file_sha256(path) for paths in files.values() for path in paths
