@@ -23,6 +23,7 @@ EXTRAS = {
         "pillow",
         "pooch>=1.7",
         "pyarrow",
+        "python-debian>=1",
         "scikit-learn",
         "sentencepiece",
         "tiktoken",

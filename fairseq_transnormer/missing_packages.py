@@ -15,7 +15,8 @@ EXTRAS = {
         *("fairseq", "fairseq_cli", "filelock", "hydra", "omegaconf", "sacrebleu"),
     ),
     "data": (
-        *("PIL", "datasets", "pooch", "pyarrow", "sentencepiece", "tiktoken", "tqdm"),
+        *("PIL", "datasets", "debian", "pooch", "pyarrow", "sentencepiece"),
+        *("tiktoken", "tqdm"),
     ),
     "export": ("safetensors",),
     "hf": ("accelerate", "tokenizers", "transformers"),

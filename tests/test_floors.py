@@ -45,12 +45,10 @@ ALLOWED = {
     "data_prep.folders": {"argument_types", "data", "plugin", "subcommands"},
     "data_prep.wikitext": {"data_prep.folders"},
     "data_prep.own_text": {"argument_types", "data", "data_prep.folders"},
-    "data_prep.documentation": {"argument_types", "data", "data_prep.folders"},
+    "data_prep.documentation": {"data", "data_prep.folders"},
     "data_prep.symbols": {"argument_types", "data", "data_prep.folders"},
-    "data_prep.long_range_arena": {"argument_types", "data", "data_prep.folders"},
-    "data_prep.labelled_texts": {
-        *("argument_types", "checkpoints", "data", "data_prep.folders"),
-    },
+    "data_prep.long_range_arena": {"data", "data_prep.folders"},
+    "data_prep.labelled_texts": {"checkpoints", "data", "data_prep.folders"},
     "data_prep": {"subcommands"},
     "examples": {"argument_types", "checkpoints", "data", "modules"},
     "benchmarks": {

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from data_prep.folders import parallel, verify
 from data_prep.long_range_arena import lra
-from data_prep.long_range_arena.lra_stand_ins import LETTERS, main
+from data_prep.long_range_arena.synthetic_lra import LETTERS, main
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_sequences import (
     LabelledSequences,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.long_range_arena.lra_stand_ins import main
+from data_prep.long_range_arena.synthetic_lra import main
 from fairseq_transnormer.data.labelled_sequences import FORMAT
 from fairseq_transnormer.plugin.tasks.long_range_arena import (
     LongRangeArenaConfig,

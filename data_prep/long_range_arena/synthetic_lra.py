@@ -1,28 +1,31 @@
-"""Writes small stand-ins for text, image and retrieval, for smoke runs and tests.
+"""Writes small synthetic data in the form of the Long-Range Arena, for smoke runs.
 
-They have the form of the Long-Range Arena's data of these names and rules that a model
-can learn; no figure measured on them says anything about the arena. ListOps and
-Pathfinder need no stand-ins: data_prep lra generates them in any size.
+They are of text, image and retrieval, by rules that a model can learn; no figure
+measured on them says anything about the arena. ListOps and Pathfinder need none:
+data_prep lra generates them in any size.
 
 text: which of two letters there are more of. image: the brightness, in ten steps.
 retrieval: whether both documents have the same most frequent letter.
 """
 
+import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 
-from data_prep.folders.arguments import add_destination, command_parser
-from data_prep.folders.errors import run_command
+from data_prep.folders.command import (
+    add_counts,
+    add_destination,
+    add_integer,
+    add_seed,
+    command,
+)
 from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
-from fairseq_transnormer.argument_types import integer_between, seed
 from fairseq_transnormer.data import SPLITS
 
 LETTERS = np.frombuffer(b"abcdefgh", np.uint8)
 PIXELS = 1024
 MAX_LENGTH = 10_000
-MAX_EXAMPLES = 100_000
 
 
 def _letters(random: np.random.Generator, most: int, longest: int) -> np.ndarray:
@@ -51,7 +54,7 @@ def _retrieval(random: np.random.Generator, longest: int) -> Example:
     return tuple(_letters(random, most, longest) for most in pair), label
 
 
-STAND_INS: dict[str, tuple[Callable, int, int]] = {
+SYNTHETIC: dict[str, tuple[Callable, int, int]] = {
     # an example, sequences, classes
     "text": (_text, 1, 2),
     "image": (_image, 1, 10),
@@ -60,45 +63,30 @@ STAND_INS: dict[str, tuple[Callable, int, int]] = {
 
 
 def recipe(name: str, counts: list[int], longest: int, seed: int) -> Recipe:
-    """How the stand-in ``name`` is made; ``longest`` is not for images."""
-    example, sequences, classes = STAND_INS[name]
+    """How the data ``name`` are made; ``longest`` is not for images."""
+    example, sequences, classes = SYNTHETIC[name]
     of_split = dict(zip(SPLITS, counts, strict=True))
 
     def examples(split: str) -> Iterator[Example]:
         random = np.random.default_rng((seed, SPLITS.index(split)))
         return (example(random, longest) for _ in range(of_split[split]))
 
-    settings = {"data": name, "stand_in": True, "seed": seed, "counts": of_split}
+    settings = {"data": name, "synthetic": True, "seed": seed, "counts": of_split}
     settings |= {} if name == "image" else {"longest": longest}
-    return Recipe(settings, sequences, 256, classes, examples, of_split)
+    return Recipe(settings, examples, 256, classes, sequences, of_split)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("lra_stand_ins", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_destination(parser)
-    add = parser.add_argument
-    add("--seed", type=seed, default=1, metavar="N")
-    add(
-        "--longest",
-        type=integer_between(2, MAX_LENGTH),
-        default=256,
-        metavar="N",
-        help="text, retrieval",
-    )
-    add(
-        "--counts",
-        type=integer_between(1, MAX_EXAMPLES),
-        nargs=3,
-        default=(64, 16, 16),
-        metavar=("TRAIN", "VALID", "TEST"),
-        help="examples of each split (default: %(default)s)",
-    )
-    options = parser.parse_args(arguments)
+    add_seed(parser, "another seed, other data", 1)
+    add_integer(parser, "--longest", (2, MAX_LENGTH), "bytes of a text", 256)
+    add_counts(parser, (64, 16, 16), "examples of each split (default: %(default)s)")
 
-    def prepare() -> None:
-        for name in STAND_INS:
-            made = recipe(name, options.counts, options.longest, options.seed)
-            prepare_sequences(Path(options.dest) / name, made, options.overwrite)
 
-    return run_command(parser.prog, prepare)
+def _prepare(options: argparse.Namespace) -> None:
+    for name in SYNTHETIC:
+        made = recipe(name, options.counts, options.longest, options.seed)
+        prepare_sequences(options.dest / name, made, options.overwrite)
+
+
+main = command("synthetic_lra", __doc__, _add_options, _prepare)

@@ -1,27 +1,25 @@
 """Files and downloads that are compared with a published SHA-256."""
 
+import gzip
 import os
 import sys
+import zlib
 from pathlib import Path
 
-from data_prep.folders.errors import InputError
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 TIMEOUT_SECONDS = 30
 # of a download that failed or came out wrong; pooch waits 1, 2, 3 s before them
 RETRIES = 3
-CHUNK_BYTES = 1 << 16
 # the package keeps what it found out about kernels under the same name
 CACHE_VARIABLE = "FAIRSEQ_TRANSNORMER_CACHE"
 
 
 def require_sha256(path: Path, expected: str) -> None:
-    """Raises InputError unless the file is there and has this checksum."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    """Raises ValueError unless the file has this checksum."""
     found = file_sha256(path)
     if found != expected:
-        raise InputError(
+        raise ValueError(
             f"{path}: wrong checksum: sha256 is {found}, expected {expected}"
         )
 
@@ -36,7 +34,7 @@ def fetched(url: str, name: str, sha256: str, instead: str) -> Path:
         instead: what to do where the network is out of reach, for the message.
 
     Raises:
-        InputError: it cannot be fetched, or has another checksum.
+        ValueError: it cannot be fetched, or has another checksum.
     """
     import pooch
 
@@ -44,27 +42,34 @@ def fetched(url: str, name: str, sha256: str, instead: str) -> Path:
     # elsewhere a failure is one line, and success none
     pooch.get_logger().setLevel("INFO" if in_terminal else "WARNING")
     own = f"{sha256[:16]}-{name}"
+    cache = os.environ.get(CACHE_VARIABLE) or pooch.os_cache("fairseq_transnormer")
     downloads = pooch.create(
-        path=_cache() / "downloads",
+        path=Path(cache) / "downloads",
         base_url="",
         registry={own: f"sha256:{sha256}"},
         urls={own: url},
         retry_if_failed=RETRIES,
     )
-    downloader = pooch.HTTPDownloader(
-        progressbar=in_terminal, chunk_size=CHUNK_BYTES, timeout=TIMEOUT_SECONDS
-    )
+    downloader = pooch.HTTPDownloader(progressbar=in_terminal, timeout=TIMEOUT_SECONDS)
     try:
         return Path(downloads.fetch(own, downloader=downloader))
     except (OSError, ValueError) as error:  # requests' errors are OSErrors
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"{url}: cannot be downloaded ({reason}); {instead}"
+        raise ValueError(
+            f"{url}: cannot be downloaded ({one_line(error)}); {instead}"
         ) from error
 
 
-def _cache() -> Path:
-    import pooch
+def unpacked(path: Path) -> bytes:
+    """The content of a file, decompressed if its name ends in .gz or .dz."""
+    content = path.read_bytes()
+    if path.suffix not in (".gz", ".dz"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: cannot be unpacked: {error}") from error
 
-    named = os.environ.get(CACHE_VARIABLE)
-    return Path(named) if named else pooch.os_cache("fairseq_transnormer")
+
+def one_line(error: Exception) -> str:
+    """The error's type and the beginning of its text."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
