@@ -53,7 +53,7 @@ def attend(x: Tensor, asked: bool) -> None:
     assert_type(ops.PairState(sums, block).length, Tensor)
     assert_type(ops.lrpe(x, x, x, x, x), tuple[Tensor, Tensor])
     assert_type(ops.rms_norm(x), Tensor)
-    assert_type(ops.add_and_norm(x, x), tuple[Tensor, Tensor])
+    assert_type(ops.dropout_add_norm(x, x), tuple[Tensor, Tensor])
     assert_type(ops.linear_cross_entropy(x, x, x), tuple[Tensor, Tensor])
     assert_type(ops.resolve_backend("auto"), str)
     ops.rms_norm(1.0)  # type: ignore[arg-type]

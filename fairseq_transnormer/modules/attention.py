@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..ops.attention_inputs import check_use_of_states
+from ..ops.inputs import check_use_of_states
 from ..ops.states import State
 from .lrpe import LRPE
 from .registry import token_mixers

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from ..ops import PairState
-from ..ops.attention_inputs import check_state_kind
+from ..ops.inputs import check_state_kind
 from .attention import Attention, LayerConfig
 from .diag_attention import DiagAttention, DiagOptions
 from .norm_attention import NormAttention, NormOptions

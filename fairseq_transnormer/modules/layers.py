@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..ops import add_and_norm, add_dropped, norm_beside, reorder_state
+from ..ops import dropout_add, dropout_add_norm, norm_with_residual, reorder_state
 from ..ops.states import State
 from .config import LayerConfig
 from .cuda_graphs import GraphedLayers
@@ -90,11 +90,13 @@ class TransNormerLayer(nn.Module):
     ) -> tuple[Tensor, State | None]:
         """``forward`` of a pre-norm layer, each sum together with the norm after it."""
         dropout_p = self.dropout if self.training else 0.0
-        x, y = norm_beside(x, eps=before.eps, backend=before.backend)
+        x, y = norm_with_residual(x, eps=before.eps, backend=before.backend)
         y, state = self.attention(y, key_padding_mask, state, return_state)
         backend = between.backend
-        x, y = add_and_norm(x, y, dropout_p=dropout_p, eps=between.eps, backend=backend)
-        x = add_dropped(x, mixer(y), dropout_p=dropout_p, backend=backend)
+        x, y = dropout_add_norm(
+            x, y, dropout_p=dropout_p, eps=between.eps, backend=backend
+        )
+        x = dropout_add(x, mixer(y), dropout_p=dropout_p, backend=backend)
         return x, state
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:

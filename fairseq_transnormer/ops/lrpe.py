@@ -12,13 +12,6 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention_inputs import (
-    DERIVATIVES_FROM_OUTPUT,
-    DTYPE_NAMES,
-    DTYPES,
-    FEATURE_MAPS,
-    check_feature_map,
-)
 from .backend import (
     Kernels,
     accumulation_dtype,
@@ -27,6 +20,8 @@ from .backend import (
     select,
 )
 from .derivatives import once_differentiable
+from .feature_maps import DERIVATIVES_FROM_OUTPUT, FEATURE_MAPS, check_feature_map
+from .inputs import DTYPE_NAMES, DTYPES
 
 
 def lrpe(

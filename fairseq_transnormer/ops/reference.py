@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .attention_inputs import FEATURE_MAPS, real_lengths, zero_pads
 from .backend import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .feature_maps import FEATURE_MAPS
+from .inputs import real_lengths, zero_pads
 from .states import BlockAttentionState, LinearAttentionState
 
 

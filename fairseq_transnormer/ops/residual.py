@@ -1,8 +1,8 @@
 """The residual connections of a pre-norm layer, each with the norm that follows.
 
-    x, y = norm_beside(x)                   norm; backwards x's two gradients are added
-    x, y = add_and_norm(x, attention(y))    x + dropout(y), and the norm of it
-    x = add_dropped(x, channel_mixer(y))    x + dropout(y)
+    x, y = norm_with_residual(x)                   norm; backwards x's two gradients are added
+    x, y = dropout_add_norm(x, attention(y))    x + dropout(y), and the norm of it
+    x = dropout_add(x, channel_mixer(y))    x + dropout(y)
 
 With torch these are ``F.dropout``, a sum and ``rms_norm``. Triton's are one kernel
 each, forward and backward; what is dropped is drawn from torch's CPU generator, where
@@ -23,7 +23,7 @@ from .backend import Kernels, is_captured, is_for_triton, resolve_backend, selec
 from .rms_norm import check_eps, rms_norm, why_row_is_too_wide
 
 
-def norm_beside(
+def norm_with_residual(
     x: Tensor, *, eps: float = 1e-8, backend: str = "auto"
 ) -> tuple[Tensor, Tensor]:
     """x itself and ``rms_norm(x)``.
@@ -36,14 +36,14 @@ def norm_beside(
         ValueError: see ``rms_norm``.
     """
     check_eps(eps)
-    if _fused("norm_beside", backend, (x,)):
+    if _fused("norm_with_residual", backend, (x,)):
         from .kernels import residual
 
-        return residual.norm_beside(x, eps=eps)
+        return residual.norm_with_residual(x, eps=eps)
     return x, rms_norm(x, eps=eps, backend=backend)
 
 
-def add_dropped(
+def dropout_add(
     x: Tensor, y: Tensor, *, dropout_p: float = 0.0, backend: str = "auto"
 ) -> Tensor:
     """x + dropout(y).
@@ -59,14 +59,14 @@ def add_dropped(
     """
     _check(x, y, dropout_p)
     # a sum alone is one kernel anyway
-    if dropout_p > 0 and _fused("add_dropped", backend, (x, y), dropout_p):
+    if dropout_p > 0 and _fused("dropout_add", backend, (x, y), dropout_p):
         from .kernels import residual
 
-        return residual.add_dropped(x, y, dropout_p=dropout_p)
+        return residual.dropout_add(x, y, dropout_p=dropout_p)
     return _sum(x, y, dropout_p)
 
 
-def add_and_norm(
+def dropout_add_norm(
     x: Tensor,
     y: Tensor,
     *,
@@ -77,18 +77,18 @@ def add_and_norm(
     """x + dropout(y), and ``rms_norm`` of that.
 
     Args:
-        x, y, dropout_p: see ``add_dropped``.
+        x, y, dropout_p: see ``dropout_add``.
         eps, backend: see ``rms_norm``.
 
     Raises:
-        ValueError: see ``add_dropped``.
+        ValueError: see ``dropout_add``.
     """
     _check(x, y, dropout_p)
     check_eps(eps)
-    if _fused("add_and_norm", backend, (x, y), dropout_p):
+    if _fused("dropout_add_norm", backend, (x, y), dropout_p):
         from .kernels import residual
 
-        return residual.add_and_norm(x, y, dropout_p=dropout_p, eps=eps)
+        return residual.dropout_add_norm(x, y, dropout_p=dropout_p, eps=eps)
     x = _sum(x, y, dropout_p)
     return x, rms_norm(x, eps=eps, backend=backend)
 
@@ -122,7 +122,7 @@ def _fused(
         def options():
             known = {"call": call, "width": width, "added": str(tensors[-1].dtype)}
             # of the others one never drops, and one always
-            dropout = {"dropout": dropout_p > 0} if call == "add_and_norm" else {}
+            dropout = {"dropout": dropout_p > 0} if call == "dropout_add_norm" else {}
             return known | dropout
 
         unless = why_row_is_too_wide(width)

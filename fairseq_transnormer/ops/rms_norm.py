@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention_inputs import DTYPE_NAMES, DTYPES
 from .backend import (
     Kernels,
     accumulation_dtype,
@@ -21,6 +20,7 @@ from .backend import (
     select,
 )
 from .derivatives import once_differentiable
+from .inputs import DTYPE_NAMES, DTYPES
 
 # one program of the Triton kernel holds a whole row
 LARGEST_TRITON_WIDTH = 8192

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention_inputs import (
+from .inputs import (
     check_attention_inputs,
     check_dropout,
     check_state_kind,

@@ -22,7 +22,7 @@ from .gated_linear_unit import gated_linear_unit
 from .gated_silu import gated_linear, gated_silu
 from .linear_attention import linear_attention
 from .lrpe import lrpe
-from .residual import add_and_norm, add_dropped, norm_beside
+from .residual import dropout_add, dropout_add_norm, norm_with_residual
 from .rms_norm import rms_norm
 from .states import BlockAttentionState, LinearAttentionState
 
@@ -414,7 +414,7 @@ def _cross_entropy(options, dtype, device):
 
 def _residual(options, dtype, device):
     call, added = options["call"], getattr(torch, options["added"].split(".")[1])
-    dropout_p = DROPOUT_P if options.get("dropout", call == "add_dropped") else 0.0
+    dropout_p = DROPOUT_P if options.get("dropout", call == "dropout_add") else 0.0
 
     def factors(shape):
         """What the kernel multiplies elements by: it draws, and torch follows."""
@@ -423,7 +423,7 @@ def _residual(options, dtype, device):
         ones = torch.ones(shape, dtype=torch.float32, device=device)
         known = {"dropout_p": dropout_p, "backend": "triton"}
         found, others = (
-            seeded(add_dropped, torch.zeros_like(ones), ones, seed=seed, **known)
+            seeded(dropout_add, torch.zeros_like(ones), ones, seed=seed, **known)
             for seed in (1, 2)
         )
         check_factors(found, others, dropout_p, {"column": -1, "row": 1})
@@ -431,18 +431,18 @@ def _residual(options, dtype, device):
 
     def run(first, last, inputs, backend):
         x = inputs[0]
-        if call == "norm_beside":
-            total, normed = norm_beside(x, backend=backend)
+        if call == "norm_with_residual":
+            total, normed = norm_with_residual(x, backend=backend)
             # as in a layer, which adds to it; else its gradient comes from the norm
             return (2 * total, normed)[first:]
         y = inputs[1] if x.dtype == torch.float64 else inputs[1].to(added)
         if backend == "triton":
-            op = add_and_norm if call == "add_and_norm" else add_dropped
+            op = dropout_add_norm if call == "dropout_add_norm" else dropout_add
             results = seeded(op, x, y, dropout_p=dropout_p, backend=backend)
             results = results if isinstance(results, tuple) else (results,)
             return results[first:last]
         total = x + (y.double() * factors(y.shape)).to(y.dtype)
-        if call == "add_dropped":
+        if call == "dropout_add":
             return (total,)
         return (total, rms_norm(total, backend=backend))[first:last]
 
@@ -453,9 +453,9 @@ def _residual(options, dtype, device):
         y = y.to(added).float()
         inputs = [placed(each, options["aligned"]) for each in (x, y)]
         # gradients may come from the sum, from its norm, or from both
-        parts = {"add_dropped": [(0, 1)], "norm_beside": [(0, 2), (1, 2)]}
+        parts = {"dropout_add": [(0, 1)], "norm_with_residual": [(0, 2), (1, 2)]}
         for part in parts.get(call, [(0, 2), (0, 1), (1, 2)]):
-            tensors = inputs[:1] if call == "norm_beside" else inputs
+            tensors = inputs[:1] if call == "norm_with_residual" else inputs
             yield Case(tensors, partial(run, *part))
 
 

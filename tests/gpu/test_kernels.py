@@ -107,14 +107,14 @@ def test_a_dropped_part(dtype):
     x, y = (torch.ones(64, 100, 512, device="cuda", dtype=dtype) for _ in "xy")
     y.requires_grad_()
     torch.manual_seed(1)
-    total, _ = ops.add_and_norm(x, y, dropout_p=0.25, backend="triton")
+    total, _ = ops.dropout_add_norm(x, y, dropout_p=0.25, backend="triton")
     kept = total > 1
     assert abs(kept.double().mean().item() - 0.75) < 2e-3
     assert ((total[kept].double() - 1 - 1 / 0.75).abs() < 1e-2).all()
     total.sum().backward()
     assert torch.equal(y.grad > 0, kept)
     torch.manual_seed(1)
-    again, _ = ops.add_and_norm(x, y, dropout_p=0.25, backend="triton")
+    again, _ = ops.dropout_add_norm(x, y, dropout_p=0.25, backend="triton")
     assert torch.equal(again, total)
 
 

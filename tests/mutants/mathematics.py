@@ -81,7 +81,7 @@ MATHEMATICS = (
     ),
     Mutant(
         "ops/pads-have-values",
-        _OPS + "attention_inputs.py",
+        _OPS + "inputs.py",
         "return key.masked_fill(pads, 0), value.masked_fill(pads, 0)",
         "return key.masked_fill(pads, 0), value",
         f"{_LAWS}::test_pads_do_not_leak",
@@ -151,7 +151,7 @@ MATHEMATICS = (
     ),
     Mutant(
         "ops/lrpe-derivative-of-elu",
-        _OPS + "attention_inputs.py",
+        _OPS + "inputs.py",
         '"elu": lambda y: (y + 1).clamp(0, 1),',
         '"elu": lambda y: y.clamp(0, 1),',
         _EQUATIONS,

@@ -218,9 +218,9 @@ def _calls(function):
 def _residual(x, y, *, backend):
     """A layer's three, so that every gradient counts."""
     eps = {"eps": 0.1, "backend": backend}
-    x, z = ops.norm_beside(x, **eps)
-    x, z = ops.add_and_norm(x, z * y, **eps)
-    return (ops.add_dropped(x, z * z, backend=backend),)
+    x, z = ops.norm_with_residual(x, **eps)
+    x, z = ops.dropout_add_norm(x, z * y, **eps)
+    return (ops.dropout_add(x, z * z, backend=backend),)
 
 
 def _residual_equation(x, y):

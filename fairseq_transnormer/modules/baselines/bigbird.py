@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops import softmax_attention
-from ...ops.attention_inputs import real_lengths
+from ...ops.inputs import real_lengths
 from ...ops.rows import pad_slots
 from ..attention import EncoderAttention, LayerConfig
 from ..options import described

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ...ops import LinearAttentionState, linear_attention
-from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype
+from ...ops.inputs import real_lengths
 from ..attention import Attention, LayerConfig
 from ..options import described
 from ..registry import register_attention

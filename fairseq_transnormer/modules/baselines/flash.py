@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops import linear_attention
-from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.backend import steps_in_place
+from ...ops.inputs import check_state_kind, real_lengths
 from ...ops.rows import append_rows, gather_rows, pad_slots
 from ..attention import LayerConfig
 from ..options import described

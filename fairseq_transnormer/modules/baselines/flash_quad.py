@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...ops.attention_inputs import check_state_kind, real_lengths
+from ...ops.inputs import check_state_kind, real_lengths
 from ...ops.rows import append_rows
 from ..attention import LayerConfig
 from ..options import described

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import ops
-from ...ops.attention_inputs import check_use_of_states
 from ...ops.backend import accumulation_dtype, autocast_disabled
+from ...ops.inputs import check_use_of_states
 from ...ops.states import State
 from ..attention import LayerConfig
 from ..norms import NormType, build_norm

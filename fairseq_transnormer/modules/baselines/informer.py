@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ...ops import softmax_attention
-from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
+from ...ops.inputs import real_lengths
 from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention

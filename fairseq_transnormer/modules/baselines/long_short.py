@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
+from ...ops.inputs import check_state_kind, real_lengths
 from ...ops.rows import append_rows, gather_rows, pad_slots, tiles
 from ..attention import Attention, LayerConfig
 from ..embeddings import SinusoidalPositions

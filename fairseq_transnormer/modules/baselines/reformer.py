@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops import KeyValueState
-from ...ops.attention_inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
+from ...ops.inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.rows import tiles
 from ..attention import Attention, LayerConfig
 from ..float32 import Float32Module, exact_dtype

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
+from ...ops.inputs import real_lengths
 from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention

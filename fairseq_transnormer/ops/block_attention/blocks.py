@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..attention_inputs import real_lengths, zero_pads
+from ..inputs import real_lengths, zero_pads
 from ..rows import append_rows, gather_rows
 from ..states import BlockAttentionState
 from .options import Options

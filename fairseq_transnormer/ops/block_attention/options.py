@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..attention_inputs import (
+from ..backend import steps_in_place, unscaled_output_dtype
+from ..inputs import (
     check_attention_inputs,
     check_block_size,
     check_dropout,
@@ -15,7 +16,6 @@ from ..attention_inputs import (
     check_state_tensor,
     check_use_of_states,
 )
-from ..backend import steps_in_place, unscaled_output_dtype
 from ..states import BlockAttentionState
 
 ACTIVATIONS = ("softmax", "relu")

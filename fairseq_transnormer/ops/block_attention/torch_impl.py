@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..attention_inputs import zero_pads
 from ..backend import accumulation_dtype, autocast_disabled
+from ..inputs import zero_pads
 from ..states import BlockAttentionState
 from .blocks import attend_in_blocks
 from .options import Options, output_dtype

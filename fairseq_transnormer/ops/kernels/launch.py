@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from ..attention_inputs import check_memory_of_rows
 from ..derivatives import once_differentiable
+from ..inputs import check_memory_of_rows
 
 _NAMESPACE = "fairseq_transnormer"
 _thread = threading.local()

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..attention_inputs import DERIVATIVES_FROM_OUTPUT, FEATURE_MAPS
+from ..feature_maps import DERIVATIVES_FROM_OUTPUT, FEATURE_MAPS
 from .launch import (
     differentiable,
     empty_with_rows_like,

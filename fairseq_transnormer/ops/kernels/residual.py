@@ -32,24 +32,24 @@ from .rms_norm import (
 )
 
 
-def norm_beside(x: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
-    """``ops.residual.norm_beside``."""
-    return _NormBeside.apply(x, float(eps))
+def norm_with_residual(x: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
+    """``ops.residual.norm_with_residual``."""
+    return _NormWithResidual.apply(x, float(eps))
 
 
-def add_dropped(x: Tensor, y: Tensor, *, dropout_p: float) -> Tensor:
-    """``ops.residual.add_dropped``."""
-    return _AddDropped.apply(x, y, float(dropout_p))
+def dropout_add(x: Tensor, y: Tensor, *, dropout_p: float) -> Tensor:
+    """``ops.residual.dropout_add``."""
+    return _DropoutAdd.apply(x, y, float(dropout_p))
 
 
-def add_and_norm(
+def dropout_add_norm(
     x: Tensor, y: Tensor, *, dropout_p: float, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """``ops.residual.add_and_norm``."""
-    return _AddAndNorm.apply(x, y, float(dropout_p), float(eps))
+    """``ops.residual.dropout_add_norm``."""
+    return _DropoutAddNorm.apply(x, y, float(dropout_p), float(eps))
 
 
-class _NormBeside(torch.autograd.Function):
+class _NormWithResidual(torch.autograd.Function):
     """The gradient of x that comes from elsewhere is added in the norm's launch."""
 
     @staticmethod
@@ -68,7 +68,7 @@ class _NormBeside(torch.autograd.Function):
         return grad, None
 
 
-class _AddDropped(torch.autograd.Function):
+class _DropoutAdd(torch.autograd.Function):
     """The gradient of x is that of the sum."""
 
     @staticmethod
@@ -88,7 +88,7 @@ class _AddDropped(torch.autograd.Function):
         return grad.to(x_dtype), grad_y, None
 
 
-class _AddAndNorm(torch.autograd.Function):
+class _DropoutAddNorm(torch.autograd.Function):
     """Both gradients from those of the sum and of its norm, in one launch."""
 
     @staticmethod

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..attention_inputs import (
+from ..backend import accumulation_dtype, steps_in_place
+from ..feature_maps import check_feature_map
+from ..inputs import (
     check_attention_inputs,
-    check_feature_map,
     check_state_kind,
     check_state_tensor,
     check_use_of_states,
 )
-from ..backend import accumulation_dtype, steps_in_place
 from ..rms_norm import check_eps
 from ..states import LinearAttentionState
 

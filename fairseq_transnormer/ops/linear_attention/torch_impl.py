@@ -18,12 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..attention_inputs import (
-    FEATURE_MAPS,
-    check_memory_of_rows,
-    real_lengths,
-    zero_pads,
-)
 from ..backend import (
     accumulation_dtype,
     autocast_disabled,
@@ -31,6 +25,8 @@ from ..backend import (
     unscaled_output_dtype,
 )
 from ..derivatives import once_differentiable
+from ..feature_maps import FEATURE_MAPS
+from ..inputs import check_memory_of_rows, real_lengths, zero_pads
 from ..states import LinearAttentionState
 from .chunks import CHUNK_SIZE, ChunkedTarget, Tiling, in_chunks, matrices
 from .options import Options

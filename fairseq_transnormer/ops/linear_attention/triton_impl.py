@@ -16,8 +16,9 @@ import torch
 import triton
 from torch import Tensor
 
-from ..attention_inputs import FEATURE_MAPS, real_lengths
 from ..backend import unscaled_output_dtype
+from ..feature_maps import FEATURE_MAPS
+from ..inputs import real_lengths
 from ..kernels.launch import (
     differentiable,
     empty_rows,

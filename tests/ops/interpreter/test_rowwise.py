@@ -24,8 +24,8 @@ def test_rows_beyond_a_program_are_refused():
     x = torch.ones(1, 8193)
     for op in (
         ops.rms_norm,
-        ops.norm_beside,
-        lambda x, **k: ops.add_and_norm(x, x, **k),
+        ops.norm_with_residual,
+        lambda x, **k: ops.dropout_add_norm(x, x, **k),
     ):
         with refuses(ValueError, "backend='triton'", "width 8193", "up to 8192"):
             op(x, backend="triton")

@@ -121,7 +121,7 @@ def after_a_state(op, **keywords):
 
 def added():
     torch.manual_seed(1)
-    return ops.add_and_norm(X, X, dropout_p=0.5)[1]
+    return ops.dropout_add_norm(X, X, dropout_p=0.5)[1]
 
 
 def glu():

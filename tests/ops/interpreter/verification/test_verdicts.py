@@ -196,7 +196,7 @@ def test_words_name_a_configuration(device):
     with verdicts.collected() as found:
         linear()
         norm(X.half())
-        ops.add_and_norm(X, X, dropout_p=0.5)
+        ops.dropout_add_norm(X, X, dropout_p=0.5)
     assert " form=one segment/one segment " in found[0].in_words() + " "
     for each in found:
         assert Configuration.from_words(each.in_words(), device) == each

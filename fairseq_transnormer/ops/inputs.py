@@ -1,4 +1,4 @@
-"""Inputs of the attention ops: what is asked of them, feature maps, pads.
+"""Inputs of the attention ops: their checks, and pads.
 
 Letters: B batch, N length of queries, M of keys, H heads, D head width of queries and
 keys, E of values.
@@ -6,43 +6,8 @@ keys, E of values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from .backend import accumulation_dtype
-
-
-def one_plus_elu(x: Tensor) -> Tensor:
-    """1 + elu(x), which is positive (Katharopoulos et al., 2020, equation 7).
-
-    Below 0 it is exp(x), of which the sum of elu(x) and 1 would leave little.
-    """
-    wide = x.to(accumulation_dtype(x.dtype))
-    return (wide.clamp(max=0).exp() + F.relu(wide)).to(x.dtype)
-
-
-def identity(x: Tensor) -> Tensor:
-    """x itself."""
-    return x
-
-
-# phi, which queries and keys go through, by name
-FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
-    "elu": F.elu,
-    "1+elu": one_plus_elu,
-    "relu": F.relu,
-    "identity": identity,
-}
-# phi'(x) as a function of phi(x), for those that it determines well: at relu's kink the
-# last bit of phi(x) decides
-DERIVATIVES_FROM_OUTPUT: dict[str, Callable[[Tensor], Tensor]] = {
-    "elu": lambda y: (y + 1).clamp(0, 1),
-    "1+elu": lambda y: y.clamp(0, 1),
-    "identity": torch.ones_like,
-}
 
 # float8 is a floating-point dtype too, but one of storage
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -107,12 +72,6 @@ def check_attention_inputs(
             f"{tuple(key_padding_mask.shape)}; allowed: torch.bool, "
             f"(batch, key length) = {tuple(key.shape[:2])}"
         )
-
-
-def check_feature_map(name: str) -> None:
-    """Raise ValueError, with the list of names, unless ``name`` is one of them."""
-    if name not in FEATURE_MAPS:
-        raise ValueError(f"feature_map={name!r}; allowed: {', '.join(FEATURE_MAPS)}")
 
 
 def check_block_size(block_size: int) -> None:
