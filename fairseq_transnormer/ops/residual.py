@@ -1,8 +1,8 @@
 """The residual connections of a pre-norm layer, each with the norm that follows.
 
-    x, y = norm_with_residual(x)                   norm; backwards x's two gradients are added
+    x, y = norm_with_residual(x)                norm; x's two gradients are added in it
     x, y = dropout_add_norm(x, attention(y))    x + dropout(y), and the norm of it
-    x = dropout_add(x, channel_mixer(y))    x + dropout(y)
+    x = dropout_add(x, channel_mixer(y))        x + dropout(y)
 
 With torch these are ``F.dropout``, a sum and ``rms_norm``. Triton's are one kernel
 each, forward and backward; what is dropped is drawn from torch's CPU generator, where

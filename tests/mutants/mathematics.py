@@ -151,7 +151,7 @@ MATHEMATICS = (
     ),
     Mutant(
         "ops/lrpe-derivative-of-elu",
-        _OPS + "inputs.py",
+        _OPS + "feature_maps.py",
         '"elu": lambda y: (y + 1).clamp(0, 1),',
         '"elu": lambda y: y.clamp(0, 1),',
         _EQUATIONS,
