@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .argument_types import integer_between, positive_integer
+from .cli import command_parser, output_file
 from .data.whole_files import write_json
 from .devices import usable_device
 from .modules.layers import LayerStack
@@ -34,7 +35,6 @@ from .ops.backend import DTYPES
 from .ops.verification import records, verdicts
 from .ops.verification.records import Record
 from .ops.verification.verdicts import Configuration
-from .subcommands import command_parser, output_file
 
 DTYPES_BY_NAME = {str(x).removeprefix("torch."): x for x in DTYPES}
 ARCHITECTURES = {

@@ -17,32 +17,32 @@ ALLOWED = {
     "data": set(),
     "missing_packages": set(),
     "argument_types": set(),
-    "subcommands": {"data", "ops"},
+    "cli": {"data", "missing_packages"},
     "devices": set(),
     "installation": set(),
-    "checkpoints": {"data", "modules", "subcommands"},
+    "checkpoints": {"data", "modules"},
     "modules": {"ops"},
     "plugin": {"checkpoints", "data", "missing_packages", "modules", "ops"},
     "training": {
         *("argument_types", "checkpoints", "data", "devices", "installation"),
         *("modules", "plugin"),
     },
-    "__init__": {"missing_packages"},
-    "__main__": {"subcommands"},
-    "verify": {"argument_types", "data", "devices", "modules", "ops", "subcommands"},
+    "__init__": set(),
+    "__main__": {"cli"},
+    "verify": {"argument_types", "data", "devices", "modules", "ops", "cli"},
     "hf": {"checkpoints", "data", "modules", "ops"},
     "inference": {
-        *("argument_types", "checkpoints", "data", "devices", "hf", "subcommands"),
+        *("checkpoints", "data", "devices", "hf"),
     },
     "analysis": {
         *("argument_types", "checkpoints", "data", "inference", "modules", "ops"),
-        *("plugin", "subcommands"),
+        *("plugin", "cli"),
     },
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "installation"),
         *("missing_packages", "modules", "plugin", "training"),
     },
-    "data_prep.folders": {"argument_types", "data", "plugin", "subcommands"},
+    "data_prep.folders": {"argument_types", "data", "plugin", "cli"},
     "data_prep.wikitext": {"data_prep.folders"},
     "data_prep.own_text": {"argument_types", "data", "data_prep.folders"},
     "data_prep.documentation": {"argument_types", "data", "data_prep.folders"},
@@ -51,15 +51,15 @@ ALLOWED = {
     "data_prep.labelled_texts": {
         *("argument_types", "checkpoints", "data", "data_prep.folders"),
     },
-    "data_prep": {"subcommands"},
+    "data_prep": {"cli"},
     "benchmarks.harness": {
         *("__init__", "argument_types", "data", "modules", "ops", "plugin"),
-        "subcommands",
+        "cli",
     },
     "benchmarks.kernels": {"argument_types", "benchmarks.harness", "ops"},
     "benchmarks.training": {
         *("analysis", "argument_types", "benchmarks.harness", "data", "modules"),
-        *("ops", "plugin", "subcommands"),
+        *("ops", "plugin", "cli"),
     },
     "benchmarks.generation": {
         *("argument_types", "benchmarks.harness", "checkpoints", "data", "hf"),
@@ -78,7 +78,7 @@ ALLOWED = {
     },
     "examples": {"argument_types", "checkpoints", "data", "modules"},
     "benchmarks": {
-        *("analysis", "argument_types", "benchmarks.harness", "data", "subcommands"),
+        *("analysis", "argument_types", "benchmarks.harness", "data", "cli"),
     },
 }
 # rooms for plain PyTorch, and what they must do without

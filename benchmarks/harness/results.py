@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from fairseq_transnormer.cli import output_file
 from fairseq_transnormer.data.whole_files import write_json, write_text
-from fairseq_transnormer.subcommands import output_file
 
 FOLDER = Path("results") / "benchmarks"
 

@@ -23,8 +23,8 @@ from tqdm import tqdm
 
 from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.argument_types import positive_integer
+from fairseq_transnormer.cli import command_parser
 from fairseq_transnormer.data.fingerprints import DATA_SUFFIXES, files_fingerprint
-from fairseq_transnormer.subcommands import command_parser
 
 from ..harness import results
 from ..harness.environment import describe

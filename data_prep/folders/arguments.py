@@ -7,7 +7,7 @@ from pathlib import Path
 
 from data_prep.folders.destination import resolved
 from data_prep.folders.errors import InputError
-from fairseq_transnormer import subcommands
+from fairseq_transnormer import cli
 from fairseq_transnormer.argument_types import integer_between
 
 MAX_WORKERS = 1024
@@ -15,9 +15,7 @@ MAX_WORKERS = 1024
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     """A parser whose help shows ``description`` as written and every default."""
-    return subcommands.command_parser(
-        f"data_prep {name}", description, allow_abbrev=False
-    )
+    return cli.command_parser(f"data_prep {name}", description, allow_abbrev=False)
 
 
 def add_destination(parser: argparse.ArgumentParser) -> None:

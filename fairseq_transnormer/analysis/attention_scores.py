@@ -22,7 +22,7 @@ from ..argument_types import positive_integer
 from ..checkpoints.load import load
 from ..data.whole_files import write_json
 from ..modules import CausalLanguageModel
-from ..subcommands import command_parser, output_folder, run_command
+from ..cli import command_parser, output_folder, run_command
 from .attention_matrices import attention_matrices, row_distributions
 from .figures import named_paths, pyplot, save
 from .trained_models import LanguageModel, language_model, read_blocks, run_on

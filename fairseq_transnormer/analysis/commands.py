@@ -1,6 +1,6 @@
 """``python -m fairseq_transnormer analyse NAME``: the analyses of runs and models."""
 
-from ..subcommands import Subcommand, run
+from ..cli import Subcommand, run
 
 ANALYSES = {
     "summary": Subcommand(f"{__package__}.summary", "a run in a few lines"),

@@ -19,7 +19,7 @@ from ..argument_types import number_between, positive_integer
 from ..checkpoints.load import load
 from ..data.whole_files import write_json
 from ..modules import CausalLanguageModel
-from ..subcommands import command_parser, output_file, run_command
+from ..cli import command_parser, output_file, run_command
 from .figures import named_paths
 from .trained_models import (
     LanguageModel,

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ..data.whole_files import write_whole
-from ..subcommands import output_file
+from ..cli import output_file
 
 # a figure's format -> what would differ from one run to the next in it
 UNSET = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}

@@ -26,7 +26,7 @@ import numpy as np
 from ..argument_types import positive_integer
 from ..data.binary_data import read_binary_data
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
+from ..cli import command_parser, output_file, run_command
 
 # xz looks back no further, and takes a second for a few million bytes
 MOST_BYTES = 16 << 20

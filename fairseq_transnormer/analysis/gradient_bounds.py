@@ -16,7 +16,7 @@ import torch
 
 from ..argument_types import positive_integer, positive_number
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_folder, run_command
+from ..cli import command_parser, output_folder, run_command
 from .attention_gradients import (
     ATTENTIONS,
     papers_bound,

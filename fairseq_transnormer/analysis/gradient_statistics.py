@@ -20,7 +20,7 @@ import numpy
 
 from ..argument_types import positive_integer
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
+from ..cli import command_parser, output_file, run_command
 from .figures import image_file, named_paths, pyplot, save
 
 ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")

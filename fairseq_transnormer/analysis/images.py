@@ -22,7 +22,7 @@ import numpy as np
 from ..argument_types import positive_integer
 from ..data import REPORT
 from ..data.binary_data import read_binary_data
-from ..subcommands import command_parser, output_folder, run_command
+from ..cli import command_parser, output_folder, run_command
 from .figures import named_paths, pyplot, save
 
 if TYPE_CHECKING:

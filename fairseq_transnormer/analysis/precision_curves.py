@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
+from ..cli import command_parser, output_file, run_command
 from .figures import image_file, pyplot, save
 from .run_curves import series
 from .training_log import Records, read_training_log

@@ -10,7 +10,7 @@ formats; one that is still being written will do. Prints each run's last values.
 import argparse
 from pathlib import Path
 
-from ..subcommands import command_parser, run_command
+from ..cli import command_parser, run_command
 from .figures import image_file, named_paths, pyplot, save
 from .training_log import read_training_log
 

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
+from ..cli import command_parser, output_file, run_command
 from .figures import image_file, pyplot, save
 from .training_log import read_evaluation_log, read_training_log
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..modules.model_flops import layer_flops
 from ..modules.systems import SYSTEMS, System
-from ..subcommands import command_parser
+from ..cli import command_parser
 
 VOCABULARIES = {"alm": 267_744, "blm": 50_265}
 LENGTHS = (512, 8192)

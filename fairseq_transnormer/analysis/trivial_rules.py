@@ -21,7 +21,7 @@ import numpy as np
 
 from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
+from ..cli import command_parser, output_file, run_command
 
 # ListOps' symbols: ten digits, then these
 MIN, MAX, MED, SM, END = range(10, 15)

@@ -26,7 +26,7 @@ from ..checkpoints.load import load
 from ..data.whole_files import write_json
 from ..modules.norm_attention import NormAttention
 from ..modules.registry import ATTENTIONS
-from ..subcommands import command_parser, output_file, run_command
+from ..cli import command_parser, output_file, run_command
 from .context_use import perplexities
 from .figures import image_file, pyplot, save
 from .trained_models import (

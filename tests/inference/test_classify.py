@@ -21,13 +21,14 @@ from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
 from fairseq_transnormer.inference import TextClassifier, classify_command
-from fairseq_transnormer.inference.classify_command import main
 from fairseq_transnormer.inference.glue_submission import FILES
 from tests.binary_data import dictionary_of
+from tests.commands import command
 from tests.inference.problems import dictionary, write_problem
 from tests.messages import assert_names, command_refuses, refuses
 from tests.zoo import MASKED, fine_tuning, save
 
+main = command("classify")
 TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
 
 
@@ -162,8 +163,8 @@ def refused(paths, data, capsys, *parts):
     """Texts and splits, by a checkpoint and its export."""
     for path in paths:
         for what in (["--text", "w1"], ["--evaluate", "valid"]):
-            command = ["--path", path, "--data", data, *what]
-            command_refuses(main, command, capsys, *parts, alone=True)
+            words = ["--path", path, "--data", data, *what]
+            command_refuses(main, words, capsys, *parts, alone=True)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +189,8 @@ def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others, 
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(other)})
     moved = data.rename(tmp_path / "moved")
     for each in (path, out):
-        command = ["--path", each, "--data", moved, "--evaluate", "valid"]
-        assert main([*map(str, command)]) == 0
+        words = ["--path", each, "--data", moved, "--evaluate", "valid"]
+        assert main(words) == 0
     export_checkpoint(path, tmp_path / "without data")
     for folder in (out, tmp_path / "without data"):
         manifest = load(folder).manifest
@@ -314,8 +315,8 @@ def test_f1_is_about_the_class_of_the_fine_tuning(single, tmp_path, capsys):
     data = str(single.parent / "data")
     found = []
     for chosen in ([], ["--positive-class", "0"], ["--positive-class", "1"]):
-        command = ["--path", path, "--data", data, "--evaluate", "valid"]
-        assert main([*command, *chosen]) == 0
+        words = ["--path", path, "--data", data, "--evaluate", "valid"]
+        assert main([*words, *chosen]) == 0
         found.append(json.loads(capsys.readouterr().out)["f1"])
     assert found[0] == found[1] != found[2]
 
@@ -330,11 +331,11 @@ def test_a_submission_lacks_no_example(tmp_path, capsys):
     report["malformed"] = {"train": {"skipped": 3}, "test": {"skipped": 1}}
     (data / "report.json").write_text(json.dumps(report))
     out = tmp_path / "out"
-    command = ["--path", path, "--submission", str(out)]
-    command_refuses(main, command, capsys, data, "test", 1, alone=True)
+    words = ["--path", path, "--submission", str(out)]
+    command_refuses(main, words, capsys, data, "test", 1, alone=True)
     report["malformed"]["test"]["skipped"] = 0
     (data / "report.json").write_text(json.dumps(report))
-    assert main(command) == 0
+    assert main(words) == 0
 
 
 def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
@@ -366,8 +367,8 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         (["--path", pre_trained, *text], [pre_trained, "bidirectional", "fine-tuned"]),
     ]
     for arguments, parts in cases:
-        command = ["--path", single, *arguments]
-        command_refuses(main, command, capsys, *parts, alone=True)
+        words = ["--path", single, *arguments]
+        command_refuses(main, words, capsys, *parts, alone=True)
 
 
 def test_texts_that_are_none(single):
