@@ -45,7 +45,7 @@ def checked_path(metavar: str, check: Callable[[Path, str], None]) -> Any:
 
 
 # types of options: a file to write, whose folder is made, and a folder, which is made
-OutputFile = Annotated[Path, checked_path("FILE", make_folder_of)]
+OutputFile = Annotated[Path | None, checked_path("FILE", make_folder_of)]
 OutputFolder = Annotated[Path, checked_path("DIR", make_folder)]
 
 

@@ -227,6 +227,6 @@ def test_outputs_have_a_folder(tmp_path):
 def test_outputs_that_cannot_be_written(kind, name, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("kept")
-    with refuses(ArgumentTypeError, tmp_path / name.partition("/")[0], "allowed"):
+    with refuses(ArgumentTypeError, tmp_path / name.partition("/")[0]):
         kind(str(tmp_path / name))
     assert (tmp_path / "file").read_text() == "kept"

@@ -35,8 +35,7 @@ ALLOWED = {
         *("checkpoints", "data", "devices", "hf"),
     },
     "analysis": {
-        *("argument_types", "checkpoints", "data", "inference", "modules", "ops"),
-        *("plugin", "cli"),
+        *("checkpoints", "cli", "data", "inference", "modules", "ops", "plugin"),
     },
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "installation"),

@@ -1,22 +1,11 @@
-"""Bounded and unbounded gradients (section 3.1): equations 9, 11, 15 in numbers.
-
-    python -m fairseq_transnormer analyse gradient_bounds --output results/analyses
-
-Random scores of every magnitude go through softmax, scaled linear and NormAttention in
-float64; the largest gradient that automatic differentiation gives stands beside the
-paper's bound. Writes gradient_bounds.json and gradient_bounds.png into the folder.
-"""
+"""Gradients of the attentions over magnitudes of their scores, and their bounds."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from typing import Any
 
 import torch
 
-from ..argument_types import positive_integer, positive_number
-from ..data.whole_files import write_json
-from ..cli import command_parser, output_folder, run_command
 from .attention_gradients import (
     ATTENTIONS,
     papers_bound,
@@ -24,7 +13,7 @@ from .attention_gradients import (
     score_gradient,
     sharp_bound,
 )
-from .figures import pyplot, save
+from .figures import Panel
 
 MAGNITUDES = [10.0**exponent for exponent in range(-12, 5)]
 EPS = [10.0**exponent for exponent in range(-12, 1)]
@@ -93,70 +82,38 @@ def eps_sweep(inputs: Inputs) -> list[dict[str, float]]:
     return rows
 
 
-def draw(results: dict, target: Path) -> None:
-    """Draw gradients (lines) and the paper's bounds (dashes)."""
-    figure, (left, middle, right) = pyplot().subplots(
-        1, 3, figsize=(13, 4), layout="constrained"
-    )
-    for index, (name, rows) in enumerate(results["magnitudes"].items()):
-        magnitudes = [row["magnitude"] for row in rows]
-        lines = [(left, "gradient", "bound")]
-        if name != "norm":
-            lines.append((middle, "probability_gradient", "probability_bound"))
-        for axes, measured, bound in lines:
-            style = {"color": f"C{index}", "linewidth": 1.4}
-            axes.plot(
-                magnitudes, [r[measured] for r in rows], label=TITLES[name], **style
-            )
-            axes.plot(magnitudes, [r[bound] for r in rows], "--", **style)
-    eps = [row["eps"] for row in results["eps"]]
-    style = {"color": "C2", "linewidth": 1.4}
-    right.plot(eps, [r["gradient"] for r in results["eps"]], label="measured", **style)
-    right.plot(
-        eps, [r["bound"] for r in results["eps"]], "--", label="bound (15)", **style
-    )
-    left.set(title="loss by score", ylabel="largest |dL / ds|")
-    middle.set(title="attention weight by score", ylabel="largest |dp / ds|")
-    right.set(title="NormAttention, scores of any size", ylabel="largest |dL / ds|")
-    for axes in (left, middle):
-        axes.set_xlabel("magnitude of the scores (dashed: bound)")
-    right.set_xlabel("eps of RMSNorm")
-    for axes in (left, middle, right):
-        axes.set(xscale="log", yscale="log")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    for axes in (left, middle):
-        # saturated softmax rows underflow to gradients of zero
-        axes.set_ylim(bottom=1e-6)
-    save(figure, target)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse gradient_bounds", __doc__)
-    parser.add_argument("--output", type=output_folder, required=True, help="folder")
-    add = parser.add_argument
-    add("--length", type=positive_integer, default=32, help="n (32)")
-    add("--width", type=positive_integer, default=16, help="d (16)")
-    add("--eps", type=positive_number, default=1e-8, help="of RMSNorm (1e-8)")
-    options = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: _run(options))
-
-
-def _run(options: argparse.Namespace) -> None:
-    inputs = Inputs(options.length, options.width)
-    results = {
-        "length": options.length,
-        "width": options.width,
-        "eps_of_magnitudes": options.eps,
-        "magnitudes": magnitude_sweep(inputs, options.eps),
+def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
+    """Both sweeps, for scores (length, length) and values (length, width)."""
+    inputs = Inputs(length, width)
+    return {
+        "length": length,
+        "width": width,
+        "eps_of_magnitudes": eps,
+        "magnitudes": magnitude_sweep(inputs, eps),
         "eps": eps_sweep(inputs),
     }
-    write_json(options.output / "gradient_bounds.json", results)
-    draw(results, options.output / "gradient_bounds.png")
-    for name, rows in results["magnitudes"].items():
-        print(f"{TITLES[name]}: largest |dL/ds| by magnitude of the scores, and bound")
-        for row in rows[::4]:
-            print(
-                f"  {row['magnitude']:.0e}  {row['gradient']:.3g}  {row['bound']:.3g}"
-            )
+
+
+def panels_of(results: dict[str, Any]) -> list[Panel]:
+    """Gradients (lines) and the paper's bounds (dashes)."""
+    # saturated softmax rows underflow to gradients of zero
+    options: Any = {"log": "xy", "limits": (1e-6, None)}
+    x = "magnitude of the scores (dashed: bound)"
+    loss = Panel("loss by score", x, "largest |dL / ds|", **options)
+    weight = Panel("attention weight by score", x, "largest |dp / ds|", **options)
+    by_eps = Panel("NormAttention, scores of any size", "eps of RMSNorm", log="xy")
+    by_eps.y = loss.y
+
+    def add(panel: Panel, key: str, rows: list[dict], label: str, colour: str) -> None:
+        for name, style in (("gradient", "-"), ("bound", "--")):
+            values = [row[key.replace("gradient", name)] for row in rows]
+            x = [row["eps" if panel is by_eps else "magnitude"] for row in rows]
+            shown = label if style == "-" else None
+            panel.add(shown, x, values, linestyle=style, color=colour)
+
+    for index, (name, rows) in enumerate(results["magnitudes"].items()):
+        add(loss, "gradient", rows, TITLES[name], f"C{index}")
+        if name != "norm":
+            add(weight, "probability_gradient", rows, TITLES[name], f"C{index}")
+    add(by_eps, "gradient", results["eps"], "measured; dashed: bound (15)", "C2")
+    return [loss, weight, by_eps]

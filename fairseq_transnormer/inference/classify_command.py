@@ -113,7 +113,7 @@ def _given(texts: tuple[tuple[str, ...], ...]) -> Iterator[Text]:
 
 def _read(name: str, parts: int | None) -> Iterator[Text]:
     """The lines of a file; parts: of an example, 1 or 2; None if unknown."""
-    lines = read_given_lines(name, "text")
+    lines = read_given_lines(name)
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         if parts is None and "\t" in line:

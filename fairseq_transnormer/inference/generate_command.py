@@ -79,7 +79,7 @@ def _prompts(given: tuple[str, ...], file: str | None) -> Iterator[str]:
     if file is None:
         yield from map(argument_text, given)
         return
-    for line in read_given_lines(file, "prompt"):
+    for line in read_given_lines(file):
         yield line.strip()
 
 

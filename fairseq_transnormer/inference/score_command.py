@@ -156,7 +156,7 @@ def _units(
     for number, text in enumerate(texts, 1):
         yield {"text": number}, StringIO(argument_text(text), newline=None)
     for name in files:
-        lines = enumerate(read_lines(name, "--input"), 1)
+        lines = enumerate(read_lines(name), 1)
         if by == "line":
             for number, line in lines:
                 # a masked model has no token of a blank line to score
