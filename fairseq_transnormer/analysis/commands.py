@@ -16,43 +16,23 @@ from ..cli import OutputFile, OutputFolder, Subcommand, run
 from ..data.whole_files import write_json
 from .figures import ImageFile, Panel, curves, named_paths, pictures
 
-_HERE = __name__
-_PACKAGE = __package__
+# name, file, summary
+_TABLE = (
+    ("run_curves", "run_curves", "loss curves and last values of runs"),
+    ("gradient_statistics", "gradient_statistics", "Table 2: how far gradients vary"),
+    ("update_line", "commands", "the loss along one update of the weights"),
+    ("gradient_bounds", "commands", "section 3.1: bounds of the gradients"),
+    ("attention_scores", "commands", "Figures 1 and 3: where attention goes"),
+    ("context_use", "commands", "perplexity over the length of the context"),
+    ("frequency_baselines", "frequency_baselines", "perplexity of unigram and bigram"),
+    ("trivial_rules", "trivial_rules", "accuracy of what needs no model"),
+    ("images", "images", "draw and complete images"),
+    ("precision_curves", "precision_curves", "half precision compared with float32"),
+    ("systems", "commands", "names, parameters and operations of every system"),
+)
 ANALYSES = {
-    "run_curves": Subcommand(
-        f"{_PACKAGE}.run_curves:run_curves", "loss curves and last values of runs"
-    ),
-    "gradient_statistics": Subcommand(
-        f"{_PACKAGE}.gradient_statistics:gradient_statistics",
-        "Table 2: how far gradients vary",
-    ),
-    "update_line": Subcommand(
-        f"{_HERE}:update_line", "the loss along one update of the weights"
-    ),
-    "gradient_bounds": Subcommand(
-        f"{_HERE}:gradient_bounds", "section 3.1: bounds of the gradients"
-    ),
-    "attention_scores": Subcommand(
-        f"{_HERE}:attention_scores", "Figures 1 and 3: where attention goes"
-    ),
-    "context_use": Subcommand(
-        f"{_HERE}:context_use", "perplexity over the length of the context"
-    ),
-    "frequency_baselines": Subcommand(
-        f"{_PACKAGE}.frequency_baselines:frequency_baselines",
-        "perplexity of unigram and bigram",
-    ),
-    "trivial_rules": Subcommand(
-        f"{_PACKAGE}.trivial_rules:trivial_rules", "accuracy of what needs no model"
-    ),
-    "images": Subcommand(f"{_PACKAGE}.images:images", "draw and complete images"),
-    "precision_curves": Subcommand(
-        f"{_PACKAGE}.precision_curves:precision_curves",
-        "half precision compared with float32",
-    ),
-    "systems": Subcommand(
-        f"{_HERE}:systems", "names, parameters and operations of every system"
-    ),
+    name: Subcommand(f"{__package__}.{file}:{name}", summary)
+    for name, file, summary in _TABLE
 }
 Checkpoints = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]PATH ...")]
 

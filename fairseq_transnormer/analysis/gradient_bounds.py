@@ -1,96 +1,155 @@
-"""Gradients of the attentions over magnitudes of their scores, and their bounds."""
+"""Gradients of three attentions with respect to their scores, and their bounds.
+
+Section 3.1 and appendix D, in the paper's symbols: scores s_ij, values V (n, d), a loss
+with gradient G = dL/dO at the output O; c1 and c2 are the largest row norms of G and V,
+c3 the smallest |s_ij|.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from .attention_gradients import (
-    ATTENTIONS,
-    papers_bound,
-    probability_gradient,
-    score_gradient,
-    sharp_bound,
-)
+from ..ops.reference import rms_norm
 from .figures import Panel
 
 MAGNITUDES = [10.0**exponent for exponent in range(-12, 5)]
 EPS = [10.0**exponent for exponent in range(-12, 1)]
-TITLES = {
-    "softmax": "vanilla",
-    "linear": "scaled linear",
-    "norm": "NormAttention",
+TITLES = {"softmax": "vanilla", "linear": "scaled linear", "norm": "NormAttention"}
+
+
+def softmax_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
+    """softmax(S) V, equation 28; eps plays no part."""
+    return scores.softmax(-1) @ value
+
+
+def scaled_linear_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
+    """Delta^-1 S V for positive scores, equation 29; eps plays no part."""
+    return scores / scores.sum(-1, keepdim=True) @ value
+
+
+def norm_attention(scores: Tensor, value: Tensor, eps: float) -> Tensor:
+    """RMSNorm(S V), equation 33."""
+    return rms_norm(scores @ value, eps=eps)
+
+
+ATTENTIONS = {
+    "softmax": softmax_attention,
+    "linear": scaled_linear_attention,
+    "norm": norm_attention,
 }
 
 
-class Inputs:
-    """Random scores in 0.5 ... 1.5, and normal values and dL/dO, float64."""
+def score_gradient(
+    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
+) -> Tensor:
+    """dL/dS (n, n) by automatic differentiation.
 
-    def __init__(self, length: int, width: int, seed: int = 0):
-        generator = torch.Generator().manual_seed(seed)
-        options = {"generator": generator, "dtype": torch.float64}
-        self.scores = 0.5 + torch.rand(length, length, **options)
-        self.value = torch.randn(length, width, **options)
-        self.gradient = torch.randn(length, width, **options)
+    Args:
+        name: one of ``ATTENTIONS``.
+        scores: (n, n) float64; positive for "linear".
+        value: (n, d).
+        gradient: (n, d), dL/dO.
+        eps: of RMSNorm.
+    """
+    scores = scores.detach().requires_grad_()
+    output = ATTENTIONS[name](scores, value, eps)
+    return torch.autograd.grad(output, scores, gradient)[0]
 
-    def measure(self, name: str, magnitude: float, eps: float) -> dict[str, float]:
-        """The largest |dL/ds_ij| at ``magnitude`` times the scores, and bounds."""
-        inputs = (name, magnitude * self.scores, self.value, self.gradient, eps)
+
+def papers_bound(
+    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
+) -> float:
+    """What the paper holds |dL/ds_ij| to: equations 48, 59 and 61 (15).
+
+    Those of "softmax" and "linear" take the norm of a row of U for at most the bound of
+    its entries, which n >= 4 makes good for; see ``sharp_bound``.
+    """
+    n, d = value.shape
+    c1, c2 = _largest_row(gradient), _largest_row(value)
+    if name == "norm":
+        return 1.5 * c1 * c2 * d / math.sqrt(eps)
+    c3 = 1.0 if name == "softmax" else float(scores.abs().min())
+    return math.sqrt(n) * c1 * c2 / (4 * c3)
+
+
+def sharp_bound(
+    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
+) -> float:
+    """A bound that holds for every n, and is not larger than the paper's for n >= 4.
+
+    dL/ds_ij = p_ij (1 - p_ij) (a_j - the mean of the other a_k, weighted by p_ik) for
+    softmax, where a_k = G_i . V_k, at most c1 c2 2 / 4; for linear attention the same
+    over s_ij. RMSNorm's Jacobian has the spectral norm 1 / sqrt(sigma_i^2 + eps).
+    """
+    c1, c2 = _largest_row(gradient), _largest_row(value)
+    if name == "norm":
+        return c1 * c2 / math.sqrt(eps)
+    c3 = 1.0 if name == "softmax" else float(scores.abs().min())
+    return c1 * c2 / (2 * c3)
+
+
+def probability_gradient(name: str, scores: Tensor) -> Tensor:
+    """dp_ij / ds_ik as (n, j, k) for "softmax" or "linear": equation 7."""
+    normalise = {
+        "softmax": lambda row: row.softmax(-1),
+        "linear": lambda row: row / row.sum(-1, keepdim=True),
+    }[name]
+    return torch.func.vmap(torch.func.jacrev(normalise))(scores)
+
+
+def _largest_row(x: Tensor) -> float:
+    return float(x.norm(dim=-1).max())
+
+
+def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
+    """The largest gradients and their bounds, over magnitudes and over RMSNorm's eps.
+
+    Scores (length, length) are random in 0.5 ... 1.5, values and dL/dO (length, width)
+    normal, all in float64.
+
+    Returns:
+        "magnitudes": attention -> rows of magnitude, gradient, bound (the paper's) and
+        sharp_bound; "softmax" and "linear" also probability_gradient and
+        probability_bound, equation 9 or 11. "eps": rows of NormAttention's largest
+        gradient over all magnitudes.
+    """
+    generator = torch.Generator().manual_seed(0)
+    options: Any = {"generator": generator, "dtype": torch.float64}
+    scores = 0.5 + torch.rand(length, length, **options)
+    value, gradient = (torch.randn(length, width, **options) for _ in range(2))
+
+    def measured(name: str, magnitude: float, eps: float) -> dict[str, float]:
+        inputs = (name, magnitude * scores, value, gradient, eps)
         return {
             "gradient": float(score_gradient(*inputs).abs().max()),
             "bound": papers_bound(*inputs),
             "sharp_bound": sharp_bound(*inputs),
         }
 
-    def measure_probabilities(self, name: str, magnitude: float) -> dict[str, float]:
-        """The largest |dp_ij/ds_ik|, and equation 9 or 11."""
-        scores = magnitude * self.scores
-        return {
-            "probability_gradient": float(
-                probability_gradient(name, scores).abs().max()
-            ),
-            "probability_bound": 0.25
-            if name == "softmax"
-            else 0.25 / float(scores.min()),
-        }
-
-
-def magnitude_sweep(inputs: Inputs, eps: float) -> dict[str, list[dict[str, float]]]:
-    """Gradients and bounds over magnitudes of the scores.
-
-    Returns:
-        attention -> rows of magnitude, gradient, bound (the paper's) and sharp_bound;
-        "softmax" and "linear" also probability_gradient and probability_bound.
-    """
-    results = {name: [] for name in ATTENTIONS}
-    for name, rows in results.items():
+    magnitudes: dict[str, list[dict[str, float]]] = {name: [] for name in ATTENTIONS}
+    for name, rows in magnitudes.items():
         for magnitude in MAGNITUDES:
-            row = {"magnitude": magnitude} | inputs.measure(name, magnitude, eps)
+            row = {"magnitude": magnitude} | measured(name, magnitude, eps)
             if name != "norm":
-                row |= inputs.measure_probabilities(name, magnitude)
+                found = probability_gradient(name, magnitude * scores)
+                least = 1 if name == "softmax" else float((magnitude * scores).min())
+                row["probability_gradient"] = float(found.abs().max())
+                row["probability_bound"] = 0.25 / least
             rows.append(row)
-    return results
-
-
-def eps_sweep(inputs: Inputs) -> list[dict[str, float]]:
-    """NormAttention's largest gradient over all magnitudes, for RMSNorm's eps."""
-    rows = []
-    for eps in EPS:
-        found = [inputs.measure("norm", magnitude, eps) for magnitude in MAGNITUDES]
-        rows.append({"eps": eps} | max(found, key=lambda row: row["gradient"]))
-    return rows
-
-
-def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
-    """Both sweeps, for scores (length, length) and values (length, width)."""
-    inputs = Inputs(length, width)
+    by_eps = []
+    for each in EPS:
+        rows = [measured("norm", magnitude, each) for magnitude in MAGNITUDES]
+        by_eps.append({"eps": each} | max(rows, key=lambda row: row["gradient"]))
     return {
         "length": length,
         "width": width,
         "eps_of_magnitudes": eps,
-        "magnitudes": magnitude_sweep(inputs, eps),
-        "eps": eps_sweep(inputs),
+        "magnitudes": magnitudes,
+        "eps": by_eps,
     }
 
 

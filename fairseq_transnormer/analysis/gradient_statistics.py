@@ -26,33 +26,24 @@ class GradientSeries:
     Attributes:
         sizes: parameter tensor -> its number of entries.
         updates: (T,) int64, ascending.
-        norms, means: (T, parameters) float64, of each tensor's gradient.
+        norms: (T, parameters) float64, of each tensor's gradient.
     """
 
     sizes: dict[str, int]
     updates: numpy.ndarray
     norms: numpy.ndarray
-    means: numpy.ndarray
 
     def norm_of(self, pattern: str | re.Pattern = "") -> numpy.ndarray:
         """(T,): norm of the gradient of all tensors whose name has ``pattern``."""
         chosen = [re.search(pattern, name) is not None for name in self.sizes]
         return numpy.sqrt(numpy.square(self.norms[:, chosen]).sum(1))
 
-    def deviations(self) -> numpy.ndarray:
-        """(T, parameters): standard deviation of the entries of each gradient."""
-        entries = numpy.array(list(self.sizes.values()))
-        second_moment = numpy.square(self.norms) / entries
-        return numpy.sqrt(numpy.maximum(second_moment - numpy.square(self.means), 0))
-
     def between(self, first: int, last: int | None = None) -> GradientSeries:
         """The updates first ... last, by default to the end."""
         chosen = self.updates >= first
         if last is not None:
             chosen &= self.updates <= last
-        return GradientSeries(
-            self.sizes, self.updates[chosen], self.norms[chosen], self.means[chosen]
-        )
+        return GradientSeries(self.sizes, self.updates[chosen], self.norms[chosen])
 
 
 def read_gradient_series(path: str | Path) -> GradientSeries:
@@ -70,17 +61,15 @@ def read_gradient_series(path: str | Path) -> GradientSeries:
         for line in lines:
             if line.endswith("\n"):
                 row = json.loads(line)
-                rows[row["update"]] = row["norm"], row["mean"]
+                rows[row["update"]] = row["norm"]
     if not rows:
         raise ValueError(
             f"{path}: no gradients; give what a run with gradient_statistics=FILE has "
             "written"
         )
     updates = sorted(rows)
-    norms, means = zip(*(rows[update] for update in updates), strict=True)
-    return GradientSeries(
-        sizes, numpy.array(updates), numpy.array(norms), numpy.array(means)
-    )
+    norms = numpy.array([rows[update] for update in updates])
+    return GradientSeries(sizes, numpy.array(updates), norms)
 
 
 def relative_standard_deviation(series: numpy.ndarray) -> numpy.ndarray:

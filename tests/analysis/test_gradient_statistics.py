@@ -1,7 +1,6 @@
 """Table 2's number, from series whose deviation is known."""
 
 import json
-import math
 
 import numpy
 import pytest
@@ -57,13 +56,6 @@ def test_kinds_and_layers_are_told_apart(tmp_path):
         {"layers.0 out": 0, "layers.0 q": 0.5, "layers.1 q": 0}
     )
     assert numpy.allclose(series.norm_of("classification"), [9, 1])
-
-
-def test_deviation_of_the_entries(tmp_path):
-    """Entries 1, 3, 1, 3: norm sqrt(20), mean 2, standard deviation 1."""
-    row = [math.sqrt(20), 2 * math.sqrt(2)] + [0] * 3
-    series = read_gradient_series(write_series(tmp_path / "file", [row], mean=2.0))
-    assert series.deviations()[0, :2] == pytest.approx([1, 0], abs=1e-6)
 
 
 def test_some_of_the_updates(tmp_path, capsys):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_transnormer.analysis import gradient_bounds
-from fairseq_transnormer.analysis.attention_gradients import (
+from fairseq_transnormer.analysis.gradient_bounds import (
     papers_bound,
     probability_gradient,
     score_gradient,
