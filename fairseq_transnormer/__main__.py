@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "reproduce": Subcommand(
         f"{__package__}.reproduce.commands",
-        "run the paper's tables and set what is measured beside them",
+        "run the paper's tables and compare results with its figures",
     ),
     "analyse": Subcommand(
         f"{__package__}.analysis.commands",

@@ -39,7 +39,7 @@ ALLOWED = {
     },
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "installation"),
-        *("missing_packages", "modules", "plugin", "training"),
+        *("modules", "plugin", "training"),
     },
     "data_prep.folders": {"argument_types", "data", "plugin", "cli"},
     "data_prep.wikitext": {"data_prep.folders"},

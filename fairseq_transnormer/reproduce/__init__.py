@@ -1,1 +1,1 @@
-"""Runs the paper's tables and sets what is measured beside the paper's figures."""
+"""Runs the paper's tables and compares results with the paper's figures."""

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..data.whole_files import make_folder_of, write_text
-from .effects import COLOURS, draw
-from .errors import ReproduceError
+from .figures import COLOURS, effects
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
-from .schema import Table, load_preset, load_table, read_yaml
+from .schema import load_preset, load_table, read_yaml
 from .settings import SEQUENCES
-from .text import anchor, number, spread, with_seeds
+from .text import anchor, fine, number, plus_minus, spread
 
 VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
 # part of a metric's name -> what the row with the larger figure is; scores have none
@@ -82,7 +81,7 @@ class Judged:
 
 
 def load(configs: Path, name: str) -> dict[str, list[Claim]]:
-    """Section -> its claims, of ``claims/NAME.yaml``; ReproduceError of a mistake."""
+    """Section -> its claims, of ``claims/NAME.yaml``; ValueError of a mistake."""
     path = configs / "claims" / f"{name}.yaml"
 
     def as_file(content: Any) -> dict[str, Any]:
@@ -91,39 +90,16 @@ def load(configs: Path, name: str) -> dict[str, list[Claim]]:
 
     found: dict[str, list[Claim]] = {}
     for sentence, claim in read_yaml(path, _File, as_file).claims.items():
-        _check(claim, load_table(configs, claim.table), f"{path}: {sentence}")
         found.setdefault(claim.section, []).append(replace(claim, sentence=sentence))
     return found
 
 
-def _check(claim: Claim, table: Table, where: str) -> None:
-    for name, names, allowed in (
-        ("less_than", chain(*claim.less_than), table.rows),
-        ("columns", claim.columns, table.columns),
-        ("notes", claim.notes, [ALWAYS, *VERDICTS]),
-    ):
-        if unknown := [each for each in names if each not in allowed]:
-            known = ", ".join(allowed)
-            raise ReproduceError(f"{where}: {name}: {unknown[0]!r}; allowed: {known}")
-    pairs = [pair for pair in claim.less_than if len({*pair}) == len(pair) == 2]
-    is_ratio = claim.least_ratio is None or claim.least_ratio > 1
-    if not (claim.columns and pairs and pairs == claim.less_than and is_ratio):
-        shape = "columns, pairs of two rows in less_than, a least_ratio above 1"
-        raise ReproduceError(f"{where}: allowed: {shape}")
-
-
 def write(
-    configs: Path,
-    name: str,
-    results: Path,
-    presets: Sequence[str],
-    page: Path,
-    command: str,
-    picture: Path | None = None,
+    configs: Path, page: Path, results: Path, presets: Sequence[str], command: str
 ) -> None:
-    """Judge the claims of ``claims/NAME.yaml``; write a page and a picture.
+    """Judge the claims of ``claims/PAGE.yaml``; write the page and results/claims.png.
 
-    The page begins with ``claims/NAME.md``. A preset's changed labels come after it.
+    The page begins with ``claims/PAGE.md``. A preset's changed labels come after it.
     """
     make_folder_of(page, "--page")
     found, known = Results.read(results), [load_preset(configs, e) for e in presets]
@@ -142,16 +118,16 @@ def write(
 
     judged = {
         section: [judge(claim, tables(claim.table), as_printed) for claim in claims]
-        for section, claims in load(configs, name).items()
+        for section, claims in load(configs, page.stem).items()
     }
     drawn = {
         section: [(e.claim.short or e.claim.sentence, e.verdict, e.pairs) for e in some]
         for section, some in judged.items()
     }
-    draw(drawn, picture := picture or results / "claims.png")
+    effects(drawn, picture := results / "claims.png")
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
-    texts = (path.read_text("utf-8") for path in configs.glob(f"claims/{name}.md"))
-    lines = [text.format(picture=links[0], results=links[1]) for text in texts]
+    text = (configs / "claims" / f"{page.stem}.md").read_text("utf-8")
+    lines = [text.format(picture=links[0], results=links[1])]
     lines += [*_sections(judged, links[1]), f"Made by `{command}`."]
     write_text(page, "\n".join(lines) + "\n")
 
@@ -162,17 +138,16 @@ def judge(
     """The claim by the first table that has all its figures, or else most of them."""
 
     def found(judged: Judged) -> int:
-        return sum(bool(each.figures.values) for each in judged.cells)
+        return sum(bool(each.values) for each in judged.cells)
 
     judged = max((Judged(claim, each) for each in tables), key=found)
-    label = judged.measured.label
+    label, source = judged.measured.label, claim.sweep_from
     if found(judged):
         # what another size chose is nothing to this one
-        is_own = claim.sweep_from.startswith(f"{label}+")
-        of = (each for each in tables if is_own and each.label == claim.sweep_from)
-        judged.verdict, judged.why = verdict(
-            judged, label in as_printed, next(of, None)
-        )
+        is_own = source.startswith(f"{label}+")
+        own = [each for each in tables if is_own and each.label == source]
+        chose = own[0] if own else None
+        judged.verdict, judged.why = verdict(judged, label in as_printed, chose)
     return judged
 
 
@@ -201,8 +176,8 @@ def verdict(
 
 
 def _order(low: Measured, high: Measured, ratio: float | None) -> tuple[int, str]:
-    """1: as claimed; -1: the other way round; 0: it cannot be told, and why."""
-    first, second = (each.figures.values.values() for each in (low, high))
+    """1: as claimed; -1: the other way round; 0: neither, and why."""
+    first, second = (each.values.values() for each in (low, high))
     if low.value is None or high.value is None:
         return 0, "not all rows were run"
     if min(len(first), len(second)) >= FEWEST_SEEDS:
@@ -216,12 +191,11 @@ def _order(low: Measured, high: Measured, ratio: float | None) -> tuple[int, str
 
 def _lacking(cell: Measured, choice: Measured | None) -> list[str]:
     """What a figure of several seeds or values of a sweep is without."""
-    row, without = cell.cell.row, cell.figures.unfinished | cell.figures.reasons
+    row, without = cell.cell.row, cell.unfinished | cell.reasons
     found = [f"seed {seed} of {row}: {why}" for seed, why in without.items()]
-    chosen = ""
-    if choice and choice.figures.values and not choice.incomplete:
-        chosen = choice.chosen
-    if cell.incomplete and not found and not (chosen and chosen == cell.chosen):
+    is_whole = choice and choice.values and not choice.incomplete
+    is_chosen = is_whole and choice.chosen and choice.chosen == cell.chosen
+    if cell.incomplete and not found and not is_chosen:
         found.append(f"{row}: {cell.incomplete.partition(';')[0]}")
     return found
 
@@ -282,19 +256,23 @@ def _run(judged: Judged, results: str) -> str:
     elif updates and samples:
         updates += f" of {samples} samples"
         updates += f" of at most {length} tokens" if length else ""
-    parts = "; ".join(run.device for run in runs).split("; ")
-    devices = sorted({part.split(",")[0] for part in parts})
+    places = "; ".join(run.device for run in runs).split("; ")
+    devices = ", ".join(sorted({place.split(",")[0] for place in places}))
     page = f"{results}/tables/{measured.label}.md#{anchor(table.file.title)}"
     sizes = spread([run.parameters for run in runs], ".2f", " M parameters")
     parts = [f"[{table.name}, preset {measured.label}]({page})", sizes, updates]
-    return ", ".join(filter(None, [*parts, f"on {', '.join(devices)}"]))
+    return ", ".join(filter(None, [*parts, f"on {devices}"]))
 
 
 def _figures(judged: Judged) -> str:
     """Each row's figures: the paper's; those measured, with their seeds."""
     lines = []
     for each in judged.cells:
-        here = with_seeds(each.value, each.deviation, each.figures.values.values())
+        here = "**not run**"
+        if each.value is not None:
+            here = f"**{fine(each.value)}**{plus_minus(each.value, each.deviation)}"
+        if each.deviation is not None:
+            here += f" ({', '.join(map(fine, each.values.values()))})"
         of_column = f", {each.cell.column}" if len(judged.claim.columns) > 1 else ""
         printed = f"{number(each.cell.paper)}; " if each.cell.paper is not None else ""
         lines.append(f"{each.cell.row}{of_column}: {printed}{here}")

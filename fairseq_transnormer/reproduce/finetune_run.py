@@ -2,8 +2,7 @@
 
 python -m fairseq_transnormer.reproduce.finetune_run config.yaml
 
-One process does all of it: to import fairseq takes longer than to check, and a sweep
-has hundreds of runs. Exit code 2: checkpoint or data do not fit, nothing was trained.
+Exit code 2: checkpoint or data do not fit, nothing was trained.
 """
 
 import sys
@@ -23,11 +22,6 @@ BEST = "checkpoint_best.pt"
 def check(configuration: dict[str, Any]) -> None:
     """Raise ValueError unless a fine-tuning can start as it is configured."""
     data = SentenceData.read(configuration["task"]["data"])
-    num_classes = configuration["task"]["num_classes"]
-    if num_classes != data.num_classes:
-        raise ValueError(
-            f"num_classes={num_classes}; allowed with {data.folder}: {data.num_classes}"
-        )
     start = configuration["checkpoint"]["finetune_from_model"]
     if start is not None:
         checkpoint = PretrainedCheckpoint.read(start)
@@ -76,9 +70,9 @@ def main(path: Path) -> int:
     folder = path.parent / "checkpoints"
     if is_trained(folder):
         print(f"finetune_run: {folder / BEST} is of a finished training")
-        return 0
-    train_file(path)
-    slim(folder)
+    else:
+        train_file(path)
+        slim(folder)
     return 0
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ..installation import CLONE
 from . import finetune
 from .data import Data
-from .errors import ReproduceError
 from .plan import Conditions, name_of, train_data, train_name, train_run
 from .runs import Run
 from .schema import Cell
@@ -18,21 +17,14 @@ SPEED = "lra_speed.json"
 
 
 class Job(NamedTuple):
-    """A kind of job, by functions of a cell and its conditions.
+    """A kind of job, by functions of a cell and its conditions."""
 
-    Attributes:
-        name: of the run: cells of equal names share it. Fast.
-        data: what the run needs.
-        run: everything about it; raises ReproduceError for a mistake.
-        needs: of a cell alone: cells whose runs must be finished before.
-        most_gpus: that a run can use; 0 for as many as there are.
-    """
-
-    name: Callable[[Cell, Conditions], str]
-    data: Callable[[Cell, Conditions], Data]
-    run: Callable[[Cell, Conditions], Run]
+    name: Callable[[Cell, Conditions], str]  # cells of equal names share a run; fast
+    data: Callable[[Cell, Conditions], Data]  # that the run needs
+    run: Callable[[Cell, Conditions], Run]  # raises ValueError for a mistake
+    # of a cell alone: cells whose runs must be finished before
     needs: Callable[[Cell], list[Cell]] = lambda cell: []
-    most_gpus: int = 0
+    most_gpus: int = 0  # that a run can use; 0 for as many as there are
 
 
 def _speed_name(cell: Cell, conditions: Conditions) -> str:
@@ -42,40 +34,27 @@ def _speed_name(cell: Cell, conditions: Conditions) -> str:
 def _speed_run(cell: Cell, conditions: Conditions) -> Run:
     """Speed and memory of all systems of Table 7, measured in turns by one process."""
     if CLONE is None:
-        raise ReproduceError(
-            f"{cell.row}: benchmarks/ measures it, which no wheel has; allowed in a "
-            "clone of the repository"
-        )
-    device = "cuda" if conditions.gpus else "cpu"
-    of_preset = conditions.preset.speed
-    options = {k: v for k, v in of_preset.items() if k not in ("cpu", "cuda")}
-    options |= of_preset.get(device, {})
+        raise ValueError(f"{cell.row}: benchmarks/ measures it, which no wheel has")
+    device, speed = "cuda" if conditions.gpus else "cpu", conditions.preset.speed
+    options = {k: v for k, v in speed.items() if k not in ("cpu", "cuda")}
+    options |= speed.get(device, {})
     words = [sys.executable, "-m", "benchmarks", "lra_speed"]
     words += ["--device", device, "--output", SPEED]
     for name, value in options.items():
         words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    return Run(
-        name=_speed_name(cell, conditions),
-        configuration={
-            "common": {"seed": conditions.seed},
-            "speed": {"device": device, **options},
-        },
-        data=Data(conditions.root),
-        seed=conditions.seed,
-        updates=0,
-        command=tuple(words),
-    )
+    seed, name = conditions.seed, _speed_name(cell, conditions)
+    settings = {"common": {"seed": seed}, "speed": {"device": device, **options}}
+    return Run(name, settings, Data(conditions.root), seed, 0, tuple(words))
 
 
+_TUNED = Job(finetune.name, finetune.data, finetune.run)
 JOBS = {
     "train": Job(train_name, train_data, train_run),
-    "finetune": Job(finetune.name, finetune.data, finetune.run, finetune.needs),
-    "finetune_from_scratch": Job(finetune.name, finetune.data, finetune.run),
-    "finetune_checkpoint": Job(finetune.name, finetune.data, finetune.run),
-    "lra_speed": Job(
-        _speed_name, lambda _, c: Data(c.root), _speed_run, most_gpus=1
-    ),
-}  # fmt: skip
+    "finetune": _TUNED._replace(needs=finetune.needs),
+    "finetune_from_scratch": _TUNED,
+    "finetune_checkpoint": _TUNED,
+    "lra_speed": Job(_speed_name, lambda _, c: Data(c.root), _speed_run, most_gpus=1),
+}
 
 
 def job_of(cell: Cell) -> Job:
@@ -98,7 +77,7 @@ def of_seeds(
 ) -> dict[str, tuple[Cell, Conditions]]:
     """The runs of cells by name, each once, and in front of each what it needs."""
     found: dict[str, tuple[Cell, Conditions]] = {}
-    for seed in dict.fromkeys(seeds):
+    for seed in seeds:
         for cell in with_needs(cells):
             own = replace(conditions, seed=seed if cell.seed is None else cell.seed)
             found.setdefault(job_of(cell).name(cell, own), (cell, own))

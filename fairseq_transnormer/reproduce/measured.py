@@ -1,20 +1,19 @@
-"""What rows of results come to: a table's figures, beside the paper's."""
+"""What rows of results come to: a table's figures, with the paper's."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
 
-from .errors import ReproduceError
+import pandas
+from pandas import DataFrame
+from scipy import stats
+
 from .results import Results
 from .runs import UNFINISHED
 from .schema import Cell, Preset, Table, with_sweeps_of
 from .settings import Settings
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 FEWEST_ROWS = 4  # whose rank correlation is worth printing
 NOT_ALL = "run"  # among settings, of which an earlier report had not all
@@ -26,42 +25,39 @@ OF_ROWS, WIDTH = "model.", "model.embed_dim"
 
 @dataclass
 class Figures:
-    """One metric of all seeds of one run.
+    """One metric of all seeds of one run, by seed."""
 
-    Attributes:
-        values: by seed, of finished runs.
-        reasons: why there is none, by seed, of runs that have ended.
-        unfinished: state of the others, by seed.
-        selection: what a sweep's best is chosen by, by seed; more is better.
-    """
-
-    values: dict[int, float] = field(default_factory=dict)
+    values: dict[int, float] = field(default_factory=dict)  # of finished runs
+    # why there is none, of runs that have ended; the state of the others
     reasons: dict[int, str] = field(default_factory=dict)
     unfinished: dict[int, str] = field(default_factory=dict)
+    # what a sweep's best is chosen by; more is better
     selection: dict[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: "DataFrame") -> "Figures":
+    def of(cls, rows: DataFrame) -> "Figures":
         """Those of the rows of one value of a sweep."""
         found = cls()
         ways = set(rows["selected_by"]) - {""}
         if len(ways) > 1:
             where = rows.iloc[0]["run"]
-            raise ReproduceError(f"{where}: seeds chosen by {' and by '.join(ways)}")
+            raise ValueError(f"{where}: seeds chosen by {' and by '.join(ways)}")
         for row in rows.itertuples():
             if row.note in UNFINISHED:
                 found.unfinished[row.seed] = row.note
-            elif math.isnan(row.value):
+                continue
+            if math.isnan(row.value):
                 found.reasons[row.seed] = row.note or "no figure"
             else:
                 found.values[row.seed] = row.value
-            if math.isfinite(row.selection) and row.note not in UNFINISHED:
+            if math.isfinite(row.selection):
                 sign = 1 if row.selected_by.startswith("max") else -1
                 found.selection[row.seed] = sign * row.selection
         return found
 
     @property
-    def mean(self) -> float | None:
+    def value(self) -> float | None:
+        """The mean over the seeds."""
         return mean(self.values.values()) if self.values else None
 
     @property
@@ -70,80 +66,47 @@ class Figures:
         return stdev(self.values.values()) if len(self.values) > 1 else None
 
 
-@dataclass
-class Measured:
-    """A cell with what was measured.
+@dataclass(kw_only=True)
+class Measured(Figures):
+    """A cell with what was measured: the figures of the sweep's best value."""
 
-    Attributes:
-        cell: with the paper's figure.
-        figures: those of the sweep's best value.
-        rows: those that they come from; none of a mean of columns.
-        chosen: that value, as rows have it.
-        sweep: all values that have rows -> their figures.
-        incomplete: what the figure is without; "" of all there should be.
-    """
-
-    cell: Cell
-    figures: Figures
-    rows: "DataFrame"
-    chosen: str = ""
+    cell: Cell  # with the paper's figure
+    rows: DataFrame  # that they come from; none of a mean of columns
+    chosen: str = ""  # the best value, as rows have it
+    # all values that have rows -> their figures
     sweep: dict[str, Figures] = field(default_factory=dict)
-    incomplete: str = ""
+    incomplete: str = ""  # what the figure is without; "" of all there should be
 
-    @property
-    def value(self) -> float | None:
-        return self.figures.mean
-
-    @property
-    def deviation(self) -> float | None:
-        return self.figures.deviation
+    def is_within_noise(self, other: "Measured") -> bool | None:
+        """Whether they differ within the seeds' deviation; None of a single seed."""
+        if None in (self.deviation, other.deviation):
+            return None
+        noise = (self.deviation**2 + other.deviation**2) ** 0.5
+        return abs(self.value - other.value) <= noise
 
 
 @dataclass
 class MeasuredTable:
-    """A table with what was measured with one preset.
-
-    Attributes:
-        table: its definition.
-        label: the preset, and what a command changed in it.
-        cells: (row, column) -> what was measured.
-        rows: all rows of results that it has.
-        settings: fingerprint -> settings of a configuration.
-    """
+    """A table with what was measured with one preset."""
 
     table: Table
-    label: str
-    cells: dict[tuple[str, str], Measured]
-    rows: "DataFrame"
-    settings: Mapping[str, Settings]
+    label: str  # the preset, and what a command changed in it
+    cells: dict[tuple[str, str], Measured]  # by row and column
+    rows: DataFrame  # all that it has
+    settings: Mapping[str, Settings]  # by the fingerprint of a configuration
 
     def column(self, name: str) -> list[Measured]:
         return [self.cells[row, name] for row in self.table.rows]
-
-    @property
-    def ranked(self) -> list[str]:
-        """Columns whose order is compared with the paper's."""
-        columns = self.table.file.columns
-        return [name for name in self.table.columns if columns[name].ranked]
 
 
 def measure(
     table: Table, results: Results, label: str, preset: Preset
 ) -> MeasuredTable:
-    """The rows that are this preset's, with its sweeps.
-
-    Args:
-        table: its definition.
-        results: that have the rows.
-        label: of the preset, and what a command changed in it.
-        preset: itself.
-    """
+    """The rows of a label, which is the preset's, with the preset's sweeps."""
     table, rows = with_sweeps_of(preset, table), results.runs
     rows = rows[(rows["preset"] == label) & (rows["table"] == table.name)]
     cells = {
-        (cell.row, cell.column): _measured(cell, rows)
-        for cell in table.cells
-        if not cell.mean_of
+        (c.row, c.column): _measured(c, rows) for c in table.cells if not c.mean_of
     }
     for cell in table.cells:
         if cell.mean_of:
@@ -152,32 +115,26 @@ def measure(
     return MeasuredTable(table, label, cells, rows, results.settings)
 
 
-def _measured(cell: Cell, rows: "DataFrame") -> Measured:
+def _measured(cell: Cell, rows: DataFrame) -> Measured:
     rows = rows[(rows["row"] == cell.row) & (rows["column"] == cell.column)]
     if other := set(rows["metric"]) - {cell.metric}:
-        raise ReproduceError(
+        raise ValueError(
             f"{rows.iloc[0]['table']}, {cell.row}, {cell.column}: the table has "
             f"{cell.metric}, and lines of results have {', '.join(other)}; remove these"
         )
-    sweep = {
-        value: Figures.of(each) for value, each in rows.groupby("sweep", sort=False)
-    }
-    wanted = list(dict.fromkeys([*cell.candidates(), *sweep]))
-    sweep = {value: sweep[value] for value in wanted if value in sweep}
+    there = {v: Figures.of(each) for v, each in rows.groupby("sweep", sort=False)}
+    wanted = list(dict.fromkeys([*cell.candidates(), *there]))
+    sweep = {value: there[value] for value in wanted if value in there}
     if not sweep:
-        return Measured(cell, Figures(), rows)
-    chosen = best_of(sweep)
-    figures = sweep[chosen]
-    incomplete = _unfinished(figures) if figures.values else ""
+        return Measured(cell=cell, rows=rows)
+    best = vars(sweep[chosen := best_of(sweep)])
+    found = Measured(**best, cell=cell, rows=rows, chosen=chosen, sweep=sweep)
+    without = (found.unfinished | found.reasons).items() if found.values else ()
+    shown = ", ".join(f"seed {seed} ({why})" for seed, why in without)
+    found.incomplete = f"without {shown}" if shown else ""
     if len(wanted) > 1:
-        incomplete = _missing_of_sweep(sweep, wanted) or incomplete
-    return Measured(cell, figures, rows, chosen, sweep, incomplete)
-
-
-def _unfinished(figures: Figures) -> str:
-    without = figures.unfinished | figures.reasons
-    shown = ", ".join(f"seed {seed} ({why})" for seed, why in without.items())
-    return f"without {shown}" if shown else ""
+        found.incomplete = _missing_of_sweep(sweep, wanted) or found.incomplete
+    return found
 
 
 def best_of(sweep: Mapping[str, Figures]) -> str:
@@ -186,16 +143,14 @@ def best_of(sweep: Mapping[str, Figures]) -> str:
     Over those seeds that all values have, where some have more than others. A value
     with a seed that failed, as one that diverged does, comes after all without one.
     """
-    if len(sweep) == 1:
-        return next(iter(sweep))
     there = [set(each.selection) for each in sweep.values() if each.selection]
     common = set.intersection(*there) if there else set()
 
     def merit(value: str) -> tuple[bool, float]:
         figures = sweep[value]
-        seeds = common or set(figures.selection)
         if not figures.selection:
             return False, -math.inf
+        seeds = common or figures.selection
         average = mean(figures.selection[seed] for seed in seeds)
         return not figures.reasons, average
 
@@ -208,12 +163,12 @@ def _missing_of_sweep(sweep: Mapping[str, Figures], wanted: Sequence[str]) -> st
         value: {*figures.selection, *figures.values, *figures.reasons}
         for value, figures in sweep.items()
     }
-    tried = [value for value, seeds in ended.items() if seeds]
-    seeds = set().union(*ended.values())
+    tried = {value: seeds for value, seeds in ended.items() if seeds}
+    every = set().union(*tried.values())
     missing = [
-        f"{value} without seed {', '.join(map(str, sorted(seeds - ended[value])))}"
-        for value in tried
-        if seeds - ended[value]
+        f"{value} without seed {', '.join(map(str, sorted(every - seeds)))}"
+        for value, seeds in tried.items()
+        if every - seeds
     ]
     if len(tried) < len(wanted):
         missing.insert(0, f"{len(tried)} of {len(wanted)} values were run")
@@ -225,38 +180,35 @@ def _mean(
 ) -> Measured:
     """The mean of columns' figures, for the seeds that all of them have."""
     of = [cells[cell.row, name] for name in cell.mean_of if name in usual]
-    there = [set(each.figures.values) for each in of]
-    seeds = set.intersection(*there)
-    values = {s: mean(each.figures.values[s] for each in of) for s in sorted(seeds)}
+    there = [set(each.values) for each in of]
+    seeds = sorted(set.intersection(*there))
+    values = {s: mean(each.values[s] for each in of) for s in seeds}
     notes = [each.incomplete for each in of]
-    left_out = sorted(set.union(*there) - seeds)
-    if seeds and left_out:
+    if left_out := sorted(set.union(*there) - {*seeds}):
         notes.append(f"not all columns have seeds {', '.join(map(str, left_out))}")
     if len(of) < len(cell.mean_of):  # the paper's figure is the mean of all
         cell = replace(cell, paper=None)
         notes.append(f"the mean of {', '.join(each.cell.column for each in of)}")
-    incomplete = "; ".join(dict.fromkeys(filter(None, notes)))
-    incomplete = incomplete if values else ""
-    return Measured(cell, Figures(values), of[0].rows[:0], incomplete=incomplete)
+    incomplete = "; ".join(dict.fromkeys(filter(None, notes))) if values else ""
+    rows = of[0].rows[:0]
+    return Measured(values=values, cell=cell, rows=rows, incomplete=incomplete)
 
 
 def unequal(
     measured: MeasuredTable, cells: Iterable[Measured]
 ) -> dict[str, dict[str, list[str]]]:
-    """In what the runs of compared cells differ beside what their rows name.
+    """In what the runs of compared cells differ, but for what their rows name.
 
     Returns:
         setting, or "data" -> value -> names of runs.
     """
-    import pandas
-
     cells = [each for each in cells if len(each.rows)]
     rows = pandas.concat([measured.rows[:0], *(each.rows for each in cells)])
     rows = rows[rows["config"] != ""].drop_duplicates(["run", "seed"])
     settings = [measured.settings.get(each, {}) for each in rows["config"]]
     keys = sorted(set().union(*settings))
     values = [[_shown(each, key) for key in keys] for each in settings]
-    frame = pandas.DataFrame(values, index=rows["run"], columns=keys)
+    frame = DataFrame(values, index=rows["run"], columns=keys)
     frame = frame.assign(data=[*rows["data"]])
     of_one_run = frame.groupby(level=0).nunique().max()
     # rows and values of a sweep have these of their own
@@ -283,75 +235,44 @@ def _shown(settings: Settings, key: str) -> str | None:
 
 @dataclass
 class Agreement:
-    """Whether a column's figures are in the paper's order.
+    """Whether a column's figures are in the paper's order."""
 
-    Attributes:
-        rows: that both have.
-        spearman, kendall: rank correlations (tau-b); None of too few rows, or of rows
-            no further apart than twice the standard error of their means.
-        disagreements: pairs the other way round: both cells.
-        ties: pairs that differ in the paper and are equal here.
-        is_within_error: the second reason for no correlation.
-    """
-
-    rows: int
-    spearman: float | None
-    kendall: float | None
-    disagreements: list[tuple[Measured, Measured]]
-    ties: list[tuple[Measured, Measured]]
-    is_within_error: bool
+    rows: int  # that both have
+    disagreements: list[tuple[Measured, Measured]]  # the other way round
+    ties: list[tuple[Measured, Measured]]  # that differ in the paper and are equal here
+    is_within_error: bool  # no further apart than twice that of their means
+    # rank correlations (tau-b); None within the error, and of too few rows
+    spearman: float | None = None
+    kendall: float | None = None
 
 
 def agreement(column: Iterable[Measured]) -> Agreement | None:
     """Of a column; None for fewer than two rows that both have."""
-    from scipy import stats
-
     cells = [e for e in column if e.cell.paper is not None and e.value is not None]
     if len(cells) < 2:
         return None
-    paper = [each.cell.paper for each in cells]
-    here = [each.value for each in cells]
+    both = [each.cell.paper for each in cells], [each.value for each in cells]
     within = _within_error(cells)
-    is_ranked = (
-        len(cells) >= FEWEST_ROWS
-        and not within
-        and len(set(paper)) > 1
-        and len(set(here)) > 1
-    )
-    disagreements, ties = [], []
+    is_ranked = len(cells) >= FEWEST_ROWS and not within
+    is_ranked = is_ranked and all(len(set(values)) > 1 for values in both)
+    found = Agreement(len(cells), [], [], within)
+    if is_ranked:
+        found.spearman = float(stats.spearmanr(*both).statistic)
+        found.kendall = float(stats.kendalltau(*both).statistic)
     for one, other in combinations(cells, 2):
-        printed, found = one.cell.paper - other.cell.paper, one.value - other.value
-        if printed and not found:
-            ties.append((one, other))
-        if printed * found < 0:
-            disagreements.append((one, other))
-    return Agreement(
-        rows=len(cells),
-        spearman=float(stats.spearmanr(paper, here).statistic) if is_ranked else None,
-        kendall=float(stats.kendalltau(paper, here).statistic) if is_ranked else None,
-        disagreements=disagreements,
-        ties=ties,
-        is_within_error=within,
-    )
+        printed, here = one.cell.paper - other.cell.paper, one.value - other.value
+        if printed and not here:
+            found.ties.append((one, other))
+        if printed * here < 0:
+            found.disagreements.append((one, other))
+    return found
 
 
 def _within_error(cells: list[Measured]) -> bool:
     """Whether rows are no further apart than twice the standard error of their means,
     which four equal ones would be; False of single seeds."""
-    variances = [
-        each.deviation**2 / len(each.figures.values)
-        for each in cells
-        if each.deviation is not None
-    ]
-    if not variances:
-        return False
     values = [each.value for each in cells]
-    return max(values) - min(values) <= 2 * mean(variances) ** 0.5
-
-
-def within_deviation(one: Measured, other: Measured) -> bool | None:
-    """Whether a difference is within the seeds' deviation; None of a single seed."""
-    if None in (one.deviation, other.deviation):
-        return None
-    noise = (one.deviation**2 + other.deviation**2) ** 0.5
-    return abs(one.value - other.value) <= noise
+    several = [each for each in cells if each.deviation is not None]
+    variances = [each.deviation**2 / len(each.values) for each in several]
+    noise = mean(variances) ** 0.5 if variances else -1
+    return max(values) - min(values) <= 2 * noise

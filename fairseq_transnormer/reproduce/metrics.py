@@ -14,9 +14,9 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from ..analysis.gradient_statistics import read_gradient_series, summarise
 from ..analysis.training_log import parse_training_log, saved_updates
 from ..training.config import get
-from .errors import ReproduceError
 from .jobs import SPEED
 from .runs import RunFolder
 
@@ -46,6 +46,11 @@ class RunResults:
         """The log's records by kind; see ``analysis.training_log``."""
         return parse_training_log(self.folder.log)
 
+    def within_epochs(self, name: str) -> list[float]:
+        """A value of all records within epochs that have it."""
+        records = self.records["train_inner"]
+        return [float(each[name]) for each in records if name in each]
+
     @property
     def selected_by(self) -> tuple[str, bool]:
         """What checkpoint_best.pt is chosen by, and whether more of it is better."""
@@ -58,10 +63,7 @@ class RunResults:
         """The validation record of checkpoint_best.pt; of equal ones, the last.
 
         Of a validation after which nothing is saved, or that is not a number, there is
-        no checkpoint.
-
-        Raises:
-            NotMeasured: no validation is a number.
+        no checkpoint; NotMeasured where none is a number.
         """
         (name, maximise), saved = self.selected_by, saved_updates(self.folder.log)
         scores = [
@@ -77,30 +79,22 @@ class RunResults:
 
     def at_best(self, split: str, name: str) -> float | None:
         """A value of a split's record at the update of checkpoint_best.pt."""
-        if self.best is None:
-            return None
-        update = self.best["valid_num_updates"]
+        update = self.best and self.best["valid_num_updates"]
         for record in self.records.get(split, ()):
             if record[f"{split}_num_updates"] == update:
                 value = record.get(f"{split}_{name}")
                 return None if value is None else float(value)
         return None
 
-    def figure(self, metric: str, row: str = "") -> float | None:
-        """A metric of the run, of a row where rows share it; None: not there (yet).
 
-        Raises:
-            NotMeasured: the run is over and has no figure.
-            ReproduceError: there is no such metric.
-        """
-        return reader_of(metric)(self, row)
+Reader = Callable[[RunResults, str], float | None]
 
 
-def reader_of(metric: str) -> Callable[[RunResults, str], float | None]:
-    """What reads a metric of a run, and a row.
+def reader_of(metric: str) -> Reader:
+    """What reads a metric of a run, and a row: None where it is not there (yet).
 
-    Raises:
-        ReproduceError: there is no such metric.
+    It raises NotMeasured where the run is over and has no figure. ValueError where
+    there is no such metric.
     """
     if metric in METRICS:
         return lambda results, row: METRICS[metric](results)
@@ -111,16 +105,16 @@ def reader_of(metric: str) -> Callable[[RunResults, str], float | None]:
     split, _, name = metric.partition("_")
     if not re.fullmatch(r"valid\d*|test", split) or not name:
         allowed = f"valid_NAME, test_NAME, {', '.join(METRICS)}, MODULE:FUNCTION"
-        raise ReproduceError(f"metric {metric!r} is not known; allowed: {allowed}")
+        raise ValueError(f"metric {metric!r} is not known; allowed: {allowed}")
     return lambda results, row: results.at_best(split, name)
 
 
-def _function(metric: str) -> Callable[[RunResults, str], float | None]:
+def _function(metric: str) -> Reader:
     module, _, name = metric.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ReproduceError(f"metric {metric!r}: {error}") from error
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"metric {metric!r}: {error}") from error
 
     def read(results: RunResults, row: str) -> float | None:
         try:
@@ -132,99 +126,72 @@ def _function(metric: str) -> Callable[[RunResults, str], float | None]:
     return read
 
 
-def selection(results: RunResults) -> float | None:
-    """What checkpoint_best.pt is chosen by, on valid."""
-    return results.at_best("valid", results.selected_by[0])
-
-
-def updates_to_99(results: RunResults) -> float | None:
+def _updates_to_99(run: RunResults) -> float | None:
     """Updates up to the first validation with 99 % of its predictions right."""
-    for record in results.records["valid"]:
+    for record in run.records["valid"]:
         if float(record.get("valid_accuracy", 0)) >= 99:
             return float(record["valid_num_updates"])
-    if results.records["valid"]:
+    if run.records["valid"]:
         raise NotMeasured("no validation has 99 % of its predictions right")
     return None
 
 
-def parameters(results: RunResults) -> float | None:
+def _parameters(run: RunResults) -> float | None:
     """Millions of parameters, trained or not."""
-    found = re.search(r"num\. shared model params: ([\d,]+)", results.folder.log)
+    found = re.search(r"num\. shared model params: ([\d,]+)", run.folder.log)
     return int(found[1].replace(",", "")) / 1e6 if found else None
 
 
-def tokens_per_second(results: RunResults) -> float | None:
-    """Median over the log's intervals but the first, which has the start in it."""
-    records = results.records["train_inner"]
-    speeds = [float(each["wps"]) for each in records[1:] if float(each["wps"]) > 0]
-    return median(speeds) if speeds else None
+def _speeds(run: RunResults) -> list[float]:
+    """Tokens a second of the log's intervals but the first, which has the start."""
+    return [speed for speed in run.within_epochs("wps")[1:] if speed > 0]
 
 
-def peak_memory(results: RunResults) -> float | None:
-    """GiB at most: what torch held on a GPU, what the process had on the CPU."""
-    records = results.records["train_inner"]
-    peaks = [float(each["gb_peak"]) for each in records if "gb_peak" in each]
-    return max(peaks) if peaks else None
-
-
-def wall_seconds(results: RunResults) -> float | None:
-    """Of all attempts at the training, the interrupted ones included.
-
-    Raises:
-        NotMeasured: one has no end, as its process was killed: a sum of the others
-            would be less than the training took.
-    """
-    times = [each.get("seconds") for each in results.folder.attempts]
-    if None in times:
+def _wall_seconds(run: RunResults) -> float | None:
+    """Of all attempts at the training, the interrupted ones included."""
+    times = [each.get("seconds") for each in run.folder.attempts]
+    if None in times:  # a sum of the others would be less than the training took
         raise NotMeasured("the end of an attempt is not known: it was killed")
-    return sum(times) if times else None  # type: ignore[arg-type]
+    return sum(times) if times else None
 
 
-def wall_minutes(results: RunResults) -> float | None:
-    """``wall_seconds`` in minutes."""
-    seconds = wall_seconds(results)
-    return None if seconds is None else seconds / 60
+def _updates(run: RunResults) -> float | None:
+    """Updates so far, by the log."""
+    validations = [float(e["valid_num_updates"]) for e in run.records["valid"]]
+    return max([*run.within_epochs("num_updates"), *validations], default=None)
 
 
-def updates(results: RunResults) -> float | None:
-    """Updates so far, as far as the log tells."""
-    found = [int(each["num_updates"]) for each in results.records["train_inner"]]
-    found += [int(each["valid_num_updates"]) for each in results.records["valid"]]
-    return float(max(found)) if found else None
-
-
-def gradient_deviation(results: RunResults) -> float | None:
+def _gradient_deviation(run: RunResults) -> float | None:
     """Relative standard deviation of the gradient's norm over the updates.
 
-    Raises:
-        NotMeasured: not all updates were recorded, as where a run was resumed without
-            the file: it varies most in the first ones. Or the file is damaged.
+    NotMeasured where not all were recorded, as where a run was resumed without the
+    file: it varies most in the first ones.
     """
-    from ..analysis.gradient_statistics import read_gradient_series, summarise
-
-    path = results.folder.path / "gradient_statistics.jsonl"
+    path = run.folder.path / "gradient_statistics.jsonl"
     if not path.exists():
         return None
     try:
         found = summarise(read_gradient_series(path))
     except ValueError as error:
         raise NotMeasured(str(error)) from error
-    last = max(found["last_update"], int(updates(results) or 0))
+    last = max(found["last_update"], int(_updates(run) or 0))
     if found["updates"] < last:
         raise NotMeasured(f"{path.name} has {found['updates']} of {last} updates")
     return found["all_parameters"]
 
 
 METRICS: dict[str, Callable[[RunResults], float | None]] = {
-    "selection": selection,
-    "updates_to_99": updates_to_99,
-    "params_m": parameters,
-    "tokens_per_second": tokens_per_second,
-    "peak_memory_gib": peak_memory,
-    "wall_seconds": wall_seconds,
-    "wall_minutes": wall_minutes,
-    "updates": updates,
-    "gradient_rsd": gradient_deviation,
+    # what checkpoint_best.pt is chosen by
+    "selection": lambda run: run.at_best("valid", run.selected_by[0]),
+    "updates_to_99": _updates_to_99,
+    "params_m": _parameters,
+    "tokens_per_second": lambda run: median(_speeds(run)) if _speeds(run) else None,
+    # at most: what torch held on a GPU, what the process had on the CPU
+    "peak_memory_gib": lambda run: max(run.within_epochs("gb_peak"), default=None),
+    "wall_seconds": _wall_seconds,
+    "wall_minutes": lambda run: (found := _wall_seconds(run)) and found / 60,
+    "updates": _updates,
+    "gradient_rsd": _gradient_deviation,
 }
 
 
@@ -233,33 +200,27 @@ def _speed(
 ) -> float | None:
     """Steps a second of Table 7, over another row's, or GiB.
 
-    Raises:
-        NotMeasured: it ran out of memory or was left out.
-        NotAskedFor: the preset measures no such length.
+    NotMeasured where it ran out of memory or was left out.
     """
     path = results.folder.path / SPEED
     if not path.exists():
         return None
     place = PHASES[short], 1024 * int(thousands)
-    measurements = json.loads(path.read_text(encoding="utf-8"))["measurements"]
     of_place = {
         each["contestant"]: each
-        for each in measurements
+        for each in json.loads(path.read_text(encoding="utf-8"))["measurements"]
         if (each["phase"], each["length"]) == place
     }
     if not of_place:
         raise NotAskedFor(f"{place[0]} of {place[1]} tokens")
-
-    def found(name: str) -> dict[str, Any] | None:
-        if "skipped" in of_place.get(name, {}):
-            raise NotMeasured(of_place[name]["skipped"])
-        return of_place.get(name)
-
-    ours, other = found(row), found(OVER[what]) if what in OVER else None
-    if ours is None or (what in OVER and other is None):
+    names = [row, OVER[what]] if what in OVER else [row]
+    found = [of_place[name] for name in names if name in of_place]
+    for each in found:
+        if "skipped" in each:
+            raise NotMeasured(each["skipped"])
+    if len(found) < len(names):
         return None
     if what == "_memory":
-        return ours["peak_bytes"] / GIBIBYTE
-    if other is not None:
-        return median(other["seconds"]) / median(ours["seconds"])
-    return 1 / median(ours["seconds"])
+        return found[0]["peak_bytes"] / GIBIBYTE
+    ours, *other = (median(each["seconds"]) for each in found)
+    return other[0] / ours if other else 1 / ours

@@ -1,21 +1,25 @@
 """A cell as a run: its folder's name, its configuration, its data, what it needs."""
 
 import functools
+import itertools
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import torch
+from omegaconf import OmegaConf
 
 from ..installation import PACKAGE
 from ..modules.registry import unused_options
 from ..modules.systems import CONFIGS
 from ..training.config import Configuration, compose, get
-from ..training.update_layout import Layout, lay_out
+from ..training.update_layout import lay_out
 from .data import Data, data_of
-from .errors import ReproduceError
 from .runs import CONFIGURATION, Run
 from .schema import MODEL, Cell, Preset, TaskPreset, plain
 
@@ -41,38 +45,23 @@ DECIDED_BY = {
 # a run that is resumed and reported has validations and checkpoints
 NEVER = ("checkpoint.no_save", "checkpoint.no_last_checkpoints")
 NEVER += ("dataset.disable_validation",)
-# the vocabulary decides nothing where a model is built to see whether it can be
-FEW_WORDS = 8
 # fields of models that presets can multiply
-SIZES = {
-    each.name
-    for config in CONFIGS.values()
-    for each in fields(config)
-    if type(each.default) is int
-}
+_FIELDS = itertools.chain(*map(fields, CONFIGS.values()))
+SIZES = {each.name for each in _FIELDS if type(each.default) is int}
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all rows have in common.
+    """What all rows have in common."""
 
-    Attributes:
-        configs: the folder of configurations.
-        root: what relative data folders are relative to.
-        preset: sizes and budget.
-        seed: of the run.
-        gpus: that each run takes; 0 trains on the CPU.
-        data: fairseq task -> folder, instead of the preset's.
-        overrides: key, or TASK:KEY for the runs of one fairseq task, -> value; on top
-            of the preset's.
-    """
-
-    configs: Path
-    root: Path
+    configs: Path  # the folder of configurations
+    root: Path  # where relative data folders begin
     preset: Preset
     seed: int = 1
-    gpus: int = 0
+    gpus: int = 0  # that each run takes; 0 trains on the CPU
+    # fairseq task -> folder, instead of the preset's
     data: Mapping[str, str] = field(default_factory=dict)
+    # key, or TASK:KEY for the runs of one fairseq task, -> value; after the preset's
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -83,14 +72,10 @@ class Conditions:
         return folder_name([self.preset.name, *changed])
 
     def overrides_of(self, task: str) -> dict[str, Any]:
-        """``overrides`` as far as they are for this task; its own come last."""
+        """Those of ``overrides`` for this task; its own come last."""
         parts = [(*key.rpartition(":"), v) for key, v in self.overrides.items()]
-        return {
-            key: value
-            for place in dict.fromkeys(("", task))
-            for of, _, key, value in parts
-            if of == place
-        }
+        places = dict.fromkeys(("", task))
+        return {key: v for p in places for of, _, key, v in parts if of == p}
 
     def folder_of(self, task: str) -> Path:
         """Where the data of this task are."""
@@ -112,16 +97,10 @@ def name_of(conditions: Conditions, config: str, changed: Mapping[str, Any]) -> 
     changed = dict(changed)
     if config in LANGUAGE_MODELS:
         config = changed.pop(MODEL, config)
-    parts = [
-        f"{key.removeprefix('model.')}={plain(changed[key])}" for key in sorted(changed)
-    ]
+    given = sorted(changed.items())
+    parts = [f"{key.removeprefix('model.')}={plain(value)}" for key, value in given]
     folder = folder_name([config, *parts])
     return f"{conditions.label}/{folder}/seed{conditions.seed}"
-
-
-def groups_of(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that choose a file of a group of configurations."""
-    return {key: value for key, value in overrides.items() if "." not in key}
 
 
 def fairseq_task(cell: Cell, conditions: Conditions) -> str:
@@ -129,17 +108,18 @@ def fairseq_task(cell: Cell, conditions: Conditions) -> str:
     return compose(conditions.configs, cell.config, {})["task"]["_name"]
 
 
-def conditions_of(cell: Cell, conditions: Conditions) -> str:
-    """The entry of the preset's tasks that holds for a cell."""
-    return cell.conditions or fairseq_task(cell, conditions)
+def _usual(cell: Cell, conditions: Conditions) -> Configuration:
+    """A cell's configuration with the files that it chooses, without its own values."""
+    groups = {key: value for key, value in cell.overrides.items() if "." not in key}
+    return compose(conditions.configs, cell.config, groups)
 
 
 def preset_values(cell: Cell, conditions: Conditions) -> dict[str, Any]:
     """Key -> value, as the preset changes the paper's."""
-    preset = conditions.preset
-    of_task = preset.task(conditions_of(cell, conditions)).overrides
-    of_all = preset.overrides
-    if fairseq_task(cell, conditions) in ("long_range_arena", "associative_recall"):
+    kind = fairseq_task(cell, conditions)
+    of_task = conditions.preset.task(cell.conditions or kind).overrides
+    of_all = conditions.preset.overrides
+    if kind in ("long_range_arena", "associative_recall"):
         # other values are those of models of text
         of_all = {k: v for k, v in of_all.items() if k.startswith("common.")}
     return {**of_all, **of_task}
@@ -151,53 +131,48 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
     Values that the configuration has in this preset anyway do not count, so that rows
     of several tables that are the same run have the same name.
     """
-    usual = compose(conditions.configs, cell.config, groups_of(cell.overrides))
+    usual, own = _usual(cell, conditions), cell.overrides
     of_preset = preset_values(cell, conditions)
-    changed = {
-        key: value
-        for key, value in cell.overrides.items()
-        if "." not in key or of_preset.get(key, get(usual, key)) != value
-    }
+    known = {key: of_preset.get(key, get(usual, key)) for key in own if "." in key}
+    changed = {k: v for k, v in own.items() if k not in known or known[k] != v}
     return name_of(conditions, cell.config, changed)
 
 
 def train_data(cell: Cell, conditions: Conditions) -> Data:
     """The data of a training."""
-    task = conditions_of(cell, conditions)
     kind = fairseq_task(cell, conditions)
+    task = cell.conditions or kind
     return data_of(conditions.folder_of(task), kind, task, cell.overrides)
 
 
 def train_run(cell: Cell, conditions: Conditions) -> Run:
     """A training by a configuration, which validates on the test split, too."""
-    task = conditions_of(cell, conditions)
-    by_hand = conditions.overrides_of(task)
-    data = train_data(cell, conditions)
-    usual = compose(conditions.configs, cell.config, groups_of(cell.overrides))
-    of_task = conditions.preset.task(task)
-    gpus = conditions.gpus
+    data, gpus = train_data(cell, conditions), conditions.gpus
+    by_hand = conditions.overrides_of(data.conditions)
+    of_task = conditions.preset.task(data.conditions)
+    usual = _usual(cell, conditions)["dataset"]["batch_size"]
     devices = max(1, min(gpus, of_task.most_devices or gpus))
-    batch, update_freq = batches(of_task, devices, usual["dataset"]["batch_size"])
     given = {**preset_values(cell, conditions), **cell.overrides, **by_hand}
     check_settings(given)
-    fixed = {
-        "dataset.batch_size": batch,
-        "dataset.valid_subset": "valid,test",
-        "optimization.update_freq": [update_freq],
-    }
-    common = common_settings(conditions, data, devices)
-    overrides = {**fixed, **given, **common}
+    fixed = batch_settings(of_task, devices, usual)
+    fixed["dataset.valid_subset"] = "valid,test"
+    overrides = {**fixed, **given, **common_settings(conditions, data, devices)}
     configuration = compose(conditions.configs, cell.config, overrides)
     scale(configuration["model"], conditions.preset, of_task, by_hand)
-    check_model(configuration["model"])
-    return Run(
-        name=train_name(cell, conditions),
-        configuration=configuration,
-        data=data,
-        seed=conditions.seed,
-        updates=updates_of(configuration),
-        command=(sys.executable, "-m", "fairseq_transnormer.training", CONFIGURATION),
-    )
+    return training(train_name(cell, conditions), configuration, data, "training")
+
+
+def training(
+    name: str, configuration: Configuration, data: Data, module: str, **given: Any
+) -> Run:
+    """A run that a module of this package trains; ValueError where it cannot."""
+    updates = configuration["optimization"]["max_update"]
+    if type(updates) is not int or updates < 1:
+        raise ValueError(f"optimization.max_update must be 1, 2, ..., got {updates}")
+    _check_model(json.dumps(configuration["model"], sort_keys=True))
+    command = sys.executable, "-m", f"{PACKAGE.name}.{module}", CONFIGURATION
+    seed = configuration["common"]["seed"]
+    return Run(name, configuration, data, seed, updates, command, **given)
 
 
 def common_settings(conditions: Conditions, data: Data, devices: int) -> dict[str, Any]:
@@ -212,17 +187,19 @@ def common_settings(conditions: Conditions, data: Data, devices: int) -> dict[st
     }
 
 
-def batches(task: TaskPreset, devices: int, configured: int) -> Layout:
+def batch_settings(task: TaskPreset, devices: int, configured: int) -> dict[str, Any]:
     """Sequences at once on each device, and batches that are accumulated.
 
-    Raises:
-        ReproduceError: the devices do not divide an update.
+    ``configured`` is an update's, where the preset has none. ValueError where the
+    devices do not divide an update.
     """
     sequences = task.sequences_per_update or configured
     try:
-        return lay_out(sequences, devices, most=task.sequences_per_device)
+        layout = lay_out(sequences, devices, most=task.sequences_per_device)
     except ValueError as error:
-        raise ReproduceError(f"--gpus {devices}: {error}") from error
+        raise ValueError(f"--gpus {devices}: {error}") from error
+    found = {"dataset.batch_size": layout.batch}
+    return found | {"optimization.update_freq": [layout.update_freq]}
 
 
 def scale(
@@ -234,72 +211,39 @@ def scale(
     """
     scaled = preset.scaled if task.scaled is None else task.scaled
     factors = dict.fromkeys(scaled, task.width) | task.factors
-    unknown = factors.keys() - SIZES
-    if unknown:
+    if unknown := factors.keys() - SIZES:
         allowed = "sizes of models, as block_size, embed_dim, ffn_dim"
-        raise ReproduceError(f"{preset.name}: {min(unknown)!r}; allowed: {allowed}")
-    for name in unused_options(model.get("attention_types", "")):
-        factors.pop(name, None)
-    for name, factor in factors.items():
-        if factor != 1 and name in model and f"model.{name}" not in by_hand:
-            model[name] = max(1, int(model[name] * factor))
+        raise ValueError(f"{preset.name}: {min(unknown)!r}; allowed: {allowed}")
+    unread = unused_options(model.get("attention_types", ""))
+    for name in factors.keys() & model.keys() - {*unread}:
+        if factors[name] != 1 and f"model.{name}" not in by_hand:
+            model[name] = max(1, int(model[name] * factors[name]))
 
 
 def check_settings(given: Mapping[str, Any], fixed: Iterable[str] = DECIDED_BY) -> None:
-    """Raise ReproduceError for a setting that the runner decides, or that leaves a run
+    """Raise ValueError for a setting that the runner decides, or that leaves a run
     without figures."""
     for key, value in given.items():
         if key in fixed:
             decides = DECIDED_BY.get(key, "the data and the devices of the run")
-            raise ReproduceError(f"{key}: the runner sets it, by {decides}")
+            raise ValueError(f"{key}: the runner sets it, by {decides}")
         if key in NEVER and value:
-            raise ReproduceError(
-                f"{key}={value}; allowed: false: figures are of the validations and "
+            raise ValueError(
+                f"{key} must be false, got {value}: figures are of the validations and "
                 "checkpoints of a run"
             )
 
 
-def updates_of(configuration: Configuration) -> int:
-    """How many updates the training has.
-
-    Raises:
-        ReproduceError: it would not end.
-    """
-    updates = configuration["optimization"]["max_update"]
-    if type(updates) is not int or updates < 1:
-        raise ReproduceError(f"optimization.max_update={updates}; allowed: 1, 2, ...")
-    return updates
-
-
-def check_model(model: dict[str, Any]) -> None:
-    """Raise ReproduceError if the model refuses a value; it says which."""
-    _build(json.dumps(model, sort_keys=True))
-
-
 @functools.cache
-def _build(model: str) -> None:
-    import torch
+def _check_model(model: str) -> None:
+    """Raise ValueError if the model refuses a value; it says which."""
+    from fairseq.data import Dictionary
     from fairseq.models import MODEL_REGISTRY
-    from fairseq.tasks import FairseqTask
-    from omegaconf import OmegaConf
 
-    class Dictionary:
-        def __len__(self) -> int:
-            return FEW_WORDS
-
-        def pad(self) -> int:
-            return 1
-
-    class Task(FairseqTask):
-        source_dictionary = target_dictionary = Dictionary()
-        # of a classifier's task
-        vocabulary_size, num_classes, num_sequences = FEW_WORDS, 2, 1
-
+    words = Dictionary()  # few: they decide nothing
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    # of a classifier's task
+    task.vocabulary_size, task.num_classes, task.num_sequences = len(words), 2, 1
     configuration = OmegaConf.create(json.loads(model))
-    state = torch.get_rng_state()
-    try:
-        MODEL_REGISTRY[configuration._name].build_model(configuration, Task(None))
-    except ValueError as error:
-        raise ReproduceError(f"model {configuration._name}: {error}") from error
-    finally:
-        torch.set_rng_state(state)
+    with torch.random.fork_rng(devices=[]):
+        MODEL_REGISTRY[configuration._name].build_model(configuration, task)

@@ -4,23 +4,14 @@ results/tables/LABEL.md    figures, order of the rows, sweeps, conditions
 results/tables/LABEL.csv   the figures, a line a row and column
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+from pandas import DataFrame
 
 from ..data.whole_files import write_text
 from . import figures
-from .errors import ReproduceError
-from .measured import (
-    Measured,
-    MeasuredTable,
-    agreement,
-    measure,
-    unequal,
-    within_deviation,
-)
+from .measured import Measured, MeasuredTable, agreement, measure, unequal
 from .metrics import SPEED_METRIC
 from .plan import Conditions
 from .results import RUN, Results, from_runs
@@ -36,14 +27,11 @@ from .schema import (
     names_in,
     plain,
 )
-from .text import number, spread, with_deviation
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from .text import number, plus_minus, spread
 
 Lines = dict[str, list[tuple[float, float, float]]]
 FEWEST_POINTS = 4  # of a learning curve
-MOST_CURVES = 20  # that can be told apart
+MOST_CURVES = 20  # that can be distinguished
 SHOWN_PAIRS = 15
 # notes of finished runs that should have a figure
 NO_FIGURE = ("unreadable", "finished without", "other weights")
@@ -64,27 +52,17 @@ SPEED_UNITS = {None: "steps a second", "_memory": "GiB"}
 
 
 def write(
-    tables: Iterable[Table],
-    conditions: Conditions,
-    runs: Path,
-    results: Path,
+    tables: list[Table], conditions: Conditions, runs: Path, results: Path
 ) -> list[str]:
     """Add the rows of the runs of these tables to the results, and write the page.
 
-    Args:
-        tables: whose runs are looked for; the page has all that there are results of.
-        conditions: whose preset, and what was changed in it, names the runs.
-        runs: the folder of all runs.
-        results: the folder of runs.csv.
-
-    Returns:
-        why finished runs are without a figure, and which runs are not finished.
+    It has all tables that there are results of. Returns why finished runs are without a
+    figure, and which runs are not finished.
     """
-    tables = list(tables)
     found = from_runs(tables, conditions, runs)
     together = Results.read(results).add(found)
     if conditions.label not in set(together.runs["preset"]):
-        raise ReproduceError(
+        raise ValueError(
             f"no results of {conditions.label}: there are neither runs of these tables "
             f"in {runs} nor lines in {results / 'runs.csv'}"
         )
@@ -102,14 +80,9 @@ def write(
 
 
 def write_page(
-    tables: Iterable[Table],
-    conditions: Conditions,
-    results: Results,
-    folder: Path,
+    tables: Iterable[Table], conditions: Conditions, results: Results, folder: Path
 ) -> None:
     """The page of a preset, its CSV and its pictures, of rows alone."""
-    import pandas
-
     label, preset = conditions.label, conditions.preset
     rows = results.runs[results.runs["preset"] == label]
     own = {table.name: table for table in tables}
@@ -119,10 +92,11 @@ def write_page(
     out = folder / "tables"
     (out / label).mkdir(parents=True, exist_ok=True)
     for name in [each for each in known if each in there] + sorted(there - {*known}):
-        if name in known:
-            table = own.get(name) or load_table(conditions.configs, name)
-        else:  # of another checkpoint or another file, whose rows are there
-            table = own.get(name) or _table_of(name, rows[rows["table"] == name])
+        table = own.get(name)
+        if table is None and name in known:
+            table = load_table(conditions.configs, name)
+        # else of another checkpoint or another file, whose rows are there
+        table = table or _table_of(name, rows[rows["table"] == name])
         measured = measure(table, results, label, preset)
         pictures = draw(measured, results.curves, out / label)
         # of analyses that are run by hand
@@ -131,11 +105,9 @@ def write_page(
         sections.append(section(measured, preset, links))
         cells += _lines(measured)
     description = preset.description[:1].upper() + preset.description[1:]
-    set_by_hand = conditions.overrides.items()
-    changes = " ".join(f"{key}={value}" for key, value in set_by_hand)
+    changes = " ".join(f"{key}={v}" for key, v in conditions.overrides.items())
     parts = [
-        f"# Tables, preset `{preset.name}`"
-        + (f", with `{changes}`" if changes else ""),
+        f"# Tables, preset `{preset.name}`{changes and f', with `{changes}`'}",
         f"{description}. Figures are means over seeds ± their standard deviation. "
         f"Every figure and its run is a line of [runs.csv](../runs.csv); [{label}.csv]"
         f"({label}.csv) has the tables.",
@@ -144,7 +116,7 @@ def write_page(
         f"{preset.name}{changes and f' --set {changes}'}`.",
     ]
     write_text(out / f"{label}.md", "\n\n".join(parts) + "\n")
-    frame = pandas.DataFrame(cells)
+    frame = DataFrame(cells)
     write_text(out / f"{label}.csv", frame.to_csv(index=False, lineterminator="\n"))
 
 
@@ -158,7 +130,7 @@ def _table_of(name: str, rows: DataFrame) -> Table:
     return Table(name, TableFile(name, columns, {}), cells)
 
 
-def _lines(measured: MeasuredTable) -> list[dict[str, Any]]:
+def _lines(measured: MeasuredTable) -> list[dict[str, object]]:
     return [
         {
             "table": measured.table.name,
@@ -168,8 +140,8 @@ def _lines(measured: MeasuredTable) -> list[dict[str, Any]]:
             "paper": DASH if each.cell.paper_dash else each.cell.paper,
             "measured": each.value,
             "deviation": each.deviation,
-            "seeds": " ".join(map(str, each.figures.values)),
-            "values": " ".join(map(repr, each.figures.values.values())),
+            "seeds": " ".join(map(str, each.values)),
+            "values": " ".join(map(repr, each.values.values())),
             "sweep": each.chosen,
         }
         for (row, column), each in measured.cells.items()
@@ -179,17 +151,15 @@ def _lines(measured: MeasuredTable) -> list[dict[str, Any]]:
 
 def section(measured: MeasuredTable, preset: Preset, pictures: list[str]) -> str:
     """A table as Markdown."""
-    table = measured.table
-    remark = table.file.remarks.get(measured.label, "")
-    title = table.file.title
+    file = measured.table.file
     parts = [
-        f"## {title}",
-        table.file.task,
+        f"## {file.title}",
+        file.task,
         _figures(measured, preset),
         _notes(measured),
-        remark,
-        _order(measured),
-        *(f"![{title}]({picture})" for picture in pictures),
+        file.remarks.get(measured.label, ""),
+        *(_order(measured, n) for n in file.columns if file.columns[n].ranked),
+        *(f"![{file.title}]({picture})" for picture in pictures),
         _sweep(measured),
         _conditions(measured),
     ]
@@ -197,10 +167,14 @@ def section(measured: MeasuredTable, preset: Preset, pictures: list[str]) -> str
 
 
 def _figures(measured: MeasuredTable, preset: Preset) -> str:
-    import pandas
+    def is_shown(row: str) -> bool:
+        cells = (measured.cells[row, name] for name in measured.table.columns)
+        return any(
+            each.cell.paper is not None or each.values or each.reasons for each in cells
+        )
 
+    rows = [*filter(is_shown, measured.table.rows)]
     columns: dict[str, list[str]] = {}
-    rows = [row for row in measured.table.rows if _has_anything(measured, row)]
     for name in measured.table.columns:
         cells = [measured.cells[row, name] for row in rows]
         printed = any(each.cell.paper is not None for each in cells)
@@ -211,105 +185,78 @@ def _figures(measured: MeasuredTable, preset: Preset) -> str:
             ]
         columns[f"{name}, here" if printed else name] = [_shown(e) for e in cells]
         if printed and preset.paper_sizes and measured.label == preset.name:
+            both = [None not in (each.value, each.cell.paper) for each in cells]
             columns[f"{name}, difference"] = [
-                number(each.value - each.cell.paper, sign=True)
-                if None not in (each.value, each.cell.paper)
-                else ""
-                for each in cells
+                number(each.value - each.cell.paper, sign=True) if is_both else ""
+                for each, is_both in zip(cells, both, strict=True)
             ]
-    frame = pandas.DataFrame(columns, index=rows)
-    return to_markdown(frame)
+    return _to_markdown(DataFrame(columns, index=rows))
 
 
-def to_markdown(frame: DataFrame) -> str:
-    """A table of texts."""
+def _to_markdown(frame: DataFrame) -> str:
     align = ("left", *["right"] * len(frame.columns))
-    text = frame.to_markdown(disable_numparse=True, colalign=align)
-    return "\n".join(" ".join(line.split(" ")) for line in text.splitlines())
-
-
-def _has_anything(measured: MeasuredTable, row: str) -> bool:
-    cells = (measured.cells[row, column] for column in measured.table.columns)
-    return any(
-        each.value is not None or each.cell.paper is not None or each.figures.reasons
-        for each in cells
-    )
+    return frame.to_markdown(disable_numparse=True, colalign=align)
 
 
 def _shown(each: Measured) -> str:
     if each.value is None:
-        return DASH if each.figures.reasons else ""
-    return with_deviation(each.value, each.deviation)
+        return DASH if each.reasons else ""
+    return number(each.value) + plus_minus(each.value, each.deviation)
 
 
 def _notes(measured: MeasuredTable) -> str:
     """Why there are dashes, and what figures are without."""
     found: dict[tuple[str, str], list[str]] = {}
     for (row, column), each in measured.cells.items():
-        reasons = "; ".join(dict.fromkeys(each.figures.reasons.values()))
-        reasons = reasons if each.value is None else ""
-        for text in filter(None, (reasons, each.incomplete)):
-            found.setdefault((row, text), []).append(column)
-    lines = [
-        f"* {row}, {', '.join(names)}: {why}" for (row, why), names in found.items()
-    ]
+        reasons = "; ".join(dict.fromkeys(each.reasons.values()))
+        for text in (reasons if each.value is None else "", each.incomplete):
+            if text:
+                found.setdefault((row, text), []).append(column)
+    lines = (f"* {row}, {', '.join(of)}: {why}" for (row, why), of in found.items())
     return "\n".join(lines)
 
 
-def _order(measured: MeasuredTable) -> str:
-    """Of each ranked column, whether its rows are in the paper's order."""
-    parts = []
-    for name in measured.ranked:
-        found = agreement(measured.column(name))
-        if found is None:
-            continue
-        pairs = len(found.disagreements)
-        said = f"{pairs} pairs of {found.rows} rows are in another order"
-        said = said if pairs else f"the {found.rows} rows are in the paper's order"
-        said += f", {len(found.ties)} equal" if found.ties else ""
-        if found.spearman is not None:
-            ranks = number(found.spearman), number(found.kendall)
-            said += f"; Spearman {ranks[0]}, Kendall {ranks[1]}"
-        elif found.is_within_error:
-            said += "; no rank correlation within twice the standard error of the means"
-        parts.append(f"**{name}**: {said}.")
-        lines = [_pair(*pair) for pair in found.disagreements]
-        more = len(lines) - SHOWN_PAIRS
-        lines[SHOWN_PAIRS:] = [f"* and {more} more pairs"] if more > 0 else []
-        parts.append("\n".join(lines))
-    return "\n\n".join(filter(None, parts))
+def _order(measured: MeasuredTable, name: str) -> str:
+    """Whether a column's rows are in the paper's order."""
+    found = agreement(measured.column(name))
+    if found is None:
+        return ""
+    pairs = len(found.disagreements)
+    said = f"{pairs} pairs of {found.rows} rows are in another order"
+    said = said if pairs else f"the {found.rows} rows are in the paper's order"
+    said += f", {len(found.ties)} equal" if found.ties else ""
+    if found.spearman is not None:
+        said += f"; Spearman {number(found.spearman)}, Kendall {number(found.kendall)}"
+    elif found.is_within_error:
+        said += "; no rank correlation within twice the standard error of the means"
+    lines = [_pair(*pair) for pair in found.disagreements[:SHOWN_PAIRS]]
+    lines += [f"* and {pairs - SHOWN_PAIRS} more pairs"] * (pairs > SHOWN_PAIRS)
+    return f"**{name}**: {said}." + "\n\n" * bool(lines) + "\n".join(lines)
 
 
 def _pair(one: Measured, other: Measured) -> str:
     printed = number(one.cell.paper - other.cell.paper, sign=True)
     found = number(one.value - other.value, sign=True)
-    noise = within_deviation(one, other)
+    noise = one.is_within_noise(other)
     said = "" if noise is None else f", {'within' if noise else 'beyond'} the deviation"
     return f"* {one.cell.row} - {other.cell.row}: paper {printed}, here {found}{said}"
 
 
 def _sweep(measured: MeasuredTable) -> str:
     """Every value that was run; the figure above is that of the bold one."""
-    import pandas
-
-    lines = [
-        {
-            "row": row,
-            "column": column,
-            "value": value,
-            "mean": f"**{number(each.mean)}**"
-            if value == cell.chosen and each.values
-            else number(each.mean),
-            "seeds": ", ".join(map(number, each.values.values()))
-            or "; ".join(each.reasons.values()),
-        }
-        for (row, column), cell in measured.cells.items()
-        if len(cell.sweep) > 1 and measured.table.file.columns[column].ranked
-        for value, each in cell.sweep.items()
-    ]
+    lines = []
+    for (row, column), cell in measured.cells.items():
+        is_shown = len(cell.sweep) > 1 and measured.table.file.columns[column].ranked
+        for value, each in cell.sweep.items() if is_shown else ():
+            bold = "**" if value == cell.chosen and each.values else ""
+            seeds = ", ".join(map(number, each.values.values()))
+            seeds = seeds or "; ".join(each.reasons.values())
+            line = row, column, value, f"{bold}{number(each.value)}{bold}", seeds
+            lines.append(line)
     if not lines:
         return ""
-    return "Sweep:\n\n" + to_markdown(pandas.DataFrame(lines).set_index("row"))
+    frame = DataFrame(lines, columns=["row", "column", "value", "mean", "seeds"])
+    return "Sweep:\n\n" + _to_markdown(frame.set_index("row"))
 
 
 def _conditions(measured: MeasuredTable) -> str:
@@ -320,48 +267,33 @@ def _conditions(measured: MeasuredTable) -> str:
     common = [
         f"{key}={plain(settings[0][key])}"
         for key in sorted({*keys, *OF_MODELS})
-        if settings
-        and len({str(each.get(key)) for each in settings}) == 1
+        if len({str(each.get(key)) for each in settings}) == 1
         and settings[0].get(key) is not None
     ]
-    lines = {
-        "updates": spread(rows["updates"], ",.0f"),
-        "data": _all(rows, "data"),
-        "seeds": ", ".join(map(str, sorted(rows["seed"].unique()))),
-        "device": _all(rows, "device"),
-        "machine": _all(rows, "machine"),
-        "commit": _all(rows, "commit"),
-        "versions": _all(rows, "versions"),
-        "settings": f"`{' '.join(common)}`" if common else "",
-    }
+    lines = {"updates": spread(rows["updates"], ",.0f"), "data": _all(rows["data"])}
+    lines["seeds"] = ", ".join(map(str, sorted(rows["seed"].unique())))
+    for key in ("device", "machine", "commit", "versions"):
+        lines[key] = _all(rows[key])
+    lines["settings"] = f"`{' '.join(common)}`" if common else ""
     shown = [f"* {name}: {text}" for name, text in lines.items() if text]
     for column in measured.table.columns:
         for key, values in unequal(measured, measured.column(column)).items():
-            said = "; ".join(
-                f"{value} ({', '.join(map(_run, runs))})"
-                for value, runs in values.items()
-            )
-            line = f"* **not equal**, `{key}`: {said}"
-            if line not in shown:
-                shown.append(line)
-    return "\n".join(shown)
+            names = {v: ", ".join(Path(r).name for r in of) for v, of in values.items()}
+            said = "; ".join(f"{value} ({runs})" for value, runs in names.items())
+            shown.append(f"* **not equal**, `{key}`: {said}")
+    return "\n".join(dict.fromkeys(shown))
 
 
-def _run(name: str) -> str:
-    return name.rpartition("/")[2]
-
-
-def _all(rows: DataFrame, key: str) -> str:
-    parts = (part for each in rows[key] for part in each.split("; "))
-    return "; ".join(sorted(set(filter(None, parts))))
+def _all(texts: Iterable[str]) -> str:
+    parts = {part for each in texts for part in each.split("; ")}
+    return "; ".join(sorted(parts - {""}))
 
 
 def draw(measured: MeasuredTable, curves: DataFrame, folder: Path) -> list[Path]:
     """The pictures of a table that has more than a figure can say without."""
     title = f"{measured.table.file.title}, preset {measured.label}"
     target = folder / f"{measured.table.name}.png"
-    axis = measured.table.file.column_axis
-    unit = _unit(measured)
+    axis, unit = measured.table.file.column_axis, _unit(measured)
     if axis:
         lines, logarithmic = _over_columns(measured), (True, False)
     elif swept := _swept(measured):
@@ -375,15 +307,12 @@ def draw(measured: MeasuredTable, curves: DataFrame, folder: Path) -> list[Path]
 
 
 def _over_columns(measured: MeasuredTable) -> Lines:
-    lines = {
-        row: [
-            (float(column), each.value, each.deviation or 0.0)
-            for column in measured.table.columns
-            if (each := measured.cells[row, column]).value is not None
-        ]
-        for row in measured.table.rows
-    }
-    return {row: points for row, points in lines.items() if points}
+    lines: Lines = {}
+    for (row, column), each in measured.cells.items():
+        if each.value is not None:
+            point = float(column), each.value, each.deviation or 0.0
+            lines.setdefault(row, []).append(point)
+    return lines
 
 
 def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
@@ -392,12 +321,11 @@ def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
     axis = ""
     for each in measured.column(measured.table.columns[0]):
         for value, found in each.sweep.items() if len(each.sweep) > 1 else ():
-            (key, place), *others = (part.split("=", 1) for part in value.split())
-            axis = key
-            name = " ".join([each.cell.row, *("=".join(part) for part in others)])
-            if found.mean is not None:
-                point = float(place), found.mean, found.deviation or 0.0
-                lines.setdefault(name, []).append(point)
+            key, *others = value.split()
+            axis, _, place = key.partition("=")
+            if found.value is not None:
+                point = float(place), found.value, found.deviation or 0.0
+                lines.setdefault(" ".join([each.cell.row, *others]), []).append(point)
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     return (axis, lines) if lines else None
 
@@ -407,23 +335,20 @@ def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
     name = measured.table.columns[0]
     kind = measured.table.file.columns[name].metric or ""
     metric = f"valid_{kind.partition('_')[2].rstrip('0123456789_')}"
-    lines = {}
+    curves = curves[curves["metric"] == metric]
+    lines: Lines = {}
     for each in measured.column(name):
-        if not len(each.rows) or each.value is None:
-            continue
-        rows = each.rows[each.rows["sweep"] == each.chosen]
-        first = rows.sort_values("seed").iloc[0]
-        its = curves[(curves[RUN] == first[RUN]).all(axis=1)]
-        its = its[its["metric"] == metric]
-        if len(its) >= FEWEST_POINTS:
-            points = zip(its["updates"], its["value"], [0.0] * len(its), strict=True)
-            lines[each.cell.row] = [(float(x), float(y), e) for x, y, e in points]
+        rows = each.rows[each.rows["sweep"] == each.chosen].sort_values("seed")
+        its = curves.merge(rows[RUN][:1])
+        if len(its) >= FEWEST_POINTS and each.value is not None:
+            updates = its["updates"].astype(float)
+            points = zip(updates, its["value"], [0.0] * len(its), strict=True)
+            lines[each.cell.row] = [*points]
     return lines if 2 <= len(lines) <= MOST_CURVES else {}
 
 
 def _unit(measured: MeasuredTable) -> str:
-    first = measured.table.columns[0]
-    metric = measured.column(first)[0].cell.metric
+    metric = measured.column(measured.table.columns[0])[0].cell.metric
     if found := SPEED_METRIC.fullmatch(metric):
         return SPEED_UNITS.get(found[3], "times as fast")
     split, _, name = metric.partition("_")

@@ -10,7 +10,6 @@ checkpoints/   fairseq's
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -18,20 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
 
-from ..data.fingerprints import mark_of
 from ..data.whole_files import first_free, json_text, write_json, write_text
 from ..training.exit_code import EXIT_RESUMABLE
-from .errors import ReproduceError
-
-if TYPE_CHECKING:  # which import torch; a state is read without it
-    from ..training.config import Configuration
-    from .data import Data
-    from .settings import Settings
+from .data import Data, fingerprint
 
 CONFIGURATION, FACTS, LOG, LOCK = "config.yaml", "run.json", "train.log", ".lock"
 BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
@@ -44,37 +37,25 @@ UNREADABLE = (AttributeError, KeyError, OSError, TypeError, ValueError, yaml.YAM
 # who asks whether a run is locked holds the lock for an instant
 ASKING_SECONDS = 1
 SHOWN = 4  # of many differences
-TAIL_BYTES = 20_000
+TAIL_CHARACTERS = 20_000
 FINISHED, FAILED, RUNNING = "finished", "failed", "running"
 INTERRUPTED, NEW = "interrupted", "new"
 UNFINISHED = (NEW, SUBMITTED, RUNNING, INTERRUPTED)  # it may still end otherwise
 WITHOUT_RESULT = (*UNFINISHED, FAILED)
-STATES = (*WITHOUT_RESULT, FINISHED)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is to be.
+    """A run that is to be."""
 
-    Attributes:
-        name: of its folder below that of all runs; of one name, it is the same run.
-        configuration: what it trains with.
-        data: what it trains on.
-        seed: of the run.
-        updates: that it has, for progress; 0 of a measurement.
-        command: run in its folder.
-        needs: names of the runs that must be finished before.
-        start: the checkpoint that its weights come from, absolute or as seen from its
-            folder; "" for fresh weights.
-    """
-
-    name: str
-    configuration: Configuration
+    name: str  # its folder below that of all runs; of one name, it is the same run
+    configuration: dict[str, Any]  # that it trains with
     data: Data
     seed: int
-    updates: int
-    command: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    updates: int  # that it has, for progress; 0 of a measurement
+    command: tuple[str, ...]  # run in its folder
+    needs: tuple[str, ...] = ()  # names of runs that must be finished before
+    # the checkpoint that its weights come from, absolute or as seen from its folder
     start: str = ""
 
 
@@ -86,25 +67,14 @@ class RunFolder:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """run.json.
-
-        Raises:
-            OSError, ValueError: it cannot be read.
-        """
+        """run.json."""
         return json.loads((self.path / FACTS).read_text(encoding="utf-8"))
 
     @cached_property
-    def configuration(self) -> Configuration:
+    def configuration(self) -> dict[str, Any]:
         """config.yaml, as it is."""
         text = (self.path / CONFIGURATION).read_text(encoding="utf-8")
         return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-    @cached_property
-    def settings(self) -> Settings:
-        """``settings_of`` its configuration."""
-        from .settings import settings_of
-
-        return settings_of(self.configuration)
 
     @cached_property
     def log(self) -> str:
@@ -122,9 +92,7 @@ class RunFolder:
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for line in self.log.splitlines():
-            if not line.startswith(_KINDS):
-                continue
+        for line in filter(lambda line: line.startswith(_KINDS), self.log.splitlines()):
             try:
                 record = json.loads(line)
             except ValueError:  # half a line, of a process that was killed
@@ -142,21 +110,19 @@ class RunFolder:
     @property
     def job(self) -> str | None:
         """Slurm's job that was submitted last."""
-        jobs = [each["job"] for each in self._records if each["kind"] == SUBMITTED]
-        return jobs[-1] if jobs else None
+        records = [each for each in self._records if each["kind"] == SUBMITTED]
+        return records[-1]["job"] if records else None
 
     @property
     def state(self) -> str:
-        """One of ``STATES``."""
+        """``FINISHED``, or one of ``WITHOUT_RESULT``."""
         if self.is_locked():
             return RUNNING
         last = self._records[-1] if self._records else {"kind": NEW}
         if last["kind"] != BEGAN:
             return last["kind"]
         code = last.get("exit_code", EXIT_RESUMABLE)
-        if code in STOPPED:
-            return INTERRUPTED
-        return FAILED if code else FINISHED
+        return INTERRUPTED if code in STOPPED else FAILED if code else FINISHED
 
     @property
     def is_finished(self) -> bool:
@@ -165,8 +131,10 @@ class RunFolder:
     @property
     def has_progress(self) -> bool:
         """Whether it has ended or has a checkpoint."""
-        has_checkpoint = any((self.path / "checkpoints").glob("*.pt"))
-        return has_checkpoint or self.is_finished
+        return self._has_checkpoint() or self.is_finished
+
+    def _has_checkpoint(self) -> bool:
+        return any((self.path / "checkpoints").glob("*.pt"))
 
     def unfinished_needs(self, runs: Path) -> list[RunFolder]:
         """The runs, of the folder of all, that must be finished before and are not."""
@@ -176,29 +144,23 @@ class RunFolder:
     @property
     def weights(self) -> str | None:
         """Fingerprint of those that it started from; None of fresh ones."""
-        found = [each["weights"] for each in self.attempts if each.get("weights")]
-        return found[0] if found else None
+        found = (each["weights"] for each in self.attempts if each.get("weights"))
+        return next(found, None)
 
     def weights_at_start(self) -> str | None:
         """Fingerprint of those that are there to start from now.
 
-        Raises:
-            ReproduceError: they are not there, or others than those that it started
-                from before.
+        ValueError where they are not there, or others than those that it started from.
         """
         if not self.facts["start"]:
             return None
-        # which import torch: a second of each job
+        # it imports torch: a second of each job
         from ..checkpoints.identity import weights_fingerprint
-        from ..checkpoints.safe_loading import CheckpointError
 
         path = self.path / self.facts["start"]
-        try:
-            now = weights_fingerprint(path)
-        except CheckpointError as error:
-            raise ReproduceError(f"{self.path} starts from them: {error}") from error
+        now = weights_fingerprint(path)
         if self.weights not in (None, now):
-            raise ReproduceError(
+            raise ValueError(
                 f"{self.path} started from weights {self.weights}, and {path} has "
                 f"{now}; remove the folder, or give another --runs-dir"
             )
@@ -206,22 +168,15 @@ class RunFolder:
 
     def other_weights(self) -> str:
         """Why the result is not of the weights that are at its start now; or ""."""
-        start = self.facts["start"]
-        if not start or not (self.path / start).is_file():
-            return ""
-        marks = [each.get("mark") for each in self.attempts]
-        if list(mark_of(self.path / start)) in marks:  # not written to since
-            return ""
-        try:
-            self.weights_at_start()
-        except ReproduceError as error:
+        try:  # the path is the folder's where it starts from none
+            if (self.path / self.facts["start"]).is_file():
+                self.weights_at_start()
+        except ValueError as error:
             return f"other weights: {error}"
         return ""
 
     def other_data(self) -> str:
         """Why the data that are there now are not those of the run; or ""."""
-        from .data import Data, fingerprint
-
         folder, was = Path(self.facts["data"]), self.facts["data_fingerprint"]
         try:
             now = fingerprint(Data(folder, self.facts["task"], part=self.facts["part"]))
@@ -230,13 +185,8 @@ class RunFolder:
         return "" if now == was else f"{self.path}: data {was}, and {folder} has {now}"
 
     def prepare(self, run: Run) -> None:
-        """Write what the run needs; a run that resumes may have other devices.
-
-        Raises:
-            ReproduceError: another run's results are there.
-        """
-        from .data import fingerprint
-
+        """Write what the run needs, unless ``check`` refuses; a run that resumes may
+        have other devices."""
         same = self.check(run)
         if same and self.is_finished:
             return
@@ -245,34 +195,20 @@ class RunFolder:
         # records of other settings would stand among this run's
         if log.exists() and not same:
             log.rename(first_free(log.with_name(f"{LOG}.earlier-")))
-        write_text(
-            self.path / CONFIGURATION,
-            yaml.safe_dump(run.configuration, sort_keys=False),
-        )
-        facts = {
-            "name": run.name,
-            "seed": run.seed,
-            "data": str(run.data.folder),
-            "task": run.data.task,
-            "part": run.data.part,
-            "data_fingerprint": fingerprint(run.data),
-            "updates": run.updates,
-            "needs": list(run.needs),
-            "start": run.start,
-            "command": list(run.command),
-        }
+        text = yaml.safe_dump(run.configuration, sort_keys=False)
+        write_text(self.path / CONFIGURATION, text)
+        facts = {key: getattr(run, key) for key in ("name", "seed", "updates", "start")}
+        facts |= {"data": str(run.data.folder), "task": run.data.task}
+        facts |= {"part": run.data.part, "data_fingerprint": fingerprint(run.data)}
+        facts |= {"needs": [*run.needs], "command": [*run.command]}
         write_json(self.path / FACTS, facts)
         self.forget()
 
     @property
     def updates_done(self) -> int:
-        """As far as the end of the log tells: of many runs it is read now and then."""
-        try:
-            with (self.path / LOG).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-                found = re.findall(rb'"(?:\w+_)?num_updates": "?(\d+)', log.read())
-        except FileNotFoundError:
-            return 0
+        """By the end of the log alone: of many runs it is asked now and then."""
+        end = self.log[-TAIL_CHARACTERS:]
+        found = re.findall(r'"(?:\w+_)?num_updates": "?(\d+)', end)
         return int(found[-1]) if found else 0
 
     @property
@@ -288,12 +224,11 @@ class RunFolder:
     def check(self, run: Run) -> bool:
         """Whether the folder is that of this run; False if it is to be made.
 
-        Raises:
-            ReproduceError: another run's results are there, or a process is at work.
+        ValueError where another run's results are there, or a process is at work.
         """
         if not (self.path / FACTS).exists():
-            if any((self.path / "checkpoints").glob("*.pt")):
-                raise ReproduceError(
+            if self._has_checkpoint():
+                raise ValueError(
                     f"{self.path} has checkpoints and no {FACTS}: of which run?"
                 )
             return False
@@ -302,19 +237,17 @@ class RunFolder:
         except UNREADABLE as error:
             if not self.has_progress:
                 return False
-            raise ReproduceError(f"{self.path} is damaged: {error}") from error
-        if not found:
-            return True
-        if self.state in (RUNNING, SUBMITTED) or self.has_progress:
-            raise ReproduceError(
-                f"{self.path} is another run: {_shown(found)}. Remove the folder, or "
-                "give another --runs-dir"
+            raise ValueError(f"{self.path} is damaged: {error}") from error
+        if found and (self.state in (RUNNING, SUBMITTED) or self.has_progress):
+            more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            raise ValueError(
+                f"{self.path} is another run: {'; '.join(found[:SHOWN])}{more}. Remove "
+                "the folder, or give another --runs-dir"
             )
-        return False
+        return not found
 
     def _differences(self, run: Run) -> list[str]:
         from ..checkpoints.identity import weights_fingerprint
-        from .data import fingerprint
         from .settings import differences, settings_of
 
         there = {"name": self.facts["name"], "data": self.facts["data_fingerprint"]}
@@ -327,8 +260,8 @@ class RunFolder:
         if self.has_progress and not self.is_finished:  # it cuts the data up
             for each, of in ((there, self.configuration), (now, run.configuration)):
                 each["dataset.batch_size"] = of.get("dataset", {}).get("batch_size")
-        found = differences(self.settings, settings_of(run.configuration))
-        return found + differences(there, now)
+        settings = (settings_of(e) for e in (self.configuration, run.configuration))
+        return differences(*settings) + differences(there, now)
 
     def append(self, kind: str, **values: Any) -> None:
         """Append a JSON line to train.log, after whatever is there."""
@@ -351,14 +284,9 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder; raises ReproduceError if another process does."""
+        """Hold the folder; raises ValueError if another process does."""
         try:
             with FileLock(self.path / LOCK, timeout=ASKING_SECONDS):
                 yield
         except Timeout as error:
-            raise ReproduceError(f"{self.path}: another process trains it") from error
-
-
-def _shown(found: list[str]) -> str:
-    more = len(found) - SHOWN
-    return "; ".join(found[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+            raise ValueError(f"{self.path}: another process trains it") from error

@@ -5,14 +5,16 @@ A table's cell is one figure: the run that it comes from, and how it is read the
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from ..modules.systems import SYSTEMS
-from .errors import ReproduceError
 
 DASH = "-"
 # the group of configurations that a system's are in
@@ -51,30 +53,21 @@ class Row(Part):
 
 @dataclass
 class TableFile:
-    """What a table's file says.
-
-    Attributes:
-        title, task: what the page says of it.
-        config: a file of configs/; a row or a column may have its own.
-        job: one of ``JOBS``: how a run is run.
-        conditions: the entry of a preset's tasks that holds for it; by default that of
-            fairseq's task.
-        overrides: key -> value, of the configuration at the paper's size.
-        sweep: key -> values; a figure is that of the best value on valid.
-        column_axis: what the columns' names are numbers of, for a picture.
-        remarks: preset -> what a reader of the measured figures must know.
-    """
+    """What a table's file says."""
 
     title: str
     columns: dict[str, Column]
     rows: dict[str, Row | None]
-    task: str = ""
-    config: str | None = None
-    job: str = "train"
+    task: str = ""  # a line of the page
+    config: str | None = None  # a file of configs/; a row or a column may have its own
+    job: str = "train"  # one of ``JOBS``: how a run is run
+    # the entry of a preset's tasks that holds for it; by default that of fairseq's task
     conditions: str | None = None
-    overrides: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)  # at the paper's size
+    # key -> values; a figure is that of the best value on valid
     sweep: dict[str, list[Any]] = field(default_factory=dict)
-    column_axis: str = ""
+    column_axis: str = ""  # what the columns' names are numbers of, for a picture
+    # label -> what a reader of the measured figures must know
     remarks: dict[str, str] = field(default_factory=dict)
 
 
@@ -127,78 +120,49 @@ class Table:
 
 @dataclass
 class TaskPreset:
-    """What a preset says of one fairseq task, or of a table's conditions.
+    """What a preset says of one fairseq task, or of a table's conditions."""
 
-    Attributes:
-        data: folder, relative to the repository.
-        sequences_per_device: at once, at most.
-        sequences_per_update: of all devices and accumulated batches together; by
-            default the configuration's.
-        width: factor of the ``scaled`` fields of models.
-        scaled: these, instead of the preset's.
-        factors: other fields of models -> the factor of each.
-        most_devices: of one run, however many GPUs it is given.
-        overrides: key -> value.
-        prepare: commands that make the data, after those of the preset.
-        prepare_alone: whether those of the preset are not needed for it.
-    """
-
-    data: str
-    sequences_per_device: int
+    data: str  # folder, relative to the repository
+    sequences_per_device: int  # at once, at most
+    # of all devices and accumulated batches; by default the configuration's
     sequences_per_update: int | None = None
-    width: float = 1.0
-    scaled: list[str] | None = None
-    factors: dict[str, float] = field(default_factory=dict)
-    most_devices: int | None = None
+    width: float = 1.0  # factor of the ``scaled`` fields of models
+    scaled: list[str] | None = None  # instead of the preset's
+    factors: dict[str, float] = field(default_factory=dict)  # of other fields of models
+    most_devices: int | None = None  # of one run, however many GPUs it is given
     overrides: dict[str, Any] = field(default_factory=dict)
+    # commands that make the data, after those of the preset, or without these
     prepare: list[list[str]] = field(default_factory=list)
     prepare_alone: bool = False
 
 
 @dataclass
 class Preset:
-    """The conditions that all rows have in common.
-
-    Attributes:
-        name: of the file.
-        paper_sizes: whether models, data and budget are the paper's, so that pages
-            subtract its figures.
-        gpus_per_run: that a run takes.
-        tasks: by fairseq's name, or a table's conditions.
-        scaled: fields of models that a task's width multiplies.
-        overrides: key -> value, of every run.
-        prepare: commands that make the data.
-        prepare_automatically: whether the user need not ask for that.
-        not_in_all: tables that "all" does not stand for.
-        columns: table -> those that are run where none are asked for.
-        sweeps: table -> key -> values that are tried beside the table's own sweep.
-        sweep_values: how many values of each sweep are tried; by default all.
-        speed: options of ``benchmarks lra_speed``, without the dashes.
-    """
+    """The conditions that all rows have in common."""
 
     description: str
-    tasks: dict[str, TaskPreset]
-    name: str = ""
+    tasks: dict[str, TaskPreset]  # by fairseq's name, or a table's conditions
+    name: str = ""  # of the file
+    # whether models, data and budget are the paper's, so that pages subtract figures
     paper_sizes: bool = False
     gpus_per_run: int = 1
+    # fields of models that a task's width multiplies
     scaled: list[str] = field(default_factory=list)
-    overrides: dict[str, Any] = field(default_factory=dict)
-    prepare: list[list[str]] = field(default_factory=list)
-    prepare_automatically: bool = False
-    not_in_all: list[str] = field(default_factory=list)
+    overrides: dict[str, Any] = field(default_factory=dict)  # of every run
+    prepare: list[list[str]] = field(default_factory=list)  # commands; they make data
+    prepare_automatically: bool = False  # the user need not ask for that
+    not_in_all: list[str] = field(default_factory=list)  # tables
+    # table -> columns that are run where none are asked for
     columns: dict[str, list[str]] = field(default_factory=dict)
+    # table -> key -> values that are tried besides the table's own sweep
     sweeps: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
-    sweep_values: int | None = None
+    sweep_values: int | None = None  # tried of each sweep; by default all
+    # options of ``benchmarks lra_speed``, without the dashes
     speed: dict[str, Any] = field(default_factory=dict)
 
     def task(self, name: str) -> TaskPreset:
         """What the preset says of a task."""
-        if name not in self.tasks:
-            known = ", ".join(self.tasks)
-            raise ReproduceError(
-                f"preset {self.name} has no task {name!r}; it has: {known}"
-            )
-        return self.tasks[name]
+        return self.tasks[named_in(f"task of preset {self.name}", name, self.tasks)]
 
 
 def plain(value: Any) -> Any:
@@ -211,8 +175,12 @@ def shown_values(values: dict[str, Any]) -> str:
     return " ".join(f"{key}={plain(value)}" for key, value in values.items())
 
 
-# of content that is of another shape
-NO_DATA = (AttributeError, RecursionError, TypeError, ValueError)
+def named_in(what: str, name: str, known: Iterable[str]) -> str:
+    """The name; ValueError if it is not one of these."""
+    if name not in (known := [*known]):
+        allowed = ", ".join(map(repr, known))
+        raise ValueError(f"{what} {name!r} is not known; allowed: {allowed}")
+    return name
 
 
 def read_yaml(
@@ -220,22 +188,16 @@ def read_yaml(
 ) -> Kind:
     """The file as a dataclass, which holds what ``shape`` makes of its content.
 
-    Raises:
-        ReproduceError: it cannot be read, or a key or a value is not allowed.
+    ValueError where it cannot be read, or a key or a value is not allowed.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
+    # of content that is of another shape
+    no_data = (AttributeError, OSError, RecursionError, TypeError, ValueError)
     try:
         content = shape(OmegaConf.load(path))
         found = OmegaConf.merge(OmegaConf.structured(kind), content)
         return OmegaConf.to_object(found)  # type: ignore[return-value]
-    except OSError as error:
-        raise ReproduceError(f"{path}: {error.strerror}") from error
-    except (OmegaConfBaseException, YAMLError, *NO_DATA) as error:
-        why = " ".join(str(error).split())
-        raise ReproduceError(f"{path}: {why}") from error
+    except (OmegaConfBaseException, YAMLError, *no_data) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
 
 
 def names_in(folder: Path) -> list[str]:
@@ -246,29 +208,20 @@ def names_in(folder: Path) -> list[str]:
 
 def _file(folder: Path, name: str) -> Path:
     """``folder``/``name``.yaml, or ``name`` itself if it is a YAML file."""
-    if name.endswith((".yaml", ".yml")):
-        path, known = Path(name), folder / f"{Path(name).stem}.yaml"
-        if known.is_file() and path.is_file() and not path.samefile(known):
-            raise ReproduceError(
-                f"{name}: {known} has that name, by which results are known; give the "
-                "file another"
-            )
-        return path
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(names_in(folder)) or "none"
-        raise ReproduceError(
-            f"{folder.name[:-1]} {name!r} is not known; allowed: {known}"
+    if not name.endswith((".yaml", ".yml")):
+        named_in(f"{folder}: {folder.name[:-1]}", name, names_in(folder))
+        return folder / f"{name}.yaml"
+    path, known = Path(name), folder / f"{Path(name).stem}.yaml"
+    if known.is_file() and path.is_file() and not path.samefile(known):
+        raise ValueError(
+            f"{name}: results are known by its name, which {known} has; give the file "
+            "another"
         )
     return path
 
 
 def load_preset(configs: Path, name: str) -> Preset:
-    """A preset by its name, or by the path of its file.
-
-    Raises:
-        ReproduceError: see ``read_yaml``.
-    """
+    """A preset by its name, or by the path of its file; ValueError of a mistake."""
     path = _file(configs / "presets", name)
     return replace(read_yaml(path, Preset), name=path.stem)
 
@@ -276,65 +229,51 @@ def load_preset(configs: Path, name: str) -> Preset:
 def load_table(configs: Path, name: str) -> Table:
     """A table by its name, or by the path of its file, as it is without a preset.
 
-    Raises:
-        ReproduceError: see ``read_yaml``; or rows, columns and figures do not fit.
+    ValueError of a mistake, or where rows, columns and figures do not fit.
     """
     path = _file(configs / "tables", name)
     file = read_yaml(path, TableFile)
-    cells = []
+    cells: dict[tuple[str, str], Cell] = {}
     for key, row in file.rows.items():
         printed = row.paper if row and row.paper else [None] * len(file.columns)
-        if len(printed) != len(file.columns) or not all(
-            each in (None, DASH) or isinstance(each, int | float) for each in printed
-        ):
-            raise ReproduceError(
-                f"{path}: row {key}: paper={printed}; allowed: {len(file.columns)} "
-                'figures, one a column, null for none, "-" for a dash'
+        if len(printed) != (many := len(file.columns)):
+            raise ValueError(
+                f"{path}: row {key}: paper must have {many} figures, one a column, "
+                f'null for none, "-" for a dash, got {printed}'
             )
         for column, figure in zip(file.columns, printed, strict=True):
             try:
-                cells.append(_cell(configs, file, key, column, figure))
-            except ReproduceError as error:
-                raise ReproduceError(f"{path}: {key}, {column}: {error}") from error
-    places = [(cell.row, cell.column) for cell in cells]
-    twice = [place for place in places if places.count(place) > 1]
-    if twice:
-        raise ReproduceError(f"{path}: two rows have the label {twice[0][0]!r}")
-    return Table(path.stem, file, cells)
+                cell = _cell(configs, file, key, column, figure)
+            except ValueError as error:
+                raise ValueError(f"{path}: {key}, {column}: {error}") from error
+            if cells.setdefault((cell.row, column), cell) is not cell:
+                raise ValueError(f"{path}: two rows have the label {cell.row!r}")
+    return Table(path.stem, file, [*cells.values()])
 
 
 def _cell(
     configs: Path, file: TableFile, key: str, name: str, printed: float | str | None
 ) -> Cell:
     row, column = file.rows[key] or Row(), file.columns[name]
+    _ = printed in (None, DASH) or float(printed)  # or raises
     label = row.label or key
     if key in SYSTEMS and row.system is None:
         label = row.label or SYSTEMS[key].label
         row = replace(row, system=key)
-    unknown = [each for each in column.mean_of if each not in file.columns]
-    if unknown:
-        raise ReproduceError(f"mean_of: no column {unknown[0]!r}")
+    for each in column.mean_of:
+        named_in("mean_of: column", each, file.columns)
     config = row.config or column.config or file.config or ""
     if not column.mean_of and not (config and column.metric):
-        raise ReproduceError("config or metric is missing")
-    job = column.job or row.job or file.job
-    if job not in JOBS:
-        raise ReproduceError(f"job={job}; allowed: {', '.join(JOBS)}")
+        raise ValueError("config or metric is missing")
     overrides: dict[str, Any] = {}
     for part in () if column.mean_of else (file, column, row):
-        system = getattr(part, "system", None)
-        if system is not None and system not in SYSTEMS:
-            raise ReproduceError(f"system={system}; allowed: {', '.join(SYSTEMS)}")
-        if system is not None:
+        if system := getattr(part, "system", None):
+            named_in("system", system, SYSTEMS)
             overrides[MODEL] = f"{_kind_of_models(configs, config)}_{system}"
         overrides |= part.overrides
+    job = named_in("job", column.job or row.job or file.job, JOBS)
     return Cell(
-        row=label,
-        column=name,
-        job=job,
-        config=config,
-        overrides=overrides,
-        metric=column.metric or "mean",
+        *(label, name, job, config, overrides, column.metric or "mean"),
         paper=None if printed == DASH else printed,  # type: ignore[arg-type]
         paper_dash=printed == DASH,
         # a column with a job of its own, as parameters, is not swept over
@@ -348,36 +287,26 @@ def _cell(
 @functools.cache  # each cell asks, of few files
 def _kind_of_models(configs: Path, config: str) -> str:
     """ "alm", "blm" or "lra": the beginning of the model that a configuration has."""
-    from omegaconf import OmegaConf
-
-    primary = configs / f"{config}.yaml"
-    if not primary.is_file():
-        raise ReproduceError(f"config={config!r}: there is no {primary}")
-    for each in OmegaConf.load(primary).get("defaults", []):  # type: ignore[union-attr]
-        if isinstance(each, Mapping) and MODEL in each:
-            return each[MODEL].partition("_")[0]
-    raise ReproduceError(f"{primary}: no model among its defaults")
+    named_in(f"{configs}: config", config, names_in(configs))
+    primary: Any = OmegaConf.load(configs / f"{config}.yaml")
+    parts = (each for each in primary.get("defaults", []) if isinstance(each, Mapping))
+    return next((e[MODEL] for e in parts if MODEL in e), "").partition("_")[0]
 
 
 def load_tables(configs: Path, names: list[str], preset: Preset) -> list[Table]:
-    """The tables of these names, with the preset's sweeps; "all": that it has.
-
-    Raises:
-        ReproduceError: a name is unknown or a file is not as it should be.
-    """
+    """The tables of these names, with the preset's sweeps; "all": that it has."""
     known = names_in(configs / "tables")
     if "all" in names:
         names = [name for name in known if name not in preset.not_in_all]
     tables = [load_table(configs, name) for name in dict.fromkeys(names)]
-    own = [table.name for table in tables]
+    known += [table.name for table in tables]
     for name in (*preset.not_in_all, *preset.columns, *preset.sweeps):
-        if name not in (*known, *own):
-            raise ReproduceError(f"preset {preset.name}: there is no table {name!r}")
+        named_in(f"preset {preset.name}: table", name, known)
     return [with_sweeps_of(preset, table) for table in tables]
 
 
 def with_sweeps_of(preset: Preset, table: Table) -> Table:
-    """The table with the preset's sweeps beside its own; its own values stay."""
+    """The table with the preset's sweeps and its own, whose values stay."""
     more = preset.sweeps.get(table.name, {})
 
     def sweep_of(cell: Cell) -> dict[str, list[Any]]:
@@ -394,16 +323,14 @@ def with_sweeps_of(preset: Preset, table: Table) -> Table:
 def with_sweep_values(tables: list[Table], chosen: dict[str, list[Any]]) -> list[Table]:
     """The tables with these values of their sweeps only: key -> values.
 
-    Raises:
-        ReproduceError: a cell that sweeps over a key has none of its values, or no cell
-            sweeps over it.
+    ValueError where a cell that sweeps over a key has none of them, or no cell does.
     """
     cells = [cell for table in tables for cell in table.cells]
     for key, values in chosen.items():
         sweeps = [[plain(v) for v in c.sweep[key]] for c in cells if key in c.sweep]
         if not sweeps or any(not set(values) & set(sweep) for sweep in sweeps):
             allowed = ", ".join(map(str, sweeps[0])) if sweeps else "no such sweep"
-            raise ReproduceError(f"--sweep {key}={plain(values)}; allowed: {allowed}")
+            raise ValueError(f"--sweep {key}={plain(values)}; allowed: {allowed}")
 
     def chosen_of(cell: Cell) -> Cell:
         sweep = {
@@ -419,32 +346,25 @@ def chosen_cells(
     tables: list[Table],
     rows: Collection[str] = (),
     columns: Collection[str] = (),
-    usual: Mapping[str, Collection[str]] = MappingProxyType({}),
+    usual: Mapping[str, Collection[str]] | None = None,
 ) -> list[Cell]:
     """The cells that have runs, of these rows and columns; all where none are named.
 
-    Args:
-        tables: whose cells they are.
-        rows, columns: names.
-        usual: table -> columns where ``columns`` is empty.
-
-    Raises:
-        ReproduceError: no table has such a row or column, or a run in both.
+    ``usual``, table -> columns, is taken where ``columns`` is empty. ValueError where
+    no table has such a row or column, or a run in both.
     """
     for option, chosen in (("rows", rows), ("columns", columns)):
         known = {name: None for table in tables for name in getattr(table, option)}
         for name in chosen:
-            if name not in known:
-                allowed = ", ".join(map(repr, known))
-                raise ReproduceError(f"--{option} {name!r}; allowed: {allowed}")
+            named_in(f"--{option}", name, known)
     cells = [
         cell
         for table in tables
         for cell in table.cells
         if not cell.mean_of
         and (not rows or cell.row in rows)
-        and cell.column in (columns or usual.get(table.name) or table.columns)
+        and cell.column in (columns or (usual or {}).get(table.name) or table.columns)
     ]
     if not cells:
-        raise ReproduceError("no table has a run in these rows and columns")
+        raise ValueError("no table has a run in these rows and columns")
     return cells

@@ -38,7 +38,8 @@ def settings_of(configuration: Configuration) -> Settings:
     flat = flattened(configuration)
     model = flat.get("model.attention_types") or ""
     unread = {f"model.{name}" for name in unused_options(model)} if model else set()
-    defaults = _defaults(_names(configuration))
+    named = {k: v.get("_name") for k, v in configuration.items() if isinstance(v, dict)}
+    defaults = _defaults(tuple((k, name) for k, name in named.items() if name))
     found = {
         key: value
         for key, value in flat.items()
@@ -75,14 +76,6 @@ def _is_default(key: str, value: Any, flat: Settings, defaults: Settings) -> boo
     return default == value
 
 
-def _names(configuration: Configuration) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (group, values["_name"])
-        for group, values in configuration.items()
-        if isinstance(values, dict) and values.get("_name")
-    )
-
-
 @functools.cache
 def _defaults(names: tuple[tuple[str, str], ...]) -> Settings:
     """fairseq's, of its own groups and of these dataclasses."""
@@ -92,16 +85,10 @@ def _defaults(names: tuple[tuple[str, str], ...]) -> Settings:
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
     from omegaconf import OmegaConf
 
-    def plain(kind: Any) -> dict[str, Any]:
-        structured = OmegaConf.structured(kind)
-        found = OmegaConf.to_container(structured, enum_to_str=True)
-        return found if isinstance(found, dict) else {}
+    def plain(kind: Any) -> Any:
+        return OmegaConf.to_container(OmegaConf.structured(kind), enum_to_str=True)
 
-    found = {
-        group: values
-        for group, values in plain(FairseqConfig).items()
-        if isinstance(values, dict)
-    }
+    found = {k: v for k, v in plain(FairseqConfig).items() if isinstance(v, dict)}
     for group, name in names:
         registry = REGISTRIES.get(group, {}).get("dataclass_registry", {})
         if group == "task":

@@ -12,10 +12,9 @@ def number(value: float | None, sign: bool = False) -> str:
     return "+" + text if sign and value > 0 else text
 
 
-def fine(value: float | None) -> str:
+def fine(value: float) -> str:
     """``number`` with a third decimal below 1, where seeds may differ in it alone."""
-    is_small = value is not None and 0.01 <= abs(value) < 1
-    return f"{value:.3f}" if is_small else number(value)
+    return f"{value:.3f}" if 0.01 <= abs(value) < 1 else number(value)
 
 
 def plus_minus(value: float, deviation: float | None) -> str:
@@ -23,11 +22,6 @@ def plus_minus(value: float, deviation: float | None) -> str:
     if deviation is None:
         return ""
     return f" ± {deviation:.2f}" if abs(value) >= 1 else f" ± {number(deviation)}"
-
-
-def with_deviation(value: float | None, deviation: float | None) -> str:
-    """ "12.30 ± 0.08": a mean over seeds, and their deviation."""
-    return "" if value is None else number(value) + plus_minus(value, deviation)
 
 
 def anchor(heading: str) -> str:
@@ -40,13 +34,3 @@ def spread(values: Iterable[float], form: str, unit: str = "") -> str:
     there = sorted(value for value in values if value == value)
     shown = [format(value, form) for value in there[:1] + there[-1:]]
     return " to ".join(dict.fromkeys(shown)) + unit if there else ""
-
-
-def with_seeds(
-    value: float | None, deviation: float | None, seeds: Iterable[float]
-) -> str:
-    """ "**12.30** ± 0.08 (12.25, 12.36)": a mean, and seeds if there are some."""
-    if value is None:
-        return "**not run**"
-    shown = f" ({', '.join(map(fine, seeds))})" if deviation is not None else ""
-    return f"**{fine(value)}**{plus_minus(value, deviation)}{shown}"

@@ -3,6 +3,7 @@
 import functools
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def commit() -> str:
     """The repository's commit, "+changes" if the working tree differs from it.
 
     The version where the package is installed without its repository, and "unknown"
-    where git cannot tell.
+    where git does not answer.
     """
     if CLONE is None:
         return f"version {installed_versions((PROJECT,)).get(PROJECT, 'unknown')}"
@@ -38,19 +39,12 @@ def commit() -> str:
 
 def machine() -> str:
     """Host name, processor and cores of this process."""
-    return f"{platform.node()}, {_processor()}, {len(os.sched_getaffinity(0))} cores"
+    info = Path("/proc/cpuinfo")
+    found = info.exists() and re.search(r"model name\s*: (.*)", info.read_text("utf-8"))
+    processor = found[1] if found else platform.machine()
+    return f"{platform.node()}, {processor}, {len(os.sched_getaffinity(0))} cores"
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.machine()
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], cwd=CLONE, capture_output=True, text=True, check=True
-    ).stdout.strip()
+def _git(*words: str) -> str:
+    given = {"cwd": CLONE, "capture_output": True, "text": True, "check": True}
+    return subprocess.run(["git", *words], **given).stdout.strip()

@@ -45,8 +45,8 @@ TRAINING = (
     Mutant(
         "reproduce/noise-is-the-sum-of-deviations",
         _REPRODUCE + "measured.py",
-        "(one.deviation**2 + other.deviation**2) ** 0.5",
-        "one.deviation + other.deviation",
+        "(self.deviation**2 + other.deviation**2) ** 0.5",
+        "self.deviation + other.deviation",
         "tests/reproduce/test_measured.py",
     ),
     Mutant(
@@ -66,8 +66,8 @@ TRAINING = (
     Mutant(
         "reproduce/ties-disagree",
         _REPRODUCE + "measured.py",
-        "if printed * found < 0:",
-        "if printed * found <= 0:",
+        "if printed * here < 0:",
+        "if printed * here <= 0:",
         "tests/reproduce/test_measured.py",
     ),
     Mutant(

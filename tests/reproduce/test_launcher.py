@@ -11,9 +11,8 @@ import time
 import pytest
 import torch
 
-from fairseq_transnormer.reproduce import commands, launcher
+from fairseq_transnormer.reproduce import actions, launcher
 from fairseq_transnormer.reproduce.data import FILES, Data, fingerprint
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.launcher import Job, Slots, run_all, submit_all
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import refuses
@@ -140,20 +139,20 @@ def test_a_runner_that_is_killed_leaves_its_run_working(tmp_path, capsys):
     with runner(folder) as process:
         wait_for(here.exists)
         process.kill()
-    assert folder.state == "running" and commands._is_held(folder)
+    assert folder.state == "running" and actions.is_held(folder)
     assert "skipped" in capsys.readouterr().out
     run_all([folder], tmp_path, Slots(0, 1))
     assert "another process trains it" in capsys.readouterr().out
     go.touch()
     wait_for(lambda: RunFolder(folder.path).is_finished)
     folder.forget()
-    assert not commands._is_held(folder) and len(folder.attempts) == 1
+    assert not actions.is_held(folder) and len(folder.attempts) == 1
 
 
 MODULE = """
 import json, os, sys
 print(json.dumps([os.getpid(), os.getcwd(), *sys.argv[1:]]))
-os.write(2, b"to the other one\\n")
+print("to the other one", file=sys.stderr)
 if sys.argv[1] == "raises":
     raise RuntimeError("no such thing")
 sys.exit(sys.argv[1] if sys.argv[1] == "said" else int(sys.argv[1]))
@@ -206,11 +205,8 @@ def test_slots_are_groups_of_gpus_or_shares_of_the_cpu(tmp_path, monkeypatch):
     assert Slots(0, 2).environment("") == {"CUDA_VISIBLE_DEVICES": ""}
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    for value, group in (
-        ("", "0,1"),
-        ("GPU-a, GPU-b", "GPU-a,GPU-b"),
-        ("5,7,9", "5,7"),
-    ):
+    groups = {"": "0,1", "GPU-a, GPU-b": "GPU-a,GPU-b", "5,7,9": "5,7"}
+    for value, group in groups.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
         assert Slots(2, None).free == [group]
 
@@ -225,9 +221,8 @@ def test_data_that_were_replaced_are_another_runs(tmp_path, capfd):
     given["data_fingerprint"] = fingerprint(Data(data, "masked_lm"))
     replaces = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('second')"
     given["command"] = [sys.executable, "-c", replaces, str(data / "train.bin")]
-    folders = [
-        RunFolder(write_run(tmp_path / f"{name}/seed1", **given)) for name in "ab"
-    ]
+    paths = (write_run(tmp_path / f"{name}/seed1", **given) for name in "ab")
+    folders = [*map(RunFolder, paths)]
     # the second waits for the first's place
     assert run_all(folders, tmp_path, Slots(0, 1))["failed"] == folders
     out, _ = capfd.readouterr()
@@ -295,11 +290,11 @@ def test_a_job_that_is_queued_is_not_submitted_again(tmp_path, cluster, monkeypa
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")  # it would hide the job
     # nor one that was requeued, with the state of its last attempt
     for state in ("submitted", "interrupted"):
-        assert folder.state == state and commands._is_held(folder)
+        assert folder.state == state and actions.is_held(folder)
         folder.append("attempt", started=1.0)
         folder.append("attempt_end", seconds=1.0, exit_code=75)
     folder.append("submitted", job="8")
-    assert not commands._is_held(folder)
+    assert not actions.is_held(folder)
     fails = "#!/bin/sh\necho '{}' >&2\nexit 1\n"
     (cluster / "squeue").write_text(fails.format("Invalid job id specified"))
     assert not launcher.is_queued("7")
@@ -307,9 +302,7 @@ def test_a_job_that_is_queued_is_not_submitted_again(tmp_path, cluster, monkeypa
     with refused("squeue", 7, "Socket timed out"):
         launcher.is_queued("7")
     (cluster / "sbatch").write_text(fails.format("no such partition"))
-    with refuses(
-        ReproduceError, "sbatch", folder.path, "no such partition", alone=True
-    ):
+    with refuses(ValueError, "sbatch", folder.path, "no such partition", alone=True):
         submit_all([folder], tmp_path, 0, {})
     monkeypatch.setenv("PATH", "/no/such")
     assert not launcher.is_queued("7")
@@ -348,7 +341,7 @@ def test_a_job_whose_need_is_not_finished_trains_nothing(tmp_path):
     facts["needs"] = [need.path.relative_to(tmp_path).as_posix()]
     (last.path / "run.json").write_text(json.dumps(facts))
     last.forget()
-    with refuses(ReproduceError, "need", "not finished"):
+    with refuses(ValueError, "need", "not finished"):
         Job(last.path, tmp_path, {}, "here", False)()
     last.forget()
     assert not last.attempts and not (last.path / "started").exists()

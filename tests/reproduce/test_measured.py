@@ -9,9 +9,7 @@ import pandas
 import pytest
 from scipy import stats
 
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
-from fairseq_transnormer.reproduce.measured import within_deviation as within
 from fairseq_transnormer.reproduce.report import section
 from fairseq_transnormer.reproduce.results import COLUMNS, Results, _typed
 from fairseq_transnormer.reproduce.schema import Preset
@@ -63,7 +61,7 @@ def test_means_and_deviations_are_of_the_rows(measured):
     t1, t2 = found["T1", "ppl"], found["T2", "ppl"]
     assert t1.value == pytest.approx((5.0 + 7.0 + 6.5) / 3)
     assert t1.deviation == pytest.approx(statistics.stdev([5.0, 7.0, 6.5]))
-    assert t1.figures.values == {1: 5.0, 2: 7.0, 3: 6.5} and not t1.incomplete
+    assert t1.values == {1: 5.0, 2: 7.0, 3: 6.5} and not t1.incomplete
     page = section(measured(rows), replace(PRESET, paper_sizes=True), [])
     assert "T2 2.00 4.00 +2.00" in " ".join(page.replace("|", " ").split())
     # one seed has no deviation, none no value
@@ -74,7 +72,7 @@ def test_means_and_deviations_are_of_the_rows(measured):
     assert "seed 2 (interrupted)" in cell.incomplete
     assert "seed 3 (nan: x)" in cell.incomplete
     none = measured(states).cells["T1", "ppl"]
-    assert none.value is None and none.figures.reasons == {3: "nan: x"}
+    assert none.value is None and none.reasons == {3: "nan: x"}
 
 
 def swept(*values):
@@ -91,7 +89,7 @@ def swept(*values):
 def test_a_line_of_another_metric_is_no_figure_of_the_table(measured):
     lines = figures(T1=[5.0, 7.0])
     lines[0]["metric"] = "params_m"
-    with refuses(ReproduceError, "own", "T1", "ppl", "valid_ppl", "params_m"):
+    with refuses(ValueError, "own", "T1", "ppl", "valid_ppl", "params_m"):
         measured(lines)
 
 
@@ -105,7 +103,7 @@ def test_a_sweeps_best_is_that_on_valid(measured):
     rows = swept([(1, 5), (1, 6)], [(9, 2), (7, 8)], [(2, 1), (2, 100)])
     chosen, cell = best(rows)
     assert (chosen, cell.value, cell.incomplete) == ("2", 8, "")
-    assert [each.mean for each in cell.sweep.values()] == [1, 8, 2]
+    assert [each.value for each in cell.sweep.values()] == [1, 8, 2]
     more = [each | {"selected_by": "max accuracy"} for each in rows]
     assert best(more)[0] == "3"
     with refused("min loss", "max accuracy", rows[0]["run"]):
@@ -144,12 +142,12 @@ def test_a_mean_is_of_the_seeds_and_columns_that_are_there(measured):
 
     of = {"a": {1: 1.0, 2: 2.0}, "b": {1: 5.0, 2: 4.0, 3: 9.0}}
     found = mean(**of, c={2: 6.0})
-    assert found.figures.values == {2: (2.0 + 4.0 + 6.0) / 3}
+    assert found.values == {2: (2.0 + 4.0 + 6.0) / 3}
     assert found.cell.paper == 2.0 and found.incomplete.endswith("seeds 1, 3")
     assert mean(**of).value is None
     # the paper's figure is not beside a mean of fewer columns
     fewer = mean(replace(PRESET, columns={"own": ["a", "b"]}), **of)
-    assert fewer.figures.values == {1: 3.0, 2: 3.0}
+    assert fewer.values == {1: 3.0, 2: 3.0}
     assert fewer.cell.paper is None and "a, b" in fewer.incomplete
 
 
@@ -194,8 +192,8 @@ def test_no_correlation_of_few_rows_or_within_the_error(measured):
     # the deviation of a difference of two seeds that are 2 apart: 2, not the sum 2.83
     noisy = measured(figures(A=[1.0, 3.0], B=[2.9, 4.9], C=[3.2, 5.2]), **ORDERED)
     a, b, c, d = (noisy.cells[name, "ppl"] for name in "ABCD")
-    assert within(a, b) and within(a, c) is False
-    assert within(a, d) is None
+    assert a.is_within_noise(b) and a.is_within_noise(c) is False
+    assert a.is_within_noise(d) is None
 
 
 def test_settings_in_which_compared_runs_differ(measured):

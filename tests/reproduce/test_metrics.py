@@ -6,8 +6,13 @@ import math
 import numpy
 import pytest
 
-from fairseq_transnormer.reproduce.metrics import METRICS, NotAskedFor, NotMeasured
-from fairseq_transnormer.reproduce.metrics import RunResults as Results
+from fairseq_transnormer.reproduce.metrics import (
+    METRICS,
+    NotAskedFor,
+    NotMeasured,
+    RunResults,
+    reader_of,
+)
 from fairseq_transnormer.reproduce.runs import RunFolder
 from tests.messages import refuses
 
@@ -15,6 +20,11 @@ from .made import record, refused, validations, write_run
 
 NAN = math.nan
 SAVED = "Saved checkpoint checkpoints/x.pt (epoch 1 @ {} updates, score 1.0)"
+
+
+class Results(RunResults):
+    def figure(self, metric, row=""):
+        return reader_of(metric)(self, row)
 
 
 @pytest.fixture
@@ -153,11 +163,6 @@ def test_a_metric_may_be_a_function(results):
     for function, part in ((no_metric, "missing"), (a_text, "high")):
         with refuses(NotMeasured, function.__name__, part):
             found.figure(f"{__name__}:{function.__name__}")
-    for metric, *parts in (
-        ("no.such:thing", "no.such:thing"),
-        (f"{__name__}:nothing", "nothing"),
-        ("ppl", "'ppl'", "valid_NAME", *METRICS),
-        ("valid_", "'valid_'"),
-    ):
-        with refused(*parts):
-            found.figure(metric)
+    for metric in ("no.such:thing", f"{__name__}:nothing", "'ppl'", "valid_"):
+        with refused(metric):
+            found.figure(metric.strip("'"))

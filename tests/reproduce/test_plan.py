@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from fairseq_transnormer.reproduce import plan
-from fairseq_transnormer.reproduce.errors import ReproduceError
 from fairseq_transnormer.reproduce.jobs import job_of, of_seeds, with_needs
-from fairseq_transnormer.reproduce.plan import DECIDED_BY, NEVER, batches
+from fairseq_transnormer.reproduce.plan import DECIDED_BY, NEVER, batch_settings
 from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset
-from fairseq_transnormer.training.config import ConfigurationError, get
+from fairseq_transnormer.training.config import get
 from tests.messages import refuses
 from tests.paths import CONFIGS
 
@@ -49,7 +48,7 @@ def test_runs_are_shared_among_tables(conditions):
 
 
 def test_presets_scale_the_widths_that_they_name_once(conditions, monkeypatch):
-    monkeypatch.setattr(plan, "check_model", lambda model: None)  # a second each
+    monkeypatch.setattr(plan, "_check_model", lambda model: None)  # a second each
     cell = cell_of(table("table10"), "FFN", "T2")
     full = run_of(cell, conditions("paper", gpus=1)).configuration["model"]
     small = run_of(cell, conditions("small")).configuration["model"]
@@ -71,18 +70,17 @@ def test_presets_scale_the_widths_that_they_name_once(conditions, monkeypatch):
 
 
 def test_an_update_has_the_same_sequences_on_any_gpus(conditions, monkeypatch):
-    monkeypatch.setattr(plan, "check_model", lambda model: None)
+    monkeypatch.setattr(plan, "_check_model", lambda model: None)
     for sequences, most, devices in (
         (n, m, d) for n in (1, 8, 12, 128) for m in (1, 4, 256) for d in (1, 2, 3, 4, 8)
     ):
         task = TaskPreset("x", sequences_per_device=most)
         if sequences % devices:
             with refused(f"--gpus {devices}", sequences):
-                batches(task, devices, sequences)
+                batch_settings(task, devices, sequences)
             continue
-        found = batches(task, devices, sequences)
-        assert found.batch * found.update_freq * devices == sequences
-        assert found.batch <= most
+        batch, (update_freq,) = batch_settings(task, devices, sequences).values()
+        assert batch * update_freq * devices == sequences and batch <= most
     text = cell_of(table("table4"), "TransNormer T2", "valid_ppl")
     # of 10 images an update, which 8 devices cannot share
     images = cell_of(table("digits"), "1+elu", "test_bits")
@@ -132,11 +130,11 @@ def test_values_that_are_refused_before_any_run(conditions):
         ("model.num_heads", 0, "num_heads=0"),
         ("model.block_sizee", 8, "block_sizee"),
         ("model.attention_types", "nothing*12", "nothing"),
-        ("optimization.max_update", 0, "max_update=0", 1),
+        ("optimization.max_update", 0, "max_update", 1, 0),
         ("optimization.max_updates", 4, "max_updates", "max_update"),
         ("optimization.max_update", "ten", "max_update", "ten"),
     ):
-        with refuses((ReproduceError, ConfigurationError), *parts):
+        with refuses(ValueError, *parts):
             run_of(cell, conditions(overrides={key: value}))
 
 
@@ -185,7 +183,7 @@ def test_the_warm_up_is_a_share_of_the_updates(tuned, conditions):
     # 400 texts, 8 at once
     assert settings(max_epoch=3, max_update=0) == (150, round(0.06 * 150))
     assert settings(max_epoch=3, max_update=100) == (100, 6)
-    with refused("max_update=0"):
+    with refused("max_update", 0):
         settings(max_epoch=0, max_update=0)
 
 

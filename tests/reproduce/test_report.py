@@ -7,9 +7,9 @@ import shutil
 import pandas
 import pytest
 
-from fairseq_transnormer.reproduce import commands, figures, report, schema
+from fairseq_transnormer.reproduce import actions, commands, figures, report, schema
 from fairseq_transnormer.reproduce.results import RUNS, Results
-from fairseq_transnormer.reproduce.text import number, with_deviation
+from fairseq_transnormer.reproduce.text import number, plus_minus
 from tests.paths import CONFIGS, RESULTS
 
 from .made import validations, write_run
@@ -28,8 +28,8 @@ def conditions_of(label):
     page = (RESULTS / f"tables/{label}.md").read_text()
     (made_by,) = [line for line in page.splitlines() if line.startswith("Made by `")]
     words = shlex.split(made_by.split("`")[1].removeprefix(commands.PROGRAM))
-    options = commands._parser().parse_args(words)
-    return commands._conditions(options, schema.load_preset(CONFIGS, options.preset))
+    options = commands.parser().parse_args(words)
+    return actions.conditions_of(options, schema.load_preset(CONFIGS, options.preset))
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -126,6 +126,6 @@ def test_a_report_twice_gives_the_same_bytes(reported, tmp_path):
 def test_numbers_are_as_fine_as_their_deviation():
     given = [(12.3, None), (12.3, 0.0812), (0.00123, None), (0.5, 0.00123), (0, None)]
     shown = ["12.30", "12.30 ± 0.08", "0.00123", "0.50 ± 0.00123", "0.00"]
-    assert [with_deviation(*each) for each in given] == shown
+    assert [number(a) + plus_minus(a, b) for a, b in given] == shown
     signs = [number(each, sign=True) for each in (1.0, -1.0, 0.0, None)]
     assert signs == ["+1.00", "-1.00", "0.00", ""]

@@ -10,7 +10,7 @@ import torch
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.reproduce.data import Data
-from fairseq_transnormer.reproduce.runs import STATES, Run, RunFolder
+from fairseq_transnormer.reproduce.runs import Run, RunFolder
 
 from .made import CONFIGURATION, refused, validations, write_run
 
@@ -51,7 +51,7 @@ def test_the_state_follows_from_the_log(folder):
         lines = [LINES.get(code) or ENDED.format(code) for code in codes]
         (folder.path / "train.log").write_text("".join(f"\n{line}\n" for line in lines))
         folder.forget()
-        assert folder.state == state in STATES, each
+        assert folder.state == state, each
         assert folder.is_finished == (state == "finished")
     with (folder.path / "train.log").open("ab") as log:
         log.write(b"\n" + BEGAN.encode() + b"\nhalf \xff of")
@@ -143,7 +143,7 @@ def test_weights_that_changed_since_the_start_are_refused(tmp_path):
     assert one in found.other_weights() and two in found.other_weights() != one
     start.unlink()  # the result stays that of the first
     assert found.other_weights() == ""
-    with refused(path, "one.pt"):
+    with refused("one.pt"):
         found.weights_at_start()
 
 
