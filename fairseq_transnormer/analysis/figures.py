@@ -100,7 +100,7 @@ def pictures(
         len(rows), columns, figsize=size, squeeze=False, layout="constrained"
     )
     for line, (name, images) in zip(grid, rows.items(), strict=True):
-        line[0].set_ylabel(name, fontsize=9)
+        line[0].set_ylabel(name, fontsize=9, rotation=0, ha="right", va="center")
         for axes, (title, image) in zip(line, images, strict=True):
             axes.imshow(image, cmap="magma", vmin=0, vmax=1)
             axes.set_title(title, fontsize=8)

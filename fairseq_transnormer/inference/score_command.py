@@ -29,7 +29,9 @@ Name = dict[str, Any]
 def score(
     path: str,
     text: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], TEXTS] = (),
-    input: Annotated[tuple[str, ...], TEXTS] = (),
+    input: Annotated[
+        tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]], TEXTS
+    ] = (),
     data: str | None = None,
     sentencepiece_model: str | None = None,
     device: str | None = None,
@@ -88,7 +90,8 @@ def score(
     columns = "".join(f" {name:>{WIDTH}}" for name in COLUMNS)
     heading = f"{kind} in nats; context: {scorer.context}\n{columns}\n"
     heading = "" if json else heading
-    units = _units(text, input, by, scorer.is_masked)
+    files = list(chain.from_iterable(input))
+    units = _units(text, files, by, scorer.is_masked)
     one_by_one = stream or (input and by in (None, "file"))
     for name, found in _scores(units, scorer, tokens, bool(one_by_one)):
         total, longest = total + found, max(longest, found.tokens)
@@ -98,7 +101,7 @@ def score(
             heading = ""
             while waiting:
                 _print(json, *waiting.pop(0))
-    given = " ".join(input or ["--text"])
+    given = " ".join(files or ["--text"])
     if not total.words:
         raise ValueError(f"{given}: no text in it; allowed: a word or more")
     check_known(total, given)

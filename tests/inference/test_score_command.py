@@ -85,6 +85,13 @@ def test_documents_lie_between_blank_lines(run, text_file):
     assert whole["bytes"] == len(text_file.read_bytes())
 
 
+def test_files_may_be_named_together_or_one_by_one(run, text_file):
+    together = rows(run("--input", text_file, text_file, "--json")[1])
+    assert len(together) == 3
+    one_by_one = ("--input", text_file, "--input", text_file)
+    assert rows(run(*one_by_one, "--json")[1]) == together
+
+
 def test_a_table_with_tokens(run, text_file):
     arguments = ("--input", text_file, "--window", 16, "--overlap", 4)
     said, header, row, total = run(*arguments)[1].splitlines()
