@@ -54,13 +54,15 @@ class Subcommand(NamedTuple):
 
     Attributes:
         module: dotted name and function, ``package.module:function``. Without a
-            function the module has a parser of its own: ``main(arguments)``, which
-            returns the exit code.
+            function the module has a parser of its own.
         summary: a line for the list of commands.
+        function: of a module with its own parser: it takes the arguments and returns
+            the exit code.
     """
 
     module: str
     summary: str
+    function: str = "main"
 
 
 def run(
@@ -93,7 +95,7 @@ def run(
         return 2
     return run_command(
         f"{program} {name}",
-        lambda: _called(commands[name].module, f"{program} {name}", rest[:-1]),
+        lambda: _called(commands[name], f"{program} {name}", rest[:-1]),
     )
 
 
@@ -121,12 +123,12 @@ def run_command(program: str, command: Callable[[], int | None]) -> int:
     return 2
 
 
-def _called(name: str, program: str, words: list[str]) -> int | None:
-    module, _, function = name.partition(":")
-    found = importlib.import_module(module)
-    if not function:
-        return found.main(words)
-    return parsed(getattr(found, function), program, words)()
+def _called(command: Subcommand, program: str, words: list[str]) -> int | None:
+    name, _, function = command.module.partition(":")
+    module = importlib.import_module(name)
+    if function:
+        return parsed(getattr(module, function), program, words)()
+    return getattr(module, command.function)(words)
 
 
 def parsed(
