@@ -18,35 +18,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-import tyro
+from typing import Any, NamedTuple
 
 from .data.texts import print_utf8
 from .data.whole_files import make_folder, make_folder_of
 from .missing_packages import explanation
-
-
-def checked_path(metavar: str, check: Callable[[Path, str], None]) -> Any:
-    """For ``Annotated``: a path of an option that ``check(path, name)`` has accepted,
-    before any work is lost."""
-
-    def path(words: list[str]) -> Path:
-        check(Path(words[0]), metavar)
-        return Path(words[0])
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=path,
-        is_instance=lambda value: isinstance(value, Path),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-# types of options: a file to write, whose folder is made, and a folder, which is made
-OutputFile = Annotated[Path | None, checked_path("FILE", make_folder_of)]
-OutputFolder = Annotated[Path, checked_path("DIR", make_folder)]
 
 
 class Subcommand(NamedTuple):
@@ -139,6 +115,7 @@ def parsed(
     Raises:
         ValueError: the words do not fit its signature.
     """
+    import tyro  # not needed by commands with a parser of their own
 
     @functools.wraps(function)
     def bound(*args: Any, **options: Any) -> Callable[[], Any]:

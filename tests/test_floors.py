@@ -18,6 +18,7 @@ ALLOWED = {
     "missing_packages": set(),
     "argument_types": set(),
     "cli": {"data", "missing_packages"},
+    "outputs": {"data"},
     "devices": set(),
     "installation": set(),
     "checkpoints": {"data", "modules"},
@@ -35,7 +36,8 @@ ALLOWED = {
         *("checkpoints", "data", "devices", "hf"),
     },
     "analysis": {
-        *("checkpoints", "cli", "data", "inference", "modules", "ops", "plugin"),
+        *("checkpoints", "cli", "data", "inference", "modules", "ops", "outputs"),
+        "plugin",
     },
     "reproduce": {
         *("analysis", "argument_types", "checkpoints", "data", "installation"),

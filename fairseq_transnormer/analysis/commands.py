@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from ..cli import OutputFile, OutputFolder, Subcommand, run
+from ..cli import Subcommand, run
 from ..data.whole_files import write_json
+from ..outputs import OutputFile, OutputFolder
 from .figures import ImageFile, Panel, curves, named_paths, pictures
 
 # name, file, summary

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..cli import checked_path
 from ..data.whole_files import make_folder_of, write_whole
+from ..outputs import checked_path
 
 # a figure's format -> what would differ from one run to the next in it
 UNSET = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..cli import OutputFile
 from ..data.binary_data import read_binary_data
 from ..data.subword_files import dictionary_symbols
 from ..data.whole_files import write_json
+from ..outputs import OutputFile
 
 # xz looks back no further, and takes a second for a few million bytes
 MOST_BYTES = 16 << 20

@@ -12,8 +12,8 @@ from typing import Annotated
 import numpy
 import tyro
 
-from ..cli import OutputFile
 from ..data.whole_files import write_json
+from ..outputs import OutputFile
 from .figures import ImageFile, Panel, curves, named_paths
 
 ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import tyro
 
-from ..cli import OutputFolder
 from ..data import REPORT
 from ..data.binary_data import read_binary_data
+from ..outputs import OutputFolder
 from .figures import named_paths, pictures
 
 if TYPE_CHECKING:

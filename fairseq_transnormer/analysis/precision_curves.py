@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ..cli import OutputFile
 from ..data.whole_files import write_json
+from ..outputs import OutputFile
 from .figures import ImageFile, Panel, curves
 from .training_log import Records, read_training_log, series
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from ..cli import OutputFile
 from ..data.whole_files import write_json
+from ..outputs import OutputFile
 from .figures import ImageFile, Panel, curves, look_of, named_paths
 from .training_log import Records, read_evaluation_log, read_training_log, series
 

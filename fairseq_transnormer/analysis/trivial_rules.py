@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cli import OutputFile
 from ..data.whole_files import write_json
+from ..outputs import OutputFile
 
 if TYPE_CHECKING:
     from ..data.labelled_sequences import LabelledSequences
