@@ -114,6 +114,6 @@ setup(
     package_data={NAME: ["py.typed", "ops/measured/*.json"]},
     cmdclass={"build_py": BuildWithConfigurations},
     # before 2.6 torch's safe loading of checkpoints can run code (CVE-2025-32434)
-    install_requires=["numpy", "torch>=2.6"],
+    install_requires=["numpy", "torch>=2.6", "tyro>=1"],
     extras_require=EXTRAS,
 )

@@ -2,7 +2,7 @@
 
 import sys
 
-from fairseq_transnormer.subcommands import Subcommand, run
+from fairseq_transnormer.cli import Subcommand, run
 
 # module -> command -> what it measures
 MODULES = {

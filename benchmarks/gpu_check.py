@@ -31,8 +31,8 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_transnormer.argument_types import positive_integer, positive_number
+from fairseq_transnormer.cli import command_parser, output_folder
 from fairseq_transnormer.data.whole_files import write_json, write_whole
-from fairseq_transnormer.subcommands import command_parser, output_folder
 
 from .steps import ROOT, Step, run_steps
 

@@ -20,7 +20,7 @@ from fairseq_transnormer.argument_types import (
     positive_number,
 )
 from fairseq_transnormer.data.whole_files import write_json
-from fairseq_transnormer.subcommands import output_file
+from fairseq_transnormer.cli import output_file
 
 from .measure import CLOCKS, describe
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from fairseq_transnormer.subcommands import Subcommand, run
+from fairseq_transnormer.cli import Subcommand, run
 
 COMMANDS = {
     "text": Subcommand("data_prep.own_text.text", "your own text files"),

@@ -30,6 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .argument_types import positive_integer
+from .cli import command_parser, output_file
 from .data.whole_files import write_json
 from .devices import usable_device
 from .modules.layers import LayerStack
@@ -38,7 +39,6 @@ from .ops import backend, linear_cross_entropy, trials, verdicts
 from .ops.backend import DTYPES
 from .ops.trials import Trial
 from .ops.verdicts import Configuration, Verdict
-from .subcommands import command_parser, output_file
 
 DTYPES_BY_NAME = {str(x).removeprefix("torch."): x for x in DTYPES}
 ARCHITECTURES = {

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fairseq_transnormer import subcommands
+from fairseq_transnormer import cli
 from fairseq_transnormer.argument_types import integer_between
 
 MAX_WORKERS = 1024
@@ -31,12 +31,12 @@ def command(
     """
 
     def main(arguments: list[str] | None = None) -> int:
-        parser = subcommands.command_parser(
+        parser = cli.command_parser(
             f"data_prep {name}", description, allow_abbrev=False
         )
         add_options(parser)
         options = parser.parse_args(arguments)
-        status = subcommands.run_command(parser.prog, lambda: work(options))
+        status = cli.run_command(parser.prog, lambda: work(options))
         return failure if status == 2 else status
 
     return main

@@ -123,7 +123,7 @@ def test_verify_finds_faults(folder, tmp_path, fails, capsys):
 
 
 def test_what_is_no_such_folder(folder, tmp_path):
-    with refuses(ValueError, tmp_path / "manifest.json", "data_prep lra"):
+    with refuses(OSError, tmp_path / "manifest.json"):
         LabelledSequences(tmp_path, "train")
     with refuses(ValueError, "split='dev'", folder, "train", "valid", "test"):
         LabelledSequences(folder, "dev")

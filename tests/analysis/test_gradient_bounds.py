@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_transnormer.analysis import gradient_bounds
-from fairseq_transnormer.analysis.attention_gradients import (
+from fairseq_transnormer.analysis.gradient_bounds import (
     papers_bound,
     probability_gradient,
     score_gradient,
     sharp_bound,
 )
-from tests.messages import command_refuses
+from tests.commands import command
 
 ROUNDING = 1 + 1e-9
 
@@ -106,9 +106,7 @@ def test_gradient_is_that_of_finite_differences():
 
 def test_command_writes_numbers_and_a_figure(tmp_path, capsys):
     arguments = ["--output", str(tmp_path), "--length", "6", "--width", "3"]
-    assert gradient_bounds.main(arguments) == 0
+    assert command("analyse", "gradient_bounds")(arguments) == 0
     assert "NormAttention" in capsys.readouterr().out
     assert (tmp_path / "gradient_bounds.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "gradient_bounds.json").stat().st_size > 1000
-    wrong = [*arguments, "--eps", "0"]
-    command_refuses(gradient_bounds.main, wrong, capsys, "--eps", "0", "above 0")
