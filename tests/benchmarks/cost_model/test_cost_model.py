@@ -180,13 +180,13 @@ def configuration(name):
 def test_runs_are_those_of_the_configurations():
     runs = {run.name: run for run in PAPER}
     for kind in ("alm", "blm"):
-        base, run = configuration(f"base/{kind}"), runs[f"{kind.upper()} T2"]
+        base, run = configuration(kind), runs[f"{kind.upper()} T2"]
         environment = base["hydra"]["job"]["env_set"]
         assert run.sequences == int(environment["SEQUENCES_PER_UPDATE"])
         assert run.most == base["dataset"]["batch_size"]
         assert run.updates == base["optimization"]["max_update"]
         assert run.model.length == base["task"]["tokens_per_sample"]
-    assert training_step.MASKED == configuration("base/blm")["task"]["mask_prob"]
+    assert training_step.MASKED == configuration("blm")["task"]["mask_prob"]
     for run in PAPER + command.GROWTH:
         batch, update_freq = run.layout()
         assert batch * update_freq * command.GPUS == run.sequences
