@@ -29,8 +29,6 @@ def copy(tmp_path_factory):
     last = "    )\n}  # fmt: skip\n"
     assert text.count(last) == 1
     systems.write_text(text.replace(last, f"        {line.strip()},\n{last}"))
-    model = place / "configs/model/alm_relu_linear.yaml"
-    model.write_text("# @package model\n_name: relu_linear\n")
     return place
 
 
