@@ -19,8 +19,8 @@ from fairseq_transnormer.argument_types import (
     positive_integer,
     positive_number,
 )
-from fairseq_transnormer.data.whole_files import write_json
 from fairseq_transnormer.cli import output_file
+from fairseq_transnormer.data.whole_files import write_json
 
 from .measure import CLOCKS, describe
 

@@ -16,9 +16,9 @@ from data_prep.labelled_texts import classification
 from data_prep.long_range_arena import synthetic_lra
 from data_prep.own_text import text
 from data_prep.symbols import copy_task, digits, recall
+from fairseq_transnormer.cli import run_command
 from fairseq_transnormer.data import MANIFEST, REPORT
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
-from fairseq_transnormer.cli import run_command
 from tests.messages import assert_names
 
 from .killed_runs import KILLED, STEPS, run_killed
